@@ -10,14 +10,8 @@ use std::time::Instant;
 
 use warpfeed::trace::Schedule;
 use warpfeed::{Augment, Batches, HostBatch, Loader, source};
+use warpfeed_sources::internal::Tally;
 use warpfeed_synth::Synth;
-
-#[allow(dead_code)] // the bench takes its part
-#[path = "../src/trace/since.rs"]
-mod since;
-#[allow(dead_code, unused_imports, unreachable_pub)] // the bench takes its part
-#[path = "../src/trace/tally.rs"]
-mod tally;
 
 const TURNS: usize = 15;
 
@@ -59,7 +53,7 @@ fn main() {
 /// Nanoseconds of an entry, best of all turns.
 fn an_entry() -> f64 {
     const ENTRIES: u32 = 1_000_000;
-    let tally = tally::Tally::default();
+    let tally = Tally::default();
     let turn = |_| {
         let start = Instant::now();
         let mut last = start;

@@ -121,7 +121,6 @@ pub mod device;
 mod engine;
 mod error;
 pub mod field;
-pub mod format;
 mod loader;
 pub mod order;
 #[cfg(feature = "pack")]
@@ -159,6 +158,7 @@ mod pages {
 }
 
 #[cfg(test)]
+#[allow(dead_code)] // the harnesses of other crates use the rest
 #[path = "../tests/fuzz/mod.rs"]
 mod fuzz;
 
@@ -190,7 +190,10 @@ pub use device::nvidia as cuda;
 pub use engine::{Batches, Checkpoint, DecodeOn, Decoder, Epoch, Epochs, Fault, IntoIter, Joined, JoinedBatch};
 pub use engine::{MemoryPlan, Monitor, OnError, Pending, Replay};
 pub use error::{Error, ErrorKind, Result};
-pub use loader::{DataSet, DecoderBuilder, Loader};
+pub use loader::{DecoderBuilder, Loader};
 pub use order::{LastBatch, Rank};
+pub use source::DataSet;
 pub use trace::{Stats, Verdict};
 pub use transform::Augment;
+#[doc(inline)]
+pub use warpfeed_sources::format;

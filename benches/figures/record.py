@@ -40,7 +40,7 @@ def commit():
     git = ["git", "-C", str(ROOT)]
     try:
         head = subprocess.run([*git, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True)
-        sources = ["src", "cli", "python/src", "Cargo.toml", "Cargo.lock"]
+        sources = ["src", "jpeg/src", "sources/src", "cli", "python/src", "Cargo.toml", "Cargo.lock"]
         changed = subprocess.run([*git, "status", "--porcelain", "--", *sources], capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

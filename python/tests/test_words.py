@@ -29,7 +29,7 @@ def source(path: str) -> str:
 
 def messages() -> set[str]:
     found = set()
-    files = [path for folder in ("src", "stores/src", "python/src") for path in sorted((ROOT / folder).rglob("*.rs"))]
+    files = [path for folder in ("src", "sources/src", "stores/src", "python/src") for path in sorted((ROOT / folder).rglob("*.rs"))]
     for path in files:
         # `words.rs` has the texts that are replaced.
         if path.name in ("tests.rs", "words.rs") or "sim" in path.parts:
@@ -43,7 +43,7 @@ def messages() -> set[str]:
 
 
 def setters() -> set[str]:
-    folders = ("src/loader", "src/field", "src/pack", "src/transform", "src/source")
+    folders = ("src/loader", "src/field", "src/pack", "src/transform", "sources/src")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.rs")]
     return {name for path in files for name in SETTER.findall(path.read_text())}
 

@@ -7,7 +7,7 @@ use super::image::allocation;
 use super::standard::standard;
 use super::{ONE_NUMBER, Pixels, Rect, Size, Stored};
 use crate::error::{Error, Result, guarded};
-use crate::format;
+use warpfeed_sources::format;
 
 /// A picture whose header has been read.
 pub(crate) struct Indexed<'a> {

@@ -6,8 +6,8 @@ use warpfeed_jpeg::{self as jpeg, Decoder, Jpeg};
 use crate::decode::group::MAX_GROUP;
 use crate::decode::picture::Header;
 use crate::decode::{Codec, Job, Picture, Pixels, Rect};
-use crate::error::{Error, Result};
-use crate::format::{self, Format};
+use crate::error::{Result, of_jpeg};
+use warpfeed_sources::format::{self, Format};
 
 /// The codec for JPEGs. The documentation of [`decode`](crate::decode) lists what it supports.
 #[derive(Debug, Clone, Copy, Default)]
@@ -19,7 +19,7 @@ impl Codec for Jpegs {
     }
 
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-        let jpeg = Jpeg::open(bytes).map_err(Error::of_jpeg)?;
+        let jpeg = Jpeg::open(bytes).map_err(of_jpeg)?;
         Ok(Picture::with(bytes, jpeg.size(), Header::Jpeg(jpeg)))
     }
 
@@ -40,19 +40,19 @@ impl Codec for Jpegs {
             DECODER.with_borrow_mut(|decoder| decoder.decode_group(&mut group));
             let results: ArrayVec<_, MAX_GROUP> = group.into_iter().map(|job| job.result).collect();
             for (job, result) in jobs.iter_mut().zip(results) {
-                job.result = result.map_err(Error::of_jpeg);
+                job.result = result.map_err(of_jpeg);
             }
         }
     }
 
     fn damage(&self, picture: &mut Picture<'_>) -> Result<Option<String>> {
-        DECODER.with_borrow_mut(|decoder| decoder.damage(opened(picture))).map_err(Error::of_jpeg)
+        DECODER.with_borrow_mut(|decoder| decoder.damage(opened(picture))).map_err(of_jpeg)
     }
 }
 
 /// Decodes a region with the calling thread's decoder.
 pub(super) fn decode(jpeg: &Jpeg<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
-    DECODER.with_borrow_mut(|decoder| decoder.decode(jpeg, region, out)).map_err(Error::of_jpeg)
+    DECODER.with_borrow_mut(|decoder| decoder.decode(jpeg, region, out)).map_err(of_jpeg)
 }
 
 /// The header of a picture, as the codec read it.

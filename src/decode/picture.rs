@@ -11,7 +11,7 @@ use warpfeed_jpeg::{Jpeg, Orientation};
 
 use super::{Condition, Info, JpegInfo, Oriented, Pixels, Rect, Size};
 use crate::error::{Error, Result};
-use crate::format::Format;
+use warpfeed_sources::format::Format;
 
 /// Decodes one picture format. A codec opens a picture from its header and then decodes its pixels.
 ///
@@ -228,7 +228,7 @@ impl<'a> Picture<'a> {
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) that names the place in the bytes, or if the
     /// region is empty or leaves the picture. The content of `out` is then unspecified.
     pub fn decode(&mut self, region: Rect, out: &mut Pixels) -> Result<()> {
-        region.within(self.size).map_err(Error::of_jpeg)?;
+        region.within(self.size).map_err(crate::error::of_jpeg)?;
         self.codec()?.decode(self, region, out)
     }
 

@@ -12,8 +12,8 @@
 
 use crate::decode::{Codec, Picture, Pixels, Rect, Size};
 use crate::error::{Error, Result};
-use crate::format::{self, Format};
 use crate::source::Npy as NpyFile;
+use warpfeed_sources::format::{self, Format};
 
 /// Length of [`npy_header`]: a multiple of 64, because NumPy aligns its data.
 const HEADER: usize = 128;

@@ -10,7 +10,7 @@ use warpfeed_jpeg::Orientation;
 use super::tiff::{Meaning, Numbers, Tiff};
 use super::{Oriented, Png, Size};
 use crate::error::{Error, Result};
-use crate::format;
+use warpfeed_sources::format;
 
 /// A PNG or TIFF whose header has been read.
 pub(crate) struct Stored<'a> {

@@ -5,10 +5,10 @@ use crate::batch::{
 };
 use crate::decode::{Bitstream, Codecs, Grid, Pixels, Size};
 use crate::error::{Error, Result, resize};
-use crate::format::is_picture;
 use crate::order::Rng;
 use crate::source::Sample;
 use crate::transform::{Augment, ImageMut, Mixing, Plan, Resizer, Transform};
+use warpfeed_sources::format::is_picture;
 
 /// A picture: decoded, cropped, resized, flipped, coloured, normalised, erased and mixed.
 /// [`Loader::augment`](crate::Loader::augment) and related options set the steps.

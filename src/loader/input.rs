@@ -1,9 +1,8 @@
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::source::{self, Concat, Join, Source};
+use crate::source::{self, Concat, DataSet, Join, Source};
 
 /// Origin of the samples.
 #[derive(Clone)]
@@ -14,38 +13,14 @@ pub(super) enum Input {
     Mixture(Vec<(Input, f64)>),
 }
 
-/// A data set of a [`Loader`](crate::Loader): a path, or an open [`Source`].
-///
-/// [`Loader::mixture`](crate::Loader::mixture) takes paths or sources directly. Use this type for a
-/// list of both:
-///
-/// ```no_run
-/// use warpfeed::{DataSet, Loader, source};
-///
-/// let sketches = source::open("sketches")?;
-/// let loader = Loader::mixture([(DataSet::from("photos.lmdb"), 0.7), (DataSet::from(sketches), 0.3)]);
-/// # Ok::<(), warpfeed::Error>(())
-/// ```
-#[derive(Debug, Clone)]
-pub struct DataSet(pub(super) Input);
-
-impl<S: Source + 'static> From<S> for DataSet {
-    fn from(source: S) -> Self {
-        DataSet(Input::Source(Arc::new(source)))
+impl From<DataSet> for Input {
+    fn from(data: DataSet) -> Self {
+        match data {
+            DataSet::Path(path) => Input::Path(path),
+            DataSet::Source(source) => Input::Source(source),
+        }
     }
 }
-
-macro_rules! from_paths {
-    ($($path:ty),*) => {
-        $(impl From<$path> for DataSet {
-            fn from(path: $path) -> Self {
-                DataSet(Input::Path(path.into()))
-            }
-        })*
-    };
-}
-
-from_paths!(&str, String, &String, &Path, PathBuf, &PathBuf, OsString);
 
 /// The number of samples and the proportion of each part of a mixture.
 pub(super) type Proportions = Vec<(u64, f64)>;

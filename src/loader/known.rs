@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::field::{FieldKind, Maker};
-use crate::format::is_picture;
 use crate::source::{Source, are_one};
+use warpfeed_sources::format::is_picture;
 
 /// Endings of names that say how numbers and text are encoded.
 const ENDS: [&str; 5] = [".npy", ".json", ".txt", ".bin", ".img"];

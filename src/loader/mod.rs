@@ -60,7 +60,6 @@ mod share;
 mod speed;
 
 pub use decoder::DecoderBuilder;
-pub use input::DataSet;
 pub use options::Loader;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::input::{DataSet, Input, Opened};
+use super::input::{Input, Opened};
 use super::listed::Listed;
 use super::pictures::PictureOptions;
 use super::sampling::Sampling;
@@ -166,7 +166,7 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     pub fn source(source: impl Source + 'static) -> Self {
-        Self::from_input(DataSet::from(source).0)
+        Self::from_input(Input::Source(Arc::new(source)))
     }
 
     /// Opens URLs of `scheme` with `store`: `s3` for

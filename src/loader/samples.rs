@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::Loader;
-use super::input::{DataSet, Input};
+use super::input::Input;
 use super::sampling::Buckets;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -11,7 +11,7 @@ use crate::order::{self, Order};
 use crate::order::{Bucketed, Mixture, Weighted, Windowed};
 #[cfg(doc)]
 use crate::source;
-use crate::source::{Labels, Source};
+use crate::source::{DataSet, Labels, Source};
 
 /// The choice of samples and their order.
 impl Loader {
@@ -40,7 +40,7 @@ impl Loader {
     /// [`shuffle_window`](Loader::shuffle_window) choose within each set. The proportions stay the
     /// same. Indices and weights count through all sets, one after the other.
     pub fn mixture(parts: impl IntoIterator<Item = (impl Into<DataSet>, f64)>) -> Self {
-        let part = |(data, proportion): (_, f64)| (Into::<DataSet>::into(data).0, proportion);
+        let part = |(data, proportion): (_, f64)| (Into::<DataSet>::into(data).into(), proportion);
         Self::from_input(Input::Mixture(parts.into_iter().map(part).collect()))
     }
 

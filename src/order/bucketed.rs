@@ -115,13 +115,13 @@ impl Order for Bucketed {
             return Position::Absent;
         };
         let place = u64::from(*place);
-        let Some(seed) = self.seed else { return Position::from(place, from) };
+        let Some(seed) = self.seed else { return Position::not_before(place, from) };
         let (key, batches) = (epoch_key(seed, epoch), self.batches());
         let (start, within, of_bucket) = self.bucket(key, place);
         let place = start + within.invert(of_bucket, place - start);
         let number = place / self.batch;
         let number = if number < batches.len() { batches.invert(key, number) } else { number };
-        Position::from(number * self.batch + place % self.batch, from)
+        Position::not_before(number * self.batch + place % self.batch, from)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+pub use warpfeed_sources::Position;
+
 /// The order of the samples in each epoch.
 ///
 /// Implement this trait for your own order. It must return the same answer for the same arguments,
@@ -53,25 +55,6 @@ pub trait Order: Send + Sync {
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
         let _ = (epoch, index, from);
         Position::Unknown
-    }
-}
-
-/// Place of a sample in an epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Position {
-    /// The sample is at this position.
-    At(u64),
-    /// The epoch does not have the sample there.
-    Absent,
-    /// The order has no inverse in constant time: samples drawn with replacement
-    /// ([`Weighted`](super::Weighted)), or an order without [`Order::position`].
-    Unknown,
-}
-
-impl Position {
-    /// `position`, unless it is before `from`.
-    pub(super) fn from(position: u64, from: u64) -> Self {
-        if position < from { Position::Absent } else { Position::At(position) }
     }
 }
 

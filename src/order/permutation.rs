@@ -34,7 +34,7 @@ impl Order for Shuffled {
         if index >= self.permutation.len {
             return Position::Absent;
         }
-        Position::from(self.permutation.invert(epoch_key(self.seed, epoch), index), from)
+        Position::not_before(self.permutation.invert(epoch_key(self.seed, epoch), index), from)
     }
 }
 

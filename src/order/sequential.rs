@@ -23,6 +23,6 @@ impl Order for Sequential {
     }
 
     fn position(&self, _epoch: u64, index: u64, from: u64) -> Position {
-        if index < self.0 { Position::from(index, from) } else { Position::Absent }
+        if index < self.0 { Position::not_before(index, from) } else { Position::Absent }
     }
 }

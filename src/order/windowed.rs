@@ -90,7 +90,7 @@ impl Order for Windowed {
         let place = layout.blocks.invert(layout.key, index / self.block);
         let Window { first, start, shuffle, key, run } = layout.window(place / self.per_window);
         let inside = run.start(place - first) + index % self.block;
-        Position::from(start + shuffle.invert(key, inside), from)
+        Position::not_before(start + shuffle.invert(key, inside), from)
     }
 }
 

@@ -1,4 +1,4 @@
-use crate::error::{Error, Result};
+use crate::error::{Result, of_jpeg};
 
 /// Rewrites the JPEG `bytes` so that a crop can be decoded alone, and appends the result to `out`.
 /// The coefficients are the same, so every decoder gives the same pixels. This is
@@ -21,5 +21,5 @@ use crate::error::{Error, Result};
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 pub fn repack_jpeg(bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
-    warpfeed_jpeg::repack(bytes, out).map_err(Error::of_jpeg)
+    warpfeed_jpeg::repack(bytes, out).map_err(of_jpeg)
 }

@@ -74,7 +74,7 @@ impl Plan {
         let count = chosen.len().min(PROBES);
         let at = |probe: usize| chosen.index((probe as u128 * chosen.len() as u128 / count as u128) as usize) as u64;
         let probes = Chosen::Listed((0..count).map(at).collect());
-        let (mut hash, mut bytes, mut member) = (Hash::new(), 0, Vec::new());
+        let (mut hash, mut bytes, mut member) = (Hash::default(), 0, Vec::new());
         let keep_bad = Run { keep_bad: true, ..*run };
         keep_bad.each(&probes, 0..count, &mut |index, prepared, _| {
             member.clear();
@@ -94,9 +94,9 @@ impl Plan {
             list: run.source.fingerprint().map(hex),
             chosen: match chosen {
                 Chosen::All(_) => None,
-                Chosen::Listed(indices) => Some(hex(indices.iter().fold(Hash::new(), |h, &i| h.number(i)).end())),
+                Chosen::Listed(indices) => Some(hex(indices.iter().fold(Hash::default(), |h, &i| h.number(i)).end())),
             },
-            classes: hex(run.source.classes().iter().fold(Hash::new(), |hash, name| hash.text(name)).end()),
+            classes: hex(run.source.classes().iter().fold(Hash::default(), |hash, name| hash.text(name)).end()),
             probes: hex(hash.end()),
         };
         let writer = concat!("warpfeed ", env!("CARGO_PKG_VERSION")).to_owned();
@@ -117,7 +117,7 @@ impl Plan {
 
     /// Short name of the plan.
     pub(super) fn id(&self) -> String {
-        hex(Hash::new().bytes(&serde_json::to_vec(self).expect("numbers and text")).end())
+        hex(Hash::default().bytes(&serde_json::to_vec(self).expect("numbers and text")).end())
     }
 
     /// The numbers of the shards of part `part` of `parts`, for a cut at numbers of samples. The

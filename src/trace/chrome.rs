@@ -17,8 +17,8 @@ use crossbeam::utils::CachePadded;
 use serde::Serialize;
 use serde_json::json;
 
+use super::Since;
 use super::schedule::Phase;
-use super::since::Since;
 use super::span::{self, Listener};
 use super::{NetworkStats, Schedule};
 use crate::error::{Error, Result};
@@ -388,8 +388,9 @@ impl Machine {
     /// interval's values are at its beginning, and zeros end the window.
     fn format_network(&mut self, text: &mut Vec<u8>, mut counted: Vec<Counted>) {
         let Some(&Counted { end, ref did, .. }) = counted.last() else { return };
-        let did = NetworkStats { cached: did.cached, ..NetworkStats::default() };
-        counted.push(Counted { begin: end, end, did });
+        let mut zero = NetworkStats::default();
+        zero.cached = did.cached;
+        counted.push(Counted { begin: end, end, did: zero });
         for Counted { begin, end, did } in counted {
             for (name, args) in did.counters((end - begin) as f64 * 1e-9) {
                 let event = json!({ "name": name, "ph": "C", "ts": micros(begin), "pid": 1, "tid": 0, "args": args });

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam::utils::CachePadded;
 
+use super::Since;
 use super::nvtx;
-use super::since::Since;
 use super::stats::{LoaderCounts, WorkerCounts};
 use super::timeline::Timeline;
 use super::{Args, ProcessStats, Row, STEP, Stage, StageMap, Stats, Straggler, Tally, Trace, span};

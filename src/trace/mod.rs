@@ -2,13 +2,13 @@
 //!
 //! 1. `stage`: [`Stage`], a step of a worker's work on a sample, and [`StageMap`], one value per
 //!    stage. A field that computes has a stage of its own.
-//! 2. `tally`: a count, and count, sum and histogram of one stage, written by one thread.
-//!    [`StageStats`] is the result. `since`: the difference of two statistics.
+//! 2. [`StageStats`]: count, sum and histogram of one stage. The crate [`warpfeed_sources`] has it,
+//!    the tally that one thread writes, and the difference of two statistics.
 //! 3. `counters`: the running sums of workers, coordinator, ring and consumer. They are always
 //!    active.
 //! 4. `timeline`: [`Interval`], the run cut into equal intervals.
 //! 5. `process`: [`ProcessStats`], the operating system's counts.
-//! 6. `network`: [`NetworkStats`], what sources in stores asked of the network. `stats`: [`Stats`],
+//! 6. [`NetworkStats`]: what sources in stores asked of the network. `stats`: [`Stats`],
 //!    all numbers together, with the slowest samples.
 //! 7. `limit`: [`Limit`], the stage that limits a loader. `verdict`: [`Verdict`], the limit with
 //!    its evidence and advice, and the rules for loaders. `serving`: the rules for decoders;
@@ -21,25 +21,24 @@
 mod chrome;
 mod counters;
 mod limit;
-mod network;
 mod nvtx;
 mod process;
 mod schedule;
 mod serving;
-mod since;
 mod span;
 mod stage;
 mod stats;
 mod store;
-mod tally;
 mod timeline;
 mod verdict;
+
+use warpfeed_sources::internal::{Count, Since, Tally, ratio};
+pub use warpfeed_sources::{NetworkStats, StageStats};
 
 use chrome::STEP;
 pub(crate) use chrome::{Args, Row, Trace};
 pub(crate) use counters::{Counters, WAIT, WAIT_FOR_SLOT, nanos};
 pub use limit::Limit;
-pub use network::NetworkStats;
 pub(crate) use nvtx::range;
 pub use process::ProcessStats;
 pub(crate) use process::{Task, ThreadUsage};
@@ -48,7 +47,5 @@ pub use span::{Span, span};
 pub use stage::{Stage, StageMap};
 pub(crate) use stats::WorkerCounts;
 pub use stats::{Stats, Straggler};
-pub use tally::StageStats;
-pub(crate) use tally::Tally;
 pub use timeline::Interval;
 pub use verdict::Verdict;

@@ -2,7 +2,7 @@
 //! a loader.
 
 use super::limit::{Judgement, LEAST_BATCHES, Limit, SATURATED, STALLED, STREAM_SATURATED, percent};
-use super::tally::ratio;
+use super::ratio;
 use super::verdict::Evidence;
 use crate::error::counted;
 
@@ -52,7 +52,9 @@ mod tests {
     use super::*;
 
     fn stage(count: u64, seconds: f64) -> StageStats {
-        StageStats { count, seconds, ..StageStats::default() }
+        let mut stage = StageStats::default();
+        (stage.count, stage.seconds) = (count, seconds);
+        stage
     }
 
     /// Ten seconds of a decoder with 4 workers.

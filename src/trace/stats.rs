@@ -3,9 +3,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::since::Since;
-use super::tally::{Count, ratio};
-use super::{Interval, NetworkStats, ProcessStats, Stage, StageStats};
+use super::{Count, Interval, NetworkStats, ProcessStats, Since, Stage, StageStats, ratio};
 use crate::error::counted;
 
 /// Defines [`Stats`] and the counters that it sums from one list, so a new statistic needs one entry

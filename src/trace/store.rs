@@ -2,7 +2,7 @@
 
 use super::NetworkStats;
 use super::limit::{Judgement, Limit, percent};
-use super::tally::ratio;
+use super::ratio;
 use super::verdict::Evidence;
 
 /// Minimum share of refused requests at which the store's limit of requests is named.

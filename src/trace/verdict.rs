@@ -3,7 +3,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::limit::{Judgement, LEAST_BATCHES, Limit, SATURATED, STALLED, STREAM_SATURATED, percent};
-use super::tally::ratio;
+use super::ratio;
 use super::{Stage, StageStats, Stats, Straggler};
 use crate::error::counted;
 

@@ -1,7 +1,7 @@
 //! Errors that say what to do.
 
 use object_store::client::{HttpError, HttpErrorKind};
-use warpfeed::{Error, ErrorKind};
+use warpfeed_sources::{Error, ErrorKind};
 
 use crate::http::Refused;
 

@@ -7,8 +7,8 @@ use http::header::{AUTHORIZATION, LINK};
 use http_body_util::BodyExt;
 use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequestBody};
 use object_store::{ClientOptions, ObjectStoreExt};
-use warpfeed::source::Object;
-use warpfeed::{Error, ErrorKind, Result};
+use warpfeed_sources::Object;
+use warpfeed_sources::{Error, ErrorKind, Result};
 
 use crate::error::convert;
 use crate::http::Connector;

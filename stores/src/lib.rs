@@ -6,7 +6,7 @@
 //!
 //! let loader = Loader::new("s3://bucket/train").stores(warpfeed_stores::all());
 //! let batches = loader.batch_size(256).shuffle(42).augment(Augment::train(224)).host()?;
-//! # Ok::<(), warpfeed::Error>(())
+//! # Ok::<(), warpfeed_sources::Error>(())
 //! ```
 //!
 //! | URL | store | credentials |
@@ -42,7 +42,7 @@ mod write;
 
 use std::sync::Arc;
 
-use warpfeed::source::Store;
+use warpfeed_sources::Store;
 
 pub use cache::{Cache, Contents, Counts, check, empty, refresh, show, warm};
 pub use object_store;

@@ -9,7 +9,7 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::path::Path;
 use object_store::{ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig};
-use warpfeed::{Error, Result};
+use warpfeed_sources::{Error, Result};
 
 use crate::error::convert;
 use crate::http::Connector;

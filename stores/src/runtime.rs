@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use object_store::ObjectStore;
 use tokio::runtime::{Builder, Runtime};
-use warpfeed::{Error, ErrorKind, Result};
+use warpfeed_sources::{Error, ErrorKind, Result};
 
 /// Numbers of threads that transfer bytes: at least, and at most. There is one for four processors.
 /// A thread transfers about 1.5 GB/s without TLS in large requests, and less in small ones.

@@ -14,8 +14,8 @@ use object_store::{Attribute, GetOptions, GetRange, ObjectMeta, ObjectStore, Obj
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
-use warpfeed::source::{Object, Reply, Store, Upload, is_stopped};
-use warpfeed::{Error, ErrorKind, Result};
+use warpfeed_sources::{Error, ErrorKind, Result};
+use warpfeed_sources::{Object, Reply, Store, Upload, is_stopped};
 
 use crate::error::convert;
 use crate::http::SILENCE;

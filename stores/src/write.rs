@@ -9,8 +9,8 @@ use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
-use warpfeed::source::Upload;
-use warpfeed::{Error, ErrorKind, Result};
+use warpfeed_sources::Upload;
+use warpfeed_sources::{Error, ErrorKind, Result};
 
 use crate::error::convert;
 use crate::http::creating;

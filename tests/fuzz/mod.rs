@@ -1,19 +1,20 @@
 //! Fuzzing of parsers with cargo alone. Cases are made from seeds, run for a chosen time, and can
 //! be repeated one by one.
 //!
-//! 1. `jpeg`, in `jpeg/tests/fuzz`: the JPEG decoder, against libjpeg.
-//! 2. `repack`, there, too: JPEGs rewritten, against libjpeg.
-//! 3. `images`: other formats of pictures, and `.npy` arrays.
-//! 4. `tar`: a shard's headers, its sidecar index, and the manifest of a set.
-//! 5. `lmdb`: meta pages, values of MessagePack, Caffe and Python, and class names.
-//! 6. `resume`: checkpoints.
-//! 7. `sets`: COCO's JSON, YOLO's files, Pascal VOC's XML, and tables.
-//! 8. `fields`: COCO's segmentations, and numbers as text and arrays.
-//! 9. `columns`: Arrow and Parquet files.
-//! 10. `chunks`: MDS shards, LitData's chunks, FFCV's and RecordIO files.
-//! 11. `pickle`: Python's pickles. `arrays`: NumPy, safetensors, PyTorch and HDF5. `tfrecord`:
-//!     TFRecord.
-//! 12. `lists`: class names, features of the library `datasets`, and files of tokens.
+//! | file | what it changes |
+//! |---|---|
+//! | `images` | pictures other than JPEG, and `.npy` arrays |
+//! | `fields` | COCO's segmentations, and numbers as text and arrays |
+//! | `resume` | checkpoints |
+//! | `jpeg`, in `jpeg/tests/fuzz` | JPEGs, decoded and compared with libjpeg |
+//! | `repack`, there | JPEGs, rewritten and compared with libjpeg |
+//! | `tar`, in `sources/tests/fuzz` with all below | a shard's headers, its sidecar index, and the manifest of a set |
+//! | `lmdb` | meta pages, values of MessagePack, Caffe and Python, and class names |
+//! | `sets` | COCO's JSON, YOLO's files, Pascal VOC's XML, and tables |
+//! | `columns` | Arrow and Parquet files |
+//! | `chunks` | MDS shards, LitData's chunks, FFCV's and RecordIO files |
+//! | `pickle`, `arrays`, `tfrecord` | Python's pickles; NumPy, safetensors, PyTorch and HDF5; TFRecord |
+//! | `lists` | class names, features of the library `datasets`, and files of tokens |
 //!
 //! Each file is a child of the module that it tests, so it can call private parsers. This module
 //! contains the shared parts. A parser has two tests: one runs for a second in every test run; the

@@ -5,7 +5,7 @@
     python3 tests/fuzz/run.py BINARY --seconds 60 --cores 2 hdf5 parquet   harnesses with these words
     python3 tests/fuzz/run.py BINARY --table                               what was run so far
 
-BINARY is a test binary of the library that counts edges; tests/README.md has the command that builds
+BINARY is a test binary of `warpfeed-sources` that counts edges; tests/README.md has the command that builds
 it. It needs neither Rust nor a source tree, only tests/fixtures/formats below ROOT (two folders above
 this script, or the script's own if the fixtures are there).
 

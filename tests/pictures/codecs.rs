@@ -302,9 +302,9 @@ fn an_open_picture_reports_its_header() {
 /// registry and by their codecs.
 #[test]
 fn formats_are_named_only_in_the_table_and_by_their_codecs() {
-    let src = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let named = |path: &str| {
-        let text = fs::read_to_string(src.join(path)).unwrap();
+        let text = fs::read_to_string(root.join(path)).unwrap();
         let code = text.split("#[cfg(test)]").next().unwrap().lines();
         let code: Vec<_> = code.filter(|line| !line.trim_start().starts_with("//")).collect();
         ["\"jpg\"", "\"jpeg\"", "\"png\"", "\"webp\"", "\"tiff\"", "xff\\xd8", "NUMPY\""]
@@ -312,21 +312,21 @@ fn formats_are_named_only_in_the_table_and_by_their_codecs() {
             .filter(|name| code.iter().any(|line| line.contains(name)))
             .collect::<Vec<_>>()
     };
-    assert!(named("format.rs").len() >= 6, "the search itself is wrong");
+    assert!(named("sources/src/format.rs").len() >= 6, "the search itself is wrong");
     for path in [
-        "source/model/sample.rs",
-        "source/formats/folder/folder.rs",
-        "source/formats/folder/names.rs",
-        "source/open/open.rs",
-        "source/formats/tar/index.rs",
-        "source/formats/lmdb/layout.rs",
-        "decode/codecs/registry.rs",
-        "decode/codecs/image.rs",
-        "decode/picture.rs",
-        "decode/image.rs",
-        "decode/info.rs",
-        "decode/standard.rs",
-        "pack/recode.rs",
+        "sources/src/model/sample.rs",
+        "sources/src/formats/folder/folder.rs",
+        "sources/src/formats/folder/names.rs",
+        "sources/src/open/open.rs",
+        "sources/src/formats/tar/index.rs",
+        "sources/src/formats/lmdb/layout.rs",
+        "src/decode/codecs/registry.rs",
+        "src/decode/codecs/image.rs",
+        "src/decode/picture.rs",
+        "src/decode/image.rs",
+        "src/decode/info.rs",
+        "src/decode/standard.rs",
+        "src/pack/recode.rs",
     ] {
         assert_eq!(named(path), [""; 0], "{path}");
     }

@@ -9,7 +9,9 @@ fn every_package_holds_both_licences() {
     for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
         let licence = fs::read_to_string(root.join(name)).unwrap();
         // A package has only files below its folder. These are links, which packing follows.
-        for package in ["cli", "jpeg", "python", "stores", "adaptors/burn", "adaptors/candle", "adaptors/tch"] {
+        for package in
+            ["cli", "jpeg", "python", "sources", "stores", "adaptors/burn", "adaptors/candle", "adaptors/tch"]
+        {
             let found = fs::read_to_string(root.join(package).join(name));
             assert!(found.is_ok_and(|found| found == licence), "{package} has not the {name} of the repository");
         }

@@ -44,6 +44,7 @@ fn the_rows_name_harnesses_that_exist_and_every_harness_has_a_row() {
         entries.map(move |entry| format!("{prefix}{}", entry.unwrap().file_name().into_string().unwrap()))
     };
     let harnesses = files("", "tests/fuzz").chain(files("jpeg/tests/fuzz/", "jpeg/tests/fuzz"));
+    let harnesses = harnesses.chain(files("sources/tests/fuzz/", "sources/tests/fuzz"));
     let harnesses: Vec<String> = harnesses.filter(|name| name.ends_with(".rs")).collect();
     for name in &named {
         assert!(harnesses.iter().any(|harness| harness == name), "there is no harness {name}");

@@ -11,8 +11,17 @@ use syn::{Attribute, Expr, ExprCall, ExprClosure, ExprIf, ExprReturn, ItemFn, Lo
 use crate::require::{is_required, words};
 
 /// Folders with tests in Rust, and the home of `missing`.
-const FOLDERS: [&str; 7] =
-    ["src", "tests", "cli/tests", "stores/tests", "adaptors/burn/tests", "adaptors/candle/tests", "adaptors/tch/tests"];
+const FOLDERS: [&str; 9] = [
+    "src",
+    "sources/src",
+    "sources/tests",
+    "tests",
+    "cli/tests",
+    "stores/tests",
+    "adaptors/burn/tests",
+    "adaptors/candle/tests",
+    "adaptors/tch/tests",
+];
 const HOME: &str = "tests/support/require.rs";
 
 fn root() -> PathBuf {

@@ -105,16 +105,6 @@ fn a_null_is_no_field_and_no_label_and_neither_is_a_negative_label() {
     assert_eq!(source.read(3, &mut scratch).unwrap().names(), ["text.txt"]);
 }
 
-trait Names {
-    fn names(&self) -> Vec<String>;
-}
-
-impl Names for warpfeed::source::Sample<'_> {
-    fn names(&self) -> Vec<String> {
-        self.fields().iter().map(|field| field.0.to_owned()).collect()
-    }
-}
-
 #[test]
 fn columns_that_are_not_read_are_left_out_or_refused_by_name() {
     let mut scratch = Vec::new();

@@ -4,6 +4,9 @@
 mod annotated;
 #[path = "../support/files.rs"]
 mod files;
+#[cfg(feature = "parquet")]
+#[path = "../../sources/tests/support/lists.rs"]
+mod lists;
 #[path = "../support/process.rs"]
 mod process;
 #[path = "../support/require.rs"]
@@ -37,6 +40,8 @@ mod named_files;
 mod network;
 #[cfg(feature = "parquet")]
 mod parquet;
+#[cfg(feature = "parquet")]
+mod parquet_lists;
 mod ranges;
 mod recordio;
 mod records;

@@ -5,8 +5,8 @@ use crate::decode::jpegs::Jpegs;
 use crate::decode::raw::Npy;
 use crate::decode::{Codec, Options, Picture, Size};
 use crate::error::{Error, Result};
-use crate::format::{self, Format};
 use crate::source::Sample;
+use warpfeed_sources::format::{self, Format};
 
 /// The registry of codecs: the built-in ones and your own.
 ///
@@ -178,7 +178,7 @@ impl Codecs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::FORMATS;
+    use warpfeed_sources::format::FORMATS;
 
     #[test]
     fn every_format_has_one_codec_and_every_codec_a_format() {

@@ -1,5 +1,5 @@
 use crate::error::Error;
-use crate::format;
+use warpfeed_sources::format;
 
 /// The error for bytes that no codec matches.
 pub(super) fn unknown(bytes: &[u8]) -> Error {

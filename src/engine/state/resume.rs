@@ -222,9 +222,9 @@ impl Checkpoint {
 /// Hash of the order of `epoch`; `None` if the order panics.
 fn hash(order: &dyn Order, epoch: u64) -> Option<u64> {
     let hashed = guarded(|| {
-        let Some(last) = order.len(epoch).checked_sub(1) else { return Ok(Hash::new()) };
+        let Some(last) = order.len(epoch).checked_sub(1) else { return Ok(Hash::default()) };
         let places = spread(last, POSITIONS.min(last + 1));
-        Ok(places.fold(Hash::new(), |hash, position| hash.number(order.index(epoch, position))))
+        Ok(places.fold(Hash::default(), |hash, position| hash.number(order.index(epoch, position))))
     });
     hashed.ok().map(Hash::end)
 }

@@ -3,9 +3,17 @@
 use super::*;
 use crate::trace::{NetworkStats, ProcessStats};
 
+/// The statistics with a change. They have no struct expression, because they may grow.
+fn changed<T>(mut stats: T, change: impl FnOnce(&mut T)) -> T {
+    change(&mut stats);
+    stats
+}
+
 fn stage(count: u64, seconds: f64, bytes: u64) -> StageStats {
-    let each = seconds / count as f64;
-    StageStats { count, seconds, bytes, p50_seconds: each, p99_seconds: each, ..StageStats::default() }
+    changed(StageStats::default(), |stats| {
+        (stats.count, stats.seconds, stats.bytes) = (count, seconds, bytes);
+        (stats.p50_seconds, stats.p99_seconds) = (seconds / count as f64, seconds / count as f64);
+    })
 }
 
 /// Ten seconds of a loader with 4 workers that are busy half of the time, and a consumer that
@@ -107,7 +115,7 @@ fn slow(sample: u64, seconds: f64, at_seconds: f64) -> Straggler {
 #[test]
 fn samples_that_were_slow_at_the_same_moment_are_not_blamed() {
     let slowest = vec![slow(7, 2.5, 3.0), slow(8, 2.4, 3.01), slow(9, 2.4, 2.9)];
-    let stats = Stats { slowest, decode: StageStats { seconds: 24.0, ..loader().decode }, ..loader() };
+    let stats = Stats { slowest, decode: changed(loader().decode, |decode| decode.seconds = 24.0), ..loader() };
     let verdict = stats.verdict();
     assert_eq!(verdict.limit, Limit::Decode, "{verdict}");
     assert!(verdict.text.contains("3 samples were slow at the same moments on several workers"), "{verdict}");
@@ -294,19 +302,17 @@ fn every_share_is_from_0_to_1() {
 
 /// Ten seconds of a loader that waits for its store.
 fn remote(network: NetworkStats) -> Stats {
-    let network = Some(NetworkStats { answers: stage(9_000, 1_000.0, 1 << 30), ..network });
+    let network = Some(changed(network, |network| network.answers = stage(9_000, 1_000.0, 1 << 30)));
     Stats { ahead: Some(stage(6400, 60.0, 1 << 30)), network, ..loader() }
 }
 
 #[test]
 fn waits_for_a_store_are_network_bound_with_advice_for_what_it_did() {
-    let usual = NetworkStats {
-        requests: 9_000,
-        bytes: 1_000_000_000,
-        used_bytes: 990_000_000,
-        first_bytes: stage(9_000, 90.0, 0),
-        ..NetworkStats::default()
-    };
+    let usual = changed(NetworkStats::default(), |usual| {
+        (usual.requests, usual.bytes, usual.used_bytes) = (9_000, 1_000_000_000, 990_000_000);
+        usual.first_bytes = stage(9_000, 90.0, 0);
+    });
+    let but = |change: fn(&mut NetworkStats)| changed(usual.clone(), change);
     let verdict = remote(usual.clone()).verdict();
     assert_eq!(verdict.limit, Limit::Network);
     let text = "network-bound\n- 2.0 of 4 workers are busy\n- the step waited 40 % of the time\n\
@@ -317,14 +323,14 @@ fn waits_for_a_store_are_network_bound_with_advice_for_what_it_did() {
                 - a cache in a folder of this machine would answer later epochs";
     assert_eq!(verdict.text, text);
     let advised = |network: NetworkStats, advice: &str| remote(network).verdict().text.contains(advice);
-    let large = NetworkStats { bytes: 20_000_000_000, ..usual.clone() };
+    let large = but(|network| network.bytes = 20_000_000_000);
     assert!(!advised(large, "shuffle_window"));
     let (refused, region) =
         ("the server refused 5 % of the requests: more prefixes", "a machine in the region of the store");
-    assert!(advised(NetworkStats { refusals: 450, ..usual.clone() }, refused));
+    assert!(advised(but(|network| network.refusals = 450), refused));
     assert!(!advised(usual.clone(), "the server refused") && !advised(usual.clone(), region));
-    assert!(advised(NetworkStats { first_bytes: stage(9_000, 900.0, 0), ..usual.clone() }, region));
-    let cached = NetworkStats { cached: true, folder_bytes: 330_000_000, ..usual.clone() };
+    assert!(advised(but(|network| network.first_bytes = stage(9_000, 900.0, 0)), region));
+    let cached = but(|network| (network.cached, network.folder_bytes) = (true, 330_000_000));
     assert!(advised(cached.clone(), "a larger cache would answer more than 25 % of the bytes"));
     assert!(advised(cached, "25.0 % of the samples' bytes came from the cache (memory 0.0 %, folder 25.0 %)"));
     assert!(!advised(usual.clone(), "few requests"));

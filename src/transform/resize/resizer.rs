@@ -77,7 +77,7 @@ impl Resizer {
 
     /// Writes the target, and fills the rest with `fill` if it is given.
     fn resize(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8], fill: Option<[u8; 3]>) -> Result<()> {
-        let region = pixels.locate(plan.region).map_err(Error::of_jpeg)?;
+        let region = pixels.locate(plan.region).map_err(crate::error::of_jpeg)?;
         let expected = plan.output.area() * 3;
         if dst.len() as u64 != expected || expected == 0 {
             let (found, output) = (dst.len(), plan.output);

@@ -13,7 +13,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use warpfeed::source::Object;
+use warpfeed_sources::Object;
 
 use super::index::{Key, Owner};
 

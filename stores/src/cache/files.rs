@@ -21,8 +21,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use crc32fast::Hasher;
-use warpfeed::source::{Object, ReadParts, is_stopped};
-use warpfeed::{Error, Result};
+use warpfeed_sources::{Error, Result};
+use warpfeed_sources::{Object, ReadParts, is_stopped};
 
 use super::folder::{FILES, Folder, present};
 use super::listing::{self, Listing};
@@ -328,7 +328,9 @@ impl<'a> Set<'a> {
         let (mut seen, mut since, mut said) = (arrived(), Instant::now(), false);
         while !taken().map_err(|e| Error::io(&self.path, &e))? {
             if is_stopped() {
-                return Err(Error::new(warpfeed::ErrorKind::Io, "waiting for files was cancelled").at_path(self.base));
+                return Err(
+                    Error::new(warpfeed_sources::ErrorKind::Io, "waiting for files was cancelled").at_path(self.base)
+                );
             }
             if !std::mem::replace(&mut said, true) {
                 tracing::info!("{}: waiting for another process, which brings these files", self.base);
@@ -341,7 +343,7 @@ impl<'a> Set<'a> {
                     "another process brings these files, and has brought nothing for {} s: end it if it is suspended",
                     PATIENCE.as_secs()
                 );
-                return Err(Error::new(warpfeed::ErrorKind::Io, cause).at_path(self.base));
+                return Err(Error::new(warpfeed_sources::ErrorKind::Io, cause).at_path(self.base));
             }
             std::thread::sleep(SLICE);
         }

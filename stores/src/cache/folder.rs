@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use warpfeed::{Error, Result};
+use warpfeed_sources::{Error, Result};
 
 use super::block::Header;
 use super::index::{Index, Key, Owner};

@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use warpfeed::source::{Lookahead, NextUse, Place};
+use warpfeed_sources::{Lookahead, NextUse, Place};
 
 /// Name of a block: a hash of its object, version and range.
 pub(super) type Key = u128;

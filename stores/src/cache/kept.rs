@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use warpfeed::source::{Lookahead, Object, Place, ReadParts, Store, Tier};
-use warpfeed::{Error, Result};
+use warpfeed_sources::{Error, Result};
+use warpfeed_sources::{Lookahead, Object, Place, ReadParts, Store, Tier};
 
 use super::block::{self, Range};
 use super::folder::{Folder, Journal, Record};

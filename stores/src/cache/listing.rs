@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use warpfeed::source::{Object, Stop, Store, is_stopped};
-use warpfeed::{Error, Result};
+use warpfeed_sources::{Error, Result};
+use warpfeed_sources::{Object, Stop, Store, is_stopped};
 
 use super::folder::{FILES, Folder, present};
 
@@ -238,7 +238,7 @@ fn lock(path: &Path) -> Result<Option<File>> {
             Err(_) => return Ok(None),
         }
         if is_stopped() {
-            return Err(Error::new(warpfeed::ErrorKind::Io, "waiting for a listing was cancelled"));
+            return Err(Error::new(warpfeed_sources::ErrorKind::Io, "waiting for a listing was cancelled"));
         }
         std::thread::sleep(SLICE);
         waited += SLICE;

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use warpfeed::{Error, Result};
+use warpfeed_sources::{Error, Result};
 
 use super::block::{Header, begins_like_a_block};
 use super::files;

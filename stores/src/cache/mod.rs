@@ -24,8 +24,8 @@ mod warm;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use warpfeed::source::Store;
-use warpfeed::{Error, Result};
+use warpfeed_sources::Store;
+use warpfeed_sources::{Error, Result};
 
 pub use manage::{Contents, check, empty, refresh, show};
 pub use warm::warm;
@@ -41,7 +41,7 @@ use kept::Kept;
 ///
 /// let cache = Cache::open("/local/cache", 500_000_000_000)?;
 /// let loader = Loader::new("s3://bucket/train").stores(cache.stores(warpfeed_stores::all())).shuffle(42);
-/// # Ok::<(), warpfeed::Error>(())
+/// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
 /// **What is kept.** The cache knows the order of the loader. It keeps the samples that are read

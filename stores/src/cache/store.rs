@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use warpfeed::source::{Keep, Lookahead, Object, Place, ReadParts, Reply, Store, Tier, Upload};
-use warpfeed::{Error, ErrorKind, Result};
+use warpfeed_sources::{Error, ErrorKind, Result};
+use warpfeed_sources::{Keep, Lookahead, Object, Place, ReadParts, Reply, Store, Tier, Upload};
 
 use super::Cache;
 use super::index::Owner;

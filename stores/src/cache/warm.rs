@@ -1,8 +1,8 @@
 //! Fills a cache before a loader needs it.
 
-use warpfeed::Result;
-use warpfeed::order::Position;
-use warpfeed::source::{Lookahead, Place, Source};
+use warpfeed_sources::Position;
+use warpfeed_sources::Result;
+use warpfeed_sources::{Lookahead, Place, Source};
 
 /// Samples of a batch. Only the granularity of the lookahead depends on it.
 const BATCH: u64 = 64;

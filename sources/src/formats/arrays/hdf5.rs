@@ -1,0 +1,174 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use hdf5_pure::{Dataset, Datatype, DatatypeByteOrder, File, FormatError, Group, Layout, Source};
+
+use super::chunks::Chunks;
+use super::column::{Choose, Column, Heap, Place};
+use super::filters::Filter;
+use crate::error::{Error, Result};
+use crate::medium::HeldFile;
+use crate::values::elements::Dtype;
+
+/// Maximum depth of groups.
+const MAX_DEPTH: usize = 8;
+/// Maximum number of arrays in a file.
+const MAX_ARRAYS: usize = 4096;
+/// Maximum size of a block of metadata.
+const MAX_METADATA: usize = 256 << 20;
+
+/// The file, for the library that parses its metadata. Elements are read without it.
+struct Metadata(Arc<HeldFile>);
+
+impl Source for Metadata {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<(), FormatError> {
+        let failed = |e: Error| FormatError::Source(e.cause().to_owned());
+        if to.len() > MAX_METADATA {
+            return Err(FormatError::Source(format!("{} bytes of metadata", to.len())));
+        }
+        let mut scratch = Vec::new();
+        let bytes = self.0.get(offset, to.len() as u64, &mut scratch).map_err(failed)?;
+        if bytes.len() != to.len() {
+            return Err(FormatError::UnexpectedEof { expected: to.len(), available: bytes.len() });
+        }
+        to.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// The arrays of file `number` that `choose` keeps, those in groups with their paths as names.
+///
+/// # Errors
+/// If the file is damaged, or an array is stored in a way that is not read.
+pub(super) fn columns(file: &Arc<HeldFile>, number: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
+    let parsed = catch_unwind(AssertUnwindSafe(|| find(file, number, choose)));
+    parsed.unwrap_or_else(|_| Err(Error::in_source("HDF5: the file is damaged")))
+}
+
+fn find(file: &Arc<HeldFile>, number: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
+    let opened = File::from_source(Metadata(file.clone())).map_err(of_library)?;
+    let (whole, len) = (opened.superblock().eof_address, file.len());
+    if whole > len {
+        return Err(Error::in_source(format!("HDF5: {len} bytes of {whole}: the file is cut short")));
+    }
+    let mut paths = Vec::new();
+    list(&opened.root(), "", 0, &mut paths)?;
+    // Their order in the file varies with its version.
+    paths.sort();
+    let chosen = choose(&paths)?;
+    let column = |(place, name): (usize, String)| {
+        let set = opened.dataset(&paths[place]).map_err(of_library)?;
+        one(&opened, &set, name.clone(), number, file.len())
+            .map_err(|e| Error::in_source(format!("array {name:?}: {}", e.cause())))
+    };
+    chosen.into_iter().map(column).collect()
+}
+
+/// Adds the paths of the arrays in `group`.
+fn list(group: &Group, path: &str, depth: usize, paths: &mut Vec<String>) -> Result<()> {
+    if depth > MAX_DEPTH {
+        return Err(Error::in_source(format!("HDF5: groups in more than {MAX_DEPTH} groups")));
+    }
+    let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+    paths.extend(group.datasets().map_err(of_library)?.iter().map(|name| join(name)));
+    if paths.len() > MAX_ARRAYS {
+        return Err(Error::in_source(format!("HDF5: more than {MAX_ARRAYS} arrays")));
+    }
+    for name in group.groups().map_err(of_library)? {
+        list(&group.group(&name).map_err(of_library)?, &join(&name), depth + 1, paths)?;
+    }
+    Ok(())
+}
+
+fn of_library(e: hdf5_pure::Error) -> Error {
+    let cause = e.to_string();
+    let advice = match cause.contains("data layout version: 5") {
+        true => "; HDF5 2.0 wrote it with libver=\"latest\": write it with libver=(\"v108\", \"v114\")",
+        false => "",
+    };
+    Error::in_source(format!("HDF5: {cause}{advice}"))
+}
+
+/// One array.
+fn one(file: &File, set: &Dataset, name: String, number: usize, len: u64) -> Result<Column> {
+    let sides = set.shape().map_err(of_library)?;
+    let too_large = |_| Error::in_source(format!("the shape {sides:?} exceeds the memory"));
+    let shape: Vec<usize> =
+        sides.iter().map(|&side| usize::try_from(side)).collect::<Result<_, _>>().map_err(too_large)?;
+    let (dtype, heap) = type_of(file, &set.datatype().map_err(of_library)?)?;
+    let mut column = match set.layout().map_err(of_library)? {
+        // Without samples, nothing is read.
+        _ if shape.is_empty() => Column::in_memory(name, dtype, shape, vec![0; dtype.size])?,
+        Layout::Contiguous { address: Some(at), size } => {
+            if at.checked_add(size).is_none_or(|end| end > len) {
+                return Err(Error::in_source(format!("{size} bytes from byte {at} of {len}: the file is cut short")));
+            }
+            Column::in_file(name, dtype, shape, (number, at, size))?
+        }
+        Layout::Compact { .. } => {
+            let bytes = set.read_raw().map_err(of_library)?;
+            Column::in_memory(name, dtype, shape, bytes)?
+        }
+        Layout::Chunked { chunk_shape, .. } => {
+            let filters: Vec<_> = set
+                .filter_pipeline()
+                .iter()
+                .map(|filter| Filter::of(filter.id, &filter.client_data))
+                .collect::<Result<_>>()?;
+            let stored = set.chunks().map_err(of_library)?;
+            let stored =
+                stored.into_iter().map(|chunk| (chunk.offset, chunk.address, chunk.storage_size, chunk.filter_mask));
+            let chunks = Chunks::new((number, len), &shape, dtype.size, &chunk_shape, filters, stored)?;
+            Column { name, dtype, shape, place: Place::Chunks(chunks), heap: None }
+        }
+        Layout::Virtual => return Err(Error::in_source("a virtual dataset, whose elements are in other files")),
+        _ => return Err(Error::in_source("its elements were never written")),
+    };
+    column.heap = heap;
+    if column.heap.is_some() && column.shape.len() != 1 {
+        return Err(Error::in_source(format!("values of varying length in an array of shape {:?}", column.shape)));
+    }
+    Ok(column)
+}
+
+/// The type of the elements, and where values of varying length are.
+fn type_of(file: &File, datatype: &Datatype) -> Result<(Dtype, Option<Heap>)> {
+    let dtype = |kind: u8, size: u32, order: &DatatypeByteOrder| {
+        let big_endian = *order == DatatypeByteOrder::BigEndian;
+        (Dtype { kind, size: size as usize, big_endian }, None)
+    };
+    let whole = |offset: u16, precision: u16, size: u32| offset == 0 && u32::from(precision) == 8 * size;
+    Ok(match datatype {
+        Datatype::FixedPoint { size, byte_order, layout } if whole(layout.bit_offset, layout.bit_precision, *size) => {
+            dtype(if layout.signed { b'i' } else { b'u' }, *size, byte_order)
+        }
+        Datatype::FloatingPoint { size, byte_order, layout }
+            if whole(layout.bit_offset, layout.bit_precision, *size)
+                && matches!((size, layout.exponent_size), (2, 5) | (4, 8) | (8, 11)) =>
+        {
+            dtype(b'f', *size, byte_order)
+        }
+        Datatype::Enumeration { base_type, .. } => type_of(file, base_type)?,
+        Datatype::VariableLength { is_string, base_type, .. }
+            if *is_string || matches!(**base_type, Datatype::FixedPoint { size: 1, .. }) =>
+        {
+            let about = file.superblock();
+            let (offset, length) = (usize::from(about.offset_size), usize::from(about.length_size));
+            if offset != 8 || length != 8 {
+                return Err(Error::in_source(format!("values of varying length with addresses of {offset} bytes")));
+            }
+            // Number of bytes, address of a heap, and number of the value in it.
+            let heap = Heap { text: *is_string, base: about.base_address.get() };
+            (Dtype::little(b'V', 4 + offset + 4), Some(heap))
+        }
+        Datatype::String { size, .. } => dtype(b'S', *size, &DatatypeByteOrder::LittleEndian),
+        Datatype::Compound { size, .. } | Datatype::Opaque { size, .. } => {
+            dtype(b'V', *size, &DatatypeByteOrder::LittleEndian)
+        }
+        _ => (Dtype::little(b'V', 1), None),
+    })
+}

@@ -1,0 +1,419 @@
+use std::borrow::Cow;
+use std::fmt;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(feature = "hdf5")]
+use super::chunks::Kept;
+use super::column::{Choose, Column};
+#[cfg(feature = "hdf5")]
+use super::hdf5;
+use super::{numpy, safetensors, splits, torch};
+use crate::error::{Error, Result};
+use crate::machine::file::{has_extension, is_folder};
+use crate::medium::ahead::{Parts, Remote, ahead_of, wide};
+use crate::medium::{HeldFile, Part, are_unchanged};
+#[cfg(feature = "hdf5")]
+use crate::model::Place;
+use crate::model::{Follow, Lookahead, Sample, Source};
+use crate::options::Options;
+use crate::options::Wanted;
+use crate::stats::NetworkStats;
+#[cfg(feature = "hdf5")]
+use crate::values::grants::Grant;
+use crate::values::pixels;
+use crate::values::record::{Found, Named, Rows, Survey, is_label};
+
+/// Arrays whose first axis counts the samples: an `.npy` file or a folder of them, an `.npz`
+/// archive, a `.safetensors` file, the tensors in a `.pt` or `.pth` file of `torch.save`, or an
+/// HDF5 file (Cargo feature `hdf5`).
+///
+/// ```python
+/// numpy.savez("train.npz", images=images, labels=labels)  # (n, height, width, 3) and (n,)
+/// ```
+///
+/// Each array is a column. The array of pictures has the type `uint8` and the shape (n, height,
+/// width, channels), (n, channels, height, width) or (n, height, width), with 1, 3 or 4 channels.
+/// If several arrays may be the pictures, such as images of `float32` and masks of `uint8`, one
+/// must be chosen. The array of labels is called `label`, `labels`, `target`, `y`, ... and has one
+/// integer per sample. Other arrays are the fields `<name>.npy`, of up to three axes per sample. An
+/// array without axes is ignored. A sample's key is its number.
+///
+/// **Splits.** If the names of all arrays have a part such as `train`, `val` or `test`, as in
+/// `train_images` and `x_test`, the arrays belong to splits. The path of a split is that of the
+/// file, then the name of the split: `pathmnist.npz/train`.
+///
+/// **Checksums.** Those of an `.npz` or `.pt` archive are checked on opening, up to 256 MiB of
+/// arrays that are not compressed.
+///
+/// **Memory.** Files are mapped, and only the rows of a sample are read. Compressed arrays of an
+/// `.npz` archive are decompressed into memory when it is opened, up to 4 GiB; use `numpy.savez`
+/// instead of `savez_compressed` for large ones. This memory is not part of the loader's memory
+/// plan. Booleans become `uint8`, and `float16` becomes `float32`. Big-endian numbers are
+/// converted.
+///
+/// **HDF5.** Arrays may be contiguous, or in chunks with gzip, LZF, shuffle and fletcher32. A chunk
+/// is decoded as a whole, and up to 32 MiB of chunks are kept for each array; the memory plan calls
+/// them bytes of the source. Values of varying length are encoded pictures, bytes or text. Text called `label` is the
+/// label.
+///
+/// **Refused:** arrays in Fortran order, tensors that are not contiguous, and elements that are not
+/// numbers. The pickle of a `.pt` file is read without running any of its code: anything but
+/// tensors and lists of integers is refused by name.
+pub struct Arrays {
+    files: Vec<Arc<HeldFile>>,
+    columns: Arc<[Column]>,
+    rows: Rows,
+    /// Number of the column of labels.
+    label: Option<usize>,
+    len: usize,
+    path: PathBuf,
+    kind: &'static str,
+    /// Number of requested checks.
+    looks: AtomicU64,
+}
+
+/// Names of labels besides those of every format. They need a column of pictures.
+const LABELS: [&str; 3] = ["y", "targets", "fine_labels"];
+
+fn is_other_label(name: &str) -> bool {
+    LABELS.iter().any(|label| name.eq_ignore_ascii_case(label))
+}
+
+/// Number of samples whose values of varying length opening looks at.
+const SURVEYED: usize = 64;
+
+/// The format of a file, by its extension.
+fn kind_of(path: &Path) -> Result<&'static str> {
+    let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
+    match extension.to_str() {
+        Some("npz") => Ok("npz"),
+        Some("safetensors") => Ok("safetensors"),
+        Some("pt" | "pth") => Ok("torch"),
+        Some("npy") => Ok("npy"),
+        #[cfg(feature = "hdf5")]
+        Some("h5" | "hdf5") => Ok("hdf5"),
+        _ if is_folder(path)? => Ok("npy"),
+        _ => {
+            let cause = "arrays are in .npy, .npz, .safetensors, .pt or .pth files, or in a folder of .npy files";
+            Err(Error::config(cause).at_path(path))
+        }
+    }
+}
+
+impl Arrays {
+    /// Opens the arrays at `path`. Its extension determines the format; a folder holds `.npy`
+    /// files.
+    ///
+    /// # Errors
+    /// If a file is damaged, the arrays have different numbers of samples, there are several
+    /// splits, or an array has elements or an order that are not supported.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        Self::with(path, kind_of(path)?, &Options::default())
+    }
+
+    /// Opens the arrays at `path` as the format `kind`: `npy`, `npz`, `safetensors` or `torch`.
+    pub(crate) fn with(path: &Path, kind: &'static str, options: &Options) -> Result<Self> {
+        let wanted = options.wanted();
+        let choose = |names: &[String]| chosen(names, options.part.as_deref(), &wanted);
+        let (files, columns) = load(path, kind, options, &choose).map_err(|e| e.at_path(path))?;
+        Self::of(path, kind, wanted, files, columns, options)
+    }
+
+    /// The arrays of the file in `bytes`.
+    #[cfg(test)]
+    pub(super) fn in_memory(bytes: Vec<u8>, kind: &'static str, part: Option<&str>) -> Result<Self> {
+        let file = Arc::new(HeldFile::in_memory(bytes));
+        let choose = |names: &[String]| chosen(names, part, &Wanted::default());
+        let columns = columns(&file, kind, "x", &choose)?;
+        Self::of(Path::new("memory"), kind, Wanted::default(), vec![file], columns, &Options::default())
+    }
+
+    fn of(
+        path: &Path,
+        kind: &'static str,
+        mut wanted: Wanted,
+        files: Vec<Arc<HeldFile>>,
+        columns: Vec<Column>,
+        options: &Options,
+    ) -> Result<Self> {
+        let named = |e: Error| e.at_path(path);
+        let columns: Vec<Column> = columns.into_iter().filter(|column| column.len().is_some()).collect();
+        let len = check(&columns).map_err(named)?;
+        let usual = columns.iter().any(|column| is_label(&column.name));
+        if wanted.label.is_none() && !wanted.without_label && !usual {
+            let single = |column: &&Column| column.shape[1..].iter().all(|&side| side == 1);
+            let integers = |column: &&Column| matches!(column.dtype.kind, b'i' | b'u') && single(column);
+            let label =
+                |name: &&str| columns.iter().filter(integers).find(|column| column.name.eq_ignore_ascii_case(name));
+            wanted.label = LABELS.iter().find_map(label).map(|column| column.name.clone());
+        }
+        let mut page = Vec::new();
+        let mut survey = Survey::default();
+        // All rows of an array of numbers have the type of the first.
+        let surveyed = if columns.iter().any(|column| column.heap.is_some()) { len.min(SURVEYED) } else { 1 };
+        for index in 0..surveyed {
+            page.clear();
+            let row = row(&columns, &files, index, None, &mut page).map_err(named)?;
+            survey.see(&row, &page).map_err(named)?;
+        }
+        let mut rows = survey.finish(&wanted).map_err(named)?;
+        let texts = |name: &str, see: &mut dyn FnMut(usize, &str)| {
+            let label = columns.iter().filter(|column| column.name == name);
+            (0..len).try_for_each(|index| {
+                page.clear();
+                for Named { content, .. } in row(label.clone(), &files, index, None, &mut page)? {
+                    if let Found::Text(text) = content {
+                        let text = std::str::from_utf8(text.of(&page));
+                        see(index, text.map_err(|_| Error::in_source("a label that is not UTF-8"))?);
+                    }
+                }
+                Ok(())
+            })
+        };
+        rows.learn(options.classes.as_ref(), options.lenient, texts).map_err(named)?;
+        let label = rows.label().and_then(|name| columns.iter().position(|column| column.name == name));
+        let looks = AtomicU64::new(0);
+        Ok(Arrays { files, columns: columns.into(), rows, label, len, path: path.to_owned(), kind, looks })
+    }
+
+    /// The caches of the arrays in chunks, with the bytes that a loader should grant each.
+    #[cfg(feature = "hdf5")]
+    fn kept(&self) -> impl Iterator<Item = (&Arc<Kept>, usize)> {
+        self.columns.iter().filter_map(Column::kept)
+    }
+
+    /// Grants the memory of a loader to the caches of chunks.
+    #[cfg(feature = "hdf5")]
+    fn keep(&self, order: &Lookahead) -> Option<Box<dyn Follow>> {
+        let (wanted, granted) = (self.ahead_bytes() as u128, order.bytes() as u128);
+        let share = |(kept, bytes): (&Arc<Kept>, usize)| {
+            // The result is at most `granted`.
+            Grant::new(kept.clone(), (bytes as u128 * granted / wanted) as usize)
+        };
+        (wanted > 0).then(|| Box::new(Following { _kept: self.kept().map(share).collect() }) as Box<dyn Follow>)
+    }
+
+    #[cfg(not(feature = "hdf5"))]
+    fn keep(&self, _: &Lookahead) -> Option<Box<dyn Follow>> {
+        None
+    }
+
+    /// The store of the files, if they are in one.
+    fn remote(&self) -> Option<&Arc<Remote>> {
+        Some(self.files.first()?.object()?.1)
+    }
+
+    fn look(&self) -> Result<()> {
+        let looks = self.looks.load(Ordering::Relaxed);
+        self.files.iter().try_for_each(|file| file.look(looks))
+    }
+}
+
+/// The arrays that are used: those of the split `part`, and only the columns that are wanted.
+fn chosen(names: &[String], part: Option<&str>, wanted: &Wanted) -> Result<Vec<(usize, String)>> {
+    let mut chosen = splits::choose(names, part)?;
+    if let Some(columns) = &wanted.columns {
+        let is = |option: &Option<String>, name: &str| option.as_deref() == Some(name);
+        chosen.retain(|(_, name)| {
+            let label = match &wanted.label {
+                None => !wanted.without_label && (is_label(name) || is_other_label(name)),
+                label => is(label, name),
+            };
+            let picture = match &wanted.picture {
+                None => pixels::is_usual(name),
+                picture => is(picture, name),
+            };
+            columns.contains(name) || label || picture
+        });
+    }
+    Ok(chosen)
+}
+
+/// Opens the files at `path`, and finds the arrays in them.
+fn load(path: &Path, kind: &str, options: &Options, choose: Choose<'_>) -> Result<(Vec<Arc<HeldFile>>, Vec<Column>)> {
+    let medium = options.medium(path)?;
+    let is_npy = |name: &str| has_extension(name, "npy");
+    if kind == "npy" {
+        let is_folder = if medium.is_store() { !path.to_str().is_some_and(is_npy) } else { is_folder(path)? };
+        let medium = if is_folder { medium.listed(path) } else { medium };
+        let paths = if is_folder { medium.files_in(path, is_npy)? } else { vec![path.to_owned()] };
+        if paths.is_empty() {
+            return Err(Error::in_source("no .npy files in this folder"));
+        }
+        let stem = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let names: Vec<String> = paths.iter().map(stem).collect();
+        // The name of a single file says nothing about splits.
+        let chosen = if is_folder { choose(&names)? } else { vec![(0, names[0].clone())] };
+        let (mut files, mut columns) = (Vec::new(), Vec::new());
+        for (place, name) in chosen {
+            let file = Arc::new(medium.open(&paths[place])?);
+            columns.push(numpy::npy(&*file, name, files.len()).map_err(|e| e.at_path(&paths[place]))?);
+            files.push(file);
+        }
+        return Ok((files, columns));
+    }
+    let file = Arc::new(medium.open(path)?);
+    let columns = columns(&file, kind, "", choose)?;
+    Ok((vec![file], columns))
+}
+
+/// The arrays in one file. An `.npy` file has one, called `name`.
+fn columns(file: &Arc<HeldFile>, kind: &str, name: &str, choose: Choose<'_>) -> Result<Vec<Column>> {
+    let bytes = &**file;
+    match kind {
+        "npy" => Ok(vec![numpy::npy(bytes, name.to_owned(), 0)?]),
+        "npz" => numpy::npz(bytes, 0, choose),
+        "safetensors" => safetensors::columns(bytes, 0, choose),
+        #[cfg(feature = "hdf5")]
+        "hdf5" => hdf5::columns(file, 0, choose),
+        _ => torch::columns(bytes, 0, choose),
+    }
+}
+
+/// Checks that arrays can be columns of samples. Returns the number of samples.
+fn check(columns: &[Column]) -> Result<usize> {
+    let Some(len) = columns.first().and_then(Column::len) else {
+        return Err(Error::in_source("there is no array with samples in its first axis"));
+    };
+    let advice = "list the columns with TableOptions::columns";
+    if let Some(other) = columns.iter().find(|column| column.len() != Some(len)) {
+        let first = &columns[0];
+        return Err(Error::in_source(format!(
+            "arrays have different numbers of samples in their first axis: {:?} has the shape {:?}, and {:?} has {:?}; \
+             {advice}",
+            first.name, first.shape, other.name, other.shape
+        )));
+    }
+    for Column { name, dtype, shape, heap, .. } in columns {
+        if heap.is_none() {
+            dtype.element().map_err(|e| Error::in_source(format!("array {name:?} has {}, or {advice}", e.cause())))?;
+        }
+        if shape.len() > 4 {
+            return Err(Error::in_source(format!(
+                "array {name:?} has the shape {shape:?}; up to three axes per sample are supported, or {advice}"
+            )));
+        }
+    }
+    if len == 0 {
+        return Err(Error::in_source("the arrays have no samples"));
+    }
+    Ok(len)
+}
+
+/// The cells of sample `index`. If they are of a loader's order, `first` is the number of the first
+/// read.
+fn row<'a>(
+    columns: impl IntoIterator<Item = &'a Column>,
+    files: &'a [Arc<HeldFile>],
+    index: usize,
+    first: Option<usize>,
+    page: &mut Vec<u8>,
+) -> Result<Vec<Named<'a>>> {
+    let cell = |(place, column): (usize, &'a Column)| {
+        let read = first.map(|first| (first + place) as u64);
+        let content = match column.heap {
+            Some(_) => column.value(files, index, page)?,
+            None => Found::array(column.dtype.element()?, &column.shape[1..], column.get(files, index, read, page)?),
+        };
+        Ok(Named { name: Cow::Borrowed(&*column.name), content })
+    };
+    columns.into_iter().enumerate().map(cell).collect()
+}
+
+/// The memory that a loader grants to the caches of chunks.
+#[cfg(feature = "hdf5")]
+struct Following {
+    _kept: Vec<Grant>,
+}
+
+#[cfg(feature = "hdf5")]
+impl Follow for Following {
+    fn start(&self, _place: Place) {}
+}
+
+impl Source for Arrays {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.look()?;
+        scratch.clear();
+        write!(scratch, "{index}").expect("a Vec takes everything");
+        let key = Part::Page(0..scratch.len());
+        let row = row(&*self.columns, &self.files, index, Some(index * self.columns.len()), scratch)
+            .map_err(|e| e.at_path(&self.path))?;
+        self.rows.sample(key, row, scratch).map_err(|e| e.at_path(&self.path))
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        if let Some(remote) = self.remote() {
+            let (columns, width) = (self.columns.clone(), self.columns.len());
+            let part = move |read: u64| columns[read as usize % width].part(read as usize / width);
+            let objects = self.files.iter().filter_map(|file| Some(file.object()?.0.clone()));
+            return remote.follow(wide(order, width), Parts::new(objects.collect(), part));
+        }
+        self.keep(&order)
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        self.remote().map(|remote| remote.network())
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        if self.remote().is_some() {
+            return ahead_of(self.files.iter().map(|file| file.len()));
+        }
+        #[cfg(feature = "hdf5")]
+        return self.kept().fold(0, |all, (_, bytes)| all.saturating_add(bytes));
+        #[cfg(not(feature = "hdf5"))]
+        0
+    }
+
+    fn check(&self) -> Result<()> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn is_unchanged(&self) -> bool {
+        are_unchanged(self.files.iter().map(|file| &**file), self.looks.load(Ordering::Relaxed))
+    }
+
+    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        let Some(label) = self.label else { return Ok(None) };
+        self.look()?;
+        scratch.clear();
+        let row = row([&self.columns[label]], &self.files, index, None, scratch).map_err(|e| e.at_path(&self.path))?;
+        self.rows.sample(Part::Borrowed(b""), row, scratch).and_then(|s| s.label()).map_err(|e| e.at_path(&self.path))
+    }
+
+    fn path(&self, _index: usize) -> Option<PathBuf> {
+        Some(self.path.clone())
+    }
+
+    fn fields(&self) -> Option<Vec<String>> {
+        Some(self.rows.field_names())
+    }
+
+    fn classes(&self) -> &[String] {
+        self.rows.classes()
+    }
+
+    fn kind(&self) -> &'static str {
+        self.kind
+    }
+}
+
+impl fmt::Debug for Arrays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arrays")
+            .field("path", &self.path)
+            .field("len", &self.len)
+            .field("columns", &self.columns)
+            .finish_non_exhaustive()
+    }
+}

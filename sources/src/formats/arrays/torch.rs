@@ -1,0 +1,166 @@
+use super::column::{Choose, Column};
+use super::zip::{self, Member};
+use crate::error::{Error, Result};
+use crate::machine::bytes::Bytes;
+use crate::values::elements::Dtype;
+use crate::values::pickle::{self, Id, Node, Nodes, Tensor};
+
+/// Maximum size of the pickle, which holds no tensors.
+const MOST_PICKLE: u64 = 256 << 20;
+
+/// The tensors that `choose` keeps of the archive in file `number`, which `torch.save` wrote.
+///
+/// # Errors
+/// If the archive is damaged, or holds anything but tensors and lists of numbers.
+pub(super) fn columns(bytes: &dyn Bytes, number: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
+    let start = bytes.get(0, bytes.len().min(4) as usize, &mut Vec::new())?.to_vec();
+    if !start.starts_with(b"PK") {
+        return Err(Error::in_source(
+            "not an archive of torch.save: the file is in the format of PyTorch before 1.6, or of another program; load \
+             it and save it again",
+        ));
+    }
+    let members = zip::members(bytes)?;
+    let find =
+        |end: &str| members.iter().find(|member| member.name.split_once('/').is_some_and(|(_, rest)| rest == end));
+    let missing = || Error::in_source("not an archive of torch.save: it has no data.pkl");
+    let pickle = zip::content(bytes, find("data.pkl").ok_or_else(missing)?, MOST_PICKLE)?;
+    let nodes = pickle::read_torch(&pickle)?;
+    let big_endian = match find("byteorder") {
+        Some(order) => zip::content(bytes, order, 64)?.starts_with(b"big"),
+        None => false,
+    };
+    let archive = Archive { nodes: &nodes, members: &members, number, big_endian };
+    let mut unchecked = zip::MOST_CHECKED;
+    // Tensors may share a storage, so the storages are counted and not the tensors.
+    for member in members.iter().filter(|member| !member.deflated && is_storage(member)) {
+        if let Some(rest) = unchecked.checked_sub(member.stored) {
+            unchecked = rest;
+            zip::check(bytes, member)?;
+        }
+    }
+    let (names, ids): (Vec<String>, Vec<Id>) = archive.named()?.into_iter().unzip();
+    choose(&names)?.into_iter().map(|(place, name)| archive.column(name, ids[place])).collect()
+}
+
+fn is_storage(member: &Member) -> bool {
+    member.name.split_once('/').is_some_and(|(_, rest)| rest.starts_with("data/"))
+}
+
+struct Archive<'a> {
+    nodes: &'a Nodes<'a>,
+    members: &'a [Member],
+    number: usize,
+    big_endian: bool,
+}
+
+impl Archive<'_> {
+    /// The tensors with their names. Those of a tuple are `image`, if it is the only one of more
+    /// than two axes, `label`, if it is the only one of one axis, and others by their place.
+    fn named(&self) -> Result<Vec<(String, Id)>> {
+        let nodes = self.nodes;
+        match nodes.root() {
+            Node::Dict(pairs) => pairs
+                .iter()
+                .map(|&(key, value)| match (nodes.text(key), &nodes[key]) {
+                    (Some(name), _) => Ok((name.to_owned(), value)),
+                    (None, Node::Int(int)) => Ok((int.to_string(), value)),
+                    (None, key) => {
+                        Err(Error::in_source(format!("{} is the key of a dict; text is expected", key.kind())))
+                    }
+                })
+                .collect(),
+            Node::Tuple(items) | Node::List(items) => {
+                let axes = |&id: &Id| match &nodes[id] {
+                    Node::Tensor(tensor) => Some(tensor.shape.len()),
+                    Node::List(_) => Some(1),
+                    _ => None,
+                };
+                let only = |is: &dyn Fn(usize) -> bool| {
+                    let mut found = items.iter().enumerate().filter(|(_, id)| axes(id).is_some_and(is));
+                    found.next().filter(|_| found.next().is_none()).map(|(place, _)| place)
+                };
+                let (image, label) = (only(&|axes| axes > 2), only(&|axes| axes == 1));
+                let name = |place| match place {
+                    place if Some(place) == image => "image".to_owned(),
+                    place if Some(place) == label => "label".to_owned(),
+                    place => place.to_string(),
+                };
+                Ok(items.iter().enumerate().map(|(place, &id)| (name(place), id)).collect())
+            }
+            Node::Tensor(_) => Ok(vec![("image".to_owned(), nodes.root_id())]),
+            other => {
+                let cause =
+                    format!("the file holds {}; tensors, or a dict or tuple of them are expected", other.kind());
+                Err(Error::in_source(cause))
+            }
+        }
+    }
+
+    fn column(&self, name: String, id: Id) -> Result<Column> {
+        match &self.nodes[id] {
+            Node::Tensor(tensor) => self.tensor(name, tensor),
+            Node::List(items) | Node::Tuple(items) => {
+                let ints = items.iter().map(|&id| match self.nodes[id] {
+                    Node::Int(int) => Some(int),
+                    Node::Bool(truth) => Some(i64::from(truth)),
+                    _ => None,
+                });
+                let Some(ints) = ints.collect::<Option<Vec<i64>>>() else {
+                    let cause = format!("{name:?} is a list that has other items than integers; save it as a tensor");
+                    return Err(Error::in_source(cause));
+                };
+                let bytes = ints.iter().flat_map(|int| int.to_ne_bytes()).collect();
+                let dtype = Dtype { big_endian: cfg!(target_endian = "big"), ..Dtype::little(b'i', 8) };
+                Column::in_memory(name, dtype, vec![ints.len()], bytes)
+            }
+            other => {
+                let kind = other.kind();
+                Err(Error::in_source(format!(
+                    "{name:?} is {kind}; a tensor is expected, or list the columns with TableOptions::columns"
+                )))
+            }
+        }
+    }
+
+    fn tensor(&self, name: String, tensor: &Tensor) -> Result<Column> {
+        let Tensor { dtype, shape, strides, offset, elements, .. } = tensor;
+        let mut expected = 1_usize;
+        let contiguous = shape.len() == strides.len()
+            && shape.iter().zip(strides).rev().all(|(&side, &stride)| {
+                let fits = side == 1 || stride == expected;
+                expected = expected.saturating_mul(side);
+                fits
+            });
+        if !contiguous && !shape.contains(&0) {
+            let cause =
+                format!("tensor {name:?} has the strides {strides:?} and the shape {shape:?}; save its contiguous()");
+            return Err(Error::in_source(cause));
+        }
+        let key = self.nodes.text(tensor.storage).unwrap_or_default();
+        let end = format!("data/{key}");
+        let member =
+            self.members.iter().find(|member| member.name.split_once('/').is_some_and(|(_, rest)| rest == end));
+        let Some(member) = member.filter(|member| !member.deflated) else {
+            return Err(Error::in_source(format!(
+                "tensor {name:?}: the archive has no file {end:?} without compression"
+            )));
+        };
+        let size = dtype.size as u64;
+        let length = shape.iter().try_fold(size, |length, &side| length.checked_mul(side as u64));
+        let start = offset.checked_mul(size);
+        let inside = elements.checked_mul(size) == Some(member.len)
+            && start
+                .zip(length)
+                .and_then(|(start, length)| start.checked_add(length))
+                .is_some_and(|end| end <= member.len);
+        let (Some(start), Some(length), true) = (start, length, inside) else {
+            let found = member.len;
+            return Err(Error::in_source(format!(
+                "tensor {name:?} of shape {shape:?} from element {offset} on does not lie in its storage of {found} bytes"
+            )));
+        };
+        let dtype = Dtype { big_endian: self.big_endian, ..*dtype };
+        Column::in_file(name, dtype, shape.clone(), (self.number, member.offset + start, length))
+    }
+}

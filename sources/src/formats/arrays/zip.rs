@@ -1,0 +1,255 @@
+use std::borrow::Cow;
+use std::io::Read;
+
+use flate2::read::DeflateDecoder;
+
+use crate::error::{Error, Result, copied};
+use crate::machine::bytes::Bytes;
+
+/// A file in an archive.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Member {
+    pub(super) name: String,
+    /// Offset of its data in the archive.
+    pub(super) offset: u64,
+    /// Length of its data in the archive.
+    pub(super) stored: u64,
+    /// Length of its content.
+    pub(super) len: u64,
+    crc: u32,
+    pub(super) deflated: bool,
+}
+
+const END: &[u8; 4] = b"PK\x05\x06";
+const END64: &[u8; 4] = b"PK\x06\x06";
+const LOCATOR64: &[u8; 4] = b"PK\x06\x07";
+const ENTRY: &[u8; 4] = b"PK\x01\x02";
+const LOCAL: &[u8; 4] = b"PK\x03\x04";
+
+/// Maximum size of the directory of an archive. Arrays have few members.
+const MOST_DIRECTORY: u64 = 64 << 20;
+
+/// Bytes of the end record without its comment, and with the longest.
+const END_BYTES: u64 = 22;
+const MOST_END: u64 = END_BYTES + 65_535;
+
+/// Maximum ratio of deflate.
+const MOST_RATIO: u64 = 1032;
+
+/// Lists the files of the archive in `bytes`, in the order of its directory.
+///
+/// # Errors
+/// If the archive is damaged, encrypted, or compressed by another method than deflate. Every offset
+/// and length is checked against the archive.
+pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
+    let archive = Archive { bytes };
+    let (start, size) = archive.directory()?;
+    let directory = archive.get(start, size)?;
+    let mut members = Vec::new();
+    let mut at = 0;
+    while at < directory.len() {
+        let place = start + at as u64;
+        let bad = |cause: &str| Error::in_source(format!("zip: entry at byte {place}: {cause}"));
+        let entry = directory[at..].first_chunk::<46>().ok_or_else(|| bad("cut short"))?;
+        if !entry.starts_with(ENTRY) {
+            return Err(bad("not an entry"));
+        }
+        let (name, extra, comment) = (u16_at(entry, 28), u16_at(entry, 30), u16_at(entry, 32));
+        let rest = directory[at + 46..].get(..name + extra + comment).ok_or_else(|| bad("cut short"))?;
+        let (flags, method) = (u16_at(entry, 8), u16_at(entry, 10));
+        let [mut stored, mut len, mut local] = [20, 24, 42].map(|at| u64::from(u32_at(entry, at)));
+        wide(&rest[name..name + extra], [&mut len, &mut stored, &mut local]).ok_or_else(|| bad("bad 64-bit sizes"))?;
+        let name = String::from_utf8_lossy(&rest[..name]).into_owned();
+        if flags & 1 != 0 {
+            return Err(bad(&format!("{name:?} is encrypted")));
+        }
+        let deflated = match method {
+            0 => false,
+            8 => true,
+            _ => {
+                return Err(bad(&format!(
+                    "{name:?} has the compression method {method}; write it without compression"
+                )));
+            }
+        };
+        let header = archive.get(local, 30).map_err(|_| bad("its file lies outside the archive"))?;
+        if !header.starts_with(LOCAL) {
+            return Err(bad("its file has no header"));
+        }
+        let offset = local + 30 + (u16_at(&header, 26) + u16_at(&header, 28)) as u64;
+        if offset.checked_add(stored).is_none_or(|end| end > archive.bytes.len()) || (!deflated && stored != len) {
+            return Err(bad(&format!(
+                "{name:?} claims {stored} bytes from byte {offset} on, {len} without compression"
+            )));
+        }
+        at += 46 + rest.len();
+        members.push(Member { name, offset, stored, len, crc: u32_at(entry, 16), deflated });
+    }
+    Ok(members)
+}
+
+/// The content of `member`, of up to `most` bytes.
+///
+/// # Errors
+/// If it is longer, or damaged.
+pub(super) fn content(bytes: &dyn Bytes, member: &Member, most: u64) -> Result<Vec<u8>> {
+    let (name, len) = (&member.name, member.len);
+    if len > most || len > member.stored.saturating_add(1).saturating_mul(MOST_RATIO) {
+        return Err(Error::in_source(format!("zip: {name:?} claims {len} bytes; at most {most} are read")));
+    }
+    let mut scratch = Vec::new();
+    let mut content = Vec::new();
+    let (mut left, mut at) = (member.stored, member.offset);
+    // Read in pieces, so that a file that is not mapped is never held whole.
+    let pieces = std::iter::from_fn(|| {
+        let piece = left.min(1 << 20);
+        (piece > 0).then(|| {
+            let found = bytes.get(at, piece as usize, &mut scratch).and_then(copied);
+            (left, at) = (left - piece, at + piece);
+            found
+        })
+    });
+    let read = || -> std::io::Result<()> {
+        let pieces = Pieces { pieces, piece: Vec::new(), at: 0 };
+        // Grows with what is found, not with what is claimed.
+        match member.deflated {
+            true => DeflateDecoder::new(pieces).take(len + 1).read_to_end(&mut content)?,
+            false => { pieces }.read_to_end(&mut content)?,
+        };
+        Ok(())
+    };
+    read().map_err(|e| Error::in_source(format!("zip: {name:?} cannot be decompressed: {e}")))?;
+    if content.len() as u64 != len || crc32fast::hash(&content) != member.crc {
+        let found = content.len();
+        return Err(Error::in_source(format!("zip: {name:?} is damaged: {found} bytes of {len}, or another checksum")));
+    }
+    Ok(content)
+}
+
+/// Checks the checksum of `member`, which is stored without compression. An archive in a store is
+/// not read for it.
+///
+/// # Errors
+/// If it differs, or the archive cannot be read.
+pub(super) fn check(bytes: &dyn Bytes, member: &Member) -> Result<()> {
+    if bytes.are_stored() {
+        return Ok(());
+    }
+    let (mut hash, mut scratch, mut done) = (crc32fast::Hasher::new(), Vec::new(), 0);
+    while done < member.stored {
+        let piece = (member.stored - done).min(1 << 20);
+        hash.update(bytes.get(member.offset + done, piece as usize, &mut scratch)?);
+        done += piece;
+    }
+    if hash.finalize() != member.crc {
+        let Member { name, stored, .. } = member;
+        return Err(Error::in_source(format!("zip: {name:?} is damaged: its {stored} bytes have another checksum")));
+    }
+    Ok(())
+}
+
+/// Bytes of an archive whose checksums are checked when it is opened. Larger arrays are not read
+/// then.
+pub(super) const MOST_CHECKED: u64 = 256 << 20;
+
+/// Reads pieces one after the other.
+struct Pieces<I> {
+    pieces: I,
+    piece: Vec<u8>,
+    at: usize,
+}
+
+impl<I: Iterator<Item = Result<Vec<u8>>>> Read for Pieces<I> {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        if self.at == self.piece.len() {
+            self.piece = match self.pieces.next() {
+                Some(piece) => piece.map_err(std::io::Error::other)?,
+                None => return Ok(0),
+            };
+            self.at = 0;
+        }
+        let count = to.len().min(self.piece.len() - self.at);
+        to[..count].copy_from_slice(&self.piece[self.at..][..count]);
+        self.at += count;
+        Ok(count)
+    }
+}
+
+struct Archive<'a> {
+    bytes: &'a dyn Bytes,
+}
+
+impl Archive<'_> {
+    fn get(&self, at: u64, len: u64) -> Result<Cow<'_, [u8]>> {
+        let end = at.checked_add(len).filter(|&end| end <= self.bytes.len());
+        if end.is_none() {
+            let all = self.bytes.len();
+            return Err(Error::in_source(format!("zip: {len} bytes at byte {at} of a file of {all}")));
+        }
+        Ok(Cow::Owned(copied(self.bytes.get(at, len as usize, &mut Vec::new())?)?))
+    }
+
+    /// Start and size of the directory.
+    fn directory(&self) -> Result<(u64, u64)> {
+        let all = self.bytes.len();
+        let from = all.saturating_sub(MOST_END);
+        let tail = self.get(from, all - from)?;
+        let mut ends = memchr::memmem::rfind_iter(&tail, END);
+        // The comment, which may contain the signature, ends with the file.
+        let end = ends.find(|&end| {
+            tail[end..].len() as u64 >= END_BYTES && end + END_BYTES as usize + u16_at(&tail, end + 20) == tail.len()
+        });
+        let Some(end) = end else {
+            return Err(Error::in_source("zip: no end of the directory: the file is cut short, or is not an archive"));
+        };
+        let [mut size, mut start] = [12, 16].map(|at| u64::from(u32_at(&tail, end + at)));
+        let entries = u16_at(&tail, end + 10);
+        if start == u64::from(u32::MAX) || size == u64::from(u32::MAX) || entries == usize::from(u16::MAX) {
+            let locator = (from + end as u64).checked_sub(20).map(|at| self.get(at, 20)).transpose()?;
+            if let Some(locator) = locator.filter(|locator| locator.starts_with(LOCATOR64)) {
+                let end = self.get(u64_at(&locator, 8), 56)?;
+                if !end.starts_with(END64) {
+                    return Err(Error::in_source("zip: no 64-bit end of the directory"));
+                }
+                (size, start) = (u64_at(&end, 40), u64_at(&end, 48));
+            }
+        }
+        if size > MOST_DIRECTORY {
+            return Err(Error::in_source(format!("zip: a directory of {size} bytes; the limit is {MOST_DIRECTORY}")));
+        }
+        Ok((start, size))
+    }
+}
+
+/// Replaces numbers that do not fit 32 bits by those of the extra field. `None` if they are
+/// missing.
+fn wide(mut extra: &[u8], numbers: [&mut u64; 3]) -> Option<()> {
+    let mut wanted = numbers.into_iter().filter(|number| **number == u64::from(u32::MAX)).peekable();
+    if wanted.peek().is_none() {
+        return Some(());
+    }
+    while let Some((head, rest)) = extra.split_first_chunk::<4>() {
+        let (field, after) = rest.split_at_checked(u16_at(head, 2))?;
+        if u16_at(head, 0) == 1 {
+            let mut field = field.as_chunks::<8>().0.iter();
+            for number in wanted {
+                *number = u64::from_le_bytes(*field.next()?);
+            }
+            return Some(());
+        }
+        extra = after;
+    }
+    None
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> usize {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]]).into()
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}

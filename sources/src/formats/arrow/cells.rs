@@ -1,0 +1,424 @@
+//! The value of a column in one row.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use arrayvec::ArrayVec;
+use half::f16;
+
+use super::schema::{Field, Kind};
+use super::stream::Batch;
+use crate::error::{Error, Result, append};
+use crate::machine::bytes::room;
+use crate::medium::{HeldFile, Part};
+use crate::model::Value;
+use crate::model::value::{AXES, Element};
+use crate::values::record::Found;
+
+/// Maximum length of the JSON of a nested value. Lists may share their elements, so a short file
+/// could describe a long text.
+const MAX_JSON: usize = 64 << 20;
+
+/// How a column's values are read.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Form {
+    /// A null, number, text or bytes.
+    Plain,
+    /// A structure with the bytes of a file, or its path: the numbers of these children.
+    File {
+        bytes: usize,
+        path: Option<usize>,
+    },
+    /// A list of numbers, or one of lists of fixed lengths.
+    Numbers,
+    Json,
+}
+
+impl Form {
+    /// The form of a column, or the name of values that are not read.
+    pub(super) fn of(field: &Field) -> Result<Form, &'static str> {
+        match field.kind {
+            Kind::Other { name, .. } => Err(name),
+            Kind::List { .. } | Kind::FixedList(_) => match numbers(&field.children[0], 1) {
+                true => Ok(Form::Numbers),
+                false => json(field).map(|()| Form::Json),
+            },
+            Kind::Part => Form::of(&field.children[0]),
+            // Any other structure has been parted.
+            Kind::Struct if field.is_file() => {
+                let child = |name: &str| field.children.iter().position(|child| child.name == name);
+                Ok(Form::File { bytes: child("bytes").expect("it has one"), path: child("path") })
+            }
+            Kind::Struct => json(field).map(|()| Form::Json),
+            _ => Ok(Form::Plain),
+        }
+    }
+}
+
+/// Whether lists of `field` are arrays of numbers, which begin with `axes` axes.
+fn numbers(field: &Field, axes: usize) -> bool {
+    match field.kind {
+        Kind::Number(_) | Kind::Half | Kind::Bool => true,
+        Kind::FixedList(_) => axes < AXES && numbers(&field.children[0], axes + 1),
+        Kind::Part => numbers(&field.children[0], axes),
+        _ => false,
+    }
+}
+
+/// Checks that JSON can hold the values of `field`.
+fn json(field: &Field) -> Result<(), &'static str> {
+    match field.kind {
+        Kind::Other { name, .. } => Err(name),
+        Kind::Bytes { .. } | Kind::FixedBytes(_) => Err("bytes inside nested values"),
+        _ => field.children.iter().try_for_each(json),
+    }
+}
+
+/// Size of a block, and the number of blocks that are remembered.
+const BLOCK: u64 = 4096;
+const BLOCKS: usize = 16;
+/// Values of at most this size are read in blocks.
+const SMALL: u64 = 64;
+
+/// Blocks of a file that were loaded for one cell, so that a list needs no system call for each of
+/// its elements.
+#[derive(Default)]
+pub(super) struct Blocks(RefCell<Loaded>);
+
+/// The blocks, and the number of the next one.
+type Loaded = (ArrayVec<(Range<u64>, Vec<u8>), BLOCKS>, usize);
+
+impl Blocks {
+    /// Calls `with` with the `len` bytes from offset `at`, at most a block. `load` loads a range,
+    /// and returns its bytes unless they are mapped.
+    fn with<T>(
+        &self,
+        (at, len, end): (u64, u64, u64),
+        load: impl FnOnce(Range<u64>) -> Result<Vec<u8>>,
+        with: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
+        let (blocks, next) = &mut *self.0.borrow_mut();
+        let found = blocks.iter().position(|(range, _)| range.start <= at && at + len <= range.end);
+        let place = match found {
+            Some(place) => place,
+            None => {
+                let start = at / BLOCK * BLOCK;
+                let range = start..(at + len).next_multiple_of(BLOCK).min(end);
+                let bytes = load(range.clone())?;
+                let place = *next % BLOCKS;
+                *next += 1;
+                match blocks.get_mut(place) {
+                    Some(block) => *block = (range, bytes),
+                    None => blocks.push((range, bytes)),
+                }
+                place
+            }
+        };
+        let (range, bytes) = &blocks[place];
+        let from = (at - range.start) as usize;
+        Ok(with(bytes.get(from..from + len as usize).unwrap_or_default()))
+    }
+}
+
+/// A batch of an open file.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a, 'b> {
+    /// Name of the column that is read, for errors.
+    pub(super) column: &'a str,
+    pub(super) file: &'a HeldFile,
+    pub(super) batch: &'a Batch,
+    pub(super) blocks: &'b Blocks,
+}
+
+impl<'a> Rows<'a, '_> {
+    /// The value of `field`, read in `form`, in `row`.
+    ///
+    /// # Errors
+    /// If its bytes are damaged or cannot be read.
+    pub(super) fn cell(self, field: &Field, form: Form, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
+        if !self.is_valid(field, row)? {
+            return Ok(Found::Null);
+        }
+        if field.kind == Kind::Part {
+            return self.cell(&field.children[0], form, row, scratch);
+        }
+        match form {
+            Form::Plain => self.plain(field, row, scratch),
+            Form::File { bytes, path } => {
+                let file = self.cell(&field.children[bytes], Form::Plain, row, scratch)?;
+                match (file, path) {
+                    (Found::Null, Some(path)) => match self.cell(&field.children[path], Form::Plain, row, scratch)? {
+                        Found::Text(path) => Ok(Found::Path(path)),
+                        other => Ok(other),
+                    },
+                    (file, _) => Ok(file),
+                }
+            }
+            Form::Numbers => self.numbers(field, row, scratch),
+            Form::Json => {
+                let start = scratch.len();
+                self.json(field, row, start, scratch)?;
+                Ok(Found::Json(Part::since(start, scratch)))
+            }
+        }
+    }
+
+    /// The value of a column that is not nested.
+    fn plain(self, field: &Field, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
+        match field.kind {
+            Kind::Number(element) => {
+                let size = element.size() as u64;
+                Ok(Found::number(element, self.take(field.buffer + 1, row * size, size, scratch)?))
+            }
+            Kind::Bool | Kind::Half => {
+                let start = scratch.len();
+                let element = self.small(field, row..row + 1, scratch)?;
+                Ok(Found::number(element, Part::since(start, scratch)))
+            }
+            Kind::Bytes { large } | Kind::Text { large } => {
+                let (start, end) = self.ends(field, large, row, self.batch.buffers[field.buffer + 2].1)?;
+                let found = self.take(field.buffer + 2, start, end - start, scratch)?;
+                if matches!(field.kind, Kind::Bytes { .. }) {
+                    return Ok(Found::Bytes(found));
+                }
+                match std::str::from_utf8(found.of(scratch)) {
+                    Ok(_) => Ok(Found::Text(found)),
+                    Err(_) => Err(self.damaged("a text is not UTF-8")),
+                }
+            }
+            Kind::FixedBytes(width) => {
+                self.take(field.buffer + 1, row * width as u64, width as u64, scratch).map(Found::Bytes)
+            }
+            _ => Ok(Found::Null),
+        }
+    }
+
+    /// A list of numbers.
+    fn numbers(self, field: &Field, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
+        let mut range = self.elements(field, row)?;
+        let mut shape = ArrayVec::<usize, AXES>::new();
+        shape.push((range.end - range.start) as usize);
+        let mut inner = &field.children[0];
+        loop {
+            match inner.kind {
+                Kind::Part => self.no_nulls(inner, range.clone())?,
+                Kind::FixedList(width) => {
+                    self.no_nulls(inner, range.clone())?;
+                    shape.push(width);
+                    range = range.start * width as u64..range.end * width as u64;
+                }
+                _ => break,
+            }
+            inner = &inner.children[0];
+        }
+        self.no_nulls(inner, range.clone())?;
+        let Kind::Number(element) = inner.kind else {
+            let start = scratch.len();
+            let element = self.small(inner, range, scratch)?;
+            return Ok(Found::Numbers { element, shape, data: Part::since(start, scratch) });
+        };
+        let size = element.size() as u64;
+        let data = self.take(inner.buffer + 1, range.start * size, (range.end - range.start) * size, scratch)?;
+        Ok(Found::Numbers { element, shape, data })
+    }
+
+    /// Appends flags as `u8`, or halves as `f32`.
+    fn small(self, field: &Field, range: Range<u64>, scratch: &mut Vec<u8>) -> Result<Element> {
+        let size = if field.kind == Kind::Bool { 1 } else { size_of::<f32>() };
+        let needed = size.saturating_mul((range.end - range.start) as usize);
+        scratch.try_reserve(needed).map_err(|_| self.damaged("a list too long"))?;
+        for row in range {
+            if field.kind == Kind::Bool {
+                scratch.push(self.bit(field.buffer + 1, row)?.into());
+            } else {
+                let number = f16::from_ne_bytes(self.copy(field.buffer + 1, row * 2)?);
+                scratch.extend_from_slice(&number.to_f32().to_ne_bytes());
+            }
+        }
+        Ok(if field.kind == Kind::Bool { Element::U8 } else { Element::F32 })
+    }
+
+    /// The elements of a list, as rows of its child.
+    fn elements(self, field: &Field, row: u64) -> Result<Range<u64>> {
+        match field.kind {
+            Kind::FixedList(width) => Ok(row * width as u64..(row + 1) * width as u64),
+            Kind::List { large } => {
+                let (start, end) = self.ends(field, large, row, self.batch.nodes[field.children[0].node])?;
+                Ok(start..end)
+            }
+            _ => unreachable!("only lists have elements"),
+        }
+    }
+
+    /// Start and end of a value, which must not exceed `most`.
+    fn ends(self, field: &Field, large: bool, row: u64, most: u64) -> Result<(u64, u64)> {
+        let number = field.buffer + 1;
+        let (start, end) = if large {
+            let [start, end]: [i64; 2] = bytemuck::cast(self.copy::<16>(number, row * 8)?);
+            (start, end)
+        } else {
+            let [start, end]: [i32; 2] = bytemuck::cast(self.copy::<8>(number, row * 4)?);
+            (start.into(), end.into())
+        };
+        match (u64::try_from(start), u64::try_from(end)) {
+            (Ok(start), Ok(end)) if start <= end && end <= most => Ok((start, end)),
+            _ => Err(self.damaged(&format!("a value from {start} to {end} of {most}"))),
+        }
+    }
+
+    fn is_valid(self, field: &Field, row: u64) -> Result<bool> {
+        let without = matches!(field.kind, Kind::Null | Kind::Other { .. });
+        Ok(!without && (self.batch.buffers[field.buffer].1 == 0 || self.bit(field.buffer, row)?))
+    }
+
+    /// # Errors
+    /// If an element in `range` is null: an array has no place for it.
+    fn no_nulls(self, field: &Field, range: Range<u64>) -> Result<()> {
+        for row in range.clone() {
+            if self.batch.buffers[field.buffer].1 == 0 {
+                break;
+            }
+            if !self.is_valid(field, row)? {
+                let place = row - range.start;
+                return Err(self.damaged(&format!("number {place} of a list is null")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends a value as JSON. The text began at `start`.
+    fn json(self, field: &Field, row: u64, start: usize, out: &mut Vec<u8>) -> Result<()> {
+        if out.len() - start > MAX_JSON {
+            return Err(self.damaged("a nested value is longer than 64 MiB as JSON"));
+        }
+        if !self.is_valid(field, row)? {
+            out.extend_from_slice(b"null");
+            return Ok(());
+        }
+        match field.kind {
+            Kind::List { .. } | Kind::FixedList(_) => {
+                out.push(b'[');
+                for (number, element) in self.elements(field, row)?.enumerate() {
+                    if number > 0 {
+                        out.push(b',');
+                    }
+                    self.json(&field.children[0], element, start, out)?;
+                }
+                out.push(b']');
+            }
+            Kind::Part => self.json(&field.children[0], row, start, out)?,
+            Kind::Struct => {
+                out.push(b'{');
+                for (number, child) in field.children.iter().enumerate() {
+                    if number > 0 {
+                        out.push(b',');
+                    }
+                    write_json(out, &child.name);
+                    out.push(b':');
+                    self.json(child, row, start, out)?;
+                }
+                out.push(b'}');
+            }
+            Kind::Bool => write_json(out, &self.bit(field.buffer + 1, row)?),
+            _ => {
+                let mut scratch = Vec::new();
+                let found = self.plain(field, row, &mut scratch)?;
+                match found.cell(&scratch)?.value() {
+                    Some(Value::Text(text)) => write_json(out, text),
+                    Some(Value::Numbers(number)) => number.write_json(out),
+                    _ => out.extend_from_slice(b"null"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn damaged(self, cause: &str) -> Error {
+        Error::in_source(format!("column {:?}: {cause}", self.column))
+    }
+
+    /// Bit `number` of a buffer.
+    fn bit(self, buffer: usize, number: u64) -> Result<bool> {
+        let [byte] = self.copy(buffer, number / 8)?;
+        Ok(byte >> (number % 8) & 1 == 1)
+    }
+
+    /// Place in the file of `len` bytes of a buffer.
+    fn place(self, buffer: usize, at: u64, len: u64) -> Result<u64> {
+        let (start, have) = self.batch.buffers[buffer];
+        match at.checked_add(len) {
+            Some(end) if end <= have => Ok(start + at),
+            _ => Err(self.damaged(&format!("{len} bytes from {at} of a buffer of {have}"))),
+        }
+    }
+
+    /// Copies a few bytes of a buffer.
+    fn copy<const N: usize>(self, buffer: usize, at: u64) -> Result<[u8; N]> {
+        let at = self.place(buffer, at, N as u64)?;
+        let mut copy = [0; N];
+        self.small_part(at, N as u64, |bytes| copy.copy_from_slice(bytes))?;
+        Ok(copy)
+    }
+
+    /// Calls `with` with at most a block of bytes.
+    fn small_part<T>(self, at: u64, len: u64, with: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        let whole = (at, len, self.file.len());
+        let Some(map) = self.file.map() else {
+            let load = |range: Range<u64>| {
+                let mut bytes = Vec::new();
+                self.file.fill(range.start, room(&mut bytes, range.end - range.start)?)?;
+                Ok(bytes)
+            };
+            return self.blocks.with(whole, load, with);
+        };
+        let load = |range: Range<u64>| {
+            self.file.load(&map[range.start as usize..range.end as usize], range.end)?;
+            Ok(Vec::new())
+        };
+        self.blocks.with(whole, load, |_| ())?;
+        Ok(with(&map[at as usize..][..len as usize]))
+    }
+
+    /// Bytes of a buffer: part of the map, or read into `scratch`.
+    fn take(self, buffer: usize, at: u64, len: u64, scratch: &mut Vec<u8>) -> Result<Part<'a>> {
+        let at = self.place(buffer, at, len)?;
+        if len > SMALL {
+            return self.file.part(None, at..at + len, scratch);
+        }
+        if let Some(map) = self.file.map() {
+            self.small_part(at, len, |_| ())?;
+            return Ok(Part::Borrowed(&map[at as usize..][..len as usize]));
+        }
+        let start = scratch.len();
+        self.small_part(at, len, |bytes| append(scratch, bytes))??;
+        Ok(Part::since(start, scratch))
+    }
+}
+
+fn write_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
+    serde_json::to_writer(out, value).expect("memory takes everything");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_values_are_loaded_once() {
+        let file: Vec<u8> = (0..20_000_u32).map(|n| (n * 7 / 3) as u8).collect();
+        let (blocks, loads) = (Blocks::default(), std::cell::Cell::new(0));
+        let get = |at: u64, len: u64| {
+            let load = |range: Range<u64>| {
+                loads.set(loads.get() + 1);
+                Ok(file[range.start as usize..range.end as usize].to_vec())
+            };
+            blocks.with((at, len, file.len() as u64), load, <[u8]>::to_vec).unwrap()
+        };
+        for at in 0..file.len() as u64 - 8 {
+            assert_eq!(get(at, 8), file[at as usize..at as usize + 8], "{at}");
+        }
+        // Each block, and at most one more where values cross a border.
+        assert!(loads.get() <= 10, "{}", loads.get());
+        assert_eq!(get(19_999, 1), file[19_999..]);
+    }
+}

@@ -1,0 +1,320 @@
+//! The columns of a file, from its schema.
+
+use super::flat::{List, Table};
+use crate::model::value::Element;
+
+/// Maximum depth of nested columns.
+const MAX_DEPTH: usize = 16;
+/// Maximum number of columns, with those inside others.
+const MAX_FIELDS: usize = 4096;
+/// Maximum bytes of the names of all columns. Tables may be shared, so a small file can have many.
+const MAX_NAMES: usize = 1 << 20;
+/// Maximum number of entries of the metadata.
+const MAX_ENTRIES: usize = 4096;
+
+/// Name of the layout whose buffers differ between versions of the format.
+pub(super) const UNIONS: &str = "values of several types";
+
+/// A column, or a part of a nested one.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Field {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    pub(super) children: Vec<Field>,
+    /// Number of its node in a batch, which has its length.
+    pub(super) node: usize,
+    /// Number of its first buffer in a batch.
+    pub(super) buffer: usize,
+}
+
+/// Layout of a column's values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Kind {
+    Null,
+    Bool,
+    Number(Element),
+    Half,
+    /// Bytes with an offset of 4 bytes for each value, or of 8 bytes if `large`.
+    Bytes {
+        large: bool,
+    },
+    Text {
+        large: bool,
+    },
+    FixedBytes(usize),
+    /// Lists of the only child, with offsets.
+    List {
+        large: bool,
+    },
+    FixedList(usize),
+    Struct,
+    /// A structure of which only this child is read.
+    Part,
+    /// A layout that is not read.
+    Other {
+        name: &'static str,
+        buffers: usize,
+    },
+}
+
+impl Field {
+    /// The columns of a field. Each value inside a structure, or a list of structures, is a column
+    /// of its own: `objects.bbox`.
+    pub(super) fn columns(&self) -> Vec<Field> {
+        let inside =
+            |child: &Field, name: String| Field { name, children: vec![child.clone()], ..self.without_children() };
+        match self.kind {
+            Kind::Struct if !self.is_file() => {
+                let all = self.children.iter().flat_map(Field::columns);
+                let part = |child: Field| {
+                    let name = format!("{}.{}", self.name, child.name);
+                    Field { kind: Kind::Part, ..inside(&child, name) }
+                };
+                all.map(part).collect()
+            }
+            Kind::List { .. } | Kind::FixedList(_) => {
+                let parts = match self.children[0].kind {
+                    Kind::Struct => self.children[0].columns(),
+                    _ => return vec![self.clone()],
+                };
+                let list = |part: &Field| {
+                    // The name of the structure is that of the elements, such as `element`.
+                    let rest = part.name.strip_prefix(&self.children[0].name).unwrap_or(&part.name);
+                    inside(part, format!("{}{rest}", self.name))
+                };
+                parts.iter().map(list).collect()
+            }
+            _ => vec![self.clone()],
+        }
+    }
+
+    /// The field inside the structures that this is a part of.
+    pub(super) fn value(&self) -> &Field {
+        if self.kind == Kind::Part { self.children[0].value() } else { self }
+    }
+
+    fn without_children(&self) -> Field {
+        Field { name: String::new(), children: Vec::new(), ..*self }
+    }
+
+    /// Whether this is the structure of the bytes of a file, and its path.
+    pub(super) fn is_file(&self) -> bool {
+        let child = |name: &str| self.children.iter().find(|child| child.name == name).map(|child| child.kind);
+        let path = matches!(child("path"), Some(Kind::Text { .. }));
+        matches!(child("bytes"), Some(Kind::Bytes { .. })) && self.children.len() == 1 + usize::from(path)
+    }
+}
+
+impl Kind {
+    /// Number of its own buffers in a batch.
+    fn buffers(self) -> usize {
+        match self {
+            Kind::Null => 0,
+            Kind::Struct | Kind::Part | Kind::FixedList(_) => 1,
+            Kind::Bool | Kind::Number(_) | Kind::Half | Kind::FixedBytes(_) | Kind::List { .. } => 2,
+            Kind::Bytes { .. } | Kind::Text { .. } => 3,
+            Kind::Other { buffers, .. } => buffers,
+        }
+    }
+}
+
+/// The columns of a file.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Schema {
+    pub(super) fields: Vec<Field>,
+    pub(super) nodes: usize,
+    pub(super) buffers: usize,
+    /// Bytes of all names.
+    names: usize,
+    /// Whether a column has [`UNIONS`].
+    pub(super) unions: bool,
+    /// The metadata `huggingface`: JSON with the features.
+    pub(super) features: Option<String>,
+}
+
+impl Schema {
+    /// Reads a schema.
+    ///
+    /// # Errors
+    /// If it is damaged, or its columns are stored in a way that hides those after them.
+    pub(super) fn read(table: Table<'_>) -> Result<Self, String> {
+        const DAMAGED: &str = "its schema is damaged";
+        if table.short(0, 0).ok_or(DAMAGED)? != i16::from(cfg!(target_endian = "big")) {
+            return Err("its numbers have the other byte order".to_owned());
+        }
+        let mut schema = Schema::default();
+        schema.fields = schema.read_fields(table.list(1, 4).ok_or(DAMAGED)?, 0)?;
+        let metadata = table.list(2, 4).ok_or(DAMAGED)?;
+        if metadata.len > MAX_ENTRIES {
+            let cause = format!("its metadata has {} entries; the limit is {MAX_ENTRIES}", metadata.len);
+            return Err(format!("{cause}: write the file with fewer"));
+        }
+        for number in 0..metadata.len {
+            let entry = metadata.table(number).ok_or(DAMAGED)?;
+            if entry.text(0) == Some(b"huggingface") {
+                schema.features = Some(entry.text(1).and_then(text).ok_or(DAMAGED)?.to_owned());
+                break;
+            }
+        }
+        Ok(schema)
+    }
+
+    fn read_fields(&mut self, list: List<'_>, depth: usize) -> Result<Vec<Field>, String> {
+        if depth > MAX_DEPTH {
+            return Err(format!("columns more than {MAX_DEPTH} deep"));
+        }
+        (0..list.len).map(|number| self.read_field(list.table(number).ok_or("its schema is damaged")?, depth)).collect()
+    }
+
+    fn read_field(&mut self, table: Table<'_>, depth: usize) -> Result<Field, String> {
+        if self.nodes == MAX_FIELDS {
+            return Err(format!("more than {MAX_FIELDS} columns"));
+        }
+        const DAMAGED: &str = "its schema is damaged";
+        let name = table.text(0).ok_or(DAMAGED)?;
+        self.names += name.len();
+        if self.names > MAX_NAMES {
+            let cause = format!("the names of its columns have more than {MAX_NAMES} bytes");
+            return Err(format!("{cause}: write the file with shorter names or fewer columns"));
+        }
+        let name = text(name).ok_or(DAMAGED)?.to_owned();
+        let kind = match table.table(4).ok_or(DAMAGED)? {
+            Some(_) => Kind::Other { name: "dictionary-encoded values", buffers: 2 },
+            None => kind(&table).ok_or(DAMAGED)?,
+        };
+        if let Kind::Other { name: what @ "views", .. } = kind {
+            // The number of their buffers varies, so the columns after them have no fixed place.
+            return Err(format!("column {name:?} holds {what}, which are not read; cast it to binary or string"));
+        }
+        self.unions |= matches!(kind, Kind::Other { name: UNIONS, .. });
+        let (node, buffer) = (self.nodes, self.buffers);
+        self.nodes += 1;
+        self.buffers += kind.buffers();
+        let dictionary = matches!(kind, Kind::Other { name: "dictionary-encoded values", .. });
+        // The children of a dictionary-encoded column are those of its dictionary.
+        let children =
+            if dictionary { Vec::new() } else { self.read_fields(table.list(5, 4).ok_or(DAMAGED)?, depth + 1)? };
+        if matches!(kind, Kind::List { .. } | Kind::FixedList(_)) && children.len() != 1 {
+            return Err(format!("column {name:?} is a list with {} types of elements", children.len()));
+        }
+        Ok(Field { name, kind, children, node, buffer })
+    }
+}
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
+}
+
+/// The kind of a field that is not dictionary-encoded.
+fn kind(field: &Table<'_>) -> Option<Kind> {
+    let (number, about) = (field.byte(2)?, field.table(3)?);
+    // An absent table has the defaults of its entries.
+    let int = |entry| about.map_or(Some(0), |table| table.int(entry));
+    let short = |entry, default| about.map_or(Some(default), |table| table.short(entry, default));
+    let other = |name, buffers| Kind::Other { name, buffers };
+    Some(match number {
+        1 => Kind::Null,
+        2 => match (int(0)?, about.map_or(Some(0), |table| table.byte(1))? != 0) {
+            (8, true) => Kind::Number(Element::I8),
+            (16, true) => Kind::Number(Element::I16),
+            (32, true) => Kind::Number(Element::I32),
+            (64, true) => Kind::Number(Element::I64),
+            (8, false) => Kind::Number(Element::U8),
+            (16, false) => Kind::Number(Element::U16),
+            (32, false) => Kind::Number(Element::U32),
+            (64, false) => Kind::Number(Element::U64),
+            _ => return None,
+        },
+        3 => match short(0, 0)? {
+            0 => Kind::Half,
+            1 => Kind::Number(Element::F32),
+            2 => Kind::Number(Element::F64),
+            _ => return None,
+        },
+        4 => Kind::Bytes { large: false },
+        5 => Kind::Text { large: false },
+        6 => Kind::Bool,
+        7 => other("decimals", 2),
+        // Dates and times are integers in the unit of the file.
+        8 if short(0, 1)? == 0 => Kind::Number(Element::I32),
+        9 if about.map_or(Some(0), |table| table.int(1))? != 64 => Kind::Number(Element::I32),
+        8 | 9 | 10 | 18 => Kind::Number(Element::I64),
+        11 => other("intervals of time", 2),
+        12 | 17 => Kind::List { large: false },
+        13 => Kind::Struct,
+        14 => other(UNIONS, if short(0, 0)? == 1 { 2 } else { 1 }),
+        15 => Kind::FixedBytes(usize::try_from(int(0)?).ok()?),
+        16 => Kind::FixedList(usize::try_from(int(0)?).ok()?),
+        19 => Kind::Bytes { large: true },
+        20 => Kind::Text { large: true },
+        21 => Kind::List { large: true },
+        22 => other("run-length encoded values", 0),
+        23 | 24 => other("views", 2),
+        25 | 26 => other("views of lists", 3),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A schema whose `fields` columns are one table with this name, and whose metadata has
+    /// `entries` times one entry with this key.
+    fn schema(fields: usize, name: &[u8], entries: usize, key: &[u8]) -> Vec<u8> {
+        let mut buffer = 16_u32.to_le_bytes().to_vec();
+        let short = |to: &mut Vec<u8>, all: &[u16]| all.iter().for_each(|number| to.extend(number.to_le_bytes()));
+        // The entries of the schema, of which the first is absent, and its table.
+        short(&mut buffer, &[10, 12, 0, 4, 8, 0]);
+        let lists = 28 + 16;
+        let metadata = lists + 4 + 4 * fields;
+        let field = metadata + 4 + 4 * entries;
+        let entry = field + 12 + 8;
+        let texts = entry + 12;
+        let int = |to: &mut Vec<u8>, number: usize| to.extend((number as u32).to_le_bytes());
+        int(&mut buffer, 16 - 4);
+        int(&mut buffer, lists - 20);
+        int(&mut buffer, metadata - 24);
+        short(&mut buffer, &[16, 12, 4, 0, 8, 0, 0, 0]);
+        for (count, to) in [(fields, field), (entries, entry)] {
+            int(&mut buffer, count);
+            for _ in 0..count {
+                let at = buffer.len();
+                int(&mut buffer, to - at);
+            }
+        }
+        // A column of text, and an entry whose value is its key.
+        int(&mut buffer, field - 28);
+        int(&mut buffer, texts - field - 4);
+        int(&mut buffer, 5);
+        short(&mut buffer, &[8, 12, 4, 8]);
+        int(&mut buffer, 8);
+        let key_at = texts + 4 + name.len();
+        int(&mut buffer, key_at - entry - 4);
+        int(&mut buffer, key_at - entry - 8);
+        for text in [name, key] {
+            int(&mut buffer, text.len());
+            buffer.extend(text);
+        }
+        buffer
+    }
+
+    fn read(buffer: &[u8]) -> Result<Schema, String> {
+        Schema::read(Table::root(buffer).unwrap())
+    }
+
+    #[test]
+    fn shared_names_and_entries_take_bounded_memory_and_time() {
+        let found = read(&schema(3, b"image", 2, b"huggingface")).unwrap();
+        assert_eq!((found.fields.len(), &*found.fields[2].name), (3, "image"));
+        assert_eq!(found.features.as_deref(), Some("huggingface"));
+        // The value is read once, and the keys of other entries need not be UTF-8.
+        assert_eq!(read(&schema(1, b"image", MAX_ENTRIES, &[0xff; 100])).unwrap().features, None);
+        let long = vec![b'x'; MAX_NAMES / 4];
+        assert_eq!(read(&schema(4, &long, 0, b"")).unwrap().fields.len(), 4);
+        let e = read(&schema(5, &long, 0, b"")).unwrap_err();
+        assert!(e.contains("the names of its columns have more than 1048576 bytes"), "{e}");
+        let e = read(&schema(1, b"image", MAX_ENTRIES + 1, b"huggingface")).unwrap_err();
+        assert!(e.contains("its metadata has 4097 entries; the limit is 4096"), "{e}");
+    }
+}

@@ -1,0 +1,324 @@
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::cells::{Blocks, Form, Rows};
+use super::schema::{Field, Kind, Schema};
+use super::stream::{Batch, Stream};
+use crate::error::{Error, Result, push};
+use crate::machine::file::{self, is_below};
+use crate::machine::parallel::in_parallel;
+use crate::medium::splits;
+use crate::medium::tree::Tree;
+use crate::medium::{Files, HeldFile};
+use crate::model::value::Element;
+use crate::model::{Sample, Source};
+use crate::options::Options;
+use crate::values::features::{Features, FileFeatures};
+use crate::values::record::{Column, Columns, Found, Holds, other_columns, sniffed};
+
+/// Maximum size of `state.json`.
+const MAX_STATE: u64 = 64 << 20;
+/// File that `datasets.save_to_disk` writes last, with the names of the others.
+const STATE: &str = "state.json";
+/// File that lists the splits of a folder.
+const SPLITS: &str = "dataset_dict.json";
+
+/// Rows of Arrow files, as `datasets.save_to_disk` writes them and the library's cache has them.
+///
+/// Each row is a sample, and its key is the number of the row. The columns decide the fields:
+///
+/// | column | in the sample |
+/// |---|---|
+/// | pictures (the feature `Image`, or bytes of a known format), by preference `image` | the picture: `jpg`, `png`, ... |
+/// | `label`, `labels`, `class`, ...: integers or text | the label; the names of a `ClassLabel` are the classes |
+/// | further pictures, such as masks | `<column>.png` or another format |
+/// | numbers, dates and times, lists of numbers | `<column>.npy` |
+/// | text | `<column>.txt` |
+/// | lists of lists | `<column>.json` |
+/// | a structure, or a list of structures | a column for each value inside: `objects.bbox` |
+/// | other bytes | `<column>.bin` |
+///
+/// A null is not a field and not a label. With class names, a negative label means that the sample
+/// has none, as in `datasets`. A picture without bytes is read from its path, which is relative to
+/// the file's folder and must lead below it, unless [`TableOptions::picture`] names the column.
+///
+/// **Zero-copy.** Fields borrow from the memory map. Halves and flags become `f32` and `u8`.
+///
+/// **Not read**: compressed batches (Feather), dictionaries, decimals, unions and views, each
+/// refused by name. Such a column is left out with a warning, unless it was chosen.
+///
+/// [`TableOptions::picture`]: crate::TableOptions::picture
+pub struct Arrow {
+    kind: &'static str,
+    files: Files<Batches>,
+    /// The columns, those inside structures by themselves.
+    fields: Vec<Field>,
+    forms: Vec<Option<Form>>,
+    columns: Columns,
+    /// Whether paths of pictures may lead anywhere.
+    anywhere: bool,
+}
+
+/// The batches of a file that have rows.
+struct Batches {
+    batches: Vec<Batch>,
+    /// Number of the first row of each batch, then the number of rows.
+    starts: Vec<usize>,
+}
+
+impl Batches {
+    /// # Errors
+    /// If they claim more rows than this machine can count.
+    fn new(mut batches: Vec<Batch>) -> Result<Self> {
+        batches.retain(|batch| batch.rows > 0);
+        let mut starts = vec![0_usize];
+        for batch in &batches {
+            let end = starts[starts.len() - 1].checked_add(batch.rows);
+            push(&mut starts, end.ok_or_else(|| Error::in_source("more rows than memory"))?)?;
+        }
+        Ok(Batches { batches, starts })
+    }
+
+    /// Number of rows.
+    fn len(&self) -> usize {
+        self.starts[self.batches.len()]
+    }
+
+    /// The batch of `row`, and its number in the batch.
+    fn locate(&self, row: usize) -> (&Batch, u64) {
+        let number = self.starts.partition_point(|&start| start <= row) - 1;
+        (&self.batches[number], (row - self.starts[number]) as u64)
+    }
+}
+
+impl Arrow {
+    /// Whether `folder` was written by `datasets.save_to_disk`.
+    pub(crate) fn is_saved(folder: Tree<'_>) -> bool {
+        folder.has_file(STATE) || folder.has_file(SPLITS)
+    }
+
+    /// Opens one file, a folder that `datasets.save_to_disk` wrote, or a folder of files.
+    ///
+    /// # Errors
+    /// If a file is damaged, the files have different columns, or a folder has several splits.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::with(path.as_ref(), None, &Options::new())
+    }
+
+    /// Opens `split` of a folder of files.
+    pub(crate) fn with(path: &Path, split: Option<&str>, options: &Options) -> Result<Self> {
+        let opened = in_parallel(&files(path, split)?, |path| {
+            let (file, _) = HeldFile::open(path, options.mapped)?;
+            let whole = 0..file.len();
+            Ok((file, whole, None))
+        })?;
+        Self::within("arrow", path, opened, options)
+    }
+
+    /// The rows of parts of files: a stream or a file of Arrow in each, with this number of rows if
+    /// it is known. `kind` names the data set at `path`.
+    ///
+    /// # Errors
+    /// Those of [`open`](Arrow::open).
+    pub(crate) fn within(
+        kind: &'static str,
+        path: &Path,
+        files: Vec<(HeldFile, Range<u64>, Option<u64>)>,
+        options: &Options,
+    ) -> Result<Self> {
+        let folder = if file::is_folder(path)? { path } else { path.parent().unwrap_or(Path::new("")) };
+        let streams = in_parallel(&files, |(file, within, rows)| {
+            let read = Stream::read(file, within.clone());
+            read.and_then(|stream| stream.with_rows(*rows)).map_err(|e| e.at_path(&file.path))
+        })?;
+        let first_path = files.first().map(|(file, ..)| file.path.clone()).unwrap_or_default();
+        let mut schema: Option<Schema> = None;
+        let mut named = Vec::new();
+        let mut parts = Vec::new();
+        for ((file, ..), stream) in files.into_iter().zip(streams) {
+            let first = schema.get_or_insert_with(|| stream.schema.clone());
+            if first.fields != stream.schema.fields {
+                let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
+                let (wanted, found) = (&first.fields, &stream.schema.fields);
+                let error = other_columns(&first_path, &names(wanted), &names(found), |place| {
+                    wanted[place].kind == found[place].kind && wanted[place].children == found[place].children
+                });
+                return Err(error.at_path(&file.path));
+            }
+            named.extend(stream.schema.features.clone().map(|json| (file.path.clone(), json)));
+            let batches = Batches::new(stream.batches).map_err(|e| e.at_path(&file.path))?;
+            push(&mut parts, (file, batches))?;
+        }
+        let files = Files::new(parts, Batches::len)?;
+        let schema = schema.ok_or_else(|| Error::in_source("no .arrow files").at_path(path))?;
+        if files.len() == 0 {
+            return Err(Error::in_source("no rows").at_path(path));
+        }
+        let fields: Vec<Field> = schema.fields.iter().flat_map(Field::columns).collect();
+        let forms = fields.iter().map(|field| Form::of(field).ok()).collect();
+        let wanted = options.wanted();
+        let mut arrow =
+            Arrow { kind, files, fields, forms, columns: Columns::default(), anywhere: wanted.picture.is_some() };
+        let features = FileFeatures::new(Features::in_folder(folder)?, &named);
+        let columns: Vec<Column> = (0..arrow.fields.len())
+            .map(|place| Ok(Column::new(arrow.fields[place].name.clone(), arrow.holds(place, features.all())?)))
+            .collect::<Result<_>>()?;
+        let uses = Columns::new(&columns, &wanted).map_err(|e| e.at_path(path))?;
+        let names = |place: usize| &*arrow.fields[place].name;
+        let classes = features.classes(uses.used().map(names), uses.label().map(names))?;
+        let find = |row, place, scratch: &mut Vec<u8>| arrow.find(row, place, scratch);
+        let learned = uses.learned(&columns, classes, options.classes.as_ref(), options.lenient, arrow.len(), find);
+        arrow.columns = learned.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
+        Ok(arrow)
+    }
+
+    /// The type of a column.
+    fn holds(&self, place: usize, features: &Features) -> Result<Holds> {
+        let field = &self.fields[place];
+        let form = match Form::of(field) {
+            Ok(form) => form,
+            Err(what) => return Ok(Holds::Unread(what)),
+        };
+        let kind = field.value().kind;
+        let bytes = matches!(kind, Kind::Bytes { .. } | Kind::FixedBytes(_));
+        Ok(match (form, kind) {
+            (Form::File { .. }, _) => match features.file(&field.name) {
+                Some(holds) => holds,
+                None => self.sniff(place)?,
+            },
+            (Form::Plain, _) if bytes => self.sniff(place)?,
+            (Form::Plain, Kind::Text { .. }) => Holds::Text,
+            (Form::Plain, Kind::Number(Element::F32 | Element::F64) | Kind::Half) => Holds::Numbers,
+            (Form::Plain, Kind::Null) => Holds::Unread("only nulls"),
+            (Form::Plain, _) => Holds::Integers,
+            (Form::Numbers, _) => Holds::Numbers,
+            (Form::Json, _) => Holds::Json,
+        })
+    }
+
+    /// The type of a column of bytes, by its first values.
+    fn sniff(&self, place: usize) -> Result<Holds> {
+        sniffed(self.len(), |row, scratch| self.find(row, place, scratch))
+    }
+
+    /// Finds the value of a column in a row.
+    fn find<'a>(&'a self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
+        let (file, batches, row) = self.files.locate(row);
+        let (batch, inside) = batches.locate(row);
+        let (field, form): (&Field, _) = (&self.fields[place], self.forms[place]);
+        let form = form.expect("columns that are not read are not used");
+        let rows = Rows { column: &field.name, file, batch, blocks: &Blocks::default() };
+        rows.cell(field, form, inside, scratch).map_err(|e| e.at_path(&file.path))
+    }
+}
+
+/// The files of the data set at `path`, in order.
+fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
+    if !file::is_folder(path)? {
+        return Ok(vec![path.to_owned()]);
+    }
+    let read = |name: &str| {
+        let path = path.join(name);
+        let text = file::read_text(&path, MAX_STATE).map_err(|e| Error::io(&path, &e))?;
+        let json: serde_json::Value =
+            serde_json::from_str(&text).map_err(|e| Error::in_source(format!("not valid JSON: {e}")).at_path(&path))?;
+        Ok::<_, Error>((path, json))
+    };
+    if file::is_file(path.join(SPLITS))? {
+        let (file, json) = read(SPLITS)?;
+        let names = json["splits"].as_array().into_iter().flatten();
+        let names: Vec<&str> = names.filter_map(|name| name.as_str().filter(|name| is_below(name))).collect();
+        if names.is_empty() {
+            return Err(Error::in_source("lists no splits").at_path(file));
+        }
+        let folders = names.iter().map(|name| ((*name).to_owned(), vec![path.join(name)])).collect();
+        let folder = splits::choose(path, folders, split)?.remove(0);
+        return files(&folder, None);
+    }
+    if !file::is_file(path.join(STATE))? {
+        let found = splits::files_in(path, "arrow")?;
+        // Results of `map`, which the library keeps next to the data set.
+        let own = |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));
+        let grouped = splits::group(found.into_iter().filter(own).collect(), true, |path| {
+            path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+        });
+        let chosen = splits::choose(path, grouped, split)?;
+        splits::complete(path, &chosen.iter().map(|path| path.display().to_string()).collect::<Vec<_>>())?;
+        return Ok(chosen);
+    }
+    let (state, json) = read(STATE)?;
+    let listed = json["_data_files"].as_array().into_iter().flatten();
+    let names = listed.map(|entry| entry["filename"].as_str().filter(|name| is_below(name)));
+    let names: Vec<&str> = names
+        .collect::<Option<_>>()
+        .ok_or_else(|| Error::in_source("names no files below its folder").at_path(&state))?;
+    let mapped = json["_indices_data_files"].as_array().is_some_and(|files| !files.is_empty())
+        || json["_indices_files"].as_array().is_some_and(|files| !files.is_empty());
+    if mapped {
+        let cause = "its rows are chosen by another file, as old versions of datasets saved them; save it again";
+        return Err(Error::in_source(cause).at_path(state));
+    }
+    Ok(names.into_iter().map(|name| path.join(name)).collect())
+}
+
+impl Source for Arrow {
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let (file, _, _) = self.files.open(index)?;
+        let root = file.path.parent().unwrap_or(Path::new(""));
+        let found = self.columns.read(index, scratch, |place, scratch| {
+            let anywhere = self.anywhere && self.columns.picture() == Some(place);
+            self.find(index, place, scratch)?.opened(root, anywhere, scratch)
+        });
+        found.map_err(|e| if e.path().is_some() { e } else { e.at_path(&file.path) })
+    }
+
+    fn check(&self) -> Result<()> {
+        self.files.check();
+        Ok(())
+    }
+
+    fn is_unchanged(&self) -> bool {
+        self.files.are_unchanged()
+    }
+
+    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        let Some(place) = self.columns.label() else { return Ok(None) };
+        let (file, _, _) = self.files.open(index)?;
+        scratch.clear();
+        let found = self.find(index, place, scratch)?;
+        found.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        Some(self.files.path(index).to_owned())
+    }
+
+    fn has_pictures(&self) -> Option<bool> {
+        Some(self.columns.picture().is_some())
+    }
+
+    fn fields(&self) -> Option<Vec<String>> {
+        Some(self.columns.field_names())
+    }
+
+    fn classes(&self) -> &[String] {
+        self.columns.classes()
+    }
+
+    fn kind(&self) -> &'static str {
+        self.kind
+    }
+}
+
+impl std::fmt::Debug for Arrow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Arrow")
+            .field("files", &self.files.each().len())
+            .field("columns", &self.columns)
+            .finish_non_exhaustive()
+    }
+}

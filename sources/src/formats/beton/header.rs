@@ -1,0 +1,163 @@
+use crate::error::{Error, Result};
+use crate::model::value::Element;
+
+/// Length of the header of a file.
+pub(super) const HEADER: usize = 24;
+/// Length of the description of a field: its type, 16 bytes of its name, and its arguments.
+pub(super) const FIELD: usize = 1 + 16 + 1024;
+/// Length of an entry of the table of allocations.
+pub(super) const ALLOCATION: usize = 24;
+
+/// The header of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) fields: usize,
+    pub(super) samples: u64,
+    /// Offset of the table of allocations, which is the end of the samples' data.
+    pub(super) table: u64,
+}
+
+/// Type of a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    Float,
+    Int,
+    /// A JPEG, or pixels.
+    Picture,
+    Bytes,
+    Json,
+    Array(Dtype, Vec<usize>),
+    /// A type that is not read, with the reason.
+    Unread(String),
+}
+
+/// Type of an array's elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dtype {
+    Of(Element),
+    Half,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Field {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    /// Offset in the record of a sample.
+    pub(super) at: usize,
+}
+
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+impl Header {
+    /// Reads the header of a file of `len` bytes.
+    ///
+    /// # Errors
+    /// If it is not version 2, or the file is too short.
+    pub(super) fn parse(bytes: &[u8], len: u64) -> Result<Self> {
+        let cut = || Error::in_source(format!("not a .beton file: it has {len} bytes"));
+        let version = u16_at(bytes, 0).ok_or_else(cut)?;
+        if version != 2 {
+            return Err(Error::in_source(format!(
+                "version {version} of FFCV's format, or not a .beton file; version 2 is read"
+            )));
+        }
+        let fields = u16_at(bytes, 2).ok_or_else(cut)?.into();
+        let (samples, table) = u64_at(bytes, 8).zip(u64_at(bytes, 16)).ok_or_else(cut)?;
+        if table == 0 {
+            return Err(Error::in_source("the file was not finished: it has no table of allocations"));
+        }
+        if table > len || !(len - table).is_multiple_of(ALLOCATION as u64) {
+            return Err(Error::in_source(format!(
+                "the table of allocations is at byte {table} of {len}: the file is damaged or cut short"
+            )));
+        }
+        Ok(Header { fields, samples, table })
+    }
+}
+
+impl Field {
+    /// The fields in `descriptions`, and the length of a sample's record.
+    ///
+    /// # Errors
+    /// If a name is not text.
+    pub(super) fn all(descriptions: &[u8]) -> Result<(Vec<Field>, usize)> {
+        let (mut fields, mut at, mut widest) = (Vec::new(), 0_usize, 1);
+        for (number, description) in descriptions.chunks_exact(FIELD).enumerate() {
+            let (name, arguments) = description[1..].split_at(16);
+            let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+            let name = std::str::from_utf8(name)
+                .map_err(|_| Error::in_source(format!("field {number} has no name in ASCII")))?;
+            if name.is_empty() {
+                return Err(Error::in_source(format!("field {number} has no name: the file is damaged")));
+            }
+            let kind = Kind::parse(description[0], arguments);
+            // The length and the alignment of the field in a record, as NumPy places it. Records
+            // inside records have no alignment.
+            let (size, align) = match kind {
+                Kind::Float | Kind::Int | Kind::Array(..) => (8, 8),
+                Kind::Picture => (13, 1),
+                Kind::Bytes | Kind::Json => (16, 1),
+                Kind::Unread(ref why) => {
+                    return Err(Error::in_source(format!(
+                        "field {name:?} {why}, so the places of all fields are unknown; write the data set without it"
+                    )));
+                }
+            };
+            at = at.next_multiple_of(align);
+            fields.push(Field { name: name.to_owned(), kind, at });
+            at += size;
+            widest = widest.max(align);
+        }
+        Ok((fields, at.next_multiple_of(widest)))
+    }
+}
+
+impl Kind {
+    fn parse(number: u8, arguments: &[u8]) -> Self {
+        match number {
+            0 => Kind::Float,
+            1 => Kind::Int,
+            2 => Kind::Picture,
+            3 => Kind::Bytes,
+            4 | 6 => {
+                Self::array(arguments).unwrap_or_else(|| Kind::Unread("is an array of a type that is not read".into()))
+            }
+            5 => Kind::Json,
+            255 => Kind::Unread("has a type of your own".into()),
+            _ => Kind::Unread(format!("has the unknown type {number}")),
+        }
+    }
+
+    /// The shape with zeros after it, and the type, in JSON such as `[["", "<f4"]]`.
+    fn array(arguments: &[u8]) -> Option<Self> {
+        let sides: Option<Vec<u64>> = (0..32).map(|axis| u64_at(arguments, 8 * axis)).collect();
+        let mut shape: Vec<usize> = sides?.into_iter().map(|side| usize::try_from(side).ok()).collect::<Option<_>>()?;
+        while shape.last() == Some(&0) {
+            shape.pop();
+        }
+        let length = usize::try_from(u64_at(arguments, 256)?).ok()?;
+        let descr: Vec<(String, String)> = serde_json::from_slice(arguments.get(264..)?.get(..length)?).ok()?;
+        let [(_, descr)] = &descr[..] else { return None };
+        let dtype = match &**descr {
+            "<f2" => Dtype::Half,
+            "|u1" | "|b1" => Dtype::Of(Element::U8),
+            "<u2" => Dtype::Of(Element::U16),
+            "<u4" => Dtype::Of(Element::U32),
+            "<u8" => Dtype::Of(Element::U64),
+            "|i1" => Dtype::Of(Element::I8),
+            "<i2" => Dtype::Of(Element::I16),
+            "<i4" => Dtype::Of(Element::I32),
+            "<i8" => Dtype::Of(Element::I64),
+            "<f4" => Dtype::Of(Element::F32),
+            "<f8" => Dtype::Of(Element::F64),
+            _ => return None,
+        };
+        Some(Kind::Array(dtype, shape))
+    }
+}

@@ -1,0 +1,150 @@
+use std::ops::Range;
+
+use super::header::{Dtype, Field, Kind, u16_at, u64_at};
+use crate::error::{Error, Result};
+use crate::medium::Part;
+use crate::model::Numbers;
+use crate::model::value::Element;
+use crate::values::items::{Layout, Places, widened};
+use crate::values::record::{Found, Holds};
+
+/// The fields of the samples, with the record of each sample.
+pub(super) struct BetonRows {
+    names: Vec<String>,
+    fields: Vec<Field>,
+    /// The records, one after the other.
+    records: Vec<u8>,
+    /// Length of a record.
+    size: usize,
+    /// Offset and length of each allocation, sorted.
+    allocations: Vec<(u64, u64)>,
+}
+
+impl BetonRows {
+    pub(super) fn new(fields: Vec<Field>, records: Vec<u8>, size: usize, mut allocations: Vec<(u64, u64)>) -> Self {
+        allocations.sort_unstable();
+        let names = fields.iter().map(|field| field.name.clone()).collect();
+        BetonRows { names, fields, records, size, allocations }
+    }
+
+    /// The record of `row`, from the field on.
+    fn record(&self, row: usize, field: &Field) -> &[u8] {
+        &self.records[row * self.size + field.at..][..self.size - field.at]
+    }
+
+    /// Offset and length of a field's bytes outside the record. `None` if it has none.
+    fn pointer(&self, row: usize, field: &Field) -> Result<Option<(u64, u64)>> {
+        let record = self.record(row, field);
+        let word = |at: usize| u64_at(record, at).expect("inside the record");
+        let allocated = |pointer: u64| {
+            // An allocation of no bytes has the offset of the next.
+            let after = self.allocations.partition_point(|&(at, _)| at <= pointer);
+            let found = after.checked_sub(1).map(|place| self.allocations[place]).filter(|&(at, _)| at == pointer);
+            found.map(|(_, len)| len).ok_or_else(|| {
+                let name = &field.name;
+                Error::in_source(format!(
+                    "field {name:?}: nothing was allocated at byte {pointer}; the file is damaged"
+                ))
+            })
+        };
+        let place = match &field.kind {
+            Kind::Float | Kind::Int | Kind::Unread(_) => return Ok(None),
+            Kind::Picture => (word(5), allocated(word(5))?),
+            Kind::Bytes | Kind::Json => (word(0), word(8)),
+            Kind::Array(..) => (word(0), allocated(word(0))?),
+        };
+        Ok(Some(place))
+    }
+
+    /// The span of the bytes of all fields of `row`.
+    ///
+    /// # Errors
+    /// If a field's bytes lie outside `data`, or further apart than a page.
+    pub(super) fn span(&self, row: usize, data: &Range<u64>, page: u64) -> Result<(u64, u64)> {
+        let (mut start, mut end) = (u64::MAX, 0);
+        for field in &self.fields {
+            if let Some((at, len)) = self.pointer(row, field)? {
+                let until = at.checked_add(len).filter(|&until| at >= data.start && until <= data.end);
+                let until = until.ok_or_else(|| {
+                    let (name, data) = (&field.name, data.clone());
+                    Error::in_source(format!("field {name:?}: {len} bytes at byte {at} are not inside {data:?}"))
+                })?;
+                (start, end) = (start.min(at), end.max(until));
+            }
+        }
+        if end < start {
+            return Ok((data.start, data.start));
+        }
+        // The writer puts all fields of a sample into one page.
+        if end - start > page {
+            return Err(Error::in_source(format!("its fields span {} bytes, a page has {page}", end - start)));
+        }
+        Ok((start, end))
+    }
+}
+
+impl Layout for BetonRows {
+    const KIND: &'static str = "beton";
+
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn head(&self) -> usize {
+        0
+    }
+
+    fn places(&self, row: usize, _head: &[u8], _len: usize) -> Result<Places> {
+        let pointers = self.fields.iter().map(|field| self.pointer(row, field)).collect::<Result<Vec<_>>>()?;
+        let start = pointers.iter().flatten().map(|pointer| pointer.0).min().unwrap_or(0);
+        let place = |pointer: Option<(u64, u64)>| {
+            let (at, len) = pointer.unwrap_or((start, 0));
+            let at = (at - start) as usize;
+            at..at + len as usize
+        };
+        Ok(pointers.into_iter().map(place).collect())
+    }
+
+    fn holds(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
+        Ok(match self.fields[column].kind {
+            Kind::Int => Holds::Integers,
+            Kind::Float | Kind::Array(..) => Holds::Numbers,
+            Kind::Picture => Holds::Pictures,
+            Kind::Bytes | Kind::Unread(_) => Holds::of_bytes(&first()?),
+            Kind::Json => Holds::Json,
+        })
+    }
+
+    fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+        let field = &self.fields[column];
+        let record = self.record(row, field);
+        let whole = Part::Borrowed(bytes);
+        let from_record = |made: &mut Vec<u8>, element| {
+            let start = made.len();
+            made.extend_from_slice(&record[..8]);
+            Found::number(element, Part::since(start, made))
+        };
+        Ok(match &field.kind {
+            Kind::Int => from_record(made, Element::I64),
+            Kind::Float => from_record(made, Element::F64),
+            Kind::Bytes | Kind::Unread(_) => Found::Bytes(whole),
+            Kind::Json => Found::Json(Part::Borrowed(bytes.strip_suffix(b"\0").unwrap_or(bytes))),
+            Kind::Array(Dtype::Half, shape) => widened(bytes, shape, made),
+            Kind::Array(Dtype::Of(element), shape) => Found::array(*element, shape, whole),
+            Kind::Picture if record[0] == 0 => Found::Bytes(whole),
+            Kind::Picture if record[0] == 1 => {
+                let side = |at| usize::from(u16_at(record, at).expect("inside the record"));
+                let (width, height) = (side(1), side(3));
+                if width * height * 3 != bytes.len() {
+                    let found = bytes.len();
+                    return Err(Error::in_source(format!("{width}x{height} pixels have {found} bytes in the file")));
+                }
+                let start = made.len();
+                Numbers::npy_head::<u8>(&[height, width, 3], made);
+                made.extend_from_slice(bytes);
+                Found::Bytes(Part::since(start, made))
+            }
+            Kind::Picture => return Err(Error::in_source(format!("a picture of the unknown mode {}", record[0]))),
+        })
+    }
+}

@@ -1,0 +1,195 @@
+//! The listing of the folder `x`, kept in `x.warpfeed-index` next to it.
+//!
+//! The file has the format of [`kept`]: hash of the known formats; numbers of folders, samples,
+//! classes, labels and bad names; length of all paths (each `u64`). Then follow the folders (`u64`
+//! time in ns, name), the samples (`u64` end of the path), the labels (`u32`), the bad names
+//! (`u64`), the classes, and the paths.
+//!
+//! A folder's time changes when an entry is added, removed or renamed. So the index is current if
+//! the times of all folders are unchanged. Writing to a file in place changes neither a name nor
+//! the time of a folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::names::{Names, Visited};
+use super::walk::modified;
+use crate::error::push;
+use crate::format::Format;
+use crate::machine::hash::fnv1a;
+use crate::machine::kept::{self, Decoder, Encoder};
+
+const MAGIC: [u8; 8] = *b"wffoldr\x01";
+
+/// Minimum time since the last change of every folder before an index is written. File systems
+/// round times, so a folder that changed more recently could change again and keep its time.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// The index of the folder at `path`.
+fn path_of(path: &Path) -> Option<PathBuf> {
+    // `.` and `x/..` have no name of their own.
+    let path = fs::canonicalize(path).ok()?;
+    let mut name = path.file_name()?.to_owned();
+    name.push(".warpfeed-index");
+    Some(path.with_file_name(name))
+}
+
+/// The listing of the folder at `path`, if the index is current.
+pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Names> {
+    let file = path_of(path)?;
+    let bytes = kept::load(&file, MAGIC)?;
+    let current = |(below, time): &(&str, u64)| nanoseconds(modified(&path.join(below))) == Some(*time);
+    let names = decode(&bytes, hash(formats)).filter(|(_, folders)| folders.iter().all(current));
+    if names.is_none() {
+        tracing::info!("{}: stale or damaged, the folder is listed instead", file.display());
+    }
+    names.map(|(names, _)| names)
+}
+
+/// Writes the listing of the folder at `path` atomically. A folder that has just changed gets no
+/// index yet. If writing fails, the next opening lists the folder again.
+pub(super) fn store(path: &Path, formats: &[Format], names: &Names, visited: &Visited) {
+    let Some(target) = path_of(path) else { return };
+    let settled = |time: &Option<SystemTime>| {
+        time.is_some_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > SETTLED))
+    };
+    if visited.iter().any(|(name, time)| name.bad || !settled(time)) {
+        return tracing::info!("{}: not written, a folder has changed just now", target.display());
+    }
+    if let Err(e) = kept::store(&target, &encode(names, visited, hash(formats))) {
+        tracing::warn!("{}: cannot be written ({e}); the folder is listed each time", target.display());
+    }
+}
+
+/// Hash of the formats' extensions.
+fn hash(formats: &[Format]) -> u64 {
+    let names: Vec<&str> = formats.iter().flat_map(|format| format.extensions).copied().collect();
+    fnv1a(names.join(",").as_bytes())
+}
+
+fn nanoseconds(time: Option<SystemTime>) -> Option<u64> {
+    Some(time?.duration_since(UNIX_EPOCH).ok()?.as_nanos() as u64)
+}
+
+fn encode(names: &Names, visited: &Visited, formats: u64) -> Vec<u8> {
+    let mut out = Encoder::new(MAGIC);
+    let counts = [visited.len(), names.ends.len(), names.classes.len(), names.labels.len(), names.bad.len()];
+    let counts = counts.into_iter().chain([names.paths.len()]).map(|count| count as u64);
+    std::iter::once(formats).chain(counts).for_each(|number| out.long(number));
+    for (name, time) in visited {
+        out.long(nanoseconds(*time).unwrap_or(0));
+        out.text(&name.text);
+    }
+    names.ends.iter().for_each(|&end| out.long(end as u64));
+    names.labels.iter().for_each(|&label| out.word(label));
+    names.bad.iter().for_each(|&bad| out.long(bad as u64));
+    names.classes.iter().for_each(|class| out.text(class));
+    out.bytes(names.paths.as_bytes());
+    out.finish()
+}
+
+/// Decodes the listing, and the folders with their times. Returns `None` for anything that `encode`
+/// does not write. The bytes may be hostile: memory is reserved only for bytes that exist, and
+/// every number is checked against its range.
+fn decode(bytes: &[u8], formats: u64) -> Option<(Names, Vec<(&str, u64)>)> {
+    let mut rest = Decoder::new(bytes, MAGIC)?;
+    let [looked, folders, samples, classes, labels, bad, length] = rest.longs()?;
+    if looked != formats || (labels != 0 && labels != samples) || samples == 0 {
+        return None;
+    }
+    let mut visited = Vec::new();
+    for _ in 0..folders {
+        let time = rest.long()?;
+        push(&mut visited, (rest.text()?, time)).ok()?;
+    }
+    let mut names = Names::default();
+    for _ in 0..samples {
+        let end = usize::try_from(rest.long()?).ok()?;
+        if end < names.ends.last().copied().unwrap_or(0) {
+            return None;
+        }
+        push(&mut names.ends, end).ok()?;
+    }
+    for _ in 0..labels {
+        let label = rest.word()?;
+        if u64::from(label) >= classes {
+            return None;
+        }
+        push(&mut names.labels, label).ok()?;
+    }
+    for _ in 0..bad {
+        let place = usize::try_from(rest.long()?).ok()?;
+        if place >= names.ends.len() || names.bad.last().is_some_and(|&last| last >= place) {
+            return None;
+        }
+        push(&mut names.bad, place).ok()?;
+    }
+    for _ in 0..classes {
+        push(&mut names.classes, rest.text()?.to_owned()).ok()?;
+    }
+    let paths = rest.rest()?;
+    names.paths.try_reserve_exact(paths.len()).ok()?;
+    names.paths.push_str(paths);
+    let whole = names.paths.len() as u64 == length && names.ends.last() == Some(&names.paths.len());
+    // Ends ascend, so all ends are within the text if the last one is.
+    let cut = names.ends.iter().all(|&end| names.paths.is_char_boundary(end));
+    (whole && cut).then_some((names, visited))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::formats::folder::walk::Name;
+
+    fn listing() -> (Names, Visited) {
+        let names = Names {
+            paths: "a/1.jpgb/é.png".into(),
+            ends: vec![7, 15],
+            labels: vec![0, 1],
+            classes: vec!["a".into(), "b".into()],
+            bad: vec![1],
+        };
+        let time = |seconds| Some(UNIX_EPOCH + Duration::from_secs(seconds));
+        let name = |text: &str| Name { text: text.into(), bad: false };
+        (names, vec![(name(""), time(5)), (name("a"), time(6)), (name("b"), time(7))])
+    }
+
+    #[test]
+    fn written_data_reads_back_and_every_changed_bit_is_detected() {
+        let (names, visited) = listing();
+        let bytes = encode(&names, &visited, 3);
+        let (read, folders) = decode(&bytes, 3).unwrap();
+        assert_eq!((read, folders), (names, vec![("", 5_000_000_000), ("a", 6_000_000_000), ("b", 7_000_000_000)]));
+        assert!(decode(&bytes, 4).is_none(), "other formats");
+        for bit in 0..8 * bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&flipped, 3).is_none(), "bit {bit}");
+        }
+    }
+
+    proptest! {
+        /// Damages the file and forges its hash. Decoding does not panic, and no path or label is
+        /// out of range.
+        #[test]
+        fn a_forged_index_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
+            let (names, visited) = listing();
+            let mut bytes = encode(&names, &visited, 3);
+            let body = bytes.len() - 8;
+            for (at, byte) in changes {
+                bytes[at % body] = byte;
+            }
+            let hash = fnv1a(&bytes[..body]);
+            bytes[body..].copy_from_slice(&hash.to_le_bytes());
+            if let Some((names, _)) = decode(&bytes, 3) {
+                for index in 0..names.len() {
+                    names.path(index);
+                    prop_assert!(names.labels.get(index).is_none_or(|&label| (label as usize) < names.classes.len()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Masks that lie in a separate folder, under the names of the pictures.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::names::Names;
+use super::walk::pictures_below;
+use crate::error::{Error, Result, counted};
+use crate::format::Format;
+use crate::machine::file;
+use crate::machine::hash::Hash;
+use crate::machine::slashes::slashed;
+
+/// Formats of masks: the extensions of their files, and the field of the sample.
+const FORMATS: [(&[&str], &str); 6] = [
+    (&["png"], "mask.png"),
+    (&["npy"], "mask.npy"),
+    (&["tif", "tiff"], "mask.tif"),
+    (&["gif"], "mask.gif"),
+    (&["bmp"], "mask.bmp"),
+    (&["webp"], "mask.webp"),
+];
+
+/// Marks a picture without a mask.
+const NONE: u8 = u8::MAX;
+
+/// The mask of each picture of a folder.
+#[derive(Debug)]
+pub(super) struct Masks {
+    /// Ends with `/`.
+    root: String,
+    /// What stands before and behind the name of the picture.
+    around: (String, String),
+    /// The extensions of all masks, as the files have them, each with its field.
+    extensions: Vec<(String, &'static str)>,
+    /// Number of the extension of each picture's mask, or `NONE`.
+    of: Vec<u8>,
+}
+
+/// The field of a mask's file with this extension.
+fn field_of(extension: &str) -> Option<&'static str> {
+    let has = |ends: &[&str]| ends.iter().any(|end| end.eq_ignore_ascii_case(extension));
+    FORMATS.iter().find(|(extensions, _)| has(extensions)).map(|(_, field)| *field)
+}
+
+/// The path of a picture or mask without its extension, and the extension.
+fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('.').filter(|(_, end)| !end.contains('/')).unwrap_or((path, ""))
+}
+
+impl Masks {
+    /// Finds the masks of the pictures `names` in the folder at `path`, whose last part may have a
+    /// `*` for the name of the picture.
+    ///
+    /// # Errors
+    /// If the folder cannot be listed, no picture has a mask, or one has two.
+    pub(super) fn find(path: &Path, names: &Names) -> Result<Self> {
+        let last = path.file_name().and_then(|name| name.to_str()).filter(|name| name.contains('*'));
+        let (folder, around) = match last.and_then(|name| name.split_once('*')) {
+            Some((before, behind)) => (path.parent().unwrap_or(Path::new("")), (before.to_owned(), behind.to_owned())),
+            None => (path, Default::default()),
+        };
+        if !file::is_folder(folder)? {
+            let cause = "masks: no such folder; a relative path begins in the folder that holds the folder of pictures";
+            return Err(Error::config(cause).at_path(folder));
+        }
+        let Some(root) = folder.to_str() else {
+            return Err(Error::in_source("the folder's path is not UTF-8").at_path(folder));
+        };
+        let root = format!("{}/", slashed(root).trim_end_matches('/'));
+        // An array counts as a picture in this listing only.
+        let npy = Format { name: "npy", field: "npy", extensions: &["npy"], matches: |_| false };
+        let files = pictures_below(folder, &[npy])?;
+        let mut masks = Masks { root, around, extensions: Vec::new(), of: Vec::with_capacity(names.len()) };
+        let mut found = HashMap::<&str, (u8, &str)>::with_capacity(files.len());
+        for file in &files {
+            let (key, extension) = split(file);
+            let Some(field) = field_of(extension) else { continue };
+            let known = masks.extensions.iter().position(|(known, _)| known == extension).unwrap_or_else(|| {
+                masks.extensions.push((extension.to_owned(), field));
+                masks.extensions.len() - 1
+            });
+            if let Some((_, other)) = found.insert(key, (known as u8, file)) {
+                let cause = format!("masks: {other:?} and {file:?} have one name; leave one of them");
+                return Err(Error::in_source(cause).at_path(folder));
+            }
+        }
+        let (mut used, mut missing) = (0, None);
+        for index in 0..names.len() {
+            let key = masks.key(names.path(index));
+            match found.get_mut(&*key) {
+                Some((known, file)) => {
+                    masks.of.push(*known);
+                    used += usize::from(!file.is_empty());
+                    *file = "";
+                }
+                None => {
+                    masks.of.push(NONE);
+                    missing.get_or_insert(key);
+                }
+            }
+        }
+        if used == 0 {
+            let (key, count) = (missing.unwrap_or_default(), files.len());
+            let cause = format!(
+                "masks: no picture has one; {key}.png was looked for among {}",
+                counted(count, "file", "files")
+            );
+            return Err(Error::in_source(cause).at_path(folder));
+        }
+        let extra = found.len() - used;
+        if extra > 0 {
+            let first = found.values().map(|(_, file)| *file).filter(|file| !file.is_empty()).min().unwrap_or_default();
+            let extra = counted(extra, "mask", "masks");
+            tracing::warn!("{}: left out {extra} without a picture, such as {first}", folder.display());
+        }
+        Ok(masks)
+    }
+
+    /// The path of the mask of the picture `path` in the folder, without its extension.
+    fn key(&self, path: &str) -> String {
+        let (key, _) = split(path);
+        let (folder, name) = key.rsplit_once('/').map_or(("", key), |(folder, name)| (folder, name));
+        let slash = if folder.is_empty() { "" } else { "/" };
+        let (before, behind) = &self.around;
+        format!("{folder}{slash}{before}{name}{behind}")
+    }
+
+    /// The field and the file of the mask of picture `index`, which has the path `path`.
+    ///
+    /// # Errors
+    /// If it has none. The error names the file.
+    pub(super) fn of(&self, index: usize, path: &str) -> Result<(&'static str, String)> {
+        let file = format!("{}{}", self.root, self.key(path));
+        match self.extensions.get(usize::from(self.of[index])) {
+            Some((extension, field)) => Ok((field, format!("{file}.{extension}"))),
+            None => Err(Error::in_source("the mask is missing").at_path(format!("{file}.png"))),
+        }
+    }
+
+    /// Adds the masks to the hash of the list of samples.
+    pub(super) fn add_to(&self, hash: Hash) -> Hash {
+        let (before, behind) = &self.around;
+        let hash = self.extensions.iter().fold(hash.text(before).text(behind), |hash, (end, _)| hash.text(end));
+        self.of.iter().fold(hash, |hash, &known| hash.number(known.into()))
+    }
+}

@@ -1,0 +1,181 @@
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::tree;
+use crate::error::{Error, Result};
+use crate::machine::file::is_below;
+use crate::values::items::check_copies;
+
+/// The text of an `index.json`.
+#[derive(Debug, Deserialize)]
+struct File {
+    chunks: Vec<Chunk>,
+    config: Config,
+}
+
+/// How the chunks were written.
+#[derive(Debug, Deserialize)]
+struct Config {
+    data_format: Option<Vec<String>>,
+    data_spec: Option<String>,
+    #[serde(default)]
+    compression: Option<String>,
+    #[serde(default)]
+    compression_level: Value,
+    #[serde(default, deserialize_with = "present")]
+    encryption: Option<Value>,
+    #[serde(default)]
+    item_loader: Option<String>,
+    #[serde(default)]
+    format: Option<String>,
+}
+
+/// A value that is there, even if it is null.
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Option<Value>, D::Error> {
+    Value::deserialize(from).map(Some)
+}
+
+/// A file of samples.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Chunk {
+    pub(super) filename: String,
+    /// Its length, without compression.
+    #[serde(rename = "chunk_bytes")]
+    pub(super) bytes: u64,
+    /// Number of samples.
+    #[serde(rename = "chunk_size")]
+    pub(super) samples: u64,
+}
+
+impl Chunk {
+    /// Name of the decompressed copy; `None` if the name of the chunk lacks `compression`.
+    pub(super) fn plain(&self, compression: &str) -> Option<String> {
+        let plain = self.filename.replace(&format!(".{compression}"), "");
+        (plain != self.filename).then_some(plain)
+    }
+}
+
+/// The chunks of a data set, and the values that each sample has.
+#[derive(Debug)]
+pub(super) struct Index {
+    pub(super) chunks: Vec<Chunk>,
+    /// Names of the values, in the order of their bytes.
+    pub(super) names: Vec<String>,
+    /// Names of their serializers.
+    pub(super) serializers: Vec<String>,
+    /// Compression of whole chunks.
+    pub(super) compression: Option<String>,
+    /// Whether the index has no entry for encryption. The part of Lightning 2 that became LitData
+    /// wrote such an index, and so did LitData before 0.2.17.
+    pub(super) early: bool,
+}
+
+impl Index {
+    /// Reads the text of an `index.json`.
+    ///
+    /// # Errors
+    /// If it is not an index of LitData's chunks, or they have a form that is not read.
+    pub(super) fn parse(text: &[u8]) -> Result<Self> {
+        let bad = |e: serde_json::Error| Error::in_source(format!("not an index of LitData's chunks: {e}"));
+        let File { chunks, config } = serde_json::from_slice(text).map_err(bad)?;
+        let unread =
+            |what: String, advice: &str| Err(Error::in_source(format!("{what}, which are not read; {advice}")));
+        let rewrite = "write the data set with PyTreeLoader";
+        match config.item_loader.as_deref() {
+            None | Some("PyTreeLoader") => {}
+            Some("ParquetLoader") => return unread("chunks in Parquet".into(), "open the Parquet files themselves"),
+            Some("TokensLoader") => return unread("chunks of tokens".into(), rewrite),
+            Some(loader) => return unread(format!("chunks for the item loader {loader:?}"), rewrite),
+        }
+        if config.encryption.as_ref().is_some_and(|encryption| !encryption.is_null()) {
+            return unread("encrypted chunks".into(), "write the data set without encryption");
+        }
+        if let Some(format) = &config.format {
+            return unread(format!("chunks in the format {format:?}"), "open the data set that they were made from");
+        }
+        let (Some(serializers), Some(spec)) = (config.data_format, config.data_spec) else {
+            return unread("chunks without data_format and data_spec".into(), rewrite);
+        };
+        let compression = config.compression.filter(|name| !name.is_empty());
+        if compression.is_some() && !(config.compression_level.is_null() || config.compression_level == "chunk") {
+            let level = format!("chunks with compression_level={}", config.compression_level);
+            return unread(level, "write the data set with compression_level=\"chunk\", or without compression");
+        }
+        let names = tree::names(&spec)?;
+        if names.len() != serializers.len() {
+            let (names, found) = (names.len(), serializers.len());
+            return Err(Error::in_source(format!("data_spec has {names} values, but data_format has {found}")));
+        }
+        if let Some(chunk) = chunks.iter().find(|chunk| !is_below(&chunk.filename)) {
+            return Err(Error::in_source(format!("{:?} is not a relative path below the index", chunk.filename)));
+        }
+        if let Some(compression) = &compression {
+            let plain: Vec<_> = chunks.iter().map(|chunk| chunk.plain(compression)).collect();
+            let files = chunks.iter().zip(&plain).map(|(chunk, plain)| (&*chunk.filename, plain.as_deref()));
+            check_copies(&files.collect::<Vec<_>>())?;
+        }
+        Ok(Index { chunks, names, serializers, compression, early: config.encryption.is_none() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_not_decompressed_to_the_file_of_another() {
+        let leaf = r#"{"type": null, "context": null, "children_spec": []}"#;
+        let parse = |names: [&str; 2]| {
+            let chunks = names.map(|name| serde_json::json!({"chunk_bytes": 9, "chunk_size": 2, "filename": name}));
+            let config =
+                serde_json::json!({"data_format": ["jpeg"], "data_spec": format!("[1, {leaf}]"), "compression": "gz"});
+            Index::parse(serde_json::json!({"chunks": chunks, "config": config}).to_string().as_bytes())
+        };
+        parse(["a.gz.bin", "b.gz.bin"]).unwrap();
+        let e = parse(["a.gz.bin", "a.bin"]).unwrap_err();
+        assert!(e.cause().contains("\"a.gz.bin\" would be decompressed to \"a.bin\", and replace"), "{e}");
+    }
+
+    #[test]
+    fn what_is_not_read_is_named_with_advice() {
+        let leaf = r#"{"type": null, "context": null, "children_spec": []}"#;
+        let good = serde_json::json!({
+            "chunks": [{"chunk_bytes": 100, "chunk_size": 2, "dim": null, "filename": "chunk-0-0.bin"}],
+            "config": {
+                "data_format": ["jpeg"], "data_spec": format!("[1, {leaf}]"), "compression": null,
+                "compression_level": null, "encryption": null, "item_loader": "PyTreeLoader",
+            },
+        });
+        let parse = |change: &dyn Fn(&mut Value)| {
+            let mut index = good.clone();
+            change(&mut index);
+            Index::parse(index.to_string().as_bytes())
+        };
+        assert_eq!(parse(&|_| ()).unwrap().names, ["0"]);
+        for (place, value, cause) in [
+            ("/config/item_loader", "TokensLoader".into(), "chunks of tokens, which are not read"),
+            ("/config/item_loader", "ParquetLoader".into(), "open the Parquet files themselves"),
+            ("/config/item_loader", "Mine".into(), "the item loader \"Mine\""),
+            ("/config/encryption", serde_json::json!({"algorithm": "fernet"}), "encrypted chunks, which are not read"),
+            ("/config/data_spec", Value::Null, "chunks without data_format and data_spec"),
+            (
+                "/config/data_format",
+                serde_json::json!(["jpeg", "int"]),
+                "data_spec has 1 values, but data_format has 2",
+            ),
+            ("/chunks/0/filename", "../x.bin".into(), "\"../x.bin\" is not a relative path"),
+            ("/chunks/0/chunk_size", (-1).into(), "not an index of LitData's chunks"),
+        ] {
+            let e = parse(&|index| *index.pointer_mut(place).unwrap() = value.clone()).unwrap_err();
+            assert!(e.cause().contains(cause), "{place}: {e}");
+        }
+        assert!(!parse(&|_| ()).unwrap().early);
+        let early = parse(&|index| _ = index["config"].as_object_mut().unwrap().remove("encryption"));
+        assert!(early.unwrap().early);
+        let framed = parse(&|index| {
+            index["config"]["compression"] = "zstd".into();
+            index["config"]["compression_level"] = "batch".into();
+        });
+        assert!(framed.unwrap_err().cause().contains("compression_level=\"batch\", which are not read"));
+    }
+}

@@ -1,0 +1,47 @@
+use super::index::Index;
+use super::serializer::Serializer;
+use crate::error::{Error, Result};
+use crate::values::items::{Layout, Places, places};
+use crate::values::record::{Found, Holds};
+
+/// The values of a sample: their lengths, then their bytes.
+pub(super) struct LitRows {
+    names: Vec<String>,
+    serializers: Vec<Result<Serializer>>,
+}
+
+impl LitRows {
+    pub(super) fn new(index: &Index) -> Self {
+        let serializers = index.serializers.iter().map(|name| Serializer::named(name, index.early)).collect();
+        LitRows { names: index.names.clone(), serializers }
+    }
+
+    fn serializer(&self, column: usize) -> Result<Serializer> {
+        let named = |e: Error| Error::in_source(format!("column {:?}: {}", self.names[column], e.cause()));
+        self.serializers[column].clone().map_err(named)
+    }
+}
+
+impl Layout for LitRows {
+    const KIND: &'static str = "litdata";
+
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn head(&self) -> usize {
+        4 * self.names.len()
+    }
+
+    fn places(&self, _row: usize, head: &[u8], len: usize) -> Result<Places> {
+        places(self.names.iter().map(|name| (&**name, None)), head, len)
+    }
+
+    fn holds(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
+        self.serializer(column)?.holds(first)
+    }
+
+    fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+        self.serializer(column)?.find(bytes, made)
+    }
+}

@@ -1,0 +1,297 @@
+use crate::error::{Error, Result};
+use crate::medium::Part;
+use crate::model::value::Element;
+use crate::values::items::{decimal, pil, widened, widened_brain};
+use crate::values::record::{Found, Holds};
+
+/// Encoding of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Serializer {
+    /// An encoded picture.
+    Picture,
+    /// A Pillow image: size, mode and pixels.
+    Pil,
+    Bytes,
+    Text,
+    /// An integer of 64 bits, or its digits.
+    Int(Int),
+    /// A floating-point number of 64 bits.
+    Float,
+    Bool,
+    /// A tensor or an array with its type and shape.
+    Array(Library),
+    /// The elements of a tensor or an array with one axis.
+    Flat(Dtype),
+}
+
+/// Forms of an integer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Int {
+    /// 64 bits.
+    Bits,
+    /// 64 bits, or text: Lightning wrote the digits. Eight bytes that are digits are text, because
+    /// the numbers of 64 bits with such bytes exceed 3 * 10^18.
+    BitsOrDigits,
+}
+
+/// The library of an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Library {
+    Torch,
+    Numpy,
+}
+
+/// Type of an array's elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dtype {
+    Of(Element),
+    Half,
+    /// `bfloat16`.
+    Brain,
+}
+
+impl Library {
+    /// The type that the library's `number` stands for.
+    ///
+    /// # Errors
+    /// If there is none that a field can hold.
+    fn dtype(self, number: u32) -> Result<Dtype> {
+        let of = match (self, number) {
+            (Library::Torch, 0 | 1) => Dtype::Of(Element::F32),
+            (Library::Torch, 2 | 3) => Dtype::Of(Element::F64),
+            (Library::Torch, 8 | 9) => Dtype::Half,
+            (Library::Torch, 10) => Dtype::Brain,
+            // 19 is bool.
+            (Library::Torch, 11 | 19) => Dtype::Of(Element::U8),
+            (Library::Torch, 12) => Dtype::Of(Element::I8),
+            (Library::Torch, 13 | 14) => Dtype::Of(Element::I16),
+            (Library::Torch, 15 | 16) => Dtype::Of(Element::I32),
+            (Library::Torch, 17 | 18) => Dtype::Of(Element::I64),
+            (Library::Torch, 20) => Dtype::Of(Element::U16),
+            (Library::Numpy, 0) => Dtype::Of(Element::I8),
+            (Library::Numpy, 1) => Dtype::Of(Element::I16),
+            (Library::Numpy, 2) => Dtype::Of(Element::I32),
+            (Library::Numpy, 3) => Dtype::Of(Element::I64),
+            (Library::Numpy, 4) => Dtype::Of(Element::U8),
+            (Library::Numpy, 5) => Dtype::Of(Element::U16),
+            (Library::Numpy, 6) => Dtype::Of(Element::U32),
+            (Library::Numpy, 7) => Dtype::Of(Element::U64),
+            (Library::Numpy, 8) => Dtype::Half,
+            (Library::Numpy, 9) => Dtype::Of(Element::F32),
+            (Library::Numpy, 10) => Dtype::Of(Element::F64),
+            // The numbers after these mean other types in other versions of NumPy.
+            _ => {
+                let library = if self == Library::Torch { "tensors" } else { "arrays" };
+                return Err(Error::in_source(format!(
+                    "{library} of type number {number} are not read; store integers or floating-point numbers of a \
+                     usual size"
+                )));
+            }
+        };
+        Ok(of)
+    }
+}
+
+impl Dtype {
+    fn size(self) -> usize {
+        match self {
+            Dtype::Of(element) => element.size(),
+            Dtype::Half | Dtype::Brain => 2,
+        }
+    }
+
+    /// The array with the elements `bytes`.
+    fn array<'a>(self, bytes: &'a [u8], shape: &[usize], made: &mut Vec<u8>) -> Result<Found<'a>> {
+        let needed = shape.iter().try_fold(self.size(), |size, side| size.checked_mul(*side));
+        if needed != Some(bytes.len()) {
+            let found = bytes.len();
+            return Err(Error::in_source(format!("an array of shape {shape:?} has {found} bytes of elements")));
+        }
+        Ok(match self {
+            Dtype::Of(element) => Found::array(element, shape, Part::Borrowed(bytes)),
+            Dtype::Half => widened(bytes, shape, made),
+            Dtype::Brain => widened_brain(bytes, shape, made),
+        })
+    }
+}
+
+impl Serializer {
+    /// The serializer with this name, with details after a colon. `early` versions wrote integers
+    /// in another form, too.
+    ///
+    /// # Errors
+    /// If it is not read. The message says what to do.
+    pub(super) fn named(name: &str, early: bool) -> Result<Self> {
+        let unread = |why: &str| {
+            let advice = "choose other columns with TableOptions::columns, or write the value with another serializer";
+            Err(Error::in_source(format!("the serializer {name:?} {why}; {advice}")))
+        };
+        let (base, details) = name.split_once(':').unwrap_or((name, ""));
+        let flat = |library: Library| {
+            let number = details.parse().map_err(|_| Error::in_source(format!("{name:?} has no number of a type")))?;
+            library.dtype(number).map(Serializer::Flat)
+        };
+        Ok(match base {
+            "jpeg" | "image" | "tiff" | "tifffile" => Serializer::Picture,
+            "pil" => Serializer::Pil,
+            "bytes" | "file" | "video" | "audio" | "nifti" | "mesh" | "pdf" => Serializer::Bytes,
+            "str" | "text" => Serializer::Text,
+            "int" => Serializer::Int(if early { Int::BitsOrDigits } else { Int::Bits }),
+            "float" => Serializer::Float,
+            "bool" => Serializer::Bool,
+            "tensor" => Serializer::Array(Library::Torch),
+            "numpy" => Serializer::Array(Library::Numpy),
+            "no_header_tensor" => flat(Library::Torch)?,
+            "no_header_numpy" => flat(Library::Numpy)?,
+            "pickle" | "graph" => return unread("can run any code when it is read, so it is never read"),
+            "jpeg_array" => return unread("has several pictures in one value, which is not read"),
+            "json" => return unread("is not read"),
+            _ => return unread("is not known"),
+        })
+    }
+
+    /// Type of a column. `first` reads its first value.
+    pub(super) fn holds(self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
+        Ok(match self {
+            Serializer::Picture | Serializer::Pil => Holds::Pictures,
+            Serializer::Bytes => Holds::of_bytes(&first()?),
+            Serializer::Text => Holds::Text,
+            Serializer::Int(_) | Serializer::Bool => Holds::Integers,
+            Serializer::Float | Serializer::Array(_) | Serializer::Flat(_) => Holds::Numbers,
+        })
+    }
+
+    /// The value in `bytes`.
+    pub(super) fn find<'a>(self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+        let part = Part::Borrowed(bytes);
+        match self {
+            Serializer::Picture | Serializer::Bytes => Ok(Found::Bytes(part)),
+            Serializer::Pil => pil(bytes, made),
+            Serializer::Text => Ok(Found::Text(part)),
+            Serializer::Int(Int::BitsOrDigits) if bytes.len() != 8 || is_integer(bytes) => decimal(bytes, true, made),
+            Serializer::Int(_) => Ok(Found::number(Element::I64, part)),
+            Serializer::Float => Ok(Found::number(Element::F64, part)),
+            Serializer::Bool => Ok(Found::number(Element::U8, part)),
+            Serializer::Flat(dtype) => dtype.array(bytes, &[bytes.len() / dtype.size()], made),
+            Serializer::Array(library) => {
+                let cut = || Error::in_source(format!("an array is cut short at {} bytes", bytes.len()));
+                let big_endian = library == Library::Torch && is_big_endian(bytes.first_chunk().ok_or_else(cut)?);
+                let word = |word: &[u8; 4]| {
+                    if big_endian { u32::from_be_bytes(*word) } else { u32::from_le_bytes(*word) }
+                };
+                let mut words = bytes.as_chunks::<4>().0.iter().map(word);
+                let (number, axes) = words.next().zip(words.next()).ok_or_else(cut)?;
+                let mut sides = [0; 3];
+                let shape = sides
+                    .get_mut(..axes as usize)
+                    .ok_or_else(|| Error::in_source(format!("an array of {axes} axes; a field has at most 3")))?;
+                for side in &mut *shape {
+                    *side = words.next().ok_or_else(cut)? as usize;
+                }
+                library.dtype(number)?.array(&bytes[8 + 4 * shape.len()..], shape, made)
+            }
+        }
+    }
+}
+
+/// Whether bytes are the digits of an integer, as Python writes it.
+fn is_integer(bytes: &[u8]) -> bool {
+    let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
+    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
+}
+
+/// Whether the header of a tensor, which begins with the number of its type and that of its axes,
+/// is big-endian. LitData before 0.2.57 wrote it little-endian. Both numbers are small, so only one
+/// order gives such numbers unless all bytes are zero.
+fn is_big_endian(header: &[u8; 8]) -> bool {
+    let [.., a, b, c, d] = *header;
+    let axes = u32::from_be_bytes([a, b, c, d]);
+    axes < 1 << 16 && (axes > 0 || header[0] == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serializers_that_are_not_read_are_named_with_advice() {
+        for (name, why) in [
+            ("pickle", "can run any code"),
+            ("graph:pickle", "can run any code"),
+            ("jpeg_array", "several pictures"),
+            ("mine", "is not known; choose other columns with TableOptions::columns"),
+            ("no_header_numpy:13", "arrays of type number 13 are not read"),
+            ("no_header_tensor:4", "tensors of type number 4 are not read"),
+            ("no_header_tensor", "has no number of a type"),
+        ] {
+            let e = Serializer::named(name, false).unwrap_err();
+            assert!(e.cause().contains(why), "{name}: {e}");
+        }
+        assert_eq!(Serializer::named("file:png", false).unwrap(), Serializer::Bytes);
+        assert_eq!(Serializer::named("no_header_tensor:18", false).unwrap(), Serializer::Flat(Dtype::Of(Element::I64)));
+    }
+
+    #[test]
+    fn arrays_that_do_not_match_their_header_are_errors() {
+        let part = |name: &str, words: &[u32], data: &[u8]| {
+            let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+            bytes.extend(data);
+            let found = Serializer::named(name, false).unwrap().find(&bytes, &mut Vec::new())?;
+            found.cell(&[]).map(|cell| format!("{cell:?}"))
+        };
+        assert!(part("tensor", &[11, 2, 2, 1], &[7, 9]).unwrap().contains("Numbers"));
+        for (words, data, cause) in [
+            (&[11][..], &[][..], "cut short"),
+            (&[11, 2, 2], &[], "cut short"),
+            (&[11, 4, 1, 1, 1, 1], &[1], "4 axes"),
+            (&[11, u32::MAX], &[], "4294967295 axes"),
+            (&[11, 2, 2, 2], &[1, 2, 3], "shape [2, 2] has 3 bytes"),
+            (&[2, 3, u32::MAX, u32::MAX, u32::MAX], &[], "has 0 bytes"),
+            (&[6, 0], &[0; 16], "type number 6"),
+        ] {
+            let e = part("tensor", words, data).unwrap_err();
+            assert!(e.cause().contains(cause), "{words:?}: {e}");
+        }
+        assert!(part("no_header_tensor:2", &[1, 2], &[1]).unwrap_err().cause().contains("has 9 bytes"));
+        assert!(part("int", &[1], &[]).unwrap_err().cause().contains("4 bytes"));
+    }
+
+    #[test]
+    fn integers_of_early_versions_are_text_or_bits() {
+        let part = |early: bool, bytes: &[u8]| {
+            let mut made = Vec::new();
+            let found = Serializer::named("int", early)?.find(bytes, &mut made)?;
+            Ok::<_, Error>(found.cell(&made)?.integer().unwrap())
+        };
+        let digits = i64::from_le_bytes(*b"20240131");
+        assert_eq!(part(false, b"20240131").unwrap(), digits);
+        assert_eq!(part(true, b"20240131").unwrap(), 20_240_131);
+        assert_eq!(part(true, b"-1234567").unwrap(), -1_234_567);
+        for number in [0, 7, -1, i64::MAX, i64::MIN, 0x2d2d_2d2d_2d2d_2d2d] {
+            assert_eq!(part(true, &number.to_le_bytes()).unwrap(), number, "as LitData wrote it");
+            let text = number.to_string();
+            assert_eq!(part(true, text.as_bytes()).unwrap(), number, "as Lightning wrote it");
+        }
+        assert!(part(false, b"7").unwrap_err().cause().contains("1 bytes"));
+        assert!(part(true, b"seven").unwrap_err().cause().contains("is not an integer of 64 bits"));
+        assert!(part(true, b"").is_err());
+    }
+
+    #[test]
+    fn headers_of_tensors_are_read_in_either_byte_order() {
+        let shapes: [&[u32]; 5] = [&[], &[2], &[1, 3], &[2, 1, 2], &[0, 70_000]];
+        for (number, size) in [(0_u32, 4_usize), (11, 1), (18, 8)] {
+            for shape in shapes {
+                let elements = shape.iter().product::<u32>() as usize;
+                let words = [&[number, shape.len() as u32], shape].concat();
+                let part = |word: fn(u32) -> [u8; 4]| {
+                    let mut bytes: Vec<u8> = words.iter().flat_map(|&number| word(number)).collect();
+                    bytes.extend((0..elements * size).map(|byte| byte as u8));
+                    let found = Serializer::named("tensor", false).unwrap().find(&bytes, &mut Vec::new()).unwrap();
+                    format!("{:?}", found.cell(&[]).unwrap())
+                };
+                assert_eq!(part(u32::to_be_bytes), part(u32::to_le_bytes), "{words:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::index::{Chunk, Index};
+use super::rows::LitRows;
+use crate::error::{Error, Result, push};
+use crate::formats::Arrow;
+use crate::medium::HeldFile;
+use crate::medium::brought::{Companions, brought};
+use crate::model::Source;
+use crate::options::Options;
+use crate::values::items::{Indexed, Items, Layout, Rows, Samples, Unpack, read_offsets, unpacked};
+
+/// Opens LitData's chunks at `path`, a folder with `index.json` or that file. Chunks of a store that
+/// are compressed, or have rows in Arrow, are brought to this machine.
+///
+/// # Errors
+/// If the index or a chunk is damaged, a chunk is missing, or a value that is used cannot be read.
+pub(crate) fn open(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+    let set = Indexed::read(path, options)?;
+    let index = Index::parse(&set.text).map_err(|e| e.at_path(&set.path))?;
+    let compression = index.compression.as_deref();
+    let bring = || open(&brought(&Companions::INDEXED, path, &options.stores)?, options);
+    if set.medium.is_store() && compression.is_some() {
+        return bring();
+    }
+    let files = set.medium.in_parallel(&index.chunks, |chunk| open_chunk(&set, chunk, compression))?;
+    let (mut items, mut rows) = (Vec::new(), Vec::new());
+    for ((file, content), chunk) in files.into_iter().zip(&index.chunks) {
+        match content {
+            Content::Items(samples) => push(&mut items, (file, samples))?,
+            Content::Rows(within) => push(&mut rows, (file, within, Some(chunk.samples)))?,
+        }
+    }
+    match (items.is_empty(), rows.first()) {
+        (_, None) => Ok(Arc::new(Rows::new(path, Items::new(items)?, LitRows::new(&index), options)?)),
+        (true, Some(_)) if set.medium.is_store() => bring(),
+        (true, Some(_)) => Ok(Arc::new(Arrow::within(LitRows::KIND, path, rows, options)?)),
+        (false, Some((file, ..))) => {
+            let cause = format!("the chunk has rows in Arrow, but {} has not", items[0].0.path.display());
+            Err(Error::in_source(cause).at_path(&file.path))
+        }
+    }
+}
+
+/// The samples of a chunk.
+enum Content {
+    Items(Samples),
+    /// Rows in an Arrow file, which is this part of the chunk.
+    Rows(Range<u64>),
+}
+
+/// End of a chunk with rows in Arrow, after the length of the Arrow file.
+const ARROW_END: &[u8; 8] = b"LDARW01\0";
+
+fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result<(HeldFile, Content)> {
+    let mut path = set.file(&chunk.filename);
+    if let Some(compression) = compression {
+        let name = compression.split_once(':').map_or(compression, |(name, _level)| name);
+        let unpack = Unpack::named(name).map_err(|e| e.at_path(&path))?;
+        let Some(plain) = chunk.plain(compression) else {
+            let cause = format!("index.json says {compression:?}, but the name of the chunk has no .{compression}");
+            return Err(Error::in_source(cause).at_path(path));
+        };
+        let packed = std::mem::replace(&mut path, set.file(&plain));
+        unpacked(&packed, &path, chunk.bytes, unpack)?;
+    }
+    let file = set.medium.open(&path)?;
+    if file.len() != chunk.bytes {
+        let (len, expected) = (file.len(), chunk.bytes);
+        return Err(
+            Error::in_source(format!("the chunk has {len} bytes, but index.json says {expected}")).at_path(&path)
+        );
+    }
+    let offsets = read_offsets(&file, chunk.samples)?;
+    // Newer versions store rows of bytes, text and numbers alone as Arrow, after an empty table.
+    let content = match (offsets.first(), offsets.last()) {
+        (Some(&start), Some(&end)) if chunk.samples > 0 && start == end => {
+            Content::Rows(arrow_after(&file, start).map_err(|e| e.at_path(&file.path))?)
+        }
+        _ => Content::Items(Samples::Offsets(offsets)),
+    };
+    Ok((file, content))
+}
+
+/// The Arrow file at the end of a chunk, whose table ends at `start`.
+fn arrow_after(file: &HeldFile, start: u64) -> Result<Range<u64>> {
+    let damaged = || Error::in_source("the chunk has no bytes for its samples, and no rows in Arrow at its end");
+    let end = file.len().checked_sub(12).filter(|&end| end >= start).ok_or_else(damaged)?;
+    let mut scratch = Vec::new();
+    let (len, mark) = file.get(end, 12, &mut scratch)?.split_first_chunk::<4>().ok_or_else(damaged)?;
+    let from = end.checked_sub(u64::from(u32::from_le_bytes(*len)));
+    from.filter(|&from| mark == ARROW_END && from >= start).map(|from| from..end).ok_or_else(damaged)
+}

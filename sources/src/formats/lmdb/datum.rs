@@ -1,0 +1,115 @@
+use crate::error::{Error, Result};
+use crate::format;
+use crate::medium::Part;
+use crate::model::{Numbers, Sample};
+use crate::values::pixels::{self, Channels, Colours};
+use crate::values::protobuf::{Field, Fields};
+
+/// A message `Datum` of Caffe.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Datum<'a> {
+    channels: usize,
+    height: usize,
+    width: usize,
+    data: Option<&'a [u8]>,
+    label: Option<i64>,
+    /// Elements as they are stored: packed, or one of them.
+    floats: Vec<&'a [u8]>,
+    encoded: bool,
+}
+
+impl<'a> Datum<'a> {
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// If it is damaged, or has other fields than a `Datum`.
+    pub(super) fn read(value: &'a [u8]) -> Result<Self> {
+        let mut datum = Datum::default();
+        let side = |number: u64| usize::try_from(number).ok().filter(|side| *side <= 1 << 31);
+        for field in Fields::new(value) {
+            let (at, number, field) = field.map_err(|cause| Error::in_source(format!("Caffe datum: {cause}")))?;
+            let bad = || Error::in_source(format!("Caffe datum: field {number} at byte {at} is not one of a datum"));
+            match (number, field) {
+                (1, Field::Varint(number)) => datum.channels = side(number).ok_or_else(bad)?,
+                (2, Field::Varint(number)) => datum.height = side(number).ok_or_else(bad)?,
+                (3, Field::Varint(number)) => datum.width = side(number).ok_or_else(bad)?,
+                (4, Field::Bytes(bytes)) => datum.data = Some(bytes),
+                // An `int32`, whose negative numbers have ten bytes.
+                (5, Field::Varint(number)) => datum.label = Some(number as i64),
+                (6, Field::Bytes(bytes)) if bytes.len() % 4 == 0 => datum.floats.push(bytes),
+                (6, Field::Fixed32(bytes)) => datum.floats.push(bytes),
+                (7, Field::Varint(number)) => datum.encoded = number != 0,
+                _ => return Err(bad()),
+            }
+        }
+        if datum.data.is_none() && datum.floats.is_empty() {
+            return Err(Error::in_source("Caffe datum: no data"));
+        }
+        Ok(datum)
+    }
+
+    /// The sample under `key`. Raw pixels and numbers are written to `page`.
+    ///
+    /// # Errors
+    /// If the length of raw data is not that of its shape, or the order of its colours is not
+    /// known.
+    pub(super) fn sample(self, key: Part<'a>, colours: Option<Colours>, page: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let shape = [self.channels, self.height, self.width];
+        let claimed = shape.iter().try_fold(1_usize, |product, &side| product.checked_mul(side));
+        let start = page.len();
+        let raw = self.data.filter(|data| !self.encoded && claimed == Some(data.len()) && !data.is_empty());
+        if let Some(data) = raw {
+            let colours = match (self.channels, colours) {
+                (1, _) => Colours::Rgb,
+                (3, Some(colours)) => colours,
+                (3, None) => {
+                    return Err(Error::in_source(
+                        "raw pixels of 3 channels, which may be RGB or BGR (Caffe's convert_imageset writes BGR): \
+                         Lmdb::bgr or Lmdb::rgb says which",
+                    ));
+                }
+                (channels, _) => {
+                    return Err(Error::in_source(format!("raw pixels of {channels} channels; 1 and 3 are supported")));
+                }
+            };
+            pixels::append(page, data, &shape, Channels::First, colours)?;
+        } else if self.data.is_none() || self.data == Some(b"") {
+            self.floats.iter().for_each(|floats| {
+                page.extend(
+                    floats.as_chunks::<4>().0.iter().flat_map(|float| f32::from_le_bytes(*float).to_ne_bytes()),
+                );
+            });
+        }
+        let page: &'a [u8] = page;
+        let key = std::str::from_utf8(key.of(page)).map_err(|_| Error::in_source("a key that is not UTF-8"))?;
+        let mut sample = Sample::new(key);
+        let made = &page[start..];
+        match self.data.filter(|data| !data.is_empty()) {
+            Some(_) if raw.is_some() => sample.push(format::NPY.field, made)?,
+            Some(data) => match format::of(data) {
+                Some(format) => sample.push(format.field, data)?,
+                None if self.encoded => sample.push("img", data)?,
+                None => {
+                    let found = data.len();
+                    return Err(Error::in_source(format!(
+                        "Caffe datum: {found} bytes of data for the shape {shape:?}"
+                    )));
+                }
+            },
+            None => {
+                let numbers = Numbers::of_bytes::<f32>(made, &shape);
+                let found = made.len() / 4;
+                sample.push(
+                    "data.npy",
+                    numbers.ok_or_else(|| {
+                        Error::in_source(format!("Caffe datum: {found} numbers for the shape {shape:?}"))
+                    })?,
+                )?;
+            }
+        }
+        Ok(match self.label {
+            Some(label) => sample.with_label(label),
+            None => sample,
+        })
+    }
+}

@@ -1,0 +1,269 @@
+use crate::error::{Error, Result};
+use crate::medium::Part;
+use crate::model::value::Element;
+use crate::values::items::{decimal, pil, widened};
+use crate::values::record::{Found, Holds};
+
+/// Encoding of a column's values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Encoding {
+    /// An encoded picture.
+    Picture,
+    /// A Pillow image: size, mode and pixels.
+    Pil,
+    Bytes,
+    Text,
+    Json,
+    /// Decimal text of an integer.
+    Integer,
+    /// Decimal text of a floating-point or decimal number.
+    Decimal,
+    Number(Element),
+    /// `float16`.
+    Half,
+    Array(Array),
+}
+
+/// What the encoding's name says of an array. The rest is in each value.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Array {
+    dtype: Option<Dtype>,
+    shape: Option<Vec<usize>>,
+}
+
+/// Type of an array's elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dtype {
+    Half,
+    Of(Element),
+}
+
+/// NumPy's names of types, with the numbers that stand for them in an array of any type.
+const DTYPES: [(&str, u8, Dtype); 11] = [
+    ("uint8", 8, Dtype::Of(Element::U8)),
+    ("int8", 9, Dtype::Of(Element::I8)),
+    ("uint16", 16, Dtype::Of(Element::U16)),
+    ("int16", 17, Dtype::Of(Element::I16)),
+    ("float16", 18, Dtype::Half),
+    ("uint32", 32, Dtype::Of(Element::U32)),
+    ("int32", 33, Dtype::Of(Element::I32)),
+    ("float32", 34, Dtype::Of(Element::F32)),
+    ("uint64", 64, Dtype::Of(Element::U64)),
+    ("int64", 65, Dtype::Of(Element::I64)),
+    ("float64", 66, Dtype::Of(Element::F64)),
+];
+
+impl Encoding {
+    /// The encoding with this name.
+    ///
+    /// # Errors
+    /// If it is not read. The message says what to do.
+    pub(super) fn named(name: &str) -> Result<Self> {
+        let unread = |why: &str| {
+            let advice = "choose other columns with TableOptions::columns, or write the column with another encoding";
+            Err(Error::in_source(format!("the encoding {name:?} {why}; {advice}")))
+        };
+        let (base, details) = name.split_once(':').map_or((name, None), |(base, details)| (base, Some(details)));
+        Ok(match base {
+            "ndarray" => Encoding::Array(Array::parse(details.unwrap_or("")).ok_or_else(|| {
+                Error::in_source(format!("{name:?} is not of the form ndarray, ndarray:dtype or ndarray:dtype:shape"))
+            })?),
+            _ if details.is_some() => return unread("is not known"),
+            "jpeg" | "jpegfile" | "png" => Encoding::Picture,
+            "pil" => Encoding::Pil,
+            "bytes" => Encoding::Bytes,
+            "str" => Encoding::Text,
+            "json" => Encoding::Json,
+            "str_int" => Encoding::Integer,
+            "str_float" | "str_decimal" => Encoding::Decimal,
+            "int" => Encoding::Number(Element::I64),
+            "pkl" => return unread("can run any code when it is read, so it is never read"),
+            "jpeg_array" | "jpegarray" | "list[pil]" | "list[jpeg]" | "list[png]" => {
+                return unread("has several pictures in one value, which is not read");
+            }
+            _ => match DTYPES.iter().find(|dtype| dtype.0 == base) {
+                Some((_, _, Dtype::Of(element))) => Encoding::Number(*element),
+                Some((_, _, Dtype::Half)) => Encoding::Half,
+                None => return unread("is not known"),
+            },
+        })
+    }
+
+    /// Type of a column. `first` reads its first value.
+    pub(super) fn holds(&self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
+        Ok(match self {
+            Encoding::Picture | Encoding::Pil => Holds::Pictures,
+            Encoding::Bytes => Holds::of_bytes(&first()?),
+            Encoding::Text => Holds::Text,
+            Encoding::Json => Holds::Json,
+            Encoding::Number(Element::F32 | Element::F64) | Encoding::Decimal => Holds::Numbers,
+            Encoding::Number(_) | Encoding::Integer => Holds::Integers,
+            Encoding::Half | Encoding::Array(_) => Holds::Numbers,
+        })
+    }
+
+    /// Number of bytes of every value, if it is fixed.
+    pub(super) fn size(&self) -> Option<usize> {
+        match self {
+            Encoding::Number(element) => Some(element.size()),
+            Encoding::Half => Some(2),
+            Encoding::Array(Array { dtype: Some(dtype), shape: Some(shape) }) => {
+                shape.iter().try_fold(dtype.size(), |size, side| size.checked_mul(*side))
+            }
+            _ => None,
+        }
+    }
+
+    /// The value in `bytes`.
+    pub(super) fn find<'a>(&self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+        let part = Part::Borrowed(bytes);
+        Ok(match self {
+            Encoding::Picture | Encoding::Bytes => Found::Bytes(part),
+            Encoding::Pil => pil(bytes, made)?,
+            Encoding::Text => Found::Text(part),
+            Encoding::Json => Found::Json(part),
+            Encoding::Integer => decimal(bytes, true, made)?,
+            Encoding::Decimal => decimal(bytes, false, made)?,
+            Encoding::Number(element) => Found::number(*element, part),
+            Encoding::Half => widened(bytes, &[], made),
+            Encoding::Array(array) => array.find(bytes, made)?,
+        })
+    }
+}
+
+impl Dtype {
+    fn size(self) -> usize {
+        match self {
+            Dtype::Half => 2,
+            Dtype::Of(element) => element.size(),
+        }
+    }
+}
+
+impl Array {
+    /// The details after `ndarray:`, such as `uint8:3,4`.
+    fn parse(details: &str) -> Option<Self> {
+        if details.is_empty() {
+            return Some(Array::default());
+        }
+        let (dtype, shape) = details.split_once(':').map_or((details, None), |(dtype, shape)| (dtype, Some(shape)));
+        let dtype = DTYPES.iter().find(|known| known.0 == dtype)?.2;
+        let shape =
+            shape.map(|shape| shape.split(',').map(|side| side.trim().parse().ok()).collect::<Option<Vec<_>>>());
+        let shape = match shape {
+            Some(shape) => Some(shape?),
+            None => None,
+        };
+        Some(Array { dtype: Some(dtype), shape })
+    }
+
+    /// The array in `bytes`: the number of its type and its shape if the name of the encoding has
+    /// none, then its elements.
+    fn find<'a>(&self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+        let mut rest = bytes;
+        let mut take = |count: usize| {
+            let cut = || Error::in_source(format!("an array is cut short at {} bytes", bytes.len()));
+            let (taken, after) = rest.split_at_checked(count).ok_or_else(cut)?;
+            rest = after;
+            Ok::<_, Error>(taken)
+        };
+        let dtype = match self.dtype {
+            Some(dtype) => dtype,
+            None => {
+                let number = take(1)?[0];
+                let known = DTYPES.iter().find(|dtype| dtype.1 == number);
+                known.ok_or_else(|| Error::in_source(format!("an array of the unknown type {number}")))?.2
+            }
+        };
+        let read;
+        let shape: &[usize] = match &self.shape {
+            Some(shape) => shape,
+            None => {
+                let byte = usize::from(take(1)?[0]);
+                let (axes, width) = (byte >> 2, 1 << (byte & 3));
+                let mut sides = [0; 3];
+                for axis in 0..axes {
+                    let mut side = [0; 8];
+                    side[..width].copy_from_slice(take(width)?);
+                    let to = sides
+                        .get_mut(axis)
+                        .ok_or_else(|| Error::in_source(format!("an array of {axes} axes; a field has at most 3")))?;
+                    *to = usize::try_from(u64::from_le_bytes(side)).unwrap_or(usize::MAX);
+                }
+                read = sides;
+                &read[..axes]
+            }
+        };
+        let left = rest.len();
+        let needed = shape.iter().try_fold(dtype.size(), |size, side| size.checked_mul(*side));
+        if needed != Some(left) {
+            return Err(Error::in_source(format!("an array of shape {shape:?} has {left} bytes of elements")));
+        }
+        Ok(match dtype {
+            Dtype::Half => widened(rest, shape, made),
+            Dtype::Of(element) => Found::array(element, shape, Part::Borrowed(rest)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encodings_have_the_names_of_the_library_and_others_are_refused_by_name() {
+        assert_eq!(Encoding::named("int").unwrap(), Encoding::Number(Element::I64));
+        assert_eq!(Encoding::named("float16").unwrap().size(), Some(2));
+        assert_eq!(Encoding::named("ndarray:int16:2,3").unwrap().size(), Some(12));
+        assert_eq!(Encoding::named("ndarray:int16").unwrap().size(), None);
+        assert_eq!(Encoding::named("ndarray").unwrap(), Encoding::Array(Array::default()));
+        for (name, why) in [
+            ("pkl", "can run any code"),
+            ("list[jpeg]", "several pictures"),
+            ("jpeg_array", "several pictures"),
+            ("jpeg:90", "is not known"),
+            ("complex64", "is not known"),
+            ("ndarray:complex64", "not of the form"),
+            ("ndarray:int8:2,x", "not of the form"),
+            ("ndarray:int8:99999999999999999999", "not of the form"),
+        ] {
+            let e = Encoding::named(name).unwrap_err();
+            assert!(e.cause().contains(why) && e.cause().contains(name), "{e}");
+        }
+    }
+
+    #[test]
+    fn arrays_state_their_type_and_shape_where_the_encoding_does_not() {
+        let part = |encoding: &str, bytes: &[u8]| {
+            let mut made = Vec::new();
+            let found = Encoding::named(encoding)?.find(bytes, &mut made)?;
+            Ok::<_, Error>(format!("{:?}", found.cell(&made)?))
+        };
+        let expected = part("ndarray:uint8:2,1", &[7, 9]).unwrap();
+        assert_eq!(part("ndarray:uint8", &[8, 2, 1, 7, 9]).unwrap(), expected);
+        assert_eq!(part("ndarray", &[8, 8, 2, 1, 7, 9]).unwrap(), expected);
+        assert_eq!(part("ndarray", &[8, 9, 2, 0, 1, 0, 7, 9]).unwrap(), expected);
+        for bad in [&[][..], &[8], &[8, 8], &[8, 8, 2], &[8, 8, 2, 1, 7], &[8, 8, 2, 1, 7, 9, 9], &[7, 8, 2, 1, 7, 9]] {
+            assert!(part("ndarray", bad).is_err(), "{bad:?}");
+        }
+        let e = part("ndarray", &[8, 16, 1, 1, 1, 1, 7]).unwrap_err();
+        assert!(e.cause().contains("4 axes; a field has at most 3"), "{e}");
+        // 1.0 and -2.0
+        assert_eq!(part("ndarray:float16:2", &[0, 0x3c, 0, 0xc0]).unwrap(), {
+            let floats: Vec<u8> = [1.0_f32, -2.0].iter().flat_map(|f| f.to_le_bytes()).collect();
+            part("ndarray:float32:2", &floats).unwrap()
+        });
+    }
+
+    #[test]
+    fn numbers_in_text_are_parsed() {
+        let integer = |text: &[u8]| {
+            let mut made = Vec::new();
+            let found = Encoding::Integer.find(text, &mut made)?;
+            Ok::<_, Error>(found.cell(&made)?.integer())
+        };
+        assert_eq!(integer(b"-12").unwrap(), Some(-12));
+        assert!(integer(b"9223372036854775808").unwrap_err().cause().contains("an integer of 64 bits"));
+        assert!(integer(b"\xff").is_err() && integer(b"").is_err() && integer(b"1.5").is_err());
+    }
+}

@@ -1,0 +1,69 @@
+use super::encoding::Encoding;
+use super::index::Column;
+use crate::error::{Error, Result};
+use crate::values::items::{Layout, Places, places};
+use crate::values::record::{Found, Holds};
+
+/// The columns of a sample: the lengths of those that vary, then the values.
+pub(super) struct MdsRows {
+    names: Vec<String>,
+    encodings: Vec<Result<Encoding>>,
+    sizes: Vec<Option<usize>>,
+}
+
+impl MdsRows {
+    pub(super) fn new(columns: &[Column]) -> Self {
+        MdsRows {
+            names: columns.iter().map(|column| column.name.clone()).collect(),
+            encodings: columns.iter().map(|column| Encoding::named(&column.encoding)).collect(),
+            sizes: columns.iter().map(|column| column.size).collect(),
+        }
+    }
+
+    fn encoding(&self, column: usize) -> Result<&Encoding> {
+        let named = |e: &Error| Error::in_source(format!("column {:?}: {}", self.names[column], e.cause()));
+        self.encodings[column].as_ref().map_err(named)
+    }
+}
+
+impl Layout for MdsRows {
+    const KIND: &'static str = "mds";
+
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn head(&self) -> usize {
+        4 * self.sizes.iter().filter(|size| size.is_none()).count()
+    }
+
+    fn places(&self, _row: usize, head: &[u8], len: usize) -> Result<Places> {
+        places(self.names.iter().map(String::as_str).zip(self.sizes.iter().copied()), head, len)
+    }
+
+    fn holds(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
+        self.encoding(column)?.holds(first)
+    }
+
+    fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+        self.encoding(column)?.find(bytes, made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_must_fill_the_sample() {
+        let column = |name: &str, encoding: &str, size| Column { name: name.into(), encoding: encoding.into(), size };
+        let rows = MdsRows::new(&[column("a", "bytes", None), column("b", "int", Some(8)), column("c", "str", None)]);
+        let head = [3, 0, 0, 0, 1, 0, 0, 0];
+        assert_eq!(&rows.places(0, &head, 20).unwrap()[..], [8..11, 11..19, 19..20]);
+        let cause = |head: &[u8], len| rows.places(0, head, len).unwrap_err().cause().to_owned();
+        assert!(cause(&head, 19).contains("column \"c\" has 1 bytes from byte 19"));
+        assert!(cause(&head, 21).contains("the columns have 20 bytes, but the sample has 21"));
+        assert!(cause(&head[..4], 20).contains("column \"c\" has a missing length"));
+        assert!(cause(&[0xff; 8], 20).contains("column \"a\" has 4294967295 bytes"));
+    }
+}

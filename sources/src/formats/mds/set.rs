@@ -1,0 +1,46 @@
+use std::path::Path;
+use std::sync::Arc;
+
+use super::index::{Index, Shard};
+use super::rows::MdsRows;
+use crate::error::{Error, Result, collected};
+use crate::medium::HeldFile;
+use crate::medium::brought::{Companions, brought};
+use crate::model::Source;
+use crate::options::Options;
+use crate::values::items::{Checksum, Indexed, Items, Rows, Samples, Unpack, read_offsets, unpacked};
+
+/// Opens the MDS shards of `path`, a folder with `index.json` or that file. Compressed shards of a
+/// store are brought to this machine.
+///
+/// # Errors
+/// If the index or a shard is damaged, a shard is missing, or a column that is used cannot be read.
+pub(crate) fn open(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+    let set = Indexed::read(path, options)?;
+    let index = Index::parse(&set.text).map_err(|e| e.at_path(&set.path))?;
+    if set.medium.is_store() && index.shards.iter().any(|shard| shard.zip.is_some()) {
+        return open(&brought(&Companions::INDEXED, path, &options.stores)?, options);
+    }
+    let files = set.medium.in_parallel(&index.shards, |shard| open_shard(&set, shard))?;
+    let checksum = |shard: &Shard| Ok(Checksum::fastest(&shard.raw.hashes()));
+    let items = Items::new(files)?.with_checksums(collected(index.shards.iter().map(checksum))?);
+    Ok(Arc::new(Rows::new(path, items, MdsRows::new(&index.columns), options)?))
+}
+
+fn open_shard(set: &Indexed, shard: &Shard) -> Result<(HeldFile, Samples)> {
+    let path = set.file(&shard.raw.basename);
+    if let Some((zip, compression)) = &shard.zip {
+        let packed = set.file(&zip.basename);
+        let name = compression.split_once(':').map_or(&**compression, |(name, _level)| name);
+        unpacked(&packed, &path, shard.raw.bytes, Unpack::named(name).map_err(|e| e.at_path(&packed))?)?;
+    }
+    let file = set.medium.open(&path)?;
+    if file.len() != shard.raw.bytes {
+        let (len, expected) = (file.len(), shard.raw.bytes);
+        return Err(
+            Error::in_source(format!("the shard has {len} bytes, but index.json says {expected}")).at_path(&path)
+        );
+    }
+    let offsets = read_offsets(&file, shard.samples)?;
+    Ok((file, Samples::Offsets(offsets)))
+}

@@ -1,0 +1,71 @@
+//! The formats of data sets, a folder each.
+//!
+//! `arrow` and `parquet` read the files of the library `datasets`, `mds` MosaicML's shards,
+//! `litdata` LitData's chunks, `beton` FFCV's files, and `recordio` MXNet's. [`Tokens`] has no name
+//! in [`DATA_FORMATS`], because its files are only numbers.
+
+pub(super) mod arrays;
+pub(super) mod arrow;
+pub(super) mod beton;
+pub(super) mod coco;
+pub(super) mod folder;
+pub(super) mod litdata;
+pub(super) mod lmdb;
+pub(super) mod mds;
+pub(super) mod parquet;
+pub(super) mod recordio;
+pub(super) mod table;
+pub(super) mod tar;
+pub(super) mod tfrecord;
+pub(super) mod tokens;
+pub(super) mod voc;
+pub(super) mod yolo;
+
+#[cfg(feature = "arrays")]
+pub use arrays::Arrays;
+pub use arrow::Arrow;
+#[cfg(feature = "annotations")]
+pub use coco::Coco;
+pub use folder::Folder;
+#[cfg(feature = "lmdb")]
+pub use lmdb::{Bare, Lmdb, MsgPack, ValueFormat};
+#[cfg(feature = "lmdb")]
+pub use lmdb::{CLASSES_KEY, lmdb_error};
+#[cfg(feature = "parquet")]
+pub use parquet::Parquet;
+#[cfg(feature = "tables")]
+pub use table::Table;
+pub use tar::Tar;
+pub use tar::{CLASSES_MEMBER, KEY_RECORD, MANIFEST_END, MANIFEST_VERSION, PLAN_END};
+#[cfg(feature = "arrays")]
+pub use tfrecord::TfRecord;
+pub use tokens::{TokenType, Tokens};
+#[cfg(feature = "annotations")]
+pub use voc::Voc;
+#[cfg(feature = "annotations")]
+pub use yolo::Yolo;
+
+use crate::options::DataFormat;
+
+/// All formats, in the order in which they are tried.
+pub const DATA_FORMATS: &[DataFormat] = &[
+    lmdb::ROW,
+    tar::ROW,
+    mds::ROW,
+    litdata::ROW,
+    arrow::ROW,
+    parquet::ROW,
+    beton::ROW,
+    recordio::ROW,
+    arrays::NPY,
+    arrays::NPZ,
+    arrays::SAFETENSORS,
+    arrays::TORCH,
+    arrays::HDF5,
+    tfrecord::ROW,
+    coco::ROW,
+    yolo::ROW,
+    voc::ROW,
+    table::ROW,
+    folder::ROW,
+];

@@ -1,0 +1,333 @@
+//! Decoded values of pages.
+
+use std::ops::Range;
+
+use half::f16;
+use parquet::column::page::{Page, PageReader};
+use parquet::column::reader::ColumnReaderImpl;
+use parquet::data_type::{
+    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FixedLenByteArrayType, FloatType, Int32Type, Int64Type,
+};
+use parquet::file::metadata::ColumnChunkMetaData;
+
+use super::input::inward;
+use super::nested::Nested;
+use super::schema::{Levels, Plain};
+use crate::error::{Error, Result, append};
+use crate::medium::Part;
+use crate::model::value::Element;
+use crate::values::record::Found;
+
+/// The row has no value.
+const NULL: u32 = u32::MAX;
+
+/// Decoded values of some rows of a row group.
+pub(super) struct Block {
+    rows: Range<usize>,
+    values: Values,
+    bytes: usize,
+    /// Bytes of the dictionary that the values share.
+    shares: usize,
+}
+
+enum Values {
+    /// Bytes, and the number of each row's value.
+    Bytes { values: Vec<ByteArray>, text: bool, places: Vec<u32> },
+    /// Numbers, and the number of each row's value.
+    Numbers { values: Vec<u8>, element: Element, places: Vec<u32> },
+    /// Numbers, and each row's range of numbers.
+    Lists { values: Vec<u8>, element: Element, places: Vec<List> },
+    /// Numbers in lists of lists.
+    Nested(Nested),
+    /// A dictionary, for the pages of its column.
+    Dictionary(Page),
+    /// Bytes of a column that is not decoded yet.
+    Raw(Vec<u8>),
+}
+
+#[derive(Clone)]
+enum List {
+    Null,
+    /// The list has a null at this place.
+    Incomplete(usize),
+    Numbers(Range<usize>),
+}
+
+impl Block {
+    /// The dictionary of a column. It has the place of row 0.
+    pub(super) fn of_dictionary(page: Page) -> Self {
+        let bytes = page.buffer().len();
+        Block { rows: 0..1, values: Values::Dictionary(page), bytes, shares: 0 }
+    }
+
+    /// The bytes of a column. They have the place of row 0.
+    pub(super) fn raw(bytes: Vec<u8>) -> Self {
+        let len = bytes.len();
+        Block { rows: 0..1, values: Values::Raw(bytes), bytes: len, shares: 0 }
+    }
+
+    pub(super) fn dictionary(&self) -> Option<&Page> {
+        if let Values::Dictionary(page) = &self.values { Some(page) } else { None }
+    }
+
+    pub(super) fn bytes_of_column(&self) -> Option<&[u8]> {
+        if let Values::Raw(bytes) = &self.values { Some(bytes) } else { None }
+    }
+
+    /// The rows of the row group that it has.
+    pub(super) fn rows(&self) -> Range<usize> {
+        self.rows.clone()
+    }
+
+    /// Bytes of memory, without a shared dictionary.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes of the dictionary that the values share.
+    pub(super) fn shares(&self) -> usize {
+        self.shares
+    }
+
+    /// Appends the value of a row to `scratch`.
+    ///
+    /// # Errors
+    /// If a text is not UTF-8, or a list has a null.
+    pub(super) fn find(&self, row: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
+        let (place, start) = (row - self.rows.start, scratch.len());
+        match &self.values {
+            Values::Bytes { values, text, places } => match places[place] {
+                NULL => Ok(Found::Null),
+                number => {
+                    let bytes = values[number as usize].data();
+                    append(scratch, bytes)?;
+                    let found = Part::since(start, scratch);
+                    if !text {
+                        return Ok(Found::Bytes(found));
+                    }
+                    let valid = std::str::from_utf8(&scratch[start..]).is_ok();
+                    valid.then_some(Found::Text(found)).ok_or_else(|| Error::in_source("a text is not UTF-8"))
+                }
+            },
+            Values::Numbers { values, element, places } => match places[place] {
+                NULL => Ok(Found::Null),
+                number => {
+                    let size = element.size();
+                    append(scratch, &values[number as usize * size..][..size])?;
+                    Ok(Found::number(*element, Part::since(start, scratch)))
+                }
+            },
+            Values::Lists { values, element, places } => match &places[place] {
+                List::Null => Ok(Found::Null),
+                List::Incomplete(at) => Err(Error::in_source(format!("number {at} of a list is null"))),
+                List::Numbers(range) => {
+                    let size = element.size();
+                    append(scratch, &values[range.start * size..range.end * size])?;
+                    Ok(Found::array(*element, &[range.end - range.start], Part::since(start, scratch)))
+                }
+            },
+            Values::Nested(lists) => match lists.write(place, scratch)? {
+                true => Ok(Found::Json(Part::since(start, scratch))),
+                false => Ok(Found::Null),
+            },
+            Values::Dictionary(_) | Values::Raw(_) => unreachable!("kept under places of their own"),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_bytes(first: usize, rows: usize, bytes: usize) -> Self {
+        let values = Values::Bytes { values: vec![vec![0_u8; bytes].into()], text: false, places: vec![0; rows] };
+        Block { rows: first..first + rows, values, bytes, shares: 0 }
+    }
+
+    /// The same block, whose values share a dictionary of `shares` bytes.
+    #[cfg(test)]
+    pub(super) fn sharing(self, shares: usize) -> Self {
+        Block { shares, ..self }
+    }
+}
+
+/// Values with their levels.
+pub(super) struct Decoded {
+    holds: Plain,
+    values: Typed,
+    definitions: Vec<i16>,
+    repetitions: Vec<i16>,
+    rows: usize,
+    /// Bytes of the pages that the values may share, and of the dictionary.
+    shared: (usize, usize),
+}
+
+enum Typed {
+    Bytes(Vec<ByteArray>, bool),
+    Numbers(Vec<u8>, Element),
+}
+
+impl Decoded {
+    /// Decodes the values of `rows` rows in `pages`, whose bytes and those of whose dictionary are
+    /// `shared`.
+    pub(super) fn new(
+        column: &ColumnChunkMetaData,
+        holds: Plain,
+        pages: Box<dyn PageReader>,
+        shared: (usize, usize),
+        rows: usize,
+    ) -> Result<Self> {
+        let mut levels = (Vec::new(), Vec::new());
+        let at = &mut levels;
+        let values = match holds {
+            Plain::Bytes | Plain::Text => {
+                let text = holds == Plain::Text;
+                if column.column_type() == parquet::basic::Type::FIXED_LEN_BYTE_ARRAY {
+                    let all = typed::<FixedLenByteArrayType>(column, pages, rows, at)?;
+                    Typed::Bytes(all.into_iter().map(ByteArray::from).collect(), text)
+                } else {
+                    Typed::Bytes(typed::<ByteArrayType>(column, pages, rows, at)?, text)
+                }
+            }
+            Plain::Bool => {
+                let all = typed::<BoolType>(column, pages, rows, at)?;
+                Typed::Numbers(all.into_iter().map(u8::from).collect(), Element::U8)
+            }
+            Plain::Half => {
+                let all = typed::<FixedLenByteArrayType>(column, pages, rows, at)?;
+                let halves =
+                    all.iter().map(|value| value.data().first_chunk().map(|&bytes| f16::from_le_bytes(bytes).to_f32()));
+                let halves: Option<Vec<f32>> = halves.collect();
+                let halves = halves.ok_or_else(|| Error::in_source("damaged: a number of fewer than 16 bits"))?;
+                Typed::Numbers(bytemuck::cast_slice(&halves).to_vec(), Element::F32)
+            }
+            Plain::Number(element) => {
+                use parquet::basic::Type;
+                let bytes = match column.column_type() {
+                    Type::INT32 => narrowed(&typed::<Int32Type>(column, pages, rows, at)?, element),
+                    Type::INT64 => bytemuck::cast_slice(&typed::<Int64Type>(column, pages, rows, at)?).to_vec(),
+                    Type::FLOAT => bytemuck::cast_slice(&typed::<FloatType>(column, pages, rows, at)?).to_vec(),
+                    _ => bytemuck::cast_slice(&typed::<DoubleType>(column, pages, rows, at)?).to_vec(),
+                };
+                Typed::Numbers(bytes, element)
+            }
+        };
+        let (definitions, repetitions) = levels;
+        Ok(Decoded { holds, values, definitions, repetitions, rows, shared })
+    }
+
+    /// The rows, from `first` on.
+    pub(super) fn block(self, first: usize, max_level: i16, lists: Option<Levels>) -> Result<Block> {
+        let lost = || Error::in_source("damaged: the numbers of values and levels differ");
+        let Decoded { holds, values, definitions, repetitions, rows, shared } = self;
+        let has = |place: usize| max_level == 0 || definitions.get(place) == Some(&max_level);
+        let (count, own, shares) = match &values {
+            Typed::Bytes(values, _) => (values.len(), shared.0 + values.len() * size_of::<ByteArray>(), shared.1),
+            Typed::Numbers(values, element) => (values.len() / element.size(), values.len(), 0),
+        };
+        if let Some(levels) = lists.filter(Levels::nested) {
+            let Typed::Numbers(values, element) = values else { return Err(lost()) };
+            let flags = holds == Plain::Bool;
+            let nested = Nested::new((values, element, flags), definitions, repetitions, (levels, max_level));
+            let nested = nested.filter(|nested| nested.rows.len() == rows + 1).ok_or_else(lost)?;
+            let bytes = nested.bytes();
+            return Ok(Block { rows: first..first + rows, values: Values::Nested(nested), bytes, shares: 0 });
+        }
+        if let Some(&element) = lists.as_ref().and_then(|levels| levels.all().first()) {
+            let Typed::Numbers(numbers, kind) = values else { return Err(lost()) };
+            let (mut places, mut next) = (Vec::<List>::new(), 0);
+            for (place, &level) in definitions.iter().enumerate() {
+                let begins = repetitions.get(place).is_none_or(|&repetition| repetition == 0);
+                if begins {
+                    places.push(if level + 1 < element { List::Null } else { List::Numbers(next..next) });
+                }
+                if level < element {
+                    continue;
+                }
+                let list = places.last_mut().ok_or_else(lost)?;
+                match (list, level == max_level) {
+                    (List::Numbers(range), true) => {
+                        next += 1;
+                        range.end = next;
+                    }
+                    (_, true) => next += 1,
+                    (list @ List::Numbers(_), false) => {
+                        let List::Numbers(range) = &*list else { unreachable!("matched above") };
+                        *list = List::Incomplete(range.end - range.start);
+                    }
+                    (_, false) => {}
+                }
+            }
+            if next != count || places.len() != rows {
+                return Err(lost());
+            }
+            let bytes = numbers.len() + places.len() * size_of::<List>();
+            return Ok(Block {
+                rows: first..first + rows,
+                values: Values::Lists { values: numbers, element: kind, places },
+                bytes,
+                shares: 0,
+            });
+        }
+        let mut next = 0;
+        let places: Vec<u32> = (0..rows)
+            .map(|row| {
+                if !has(row) {
+                    return NULL;
+                }
+                next += 1;
+                next - 1
+            })
+            .collect();
+        if next as usize != count || (max_level > 0 && definitions.len() != rows) {
+            return Err(lost());
+        }
+        let bytes = own + 4 * places.len();
+        let values = match values {
+            Typed::Bytes(values, text) => Values::Bytes { values, text, places },
+            Typed::Numbers(values, element) => Values::Numbers { values, element, places },
+        };
+        Ok(Block { rows: first..first + rows, values, bytes, shares })
+    }
+}
+
+fn typed<T: DataType>(
+    column: &ColumnChunkMetaData,
+    pages: Box<dyn PageReader>,
+    rows: usize,
+    (definitions, repetitions): &mut (Vec<i16>, Vec<i16>),
+) -> Result<Vec<T::T>> {
+    let about = column.column_descr_ptr();
+    let (defined, repeated) = (about.max_def_level() > 0, about.max_rep_level() > 0);
+    let mut reader = ColumnReaderImpl::<T>::new(about, pages);
+    let (mut values, mut done) = (Vec::new(), 0);
+    while done < rows {
+        let (read, _, _) = reader
+            .read_records(
+                rows - done,
+                defined.then_some(&mut *definitions),
+                repeated.then_some(&mut *repetitions),
+                &mut values,
+            )
+            .map_err(inward)?;
+        if read == 0 {
+            return Err(Error::in_source(format!("damaged: a page with {done} rows, not {rows}")));
+        }
+        done += read;
+    }
+    if repeated {
+        // The pages of lists do not all say how many rows they have.
+        let mut ends = (Vec::new(), Vec::new(), Vec::new());
+        let definitions = defined.then_some(&mut ends.0);
+        let (more, _, _) = reader.read_records(1, definitions, Some(&mut ends.1), &mut ends.2).map_err(inward)?;
+        if more > 0 {
+            return Err(Error::in_source(format!("damaged: more than {rows} rows; write the file again")));
+        }
+    }
+    Ok(values)
+}
+
+/// Integers of 32 bits as the type that the schema names.
+fn narrowed(all: &[i32], element: Element) -> Vec<u8> {
+    match element {
+        Element::I8 | Element::U8 => all.iter().map(|&number| number as u8).collect(),
+        Element::I16 | Element::U16 => all.iter().flat_map(|&number| (number as u16).to_ne_bytes()).collect(),
+        _ => bytemuck::cast_slice(all).to_vec(),
+    }
+}

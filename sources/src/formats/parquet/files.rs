@@ -1,0 +1,279 @@
+//! The files of a data set, and the order in which a loader needs their bytes.
+//!
+//! Bytes in a store are read in **units**: a page, the dictionary of a column in a row group, or
+//! that column as a whole if the places of its pages are not known. A unit has a number in the data
+//! set, as a sample has in other sources, so the same machinery fetches units ahead, keeps them and
+//! counts them. Several samples need one unit, whose pages are decoded once and kept for a while:
+//! the order of the units leaves out those that are still kept.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::part::{MAX_CHUNK, Part, Unit};
+use crate::Position;
+use crate::error::Result;
+use crate::machine::parallel::in_parallel;
+use crate::medium::ahead::Parts;
+use crate::model::{Lookahead, NextUse, Place};
+
+/// Rows whose next uses are compared to find that of their page. A page with more is used all the
+/// time.
+const MOST_ROWS: usize = 512;
+
+/// The files of a data set.
+pub(super) struct Files {
+    pub(super) parts: Vec<Part>,
+    /// Number of the first row of each row group, then the number of rows.
+    pub(super) starts: Vec<usize>,
+    /// The file of each row group, and the group in it.
+    pub(super) groups: Vec<(u32, u32)>,
+    /// Number of requested checks.
+    pub(super) looks: AtomicU64,
+}
+
+impl Files {
+    /// Number of rows.
+    pub(super) fn rows(&self) -> usize {
+        self.starts[self.groups.len()]
+    }
+
+    /// Number of the row group of `row`, and its number in the group.
+    pub(super) fn locate(&self, row: usize) -> (usize, usize) {
+        assert!(row < self.rows(), "sample {row} of {}", self.rows());
+        let number = self.starts.partition_point(|&start| start <= row) - 1;
+        (number, row - self.starts[number])
+    }
+
+    /// Columns of plain values in each file.
+    fn leaves(&self) -> u64 {
+        self.parts.first().map_or(0, |part| part.meta.file_metadata().schema_descr().num_columns() as u64)
+    }
+
+    fn rows_of(&self, group: usize) -> u64 {
+        (self.starts[group + 1] - self.starts[group]) as u64
+    }
+
+    /// Number of a unit of column `leaf` in row group `group`. A column has a number for each row,
+    /// at which a page may begin, and two more.
+    pub(super) fn number(&self, group: usize, leaf: usize, unit: Unit) -> u64 {
+        let rows = self.rows_of(group);
+        let place = match unit {
+            Unit::Page(first) => first as u64,
+            Unit::Dictionary => rows,
+            Unit::Whole => rows + 1,
+        };
+        self.first(group) + leaf as u64 * (rows + 2) + place
+    }
+
+    /// Number of the first unit of a row group.
+    fn first(&self, group: usize) -> u64 {
+        (self.starts[group] as u64 + 2 * group as u64) * self.leaves()
+    }
+
+    /// The unit of this number, with its row group and its column.
+    fn unit(&self, number: u64) -> Option<(usize, usize, Unit)> {
+        let (mut group, mut end) = (0, self.groups.len());
+        while end - group > 1 {
+            let middle = group.midpoint(end);
+            if self.first(middle) <= number { group = middle } else { end = middle }
+        }
+        let rows = self.rows_of(group);
+        let inside = number - self.first(group);
+        let (leaf, place) = (inside / (rows + 2), inside % (rows + 2));
+        let unit = match place.checked_sub(rows) {
+            None => Unit::Page(place as usize),
+            Some(0) => Unit::Dictionary,
+            Some(_) => Unit::Whole,
+        };
+        (group < end && leaf < self.leaves()).then_some((group, leaf as usize, unit))
+    }
+
+    /// The bytes of a unit.
+    fn range(&self, group: usize, leaf: usize, unit: Unit) -> Option<Range<u64>> {
+        let (file, own) = self.groups[group];
+        let part = &self.parts[file as usize];
+        match unit {
+            Unit::Whole => part.chunk(own, leaf).ok().filter(|chunk| chunk.end - chunk.start <= MAX_CHUNK),
+            Unit::Dictionary => part.known(own, leaf as u32)?.dictionary.clone(),
+            Unit::Page(first) => {
+                let (rows, range) = part.known(own, leaf as u32)?.find(first, part.rows(own)).ok()?;
+                (rows.start == first).then_some(range)
+            }
+        }
+    }
+
+    /// The rows of the data set that need a unit.
+    fn rows_of_unit(&self, group: usize, leaf: usize, unit: Unit) -> Range<usize> {
+        let start = self.starts[group];
+        let (file, own) = self.groups[group];
+        let part = &self.parts[file as usize];
+        match unit {
+            Unit::Page(first) => part
+                .known(own, leaf as u32)
+                .and_then(|index| index.find(first, part.rows(own)).ok())
+                .map_or(start + first..start + first + 1, |(rows, _)| start + rows.start..start + rows.end),
+            _ => start..self.starts[group + 1],
+        }
+    }
+
+    /// Reads the indexes of the pages of `leaves`, so that a loader knows the units before it
+    /// reads.
+    ///
+    /// # Errors
+    /// If one is damaged or cannot be read.
+    pub(super) fn load_indexes(&self, leaves: &[Needed]) -> Result<()> {
+        let flat: Vec<u32> = leaves.iter().filter(|needed| !needed.lists).map(|needed| needed.leaf as u32).collect();
+        in_parallel(&self.parts, |part| part.load_indexes(&flat).map_err(|e| e.at_path(&part.file.path))).map(drop)
+    }
+
+    /// The order of the units that `leaves` of the samples of `order` need, for a fetcher that may
+    /// hold `bytes`. Pages take up to `kept` bytes when they are decoded.
+    pub(super) fn order(
+        self: &Arc<Self>,
+        order: &Lookahead,
+        leaves: Vec<Needed>,
+        bytes: usize,
+        kept: usize,
+    ) -> Lookahead {
+        let (files, samples, recent) = (self.clone(), order.clone(), Mutex::new(Recent::default()));
+        let units = move |place| {
+            let samples_of = samples.samples(place)?;
+            let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
+            if recent.next != Some(place) {
+                *recent = Recent::default();
+            }
+            recent.next = Some(samples.after(place));
+            let mut units = Vec::new();
+            for sample in samples_of {
+                for needed in &leaves {
+                    // The pages of a column that was read as a whole are found in it.
+                    if recent.touch(files.whole(sample as usize, *needed)) {
+                        continue;
+                    }
+                    files.need(sample as usize, *needed, |unit, memory| {
+                        units.extend((!recent.uses(unit, memory, kept)).then_some(unit));
+                    });
+                }
+            }
+            Some(units)
+        };
+        let (files, samples) = (self.clone(), order.clone());
+        let next = move |epoch, unit, from| {
+            let Some((group, leaf, unit)) = files.unit(unit) else { return Position::Absent };
+            let rows = files.rows_of_unit(group, leaf, unit);
+            if rows.len() > MOST_ROWS {
+                return Position::At(from);
+            }
+            let mut first = None;
+            for row in rows {
+                match samples.next_use(row as u64, Place { epoch, batch: from }, 1) {
+                    NextUse::At(place) => first = Some(first.map_or(place.batch, |first: u64| first.min(place.batch))),
+                    NextUse::Later => {}
+                    NextUse::Unknown => return Position::Unknown,
+                }
+            }
+            first.map_or(Position::Absent, Position::At)
+        };
+        let all = order.clone();
+        Lookahead::new(bytes, move |epoch| all.batches(epoch), units).with_next(next)
+    }
+
+    /// The bytes of units, by their numbers, of files in a store.
+    pub(super) fn units(self: &Arc<Self>) -> Parts {
+        let objects = self.parts.iter().filter_map(|part| Some(part.file.object()?.0.clone()));
+        let files = self.clone();
+        Parts::new(objects.collect(), move |number| {
+            let (group, leaf, unit) = files.unit(number)?;
+            Some((files.groups[group].0, files.range(group, leaf, unit)?))
+        })
+    }
+
+    /// Number of the unit of the whole column in the row group of a row.
+    fn whole(&self, row: usize, needed: Needed) -> u64 {
+        self.number(self.locate(row).0, needed.leaf, Unit::Whole)
+    }
+
+    /// Calls `with` with the units that a row needs of a column, and the memory that each takes.
+    fn need(&self, row: usize, needed: Needed, mut with: impl FnMut(u64, usize)) {
+        let (group, inside) = self.locate(row);
+        let (file, own) = self.groups[group];
+        let part = &self.parts[file as usize];
+        let index = if needed.lists { None } else { part.known(own, needed.leaf as u32) };
+        let mut with = |unit: Unit| {
+            let Some(range) = self.range(group, needed.leaf, unit) else { return };
+            let memory = part.unpacked(own, needed.leaf, range.end - range.start);
+            // The bytes are kept, and the pages that are decoded from them.
+            let memory = if unit == Unit::Whole { memory.saturating_mul(2) } else { memory };
+            with(self.number(group, needed.leaf, unit), memory);
+        };
+        let Some(index) = index else { return with(Unit::Whole) };
+        if let Ok((rows, _)) = index.find(inside, part.rows(own)) {
+            if index.may_need_dictionary(rows.start) {
+                with(Unit::Dictionary);
+            }
+            with(Unit::Page(rows.start));
+        }
+    }
+}
+
+/// A column of plain values that samples need.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Needed {
+    pub(super) leaf: usize,
+    pub(super) lists: bool,
+}
+
+/// Units whose decoded pages are probably still kept, as the cache of pages would keep them.
+#[derive(Default)]
+struct Recent {
+    /// The place that follows.
+    next: Option<Place>,
+    /// The last use of each unit, and its memory.
+    units: HashMap<u64, (u64, usize)>,
+    by_use: BTreeMap<u64, u64>,
+    clock: u64,
+    bytes: usize,
+}
+
+impl Recent {
+    /// Uses `unit` if it was used a short time ago. Returns whether it was.
+    fn touch(&mut self, unit: u64) -> bool {
+        let Some(&(_, memory)) = self.units.get(&unit) else { return false };
+        self.uses(unit, memory, usize::MAX)
+    }
+
+    /// Whether `unit` was used a short time ago. Uses it.
+    fn uses(&mut self, unit: u64, memory: usize, most: usize) -> bool {
+        self.clock += 1;
+        let before = self.units.insert(unit, (self.clock, memory));
+        self.by_use.insert(self.clock, unit);
+        if let Some((used, memory)) = before {
+            self.by_use.remove(&used);
+            self.bytes -= memory;
+        }
+        self.bytes += memory;
+        while self.bytes > most
+            && let Some((_, unit)) = self.by_use.pop_first()
+        {
+            self.bytes -= self.units.remove(&unit).map_or(0, |(_, memory)| memory);
+        }
+        before.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_that_were_used_a_short_time_ago_are_kept() {
+        let mut recent = Recent::default();
+        let mut uses = |unit| recent.uses(unit, 10, 30);
+        assert_eq!([1, 2, 3, 1, 4, 2, 1].map(&mut uses), [false, false, false, true, false, false, true]);
+        assert!(recent.touch(1) && !recent.touch(3));
+        assert!(!recent.uses(9, 31, 30) && !recent.uses(9, 31, 30));
+        assert_eq!((recent.bytes, recent.units.len(), recent.by_use.len()), (0, 0, 0));
+    }
+}

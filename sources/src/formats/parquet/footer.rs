@@ -1,0 +1,46 @@
+//! The metadata of a file, which is checked before the library decodes it.
+
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+
+use super::input::{self, guarded};
+use super::thrift::{Compact, MAX_DEPTH};
+use crate::error::{Error, Result};
+use crate::medium::HeldFile;
+
+const MAGIC: &[u8] = b"PAR1";
+/// Maximum size of a footer.
+const MAX_FOOTER: u64 = 64 << 20;
+
+/// Reads the metadata of a file.
+///
+/// # Errors
+/// If it is not a Parquet file, is cut short, or its footer is damaged.
+pub(super) fn read(file: &HeldFile) -> Result<ParquetMetaData> {
+    let len = file.len();
+    let cut = || Error::in_source("not a Parquet file, or cut short: it does not end with `PAR1`");
+    let end = len.checked_sub(8).ok_or_else(cut)?;
+    let tail = input::read(file, end, 8)?;
+    let (size, magic) = tail.split_at(4);
+    if magic == b"PARE" {
+        return Err(Error::in_source("encrypted Parquet is not read"));
+    }
+    if magic != MAGIC {
+        return Err(cut());
+    }
+    let size = u64::from(u32::from_le_bytes(size.try_into().expect("four bytes")));
+    if size > end || size > MAX_FOOTER {
+        return Err(Error::in_source(format!(
+            "its footer has {size} bytes, in a file of {len}; the limit is {MAX_FOOTER}"
+        )));
+    }
+    let footer = input::read(file, end - size, size)?;
+    let mut reader = Compact::new(&footer);
+    let depth = reader.structure(0, Some(2));
+    if depth.is_none_or(|depth| depth > MAX_DEPTH) {
+        return Err(Error::in_source(format!("its footer is damaged, or its columns are more than {MAX_DEPTH} deep")));
+    }
+    guarded(|| {
+        ParquetMetaDataReader::decode_metadata(&footer)
+            .map_err(|e| Error::in_source(format!("its footer is damaged: {e}")))
+    })
+}

@@ -1,0 +1,522 @@
+//! Decodes pages.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use parquet::basic::{Compression, Encoding};
+use parquet::column::page::{Page, PageMetadata, PageReader};
+use parquet::data_type::ByteArray;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ColumnChunkMetaData;
+
+use super::block::{Block, Decoded};
+use super::codec::decompress;
+use super::header::{Header, Kind};
+use super::input::{Bytes, guarded};
+use super::schema::{Leaf, Levels, Plain};
+use super::{delta, index};
+use crate::error::{Error, Result, reserve};
+
+/// Maximum number of values in a page, for which memory is taken before they are decoded. Run lengths
+/// put 20,000 lists of 512 equal numbers into one page, which pyarrow does by default.
+const MAX_VALUES: usize = 64 << 20;
+/// Memory for dictionaries of lists, beyond what the file declares.
+const RESERVE: u64 = 8 << 20;
+const LISTS: &str = "the lists of a row group need";
+
+/// A column of a row group, as its pages are decoded.
+#[derive(Clone, Copy)]
+pub(super) struct Column<'a> {
+    pub(super) about: &'a ColumnChunkMetaData,
+    pub(super) leaf: Leaf,
+    /// For lists.
+    pub(super) levels: Option<Levels>,
+    /// Rows of the row group.
+    pub(super) rows: usize,
+    /// Whether pages of version 2 are compressed, whatever they say.
+    pub(super) packed: bool,
+    /// Maximum bytes of memory of decoded pages, and those that a loader without a memory limit
+    /// has.
+    pub(super) limit: usize,
+    pub(super) most: usize,
+}
+
+impl Column<'_> {
+    /// Decodes a page with its header, which has the rows `rows`. `dictionary` returns that of the
+    /// column.
+    ///
+    /// # Errors
+    /// If the page is damaged or too large.
+    pub(super) fn page(
+        self,
+        bytes: &[u8],
+        rows: Range<usize>,
+        dictionary: impl FnOnce() -> Result<Page>,
+    ) -> Result<Block> {
+        let header = index::header(Bytes::Part(0, bytes), 0, bytes.len() as u64)?;
+        let count = header.rows().filter(|_| header.len + header.compressed == bytes.len());
+        if count != Some(rows.len()) {
+            let cause = format!("damaged: a page at rows {} to {} has other rows", rows.start, rows.end);
+            return Err(Error::in_source(cause));
+        }
+        let mut pages = Pages::default();
+        pages.expect(&header, self)?;
+        if header.needs_dictionary() {
+            let dictionary = dictionary()?;
+            pages.dictionary = dictionary.buffer().len();
+            pages.pages.push_back(dictionary);
+        }
+        pages.add(self.unpacked(&header, &bytes[header.len..])?, self)?;
+        self.block(rows, pages)
+    }
+
+    /// Decodes the dictionary of a column, with its header.
+    ///
+    /// # Errors
+    /// If it is damaged or too large.
+    pub(super) fn dictionary(self, bytes: &[u8]) -> Result<Page> {
+        let header = index::header(Bytes::Part(0, bytes), 0, bytes.len() as u64)?;
+        if !matches!(header.kind, Kind::Dictionary { .. }) {
+            return Err(Error::in_source("damaged: a page that should be a dictionary"));
+        }
+        Pages::default().expect(&header, self)?;
+        self.unpacked(&header, &bytes[header.len..][..header.compressed])
+    }
+
+    /// Memory that a page with its header takes when it is decoded, and whether it needs the
+    /// dictionary.
+    ///
+    /// # Errors
+    /// If it is damaged or too large.
+    pub(super) fn needed(self, bytes: &[u8]) -> Result<(usize, bool)> {
+        let header = index::header(Bytes::Part(0, bytes), 0, bytes.len() as u64)?;
+        let mut pages = Pages::default();
+        pages.expect(&header, self)?;
+        Ok((pages.needed, header.needs_dictionary()))
+    }
+
+    /// The pages in `range` with the offsets of their bytes, and the memory that they take when
+    /// they are decoded.
+    ///
+    /// # Errors
+    /// If they are damaged or too large, or cannot be read.
+    pub(super) fn all(self, bytes: Bytes<'_>, range: Range<u64>) -> Result<(Vec<(u64, Header)>, usize)> {
+        let (mut pages, mut at, mut found) = (Pages::default(), range.start, Vec::new());
+        let values = self.about.num_values();
+        let values =
+            usize::try_from(values).map_err(|_| Error::in_source(format!("damaged: a column of {values} values")))?;
+        while pages.values < values {
+            let header = index::header(bytes, at, range.end)?;
+            pages.expect(&header, self)?;
+            let start = at + header.len as u64;
+            at = start + header.compressed as u64;
+            found.push((start, header));
+        }
+        if pages.values != values {
+            let cause = format!("damaged: pages of {} values in a column of {values}", pages.values);
+            return Err(Error::in_source(cause));
+        }
+        Ok((found, pages.needed))
+    }
+
+    /// Decodes `found`, which are all pages of lists.
+    ///
+    /// # Errors
+    /// If they are damaged or too large, or cannot be read.
+    pub(super) fn lists(self, bytes: Bytes<'_>, found: &[(u64, Header)]) -> Result<Block> {
+        let mut pages = Pages::default();
+        for (start, header) in found.iter().filter(|(_, header)| header.kind != Kind::Other) {
+            let body = bytes.get(*start, header.compressed as u64)?;
+            pages.expect(header, self)?;
+            pages.add(self.unpacked(header, &body)?, self)?;
+        }
+        self.block(0..self.rows, pages)
+    }
+
+    /// Memory for a value of the column, with its levels.
+    fn value_bytes(self) -> usize {
+        let about = self.about.column_descr();
+        let levels = usize::from(about.max_def_level() > 0) + usize::from(about.max_rep_level() > 0);
+        let value = match self.leaf.holds {
+            Plain::Bytes | Plain::Text => size_of::<ByteArray>() + size_of::<u32>(),
+            // The library's value, and its copy.
+            Plain::Half => size_of::<ByteArray>() + 8,
+            Plain::Bool => 2,
+            Plain::Number(element) => element.size() + 8,
+        };
+        value + levels * size_of::<i16>()
+    }
+
+    /// Memory for a value of the dictionary of the column.
+    fn word_bytes(self) -> usize {
+        match self.leaf.holds {
+            Plain::Bytes | Plain::Text | Plain::Half => size_of::<ByteArray>(),
+            Plain::Bool => 1,
+            Plain::Number(element) => element.size().max(4),
+        }
+    }
+
+    /// Number of the values, and the bytes of all pages, as the file declares them.
+    fn declared(self) -> (u64, u64) {
+        let pages = self.about.uncompressed_size().max(self.about.compressed_size());
+        (u64::try_from(self.about.num_values()).unwrap_or(0), u64::try_from(pages).unwrap_or(0))
+    }
+
+    /// Memory that all lists of the column take when they are decoded, by what the file declares.
+    /// It has a reserve for dictionaries, which are not declared, and pages that compression
+    /// enlarges.
+    pub(super) fn lists_need(self) -> u64 {
+        let (values, pages) = self.declared();
+        values.saturating_mul(self.value_bytes() as u64).saturating_add(pages).saturating_add(pages / 2 + RESERVE)
+    }
+
+    /// Memory that the decoded values of the column take, as far as the file declares it.
+    pub(super) fn unpacked_bytes(self) -> u64 {
+        let (values, pages) = self.declared();
+        match self.leaf.holds {
+            Plain::Bytes | Plain::Text => pages,
+            Plain::Half | Plain::Bool => pages.max(values.saturating_mul(4)),
+            Plain::Number(element) => pages.max(values.saturating_mul(element.size() as u64)),
+        }
+    }
+
+    /// The page with these bytes after its header.
+    fn unpacked(self, header: &Header, body: &[u8]) -> Result<Page> {
+        if header.crc.is_some_and(|crc| crc != crc32fast::hash(body)) {
+            return Err(Error::in_source("damaged: the checksum of a page differs from that of its bytes"));
+        }
+        let codec = self.about.compression();
+        let plain = codec == Compression::UNCOMPRESSED;
+        let (levels, packed) = match header.kind {
+            Kind::Two { definitions, repetitions, compressed, .. } => {
+                (definitions + repetitions, (compressed || self.packed) && !plain)
+            }
+            _ => (0, !plain),
+        };
+        let mut bytes = Vec::new();
+        if packed {
+            let (own, rest) = body.split_at_checked(levels).filter(|_| levels <= header.size).ok_or_else(|| {
+                Error::in_source(format!("damaged: a page of {} bytes with {levels} bytes of levels", header.size))
+            })?;
+            bytes.try_reserve_exact(header.size).map_err(|_| Error::in_source("no memory for a page"))?;
+            bytes.extend_from_slice(own);
+            decompress(codec, rest, header.size - levels, &mut bytes)?;
+        } else if body.len() == header.size {
+            reserve(&mut bytes, body.len())?;
+            bytes.extend_from_slice(body);
+        } else {
+            let cause = format!("damaged: {} bytes of a page that says it has {}", body.len(), header.size);
+            return Err(Error::in_source(cause));
+        }
+        let (buf, num_values) = (bytes.into(), header.values as u32);
+        Ok(match header.kind {
+            Kind::Other => return Err(Error::in_source("damaged: a page of an unknown kind")),
+            Kind::Dictionary { encoding, sorted } => {
+                Page::DictionaryPage { buf, num_values, encoding, is_sorted: sorted }
+            }
+            Kind::One { encoding, definitions, repetitions } => Page::DataPage {
+                buf,
+                num_values,
+                encoding,
+                def_level_encoding: definitions,
+                rep_level_encoding: repetitions,
+                statistics: None,
+            },
+            Kind::Two { encoding, rows, nulls, definitions, repetitions, compressed } => Page::DataPageV2 {
+                buf,
+                num_values,
+                encoding,
+                num_nulls: nulls as u32,
+                num_rows: rows as u32,
+                def_levels_byte_len: definitions as u32,
+                rep_levels_byte_len: repetitions as u32,
+                is_compressed: compressed,
+                statistics: None,
+            },
+        })
+    }
+
+    fn block(self, rows: Range<usize>, pages: Pages) -> Result<Block> {
+        guarded(|| {
+            let shared = (pages.bytes, pages.dictionary);
+            let made = Decoded::new(self.about, self.leaf.holds, Box::new(pages), shared, rows.len())?;
+            made.block(rows.start, self.about.column_descr().max_def_level(), self.levels)
+        })
+    }
+}
+
+/// Checks that the lists of a row group, which [need](Column::lists_need) so many bytes, may be
+/// decoded.
+///
+/// # Errors
+/// If they need more than `limit`.
+pub(super) fn lists_fit(need: u64, limit: usize, most: usize) -> Result<()> {
+    if need <= limit as u64 { Ok(()) } else { Err(too_large(LISTS, need, limit, most)) }
+}
+
+fn too_large(what: &str, need: u64, limit: usize, most: usize) -> Error {
+    // A loader never asks for more than this, however high its limit is.
+    let raise = if limit < most { "raise the loader's memory_limit, " } else { "" };
+    Error::in_source(format!(
+        "{what} {need} bytes of memory; the limit is {limit}: {raise}write the file with smaller pages or row groups, \
+         or leave the column out with TableOptions::columns"
+    ))
+}
+
+/// Pages that were read, for the library to decode.
+#[derive(Default)]
+struct Pages {
+    pages: VecDeque<Page>,
+    /// Bytes of the pages, and number of their values.
+    bytes: usize,
+    values: usize,
+    /// Bytes of the dictionary of the column, which other pages share.
+    dictionary: usize,
+    /// Bytes of memory that they take when they are decoded.
+    needed: usize,
+}
+
+impl Pages {
+    /// Checks what a page will take, before any memory is taken for it.
+    fn expect(&mut self, header: &Header, column: Column<'_>) -> Result<()> {
+        let (size, values, limit) = (header.size.max(header.compressed), header.values, column.limit);
+        // A value of a dictionary has at least a byte.
+        let dictionary = matches!(header.kind, Kind::Dictionary { .. });
+        let most = if dictionary { size.min(MAX_VALUES) } else { MAX_VALUES };
+        if values > most {
+            return Err(Error::in_source(format!("a page of {size} bytes with {values} values; the limit is {most}")));
+        }
+        self.values += if dictionary || header.kind == Kind::Other { 0 } else { values };
+        let each = if dictionary { column.word_bytes() } else { column.value_bytes() };
+        self.needed = self.needed.saturating_add(size).saturating_add(values * each);
+        self.check(column, limit)
+    }
+
+    fn check(&self, column: Column<'_>, limit: usize) -> Result<()> {
+        if self.needed <= limit {
+            return Ok(());
+        }
+        let (what, need) = match column.levels {
+            Some(_) => (LISTS, column.lists_need().max(self.needed as u64)),
+            None => ("a page needs", self.needed as u64),
+        };
+        Err(too_large(what, need, limit, column.most))
+    }
+
+    /// Adds a page that was expected, after checking what its values claim.
+    fn add(&mut self, page: Page, column: Column<'_>) -> Result<()> {
+        let values = page.num_values() as usize;
+        let delta = match page.encoding() {
+            Encoding::DELTA_LENGTH_BYTE_ARRAY => {
+                encoded(&page, column.about).map(|bytes| delta::counted(bytes, values).map(|()| 0))
+            }
+            Encoding::DELTA_BYTE_ARRAY => encoded(&page, column.about).map(|bytes| delta::expanded(bytes, values)),
+            _ => Some(Some(0)),
+        };
+        let more = delta.flatten().ok_or_else(|| Error::in_source("damaged: the lengths of the values of a page"))?;
+        self.needed = usize::try_from(more).map_or(usize::MAX, |more| self.needed.saturating_add(more));
+        self.check(column, column.limit)?;
+        self.bytes += page.buffer().len() + more as usize;
+        self.pages.push_back(page);
+        Ok(())
+    }
+}
+
+/// The bytes of the values of a page, which follow the levels.
+fn encoded<'a>(page: &'a Page, column: &ColumnChunkMetaData) -> Option<&'a [u8]> {
+    let about = column.column_descr();
+    let bytes: &[u8] = page.buffer();
+    match page {
+        Page::DictionaryPage { .. } => Some(bytes),
+        Page::DataPageV2 { def_levels_byte_len, rep_levels_byte_len, .. } => {
+            bytes.get(*def_levels_byte_len as usize + *rep_levels_byte_len as usize..)
+        }
+        Page::DataPage { def_level_encoding, rep_level_encoding, num_values, .. } => {
+            let levels = [(about.max_rep_level(), rep_level_encoding), (about.max_def_level(), def_level_encoding)];
+            levels.iter().filter(|(most, _)| *most > 0).try_fold(bytes, |bytes, &(most, encoding)| {
+                if *encoding == Encoding::RLE {
+                    let (len, rest) = bytes.split_first_chunk()?;
+                    return rest.get(u32::from_le_bytes(*len) as usize..);
+                }
+                let bits = (i16::BITS - most.leading_zeros()) as usize;
+                bytes.get((*num_values as usize * bits).div_ceil(8)..)
+            })
+        }
+    }
+}
+
+impl Iterator for Pages {
+    type Item = Result<Page, ParquetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.pages.pop_front().map(Ok)
+    }
+}
+
+impl PageReader for Pages {
+    fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
+        Ok(self.pages.pop_front())
+    }
+
+    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>, ParquetError> {
+        Ok(self.pages.front().map(|page| PageMetadata {
+            num_rows: match page {
+                Page::DataPageV2 { num_rows, .. } => Some(*num_rows as usize),
+                _ => None,
+            },
+            num_levels: Some(page.num_values() as usize),
+            is_dict: page.is_dictionary_page(),
+        }))
+    }
+
+    fn skip_next_page(&mut self) -> Result<(), ParquetError> {
+        self.pages.pop_front();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use parquet::data_type::{ByteArrayType, Int32Type};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    use super::*;
+    use crate::formats::Parquet;
+    use crate::model::{Lookahead, Source};
+
+    /// Writes a column `text` of `values`.
+    fn write(path: &Path, encoding: Encoding, values: &[ByteArray]) {
+        let schema = Arc::new(parse_message_type("message m { required binary text (UTF8); }").unwrap());
+        let properties = WriterProperties::builder().set_dictionary_enabled(false).set_encoding(encoding);
+        let properties = properties.set_data_page_size_limit(1 << 30).set_write_batch_size(1 << 30);
+        let file = std::fs::File::create(path).unwrap();
+        let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties.build())).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<ByteArrayType>().write_batch(values, None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        writer.close().unwrap();
+    }
+
+    /// Writes a column `list` of `rows` lists of two numbers.
+    fn write_lists(path: &Path, rows: usize) {
+        let schema = "message m { required group list (LIST) { repeated group list { required int32 element; } } }";
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let properties = WriterProperties::builder().set_dictionary_enabled(false).build();
+        let file = std::fs::File::create(path).unwrap();
+        let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties)).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let (values, begins): (Vec<i32>, Vec<i16>) = (0..2 * rows).map(|n| (n as i32, (n % 2) as i16)).unzip();
+        column.typed::<Int32Type>().write_batch(&values, Some(&vec![1; 2 * rows]), Some(&begins)).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        writer.close().unwrap();
+    }
+
+    /// Replaces the numbers `from` of 64 bits in the footer, as far as their places are in `which`.
+    fn with_numbers(bytes: &[u8], [from, to]: [u16; 2], count: usize, which: &[usize]) -> Vec<u8> {
+        // A field of type 6 after the one before it, as a varint of two bytes.
+        let field = |number: u16| [0x16, (2 * number) as u8 | 0x80, ((2 * number) >> 7) as u8];
+        let size = u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap()) as usize;
+        let start = bytes.len() - 8 - size;
+        let found: Vec<usize> = memchr::memmem::find_iter(&bytes[start..], &field(from)).map(|at| start + at).collect();
+        assert_eq!(found.len(), count);
+        let mut changed = bytes.to_vec();
+        which.iter().for_each(|&place| changed[found[place]..][..3].copy_from_slice(&field(to)));
+        changed
+    }
+
+    #[test]
+    fn numbers_of_rows_that_would_hide_values_are_errors() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("x.parquet");
+        let values: Vec<ByteArray> = (0..7777).map(|n| format!("{n}").into_bytes().into()).collect();
+        write(&path, Encoding::PLAIN, &values);
+        let whole = std::fs::read(&path).unwrap();
+        // The number of the file, the values of the column, and the number of the row group.
+        let read = |bytes: &[u8], rows: usize| {
+            std::fs::write(&path, bytes).unwrap();
+            let set = Parquet::open(&path)?;
+            assert_eq!(set.len(), rows);
+            set.read(0, &mut Vec::new()).map(drop)
+        };
+        let text = |which: &[usize]| with_numbers(&whole, [7777, 7770], 3, which);
+        assert!(read(&text(&[]), 7777).is_ok());
+        let cases = [
+            (&[0][..], "7770 rows by its footer, and 7777 in its row groups"),
+            (&[1], "row group 0, column \"text\": damaged: 7770 values for 7777 rows"),
+            (&[0, 2], "row group 0, column \"text\": damaged: 7777 values for 7770 rows"),
+            // Pages tell of lies that agree.
+            (&[0, 1, 2], "a page with 7777 rows at row 0 of 7770"),
+        ];
+        for (which, expected) in cases {
+            let e = read(&text(which), 7770).unwrap_err();
+            assert!(e.cause().contains(expected) && e.path() == Some(&*path), "{e}");
+        }
+        write_lists(&path, 777);
+        let whole = std::fs::read(&path).unwrap();
+        assert!(read(&whole, 777).is_ok());
+        let e = read(&with_numbers(&whole, [777, 770], 2, &[0, 1]), 770).unwrap_err();
+        assert!(e.cause().contains("row group 0, column \"list\": damaged: more than 770 rows"), "{e}");
+        let e = read(&with_numbers(&whole, [1554, 1550], 1, &[0]), 777).unwrap_err();
+        assert!(e.cause().contains("pages of 1554 values in a column of 1550"), "{e}");
+        assert_eq!(e.path(), Some(&*path));
+    }
+
+    fn read(path: &Path, row: usize) -> Result<Vec<u8>> {
+        let set = Parquet::open(path)?;
+        let mut scratch = Vec::new();
+        let sample = set.read(row, &mut scratch)?;
+        Ok(sample.field("text.txt").unwrap().into_owned())
+    }
+
+    #[test]
+    fn values_that_share_their_bytes_are_read_and_bounded() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("x.parquet");
+        let values: Vec<ByteArray> =
+            (0..500).map(|n| format!("a long shared beginning {n}").into_bytes().into()).collect();
+        for encoding in [Encoding::PLAIN, Encoding::DELTA_LENGTH_BYTE_ARRAY, Encoding::DELTA_BYTE_ARRAY] {
+            write(&path, encoding, &values);
+            for row in [0, 7, 499] {
+                assert_eq!(read(&path, row).unwrap(), values[row].data(), "{encoding}");
+            }
+        }
+        // 2,000 values of 50 kB are 100 MB, in a file of a few kilobytes.
+        write(&path, Encoding::DELTA_BYTE_ARRAY, &vec![vec![b'x'; 50_000].into(); 2000]);
+        assert!(std::fs::metadata(&path).unwrap().len() < 200_000);
+        let set = Parquet::open(&path).unwrap();
+        let _follow = set.follow(Lookahead::new(0, |_| 0, |_| None));
+        let mut scratch = Vec::new();
+        let e = set.read(3, &mut scratch).unwrap_err();
+        assert!(e.cause().contains("row group 0, column \"text\": a page needs 10"), "{e}");
+        assert!(e.cause().contains("smaller pages") && e.path() == Some(&*path), "{e}");
+        // A higher limit helps only if the loader would ask for more.
+        assert!(!e.cause().contains("memory_limit"), "{e}");
+        set.room.set_most(1 << 30);
+        assert!(set.read(3, &mut scratch).unwrap_err().cause().contains("raise the loader's memory_limit"));
+    }
+
+    #[test]
+    fn a_changed_byte_of_a_page_with_a_checksum_is_an_error() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats/parquet/checksums.parquet");
+        let bytes = std::fs::read(&path).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let copy = root.path().join("x.parquet");
+        let at = memchr::memmem::find(&bytes, b"row 17").unwrap();
+        let mut changed = bytes.clone();
+        changed[at + 5] = b'8';
+        std::fs::write(&copy, &changed).unwrap();
+        assert_eq!(read(&path, 17).unwrap(), b"row 17");
+        let e = read(&copy, 17).unwrap_err();
+        assert!(e.cause().contains("the checksum of a page differs"), "{e}");
+        assert_eq!(read(&copy, 0).unwrap(), b"row 0", "other pages are whole");
+    }
+}

@@ -1,0 +1,359 @@
+//! Files in a store have the samples of the files on this machine, for any memory, order and cache.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+
+use super::Parquet;
+use crate::Position;
+use crate::error::Result;
+use crate::lists;
+use crate::model::{Keep, Lookahead, NextUse, Object, OwnedSample, Place, Reply, Source, Store, Tier};
+use crate::options::Options;
+
+const ROWS: u64 = 300;
+const BATCH: u64 = 8;
+const URL: &str = "mem://set/x.parquet";
+
+/// Bytes of picture `row`, between 1 and 7 kB. Every seventh is that of another row.
+fn picture(row: u64) -> Vec<u8> {
+    let row = if row.is_multiple_of(7) { 0 } else { row };
+    let mut state = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let len = 1000 + next() % 6000;
+    let mut bytes = b"\xff\xd8\xff".to_vec();
+    bytes.extend((0..len).map(|_| next() as u8));
+    bytes
+}
+
+/// A file with pages of about 16 kB in row groups of 50 rows.
+fn write(path: &Path, indexed: bool, dictionary: bool) {
+    let schema = parse_message_type("message m { required binary image; optional int64 label; }").unwrap();
+    let properties = WriterProperties::builder()
+        .set_offset_index_disabled(!indexed)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_dictionary_enabled(dictionary)
+        .set_dictionary_page_size_limit(30_000)
+        .set_write_batch_size(1)
+        .set_data_page_size_limit(16_000);
+    let file = std::fs::File::create(path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties.build())).unwrap();
+    for rows in (0..ROWS).collect::<Vec<_>>().chunks(50) {
+        let mut group = writer.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let values: Vec<ByteArray> = rows.iter().map(|&row| picture(row).into()).collect();
+        column.typed::<ByteArrayType>().write_batch(&values, None, None).unwrap();
+        column.close().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let defined: Vec<i16> = rows.iter().map(|row| i16::from(row % 5 > 0)).collect();
+        let values: Vec<i64> = rows.iter().filter(|&row| row % 5 > 0).map(|&row| row as i64).collect();
+        column.typed::<Int64Type>().write_batch(&values, Some(&defined), None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+    }
+    writer.close().unwrap();
+}
+
+/// Bytes by offset and length, and their sum.
+type Blocks = (HashMap<(u64, u64), Vec<u8>>, usize);
+
+/// One object, and a cache of `limit` bytes.
+struct Kept {
+    file: Vec<u8>,
+    limit: usize,
+    kept: Mutex<Blocks>,
+    /// Bytes and requests that were sent.
+    bytes: AtomicU64,
+    requests: AtomicU64,
+    ahead: AtomicU64,
+}
+
+#[derive(Clone)]
+struct Cached(Arc<Kept>);
+
+impl Store for Cached {
+    fn list(&self, _prefix: &str) -> Result<Vec<Object>> {
+        self.object(URL).map(|object| vec![object])
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        Ok(Object { url: url.to_owned(), len: self.0.file.len() as u64, tag: Some("1".into()), server: None })
+    }
+
+    fn read(&self, _object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        self.0.bytes.fetch_add(to.len() as u64, Ordering::Relaxed);
+        self.0.requests.fetch_add(1, Ordering::Relaxed);
+        to.copy_from_slice(&self.0.file[at as usize..][..to.len()]);
+        Ok(())
+    }
+
+    fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+        self.0.ahead.fetch_add(1, Ordering::Relaxed);
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        reply.done(self.read(object, range.start, &mut bytes).map(|()| bytes));
+    }
+
+    fn keep(&self, _set: u64, order: &Lookahead) -> Option<Arc<dyn Keep>> {
+        // The order has an inverse for its units.
+        let (place, units) = order.from(Place::default()).find(|(_, units)| !units.is_empty())?;
+        assert_eq!(order.next_use(units[0], place, 1), NextUse::At(place));
+        (self.0.limit > 0).then(|| Arc::new(self.clone()) as Arc<dyn Keep>)
+    }
+}
+
+impl Keep for Cached {
+    fn start(&self, _place: Place) {}
+
+    fn has(&self, _object: &Object, at: u64, len: u64) -> bool {
+        self.0.kept.lock().unwrap().0.contains_key(&(at, len))
+    }
+
+    fn get(&self, _object: &Object, at: u64, to: &mut [u8]) -> Option<Tier> {
+        to.copy_from_slice(self.0.kept.lock().unwrap().0.get(&(at, to.len() as u64))?);
+        Some(Tier::Memory)
+    }
+
+    fn offer(&self, _object: &Object, at: u64, bytes: &[u8], _sample: u64, _next: Place) {
+        let (kept, used) = &mut *self.0.kept.lock().unwrap();
+        if *used + bytes.len() <= self.0.limit && kept.insert((at, bytes.len() as u64), bytes.to_vec()).is_none() {
+            *used += bytes.len();
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Order {
+    Sequential,
+    Windowed,
+    Shuffled,
+}
+
+impl Order {
+    /// Place of a sample in an epoch, and the sample at a place: the orders are their own inverse.
+    fn at(self, place: u64, epoch: u64) -> u64 {
+        let salt = [11, 26, 5][epoch as usize % 3];
+        match self {
+            Order::Sequential => place,
+            Order::Windowed => {
+                let (window, inside) = (place / 50, place % 50);
+                window * 50 + (49 + salt - inside) % 50
+            }
+            Order::Shuffled => (ROWS - 1 + 7 * salt - place % ROWS) % ROWS,
+        }
+    }
+
+    fn lookahead(self, bytes: usize) -> Lookahead {
+        let batches = ROWS.div_ceil(BATCH);
+        let samples = move |place: Place| {
+            let first = place.batch * BATCH;
+            Some((first..(first + BATCH).min(ROWS)).map(|at| self.at(at, place.epoch)).collect())
+        };
+        let next = move |epoch, sample, from| match self.at(sample, epoch) / BATCH {
+            batch if batch >= from => Position::At(batch),
+            _ => Position::Absent,
+        };
+        Lookahead::new(bytes, move |_| batches, samples).with_next(next)
+    }
+}
+
+fn owned(set: &Parquet, row: u64) -> OwnedSample {
+    OwnedSample::try_from(&set.read(row as usize, &mut Vec::new()).unwrap()).unwrap()
+}
+
+fn opened(file: &[u8], limit: usize) -> Result<(Cached, Arc<Parquet>)> {
+    let store = Cached(Arc::new(Kept {
+        file: file.to_vec(),
+        limit,
+        kept: Mutex::default(),
+        bytes: AtomicU64::new(0),
+        requests: AtomicU64::new(0),
+        ahead: AtomicU64::new(0),
+    }));
+    let any: Arc<dyn Store> = Arc::new(store.clone());
+    let set = Parquet::in_store(URL, &any, None, &Options::new())?;
+    Ok((store, Arc::new(set)))
+}
+
+/// Reads two epochs with three threads, and returns the bytes that each took.
+fn epochs(store: &Cached, set: &Parquet, expected: &[OwnedSample], order: Order, budget: usize) -> [u64; 2] {
+    let follow = set.follow(order.lookahead(budget)).unwrap();
+    [0, 1].map(|epoch| {
+        let before = store.0.bytes.load(Ordering::Relaxed);
+        follow.start(Place { epoch, batch: 0 });
+        for batch in 0..ROWS.div_ceil(BATCH) {
+            let rows: Vec<u64> =
+                (batch * BATCH..((batch + 1) * BATCH).min(ROWS)).map(|at| order.at(at, epoch)).collect();
+            std::thread::scope(|scope| {
+                for part in rows.chunks(3) {
+                    scope.spawn(move || {
+                        for &row in part {
+                            assert_eq!(owned(set, row), expected[row as usize], "{order:?}: row {row}");
+                        }
+                    });
+                }
+            });
+            follow.done(Place { epoch, batch });
+            assert!(set.cache.bytes() <= budget - budget / 2, "{order:?}: {} of {budget}", set.cache.bytes());
+        }
+        store.0.bytes.load(Ordering::Relaxed) - before
+    })
+}
+
+#[test]
+fn samples_of_a_store_are_those_of_the_file_for_any_memory_order_and_cache() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.parquet");
+    for (indexed, dictionary) in [(true, false), (true, true), (false, false), (false, true)] {
+        write(&path, indexed, dictionary);
+        let file = std::fs::read(&path).unwrap();
+        let local = Parquet::open(&path).unwrap();
+        let expected: Vec<_> = (0..ROWS).map(|row| owned(&local, row)).collect();
+        let has_picture = |row: u64| {
+            let mut scratch = Vec::new();
+            let sample = local.read(row as usize, &mut scratch).unwrap();
+            sample.image().unwrap().1 == picture(row)
+                && sample.label().unwrap() == (!row.is_multiple_of(5)).then_some(row as i64)
+        };
+        assert!((0..ROWS).all(has_picture));
+        for order in [Order::Sequential, Order::Windowed, Order::Shuffled] {
+            for budget in [0, 30_000, 300_000, 8 << 20] {
+                for limit in [0, 200_000, 8 << 20] {
+                    let (store, set) = opened(&file, limit).unwrap();
+                    let case = format!("index {indexed}, dictionary {dictionary}, {order:?}, {budget}, {limit}");
+                    let [cold, warm] = epochs(&store, &set, &expected, order, budget);
+                    let network = set.network().unwrap();
+                    assert_eq!(network.cached, limit > 0 && budget > 0, "{case}");
+                    if budget == 8 << 20 {
+                        // All fits, so each byte is fetched once.
+                        assert!(50 * cold <= 51 * network.used_bytes && warm == 0, "{case}: {cold} {warm} {network:?}");
+                        assert!(network.used_bytes <= file.len() as u64, "{case}: {network:?}");
+                        assert!(store.0.ahead.load(Ordering::Relaxed) > 0, "{case}");
+                        // Nothing is on its way. One request asked for the object.
+                        let sent = [&store.0.bytes, &store.0.requests].map(|count| count.load(Ordering::Relaxed));
+                        assert_eq!([network.bytes, network.requests], [sent[0], sent[1] + 1], "{case}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_large_column_without_an_index_is_checked_against_the_plan_before_it_is_read() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.parquet");
+    let schema = Arc::new(parse_message_type("message m { required binary image; }").unwrap());
+    let write = |indexed: bool| {
+        let properties = WriterProperties::builder()
+            .set_offset_index_disabled(!indexed)
+            .set_statistics_enabled(EnabledStatistics::None)
+            .set_dictionary_enabled(false)
+            .set_write_batch_size(1)
+            .set_data_page_size_limit(1 << 20);
+        let file = std::fs::File::create(&path).unwrap();
+        let mut writer = SerializedFileWriter::new(file, schema.clone(), Arc::new(properties.build())).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let value = [&b"\xff\xd8\xff"[..], &vec![7; 10 << 20]].concat();
+        column.typed::<ByteArrayType>().write_batch(&vec![value.into(); 14], None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        writer.close().unwrap();
+        opened(&std::fs::read(&path).unwrap(), 0).unwrap().1
+    };
+    let (large, mib) = (140 << 20, 1 << 20);
+    let order = |bytes| Lookahead::new(bytes, |_| 0, |_| None);
+    // More than half of what other sets ask for.
+    let set = write(false);
+    assert!((2 * large..600 * mib).contains(&set.ahead_bytes()), "{}", set.ahead_bytes());
+    set.check().unwrap();
+    let follow = set.follow(order(256 * mib));
+    let e = set.check().unwrap_err();
+    assert!(e.cause().starts_with("row group 0, column \"image\": 1468"), "{e}");
+    assert!(
+        e.cause().contains("raise the loader's memory_limit") && e.cause().contains("write_page_index=True"),
+        "{e}"
+    );
+    assert_eq!(e.path(), Some(Path::new(URL)));
+    drop(follow);
+    let _follow = set.follow(order(set.ahead_bytes()));
+    set.check().unwrap();
+    let read = |row: usize| assert_eq!(set.read(row, &mut Vec::new()).unwrap().image().unwrap().1.len(), 3 + 10 * mib);
+    let before = set.network().unwrap().bytes;
+    (0..14).for_each(read);
+    assert!(set.network().unwrap().bytes - before < 150 << 20, "pages do not displace the column");
+    drop(set);
+    let set = write(true);
+    let _follow = set.follow(order(256 * mib));
+    set.check().unwrap();
+    set.read(13, &mut Vec::new()).unwrap();
+}
+
+#[test]
+fn an_index_that_does_not_match_its_pages_is_an_error() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.parquet");
+    write(&path, true, false);
+    let mut file = std::fs::read(&path).unwrap();
+    let (_, set) = opened(&file, 0).unwrap();
+    let whole: Vec<_> = (0..50).map(|row| owned(&set, row)).collect();
+    let column = set.files.parts[0].meta.row_group(0).column(0);
+    let at = column.offset_index_offset().unwrap() as usize;
+    let listed = at..at + column.offset_index_length().unwrap() as usize;
+    let mut refused = 0;
+    for at in listed {
+        let before = file[at];
+        for step in [1, 2, 0xfe] {
+            file[at] = before.wrapping_add(step);
+            // An index that is damaged beyond reading is an error of opening.
+            let Ok((_, set)) = opened(&file, 0) else { continue };
+            for (row, whole) in whole.iter().enumerate() {
+                match set.read(row, &mut Vec::new()) {
+                    Ok(sample) => assert_eq!(OwnedSample::try_from(&sample).unwrap(), *whole, "byte {at}, row {row}"),
+                    Err(e) => {
+                        assert!(e.cause().contains("row group 0, column \"image\""), "{e}");
+                        refused += 1;
+                    }
+                }
+            }
+        }
+        file[at] = before;
+    }
+    assert!(refused > 0);
+}
+
+#[test]
+fn lists_in_a_store_ask_for_what_their_numbers_need() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.parquet");
+    lists::write(&path);
+    let (_, set) = opened(&std::fs::read(&path).unwrap(), 0).unwrap();
+    let order = |bytes| Lookahead::new(bytes, |_| 0, |_| None);
+    let follow = set.follow(order(set.ahead_bytes()));
+    set.check().unwrap();
+    for row in [0, lists::ROWS - 1] {
+        assert!(set.read(row, &mut Vec::new()).unwrap().field("ones.npy").is_some());
+    }
+    drop(follow);
+    let follow = set.follow(order(set.ahead_bytes() / 2));
+    let e = set.check().unwrap_err();
+    assert!(e.cause().contains("column \"ones\": the lists of a row group need "), "{e}");
+    drop(follow);
+    let less = set.only(&["id".to_owned()]).unwrap();
+    assert!(less.ahead_bytes() <= 1 << 20);
+    let _follow = less.follow(order(less.ahead_bytes()));
+    less.check().unwrap();
+    assert_eq!(less.read(9, &mut Vec::new()).unwrap().names(), ["id.npy"]);
+}

@@ -1,0 +1,241 @@
+//! The columns of a file, and the leaves that have their values.
+
+use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
+
+use crate::model::value::Element;
+
+/// A column of a file.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Field {
+    pub(super) name: String,
+    pub(super) form: Form,
+}
+
+/// Where the values of a column lie.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Form {
+    /// One value for each row.
+    Flat(Leaf),
+    /// The bytes of a file, or its path.
+    File { bytes: Leaf, path: Option<Leaf> },
+    /// Lists of numbers, or lists of such lists.
+    List { leaf: Leaf, levels: Levels },
+    /// Values of this name, which are not read.
+    Unread(&'static str),
+}
+
+/// Maximum number of lists in each other.
+const MAX_DEPTH: usize = 4;
+
+/// Definition levels of the elements of lists, from the outermost list on. Empty lists have one
+/// less.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Levels {
+    elements: [i16; MAX_DEPTH],
+    depth: usize,
+}
+
+impl Levels {
+    pub(super) fn all(&self) -> &[i16] {
+        &self.elements[..self.depth]
+    }
+
+    /// The levels with those of a list inside.
+    fn with(mut self, element: i16) -> Result<Self, &'static str> {
+        *self.elements.get_mut(self.depth).ok_or("lists of more than four levels")? = element;
+        self.depth += 1;
+        Ok(self)
+    }
+
+    /// Whether the lists have lists.
+    pub(super) fn nested(&self) -> bool {
+        self.depth > 1
+    }
+}
+
+/// A column of plain values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Leaf {
+    /// Its number in the file.
+    pub(super) number: usize,
+    pub(super) holds: Plain,
+}
+
+/// Type of plain values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Plain {
+    Bool,
+    Number(Element),
+    Half,
+    Bytes,
+    Text,
+}
+
+/// The columns of a file. Each value inside a structure is a column of its own: `objects.bbox`.
+pub(super) fn fields(schema: &SchemaDescriptor) -> Vec<Field> {
+    let (mut fields, mut leaf) = (Vec::new(), 0);
+    for column in schema.root_schema().get_fields() {
+        let inside = Inside { name: column.name().to_owned(), level: 0, lists: Levels::default() };
+        inside.add(column, leaf, &mut fields);
+        leaf += leaves(column);
+    }
+    fields
+}
+
+fn leaves(column: &Type) -> usize {
+    if column.is_primitive() { 1 } else { column.get_fields().iter().map(|field| leaves(field)).sum() }
+}
+
+fn repeated(column: &Type) -> bool {
+    column.get_basic_info().has_repetition() && column.get_basic_info().repetition() == Repetition::REPEATED
+}
+
+/// Definition levels that a column adds.
+fn level(column: &Type) -> i16 {
+    let required =
+        column.get_basic_info().has_repetition() && column.get_basic_info().repetition() == Repetition::REQUIRED;
+    i16::from(!required)
+}
+
+/// The structures and lists around a value.
+struct Inside {
+    /// Name of the column.
+    name: String,
+    /// Its definition level.
+    level: i16,
+    lists: Levels,
+}
+
+impl Inside {
+    /// Adds the columns of `column`, whose first leaf has the number `first`.
+    fn add(self, column: &Type, first: usize, fields: &mut Vec<Field>) {
+        let name = self.name.clone();
+        if let Err(what) = self.find(column, first, fields) {
+            fields.push(Field { name, form: Form::Unread(what) });
+        }
+    }
+
+    fn find(self, column: &Type, first: usize, fields: &mut Vec<Field>) -> Result<(), &'static str> {
+        let Inside { name, lists, .. } = self;
+        if repeated(column) {
+            return Err("repeated values without a list");
+        }
+        let level = self.level + level(column);
+        if column.is_primitive() {
+            let form = value(column, first, lists)?;
+            fields.push(Field { name, form });
+            return Ok(());
+        }
+        let children = column.get_fields();
+        if let [list] = children
+            && repeated(list)
+        {
+            if is_map(column) {
+                return Err("maps");
+            }
+            let (level, lists) = (level + 1, lists.with(level + 1)?);
+            if list.is_primitive() {
+                let form = value(list, first, lists)?;
+                fields.push(Field { name, form });
+                return Ok(());
+            }
+            // Old writers name the structure of an element as the list.
+            return match list.get_fields() {
+                [element] => Inside { name, level, lists }.find(element, first, fields),
+                elements => {
+                    Inside { name, level, lists }.add_all(elements, first, fields);
+                    Ok(())
+                }
+            };
+        }
+        if let Some(form) = file(children, first) {
+            if lists.depth > 0 {
+                return Err("lists of files");
+            }
+            fields.push(Field { name, form });
+            return Ok(());
+        }
+        Inside { name, level, lists }.add_all(children, first, fields);
+        Ok(())
+    }
+
+    /// Adds the columns of a structure.
+    fn add_all(&self, children: &[TypePtr], mut first: usize, fields: &mut Vec<Field>) {
+        for child in children {
+            let name = format!("{}.{}", self.name, child.name());
+            Inside { name, level: self.level, lists: self.lists }.add(child, first, fields);
+            first += leaves(child);
+        }
+    }
+}
+
+/// Plain values in `lists`.
+fn value(column: &Type, number: usize, levels: Levels) -> Result<Form, &'static str> {
+    let leaf = Leaf { number, holds: plain(column)? };
+    match (levels.depth, leaf.holds) {
+        (0, _) => Ok(Form::Flat(leaf)),
+        (_, Plain::Bytes | Plain::Text) => Err("lists of bytes or text"),
+        _ => Ok(Form::List { leaf, levels }),
+    }
+}
+
+/// The structure of the bytes of a file and its path, if it has only them.
+fn file(children: &[TypePtr], first: usize) -> Option<Form> {
+    let child = |name: &str, wanted: Plain| {
+        let place = children.iter().position(|child| child.name() == name)?;
+        let fits =
+            children[place].is_primitive() && !repeated(&children[place]) && plain(&children[place]) == Ok(wanted);
+        // Every child before it has one leaf, as all are plain.
+        fits.then_some(Leaf { number: first + place, holds: wanted })
+    };
+    let (bytes, path) = (child("bytes", Plain::Bytes)?, child("path", Plain::Text));
+    (children.len() == 1 + usize::from(path.is_some())).then_some(Form::File { bytes, path })
+}
+
+fn is_map(column: &Type) -> bool {
+    let info = column.get_basic_info();
+    matches!(info.logical_type_ref(), Some(LogicalType::Map))
+        || matches!(info.converted_type(), ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE)
+}
+
+fn plain(column: &Type) -> Result<Plain, &'static str> {
+    let info = column.get_basic_info();
+    let (logical, converted) = (info.logical_type_ref(), info.converted_type());
+    if matches!(logical, Some(LogicalType::Decimal { .. })) || converted == ConvertedType::DECIMAL {
+        return Err("decimals");
+    }
+    let integer = |width: i8, signed: bool| match (width, signed) {
+        (8, true) => Element::I8,
+        (16, true) => Element::I16,
+        (8, false) => Element::U8,
+        (16, false) => Element::U16,
+        (32, false) => Element::U32,
+        (64, false) => Element::U64,
+        (64, true) => Element::I64,
+        _ => Element::I32,
+    };
+    let text = matches!(logical, Some(LogicalType::String | LogicalType::Enum | LogicalType::Json))
+        || matches!(converted, ConvertedType::UTF8 | ConvertedType::ENUM | ConvertedType::JSON);
+    Ok(match column.get_physical_type() {
+        Physical::BOOLEAN => Plain::Bool,
+        physical @ (Physical::INT32 | Physical::INT64) => Plain::Number(match (logical, converted) {
+            (Some(LogicalType::Integer(about)), _) => integer(about.bit_width, about.is_signed),
+            (_, ConvertedType::INT_8) => Element::I8,
+            (_, ConvertedType::INT_16) => Element::I16,
+            (_, ConvertedType::UINT_8) => Element::U8,
+            (_, ConvertedType::UINT_16) => Element::U16,
+            (_, ConvertedType::UINT_32) => Element::U32,
+            (_, ConvertedType::UINT_64) => Element::U64,
+            _ if physical == Physical::INT32 => Element::I32,
+            _ => Element::I64,
+        }),
+        Physical::FLOAT => Plain::Number(Element::F32),
+        Physical::DOUBLE => Plain::Number(Element::F64),
+        Physical::INT96 => return Err("times of 96 bits"),
+        Physical::BYTE_ARRAY if text => Plain::Text,
+        Physical::BYTE_ARRAY => Plain::Bytes,
+        Physical::FIXED_LEN_BYTE_ARRAY if matches!(logical, Some(LogicalType::Float16)) => Plain::Half,
+        Physical::FIXED_LEN_BYTE_ARRAY => Plain::Bytes,
+    })
+}

@@ -1,0 +1,549 @@
+use std::borrow::Cow;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::cache::{Cache, Room};
+use super::files::{Files, Needed};
+use super::input::{guarded, read};
+use super::pages::lists_fit;
+use super::part::{Fetch, MAX_CHUNK, Part, Unit, fits};
+use super::schema::{Field, Form, Leaf, Levels, Plain, fields};
+use crate::error::{Error, Result};
+use crate::machine::bytes::room;
+use crate::machine::file;
+use crate::machine::parallel::in_parallel;
+use crate::medium::ahead::{AHEAD, Remote};
+use crate::medium::splits;
+use crate::medium::tree::Tree;
+use crate::medium::{HeldFile, are_unchanged};
+use crate::model::value::Element;
+use crate::model::{Follow, Lookahead, Object, Place, Sample, Source, Store};
+use crate::options::Options;
+use crate::stats::NetworkStats;
+use crate::values::features::{Features, FileFeatures};
+use crate::values::grants::Grant;
+use crate::values::record::{Column, Columns, Found, Holds, other_columns, sniffed};
+
+/// Rows of Parquet files, on this machine or in a store.
+///
+/// Each row is a sample, and its key is the number of the row. The columns decide the fields as for
+/// [`Arrow`](crate::Arrow) files. Lists of bytes or text, maps and decimals are not read:
+/// such a column is left out with a warning, unless it was chosen.
+///
+/// **Pages.** Values are compressed and packed in pages of about 1 MB, so reading one picture
+/// decodes its whole page. Decoded pages are kept in memory, at most as much as the [memory
+/// plan](crate::MemoryPlan) says, and the least recently used make room. With
+/// `shuffle_window` each page is decoded once for each epoch, if a
+/// window fits into that memory. With a full shuffle nearly every picture decodes a page: pack the
+/// data set, or save it as Arrow.
+///
+/// **Compression.** Snappy, Zstandard, LZ4 and gzip.
+pub struct Parquet {
+    pub(super) files: Arc<Files>,
+    /// The store, for files in one.
+    remote: Option<Arc<Remote>>,
+    fields: Arc<[Field]>,
+    columns: Columns,
+    anywhere: bool,
+    pub(super) cache: Arc<Cache>,
+    pub(super) room: Arc<Room>,
+    /// The largest column of a row group that is read from a store as a whole.
+    whole: Option<Chunk>,
+    /// The column of a row group whose lists need the most memory when they are decoded.
+    lists: Option<Chunk>,
+}
+
+/// A column of a row group.
+#[derive(Debug, Clone, Copy)]
+struct Chunk {
+    /// Its bytes in the file, or the memory that it needs.
+    bytes: u64,
+    lists: bool,
+    file: u32,
+    group: u32,
+    /// Number of the column.
+    place: usize,
+}
+
+/// Bytes for decoded pages next to such a column, so that they do not displace it.
+const BESIDE: u64 = 32 << 20;
+
+impl Parquet {
+    /// Opens one file, a folder of files, or a folder with the folder `data` of them.
+    ///
+    /// # Errors
+    /// If a file is damaged, the files have different columns, or a folder has several splits.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::with(path.as_ref(), None, &Options::new())
+    }
+
+    /// Opens `split` of a folder of files.
+    pub(crate) fn with(path: &Path, split: Option<&str>, options: &Options) -> Result<Self> {
+        let files = match file::is_folder(path)? {
+            true => splits::below(path, Tree::Local(path).files("parquet")?, split)?
+                .into_iter()
+                .map(|name| path.join(name))
+                .collect(),
+            false => vec![path.to_owned()],
+        };
+        let parts = in_parallel(&files, |path| {
+            let (file, _) = HeldFile::open(path, options.mapped)?;
+            Part::open(file)
+        })?;
+        let folder = if file::is_folder(path)? { path } else { path.parent().unwrap_or(Path::new("")) };
+        Self::of(path, parts, Features::in_folder(folder)?, options)
+    }
+
+    /// Opens the file at `url` in a store, or the files of `split` among `listing`, all objects
+    /// below it. Without a listing, `url` may also be a folder of files, such as `x.parquet` of
+    /// Spark.
+    pub(crate) fn in_store(
+        url: &str,
+        store: &Arc<dyn Store>,
+        listing: Option<(Vec<Object>, Option<&str>)>,
+        options: &Options,
+    ) -> Result<Self> {
+        let remote = Arc::new(Remote::new(store.clone()));
+        let below = |listed: &[Object], split| {
+            let names = Tree::Stored(url, listed, &remote).files("parquet")?;
+            let root = url.trim_end_matches('/');
+            let found = splits::below(Path::new(url), names, split)?.into_iter().map(|name| {
+                let url = format!("{root}/{name}");
+                listed.iter().find(|object| object.url == url).cloned().expect("a name of the listing")
+            });
+            Ok(found.collect::<Vec<_>>())
+        };
+        let own = url.to_owned();
+        let objects = match listing {
+            Some((listed, split)) => below(&listed, split)?,
+            None => match remote.repeated(move |store| store.object(&own)) {
+                Ok(object) => vec![object],
+                // The error of the URL itself is clearer, unless files lie below it.
+                Err(e) => match remote.list(url) {
+                    Ok(listed) if !Tree::Stored(url, &listed, &remote).files("parquet")?.is_empty() => {
+                        below(&listed, None)?
+                    }
+                    _ => return Err(e),
+                },
+            },
+        };
+        let parts = in_parallel(&objects, |object| Part::open(HeldFile::stored(object.clone(), remote.clone())))?;
+        Self::of(Path::new(url), parts, None, options)
+    }
+
+    fn of(path: &Path, parts: Vec<Part>, features: Option<Features>, options: &Options) -> Result<Self> {
+        let first = parts.first().ok_or_else(|| Error::in_source("no .parquet files").at_path(path))?;
+        let columns = guarded(|| Ok(fields(first.meta.file_metadata().schema_descr())))?;
+        let json = |part: &Part| {
+            let metadata = part.meta.file_metadata().key_value_metadata()?;
+            metadata.iter().find(|entry| entry.key == "huggingface")?.value.clone()
+        };
+        let named: Vec<_> = parts.iter().filter_map(|part| Some((part.file.path.clone(), json(part)?))).collect();
+        let features = FileFeatures::new(features, &named);
+        let (mut starts, mut groups) = (vec![0_usize], Vec::new());
+        for (number, part) in parts.iter().enumerate() {
+            let at = |e: Error| e.at_path(&part.file.path);
+            let found = guarded(|| Ok(fields(part.meta.file_metadata().schema_descr()))).map_err(at)?;
+            if found != columns {
+                let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
+                return Err(at(other_columns(&first.file.path, &names(&columns), &names(&found), |place| {
+                    found[place].form == columns[place].form
+                })));
+            }
+            let leaves = part.meta.file_metadata().schema_descr().num_columns();
+            for (group, about) in part.meta.row_groups().iter().enumerate() {
+                let rows = usize::try_from(about.num_rows()).ok();
+                let end = rows.and_then(|rows| starts[starts.len() - 1].checked_add(rows));
+                let end = end.filter(|_| about.num_columns() == leaves);
+                let end = end.ok_or_else(|| at(Error::in_source(format!("row group {group} is damaged"))))?;
+                if rows != Some(0) {
+                    starts.push(end);
+                    groups.push((number as u32, group as u32));
+                }
+            }
+            let counted = rows_of_groups(part);
+            if counted != Some(part.meta.file_metadata().num_rows()) {
+                let (says, counted) = (part.meta.file_metadata().num_rows(), counted.unwrap_or(i64::MAX));
+                let cause =
+                    format!("damaged: {says} rows by its footer, and {counted} in its row groups; write it again");
+                return Err(at(Error::in_source(cause)));
+            }
+        }
+        if groups.is_empty() {
+            return Err(Error::in_source("no rows").at_path(path));
+        }
+        let wanted = options.wanted();
+        let remote = parts.first().and_then(|part| Some(part.file.object()?.1.clone()));
+        let mut set = Parquet {
+            files: Arc::new(Files { parts, starts, groups, looks: AtomicU64::new(0) }),
+            remote,
+            fields: columns.into(),
+            columns: Columns::default(),
+            anywhere: wanted.picture.is_some(),
+            cache: Arc::new(Cache::new()),
+            room: Arc::default(),
+            whole: None,
+            lists: None,
+        };
+        let columns: Vec<Column> = (0..set.fields.len())
+            .map(|place| Ok(Column::new(set.fields[place].name.clone(), set.holds(place, features.all())?)))
+            .collect::<Result<_>>()?;
+        set.columns = Columns::new(&columns, &wanted).map_err(|e| e.at_path(path))?;
+        set.check_counts()?;
+        let names = |place: usize| &*set.fields[place].name;
+        let classes = features.classes(set.columns.used().map(names), set.columns.label().map(names))?;
+        if set.remote.is_some() {
+            set.files.load_indexes(&set.needed())?;
+        }
+        set.measure()?;
+        let uses = std::mem::take(&mut set.columns);
+        let find = |row, place, scratch: &mut Vec<u8>| set.find(row, place, scratch);
+        let learned = uses.learned(&columns, classes, options.classes.as_ref(), options.lenient, set.len(), find);
+        set.columns = learned.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
+        Ok(set)
+    }
+
+    /// Checks that the used columns without lists have a value for each row. Rows that a row group
+    /// does not declare would be lost silently.
+    fn check_counts(&self) -> Result<()> {
+        for &(file, group) in &self.files.groups {
+            let part = &self.files.parts[file as usize];
+            let about = part.meta.row_group(group as usize);
+            for place in self.columns.used() {
+                let leaves = match self.fields[place].form {
+                    Form::Flat(leaf) => [Some(leaf), None],
+                    Form::File { bytes, path } => [Some(bytes), path],
+                    Form::List { .. } | Form::Unread(_) => [None, None],
+                };
+                for leaf in leaves.into_iter().flatten() {
+                    let (values, rows) = (about.column(leaf.number).num_values(), about.num_rows());
+                    if values != rows {
+                        let cause = format!(
+                            "row group {group}, column {:?}: damaged: {values} values for {rows} rows; write the file again",
+                            self.fields[place].name
+                        );
+                        return Err(Error::in_source(cause).at_path(&part.file.path));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The type of a column.
+    fn holds(&self, place: usize, features: &Features) -> Result<Holds> {
+        let Field { name, form } = &self.fields[place];
+        Ok(match form {
+            Form::Unread(what) => Holds::Unread(what),
+            Form::File { .. } => match features.file(name) {
+                Some(holds) => holds,
+                None => self.sniff(place)?,
+            },
+            Form::Flat(Leaf { holds: Plain::Bytes, .. }) => self.sniff(place)?,
+            Form::List { levels, .. } if levels.nested() => Holds::Json,
+            Form::List { .. } => Holds::Numbers,
+            Form::Flat(leaf) => match leaf.holds {
+                Plain::Text => Holds::Text,
+                Plain::Number(Element::F32 | Element::F64) | Plain::Half => Holds::Numbers,
+                _ => Holds::Integers,
+            },
+        })
+    }
+
+    /// The type of a column of bytes, by its first values.
+    fn sniff(&self, place: usize) -> Result<Holds> {
+        sniffed(self.len(), |row, scratch| self.find(row, place, scratch))
+    }
+
+    /// Bytes for decoded pages, of the `bytes` of a loader. From a store, half are fetched ahead.
+    fn kept(&self, bytes: usize) -> usize {
+        if self.remote.is_some() { bytes - bytes / 2 } else { bytes }
+    }
+
+    fn part(&self, row: usize) -> &Part {
+        &self.files.parts[self.files.groups[self.files.locate(row).0].0 as usize]
+    }
+
+    /// The columns of plain values that samples need.
+    fn needed(&self) -> Vec<Needed> {
+        let used = self.columns.used().map(|place| match self.fields[place].form {
+            Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some(Needed { leaf: leaf.number, lists: false }),
+            Form::List { leaf, .. } => Some(Needed { leaf: leaf.number, lists: true }),
+            Form::Unread(_) => None,
+        });
+        used.flatten().collect()
+    }
+
+    /// The columns of plain values that samples need, in all row groups. Their numbers are `place`.
+    fn chunks(&self) -> impl Iterator<Item = (Chunk, Leaf, Option<Levels>)> {
+        let of = |place: usize| match self.fields[place].form {
+            Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some((place, leaf, None)),
+            Form::List { leaf, levels } => Some((place, leaf, Some(levels))),
+            Form::Unread(_) => None,
+        };
+        let used: Vec<_> = self.columns.used().filter_map(of).collect();
+        self.files.groups.iter().flat_map(move |&(file, group)| {
+            used.clone().into_iter().map(move |(place, leaf, levels)| {
+                (Chunk { bytes: 0, lists: levels.is_some(), file, group, place }, leaf, levels)
+            })
+        })
+    }
+
+    /// Finds what the columns that samples need take at most.
+    fn measure(&mut self) -> Result<()> {
+        let (mut whole, mut lists) = (None::<Chunk>, None::<Chunk>);
+        let keep = |most: &mut Option<Chunk>, chunk: Chunk, bytes: u64| {
+            if most.is_none_or(|most| most.bytes < bytes) {
+                *most = Some(Chunk { bytes, ..chunk });
+            }
+        };
+        for (chunk, leaf, levels) in self.chunks() {
+            let part = &self.files.parts[chunk.file as usize];
+            if let Some(levels) = levels {
+                keep(&mut lists, chunk, part.column(chunk.group, leaf, Some(levels), &self.room).lists_need());
+            }
+            let len = self.remote.as_ref().map(|_| part.whole(chunk.group, leaf.number, chunk.lists)).transpose();
+            if let Some(len) = len.map_err(|e| self.at(chunk, &e))?.flatten() {
+                keep(&mut whole, chunk, len);
+            }
+        }
+        (self.whole, self.lists) = (whole, lists);
+        self.room = Arc::new(Room::new(self.kept(self.ahead_bytes())));
+        Ok(())
+    }
+
+    /// Names a column of a row group in an error.
+    fn at(&self, chunk: Chunk, e: &Error) -> Error {
+        let cause = format!("row group {}, column {:?}: {}", chunk.group, self.fields[chunk.place].name, e.cause());
+        Error::in_source(cause).at_path(&self.files.parts[chunk.file as usize].file.path)
+    }
+
+    /// Finds the value of a column in a row.
+    fn find(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
+        let field = &self.fields[place];
+        let plain = |leaf, scratch: &mut Vec<u8>| self.value(row, leaf, None, scratch);
+        let found = match field.form {
+            Form::Flat(leaf) => plain(leaf, scratch),
+            Form::List { leaf, levels } => self.value(row, leaf, Some(levels), scratch),
+            Form::File { bytes, path } => match (plain(bytes, scratch), path) {
+                (Ok(Found::Null), Some(path)) => plain(path, scratch).map(|found| match found {
+                    Found::Text(path) => Found::Path(path),
+                    other => other,
+                }),
+                (found, _) => found,
+            },
+            Form::Unread(_) => unreachable!("columns that are not read are not used"),
+        };
+        found.map_err(|e| match e.path() {
+            Some(_) => e,
+            None => {
+                let (_, group) = self.files.groups[self.files.locate(row).0];
+                let cause = format!("row group {group}, column {:?}: {}", field.name, e.cause());
+                let at = Error::new(e.kind(), cause).at_path(&self.part(row).file.path);
+                if e.is_transient() { at.transient() } else { at }
+            }
+        })
+    }
+
+    fn value(&self, row: usize, leaf: Leaf, levels: Option<Levels>, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
+        let (number, inside) = self.files.locate(row);
+        let (file, group) = self.files.groups[number];
+        let (part, place) = (&self.files.parts[file as usize], (file, group, leaf.number as u32));
+        let number_of = |unit| self.files.number(number, leaf.number, unit);
+        let bytes = |unit: Unit, at: Range<u64>| {
+            if self.remote.is_none() {
+                return read(&part.file, at.start, at.end - at.start).map(Cow::into_owned);
+            }
+            let mut bytes = Vec::new();
+            part.file.fill_for(number_of(unit), at.start, room(&mut bytes, at.end - at.start)?)?;
+            Ok(bytes)
+        };
+        let is_planned = |unit| self.remote.as_ref().is_some_and(|remote| remote.is_planned(number_of(unit)));
+        let fetch = Fetch { read: &bytes, is_planned: &is_planned };
+        let block = part.block((&self.cache, &self.room), place, (leaf, levels), inside, &fetch)?;
+        block.find(inside, scratch)
+    }
+
+    /// Number of pages that were decoded.
+    #[cfg(test)]
+    pub(super) fn decoded(&self) -> usize {
+        self.cache.decoded()
+    }
+}
+
+/// Rows of all row groups of a file.
+fn rows_of_groups(part: &Part) -> Option<i64> {
+    part.meta.row_groups().iter().try_fold(0_i64, |all, group| all.checked_add(group.num_rows()))
+}
+
+/// A loader reads: pages are kept within its plan until it ends, and fetched ahead from a store.
+struct Following {
+    ahead: Option<Box<dyn Follow>>,
+    _kept: [Grant; 2],
+}
+
+impl Follow for Following {
+    fn start(&self, place: Place) {
+        self.ahead.iter().for_each(|ahead| ahead.start(place));
+    }
+
+    fn done(&self, place: Place) {
+        self.ahead.iter().for_each(|ahead| ahead.done(place));
+    }
+
+    fn stop(&self) {
+        self.ahead.iter().for_each(|ahead| ahead.stop());
+    }
+}
+
+impl Source for Parquet {
+    fn len(&self) -> usize {
+        self.files.rows()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let file = &self.part(index).file;
+        file.look(self.files.looks.load(Ordering::Relaxed))?;
+        let root = file.path.parent().unwrap_or(Path::new(""));
+        let stored = file.object().is_some();
+        let sample = self.columns.read(index, scratch, |place, scratch| {
+            let found = self.find(index, place, scratch)?;
+            if stored && matches!(found, Found::Path(_)) {
+                return Err(Error::in_source(
+                    "the bytes of the picture are in another file, which is not read from a store",
+                ));
+            }
+            let anywhere = self.anywhere && self.columns.picture() == Some(place);
+            found.opened(root, anywhere, scratch)
+        });
+        sample.map_err(|e| if e.path().is_some() { e } else { e.at_path(&file.path) })
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        let kept = self.kept(order.bytes());
+        let grants = [Grant::new(self.cache.clone(), kept), Grant::new(self.room.clone(), kept)];
+        let Some(remote) = &self.remote else { return Some(Box::new(Following { ahead: None, _kept: grants })) };
+        let ahead = order.bytes() - kept;
+        // Pages are dropped a little earlier than the cache would, whose order of uses varies.
+        let units = self.files.order(&order, self.needed(), ahead, kept / 4 * 3);
+        let ahead = remote.follow(units, self.files.units());
+        Some(Box::new(Following { ahead, _kept: grants }))
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        self.remote.as_ref().map(|remote| remote.network())
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        let unpacked = |(chunk, leaf, levels): (Chunk, Leaf, Option<Levels>)| {
+            let part = &self.files.parts[chunk.file as usize];
+            part.column(chunk.group, leaf, levels, &self.room).unpacked_bytes()
+        };
+        let all = self.chunks().map(unpacked).fold(0, u64::saturating_add);
+        let all = all.clamp(1 << 20, AHEAD as u64);
+        // From a store, half of it is for what is kept: a column that is read as a whole, and pages
+        // next to it.
+        let whole = self.whole.map_or(0, |whole| 2 * (whole.bytes.min(MAX_CHUNK) + BESIDE));
+        let lists = self.lists.map_or(0, |lists| lists.bytes);
+        let lists = if self.remote.is_some() { lists.saturating_mul(2) } else { lists };
+        usize::try_from(all.max(whole).max(lists)).unwrap_or(usize::MAX)
+    }
+
+    fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
+        // Each loader has a room of its own.
+        let columns = self.columns.only(fields);
+        let mut less = Parquet {
+            files: self.files.clone(),
+            remote: self.remote.clone(),
+            fields: self.fields.clone(),
+            columns,
+            anywhere: self.anywhere,
+            cache: self.cache.clone(),
+            room: Arc::default(),
+            whole: None,
+            lists: None,
+        };
+        // The same columns were measured before.
+        less.measure().ok()?;
+        Some(Arc::new(less))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.files.looks.fetch_add(1, Ordering::Relaxed);
+        // Without this, the first sample of the column would be the error, in the midst of an
+        // epoch.
+        let limit = self.room.limit();
+        if let Some(chunk) = self.whole {
+            fits(chunk.bytes, chunk.lists, limit).map_err(|e| self.at(chunk, &e))?;
+        }
+        if let Some(chunk) = self.lists {
+            lists_fit(chunk.bytes, limit, self.room.most()).map_err(|e| self.at(chunk, &e))?;
+        }
+        Ok(())
+    }
+
+    fn is_unchanged(&self) -> bool {
+        are_unchanged(self.files.parts.iter().map(|part| &part.file), self.files.looks.load(Ordering::Relaxed))
+    }
+
+    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        let Some(place) = self.columns.label() else { return Ok(None) };
+        let file = &self.part(index).file;
+        file.look(self.files.looks.load(Ordering::Relaxed))?;
+        scratch.clear();
+        let found = self.find(index, place, scratch)?;
+        found.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        Some(self.part(index).file.path.clone())
+    }
+
+    fn has_pictures(&self) -> Option<bool> {
+        Some(self.columns.picture().is_some())
+    }
+
+    fn fields(&self) -> Option<Vec<String>> {
+        Some(self.columns.field_names())
+    }
+
+    fn classes(&self) -> &[String] {
+        self.columns.classes()
+    }
+
+    fn kind(&self) -> &'static str {
+        "parquet"
+    }
+}
+
+impl std::fmt::Debug for Parquet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parquet")
+            .field("files", &self.files.parts.len())
+            .field("columns", &self.columns)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_fit_into_the_memory_plan_are_decoded_once_and_others_for_each_read() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats/parquet/v2.parquet");
+        let set = Parquet::open(path).unwrap();
+        let read = |row| assert!(set.read(row, &mut Vec::new()).unwrap().image().is_some());
+        let grant = Grant::new(set.cache.clone(), 1 << 20);
+        (0..set.len()).for_each(read);
+        let once = set.decoded();
+        (0..set.len()).rev().for_each(read);
+        assert_eq!(set.decoded(), once);
+        drop(grant);
+        let _grant = Grant::new(set.cache.clone(), 0);
+        (0..set.len()).for_each(read);
+        assert!(set.decoded() >= once + 2 * set.len(), "a picture and a label for each row");
+    }
+}

@@ -1,0 +1,133 @@
+use std::ops::Range;
+
+use super::record::{FRAME, Turn, frame, join};
+use crate::error::{Error, Result};
+use crate::medium::Part;
+use crate::model::value::Element;
+use crate::values::items::{Layout, Places};
+use crate::values::record::{Found, Holds};
+
+/// Length of the header of a record's data: number of labels, label, and two numbers of the record.
+pub(super) const HEADER: usize = 24;
+
+const LABEL: usize = 0;
+
+/// The columns `label` and `image` of a record.
+pub(super) struct RecordRows {
+    names: Vec<String>,
+    labels: Labels,
+}
+
+/// Labels of all records of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Labels {
+    /// One integer per record.
+    Integers,
+    /// One number per record that may have a fraction, or several.
+    Numbers,
+}
+
+impl RecordRows {
+    pub(super) fn new(labels: Labels) -> Self {
+        RecordRows { names: vec!["label".to_owned(), "image".to_owned()], labels }
+    }
+
+    /// The labels in `bytes`.
+    fn label(&self, bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
+        let start = made.len();
+        match self.labels {
+            Labels::Numbers => {
+                made.extend_from_slice(bytes);
+                Ok(Found::array(Element::F32, &[bytes.len() / 4], Part::since(start, made)))
+            }
+            Labels::Integers => {
+                let label = integer(bytes).ok_or_else(|| {
+                    let labels: Vec<f32> = bytes.as_chunks::<4>().0.iter().take(8).map(|four| f32::from_le_bytes(*four)).collect();
+                    Error::in_source(format!(
+                        "{labels:?}, where other records have one integer; TableOptions::without_label makes the labels \
+                         a field of numbers"
+                    ))
+                })?;
+                made.extend(label.to_le_bytes());
+                Ok(Found::number(Element::I64, Part::since(start, made)))
+            }
+        }
+    }
+}
+
+/// The only label in `bytes`, if it is an integer.
+pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
+    let [four] = bytes.as_chunks::<4>().0 else { return None };
+    let number = f32::from_le_bytes(*four);
+    // Above this, neighbouring integers have the same number.
+    (number.trunc() == number && number.abs() <= 16_777_216.0).then_some(number as i64)
+}
+
+/// The ranges of the labels and the picture in `data` of `len` bytes, which begins with the header.
+pub(super) fn columns(data: &[u8], len: usize) -> Result<(Range<usize>, Range<usize>)> {
+    let cut = || Error::in_source(format!("a record of {len} bytes is too short for its header and its labels"));
+    let labels = data.first_chunk::<4>().map(|word| u32::from_le_bytes(*word) as usize).ok_or_else(cut)?;
+    let end = labels.checked_mul(4).and_then(|bytes| bytes.checked_add(HEADER)).filter(|&end| end <= len);
+    let end = end.ok_or_else(cut)?;
+    // One label lies in the header, several follow it.
+    Ok((if labels == 0 { 4..8 } else { HEADER..end }, end..len))
+}
+
+impl Layout for RecordRows {
+    const KIND: &'static str = "recordio";
+
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn head(&self) -> usize {
+        FRAME + HEADER
+    }
+
+    fn places(&self, _row: usize, head: &[u8], len: usize) -> Result<Places> {
+        let (part, turn) = frame(head)
+            .ok_or_else(|| Error::in_source("no record at its place in the index: the file or its index is damaged"))?;
+        let end = FRAME + part;
+        match turn {
+            Turn::Whole if end > len => Err(Error::in_source(format!("a record of {end} bytes has {len} in the file"))),
+            Turn::Whole => {
+                let (label, picture) = columns(&head[FRAME..], part)?;
+                let at = |range: Range<usize>| range.start + FRAME..range.end + FRAME;
+                Ok([at(label), at(picture)].into_iter().collect())
+            }
+            // The parts are joined first.
+            _ => Ok([0..len, 0..len].into_iter().collect()),
+        }
+    }
+
+    fn holds(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
+        if column == LABEL {
+            return Ok(match self.labels {
+                Labels::Integers => Holds::Integers,
+                Labels::Numbers => Holds::Numbers,
+            });
+        }
+        let (bytes, mut made) = (first()?, Vec::new());
+        let found = self.find(0, column, &bytes, &mut made)?;
+        Ok(found.cell(&made)?.bytes().map_or(Holds::Bytes, Holds::of_bytes))
+    }
+
+    fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+        // Only a record of several parts has a place with a frame: a label has four bytes, and a
+        // picture begins otherwise.
+        if bytes.len() > FRAME && frame(bytes).is_some_and(|(_, turn)| turn == Turn::First) {
+            let start = made.len();
+            join(bytes, made)?;
+            let (labels, picture) = columns(&made[start..], made.len() - start)?;
+            if column == LABEL {
+                let bytes = made[start + labels.start..start + labels.end].to_vec();
+                return self.label(&bytes, made);
+            }
+            return Ok(Found::Bytes(Part::Page(start + picture.start..start + picture.end)));
+        }
+        match column {
+            LABEL => self.label(bytes, made),
+            _ => Ok(Found::Bytes(Part::Borrowed(bytes))),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+use std::path::Path;
+
+use super::cells::Cell;
+use crate::error::{Error, Result};
+use crate::format::field_of_file;
+use crate::machine::file::is_below;
+use crate::medium::stored::is_url;
+use crate::model::sample::{Lacks, MAX_FIELDS};
+use crate::options::TableOptions;
+use crate::values::record::whole;
+
+/// Default names of the column of pictures. The first one in this list that a table has is used.
+const PICTURES: [&str; 6] = ["path", "file", "image", "filename", "file_name", "img"];
+
+/// Default names of the column of labels.
+const LABELS: [&str; 4] = ["label", "class", "cls", "category"];
+
+/// Use of each column in a sample.
+#[derive(Debug)]
+pub(super) struct Columns {
+    /// The columns' names, for messages.
+    pub(super) names: Vec<String>,
+    pub(super) picture: Option<usize>,
+    pub(super) label: Option<usize>,
+    /// Columns with the paths of further files, and the stems of their fields.
+    pub(super) files: Vec<(usize, String)>,
+    /// Columns of paths that no option names. Their paths must stay below the table's folder.
+    pub(super) guessed: Vec<usize>,
+    pub(super) fields: Vec<Field>,
+    /// Vector fields: the name, and the columns that are joined.
+    pub(super) gathered: Vec<(String, Vec<usize>)>,
+    pub(super) lacks: Lacks,
+}
+
+#[derive(Debug)]
+pub(super) struct Field {
+    pub(super) column: usize,
+    /// Names of the field, for a cell with text and for a cell with JSON.
+    pub(super) text: String,
+    pub(super) json: String,
+    /// Whether the first value is a list. In a CSV, all values are JSON then.
+    pub(super) all_json: bool,
+}
+
+impl Columns {
+    /// Decides the use of each column of `names`. `first` holds the first value of each column, if
+    /// any, and `texts` the first texts. `is_file` says whether a path is that of a file.
+    ///
+    /// # Errors
+    /// If the table lacks a column that the options name, if two columns have one name, or if there
+    /// are more columns than a sample can have fields. The errors of `is_file`.
+    pub(super) fn new(
+        names: Vec<String>,
+        first: &[Option<(Cell, String)>],
+        texts: &[Vec<String>],
+        is_file: impl Fn(&str) -> Result<bool>,
+        options: &TableOptions,
+    ) -> Result<Self> {
+        for (place, name) in names.iter().enumerate() {
+            if let Some(before) = names[..place].iter().position(|other| other == name) {
+                return Err(Error::config(format!("columns {before} and {place} are both called {name:?}")));
+            }
+        }
+        let named = |name: &String| {
+            let found = names.iter().position(|have| have == name);
+            found.ok_or_else(|| Error::config(format!("no column {name:?} among {}", shown(&names))))
+        };
+        let default = |defaults: &[&str]| {
+            defaults.iter().find_map(|want| names.iter().position(|have| have.eq_ignore_ascii_case(want)))
+        };
+        let picture = options.picture.as_ref().map(named).transpose()?.or_else(|| default(&PICTURES));
+        if picture.is_none()
+            && !options.headerless
+            && let Some(path) = names.iter().find(|name| is_picture_file(name))
+        {
+            return Err(Error::config(format!(
+                "no column of pictures among {}: {path:?} looks like a value. Does the table lack a line with the names of \
+                 its columns? Choose TableOptions::headerless then, or the column with TableOptions::picture",
+                shown(&names)
+            )));
+        }
+        let label = match (&options.label, options.without_label) {
+            (Some(_), true) => return Err(Error::config("label and without_label exclude each other")),
+            (Some(name), false) => Some(named(name)?),
+            (None, without) => default(&LABELS).filter(|&column| !without && Some(column) != picture),
+        };
+        let mut guessed: Vec<usize> = picture.filter(|_| options.picture.is_none()).into_iter().collect();
+        let mut used: Vec<usize> = picture.into_iter().chain(label).collect();
+        let mut gathered = Vec::new();
+        for (name, columns) in &options.gathered {
+            let columns: Vec<usize> = columns.iter().map(named).collect::<Result<_>>()?;
+            used.extend(&columns);
+            gathered.push((format!("{}.txt", stem(name)), columns));
+        }
+        let mut files = Vec::new();
+        for name in &options.files {
+            let column = named(name)?;
+            used.push(column);
+            files.push((column, stem(name)));
+        }
+        let taken: Option<Vec<usize>> =
+            options.columns.as_ref().map(|names| names.iter().map(named).collect::<Result<_>>()).transpose()?;
+        let mut fields = Vec::new();
+        for (column, name) in names.iter().enumerate() {
+            if used.contains(&column) || taken.as_ref().is_some_and(|taken| !taken.contains(&column)) {
+                continue;
+            }
+            let value = first.get(column).and_then(Option::as_ref);
+            let may_be = |value: &String| Path::new(value).extension().is_some() && value.parse::<f64>().is_err();
+            let paths = texts.get(column).filter(|texts| !texts.is_empty() && texts.iter().all(may_be));
+            let paths = paths.filter(|_| value.is_some_and(|(cell, _)| *cell == Cell::Text));
+            let mut exists = false;
+            for path in paths.into_iter().flatten() {
+                exists = exists || is_below(path) && is_file(path)?;
+            }
+            if exists {
+                files.push((column, stem(name)));
+                guessed.push(column);
+                continue;
+            }
+            if let Some(paths) = paths.filter(|paths| paths.iter().all(|path| is_picture_file(path) && !is_url(path))) {
+                tracing::warn!(
+                    "column {name:?} has names of pictures, such as {:?}, but none of the first {} is a file below the \
+                     folder of the table: it is read as text; TableOptions can name the folder of the files, or the \
+                     column",
+                    paths[0],
+                    paths.len(),
+                );
+            }
+            fields.push(field(column, name, value));
+        }
+        let is_integer = |field: &&Field| {
+            let value = first.get(field.column).and_then(Option::as_ref);
+            label.is_none() && !options.without_label && value.is_some_and(|(_, value)| whole(value).is_some())
+        };
+        let integers: Vec<&str> = fields.iter().filter(is_integer).map(|field| &*names[field.column]).collect();
+        let lacks = Lacks { picture: None, label: Lacks::label_of(&integers) };
+        let columns = Columns { names, picture, label, files, guessed, fields, gathered, lacks };
+        columns.check()?;
+        Ok(columns)
+    }
+
+    /// Makes the column of labels a field, because its values are not labels.
+    pub(super) fn label_is_a_field(&mut self, value: Option<&(Cell, String)>) -> Result<()> {
+        if let Some(column) = self.label.take() {
+            self.fields.push(field(column, &self.names[column], value));
+        }
+        self.check()
+    }
+
+    /// Names of the fields besides the picture, without the endings, which depend on the row.
+    pub(super) fn stems(&self) -> impl Iterator<Item = &str> {
+        let without_end = |name: &'_ str| name.len() - ".txt".len();
+        let files = self.files.iter().map(|(_, stem)| &**stem);
+        let fields = self.fields.iter().map(|field| &*field.text);
+        let texts = fields.chain(self.gathered.iter().map(|(name, _)| &**name));
+        files.chain(texts.map(move |name| &name[..without_end(name)]))
+    }
+
+    fn check(&self) -> Result<()> {
+        let stems: Vec<&str> = self.stems().collect();
+        if let Some(twice) = stems.iter().enumerate().find_map(|(i, stem)| stems[..i].contains(stem).then_some(stem)) {
+            return Err(Error::config(format!("two columns would become the field {twice:?}")));
+        }
+        let (fields, most) = (stems.len() + usize::from(self.picture.is_some()), MAX_FIELDS);
+        if fields > most {
+            return Err(Error::config(format!(
+                "{fields} columns would be fields, a sample has at most {most}; choose with TableOptions::columns, or join \
+                 numbers with TableOptions::gather"
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn field(column: usize, name: &str, value: Option<&(Cell, String)>) -> Field {
+    let stem = stem(name);
+    let all_json = value.is_some_and(|(cell, _)| *cell == Cell::Json);
+    Field { column, text: format!("{stem}.txt"), json: format!("{stem}.json"), all_json }
+}
+
+/// Stem of the field's name: in lower case, like a file extension in WebDataset.
+fn stem(column: &str) -> String {
+    column.to_lowercase().replace(['/', '\0'], "_")
+}
+
+/// Whether a column's name is the path of a picture.
+fn is_picture_file(name: &str) -> bool {
+    Path::new(name).extension().and_then(|end| end.to_str()).is_some_and(|end| field_of_file(end, &[]).is_some())
+}
+
+/// The names of columns for a message.
+fn shown(names: &[String]) -> String {
+    let shown: Vec<String> = names.iter().take(20).map(|name| format!("{name:?}")).collect();
+    let more = names.len() - shown.len();
+    format!("{}{}", shown.join(", "), if more > 0 { format!(" and {more} more") } else { String::new() })
+}

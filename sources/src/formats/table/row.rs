@@ -1,0 +1,13 @@
+use crate::options::{DataFormat, with_feature};
+
+pub(crate) const ROW: DataFormat = DataFormat::new(
+    "table",
+    "a `.csv`, `.tsv`, `.tab`, `.jsonl` or `.ndjson` file",
+    &["csv", "tsv", "tab", "jsonl", "ndjson"],
+    |path, options| {
+        with_feature!("tables", "a table", path, options => {
+            let (classes, formats) = (options.classes.as_ref(), options.formats.clone());
+            options.table.open_with(path, classes, options.lenient, formats, &options.stores)?
+        })
+    },
+);

@@ -1,0 +1,656 @@
+use std::cell::Cell as Slot;
+use std::fmt::{self, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use arrayvec::{ArrayString, ArrayVec};
+
+use super::cells::{Cell, Cells};
+use super::columns::Columns;
+use super::csv::Csv;
+use super::page::Page;
+use super::scan::{Scan, scan};
+use super::syntax::Syntax;
+use super::text::{line_of, read};
+use crate::error::{Error, Result, counted};
+use crate::format::{self, Format};
+use crate::machine::file::{self, is_below};
+use crate::machine::slashes::slashed;
+use crate::medium::stored::{Below, Stored, is_url, of_stored, url_of};
+use crate::model::sample::MAX_FIELDS;
+use crate::model::store::Stores;
+use crate::model::{Classes, Sample, Source};
+use crate::options::TableOptions;
+use crate::values::record::{Labels, Learner, whole};
+
+/// A table of samples: a `.csv`, `.tsv` or JSON-lines file.
+///
+/// Each row is a sample. The names of the columns, or [`TableOptions`], decide their use:
+///
+/// | column | in the sample |
+/// |---|---|
+/// | `path`, `file`, `image`, `filename`, `file_name` or `img`: a path | the picture: `jpg`, `png`, ... |
+/// | `label`, `class`, `cls` or `category`: integers | the label |
+/// | the same with text | the label: the place of the text among all texts of the column, sorted, or in the list of classes |
+/// | the same with other numbers or lists | a field, as below |
+/// | paths of further files, such as masks | `<column>.<extension>`: `mask.png` |
+/// | numbers and text | `<column>.txt` |
+/// | lists and objects in JSON | `<column>.json` |
+///
+/// Kinds refer to a field by the column's name: `.field("age",
+/// Numbers::new(Dtype::F32, []))`. Field names are in lower case. A sample's key is its path
+/// without the extension, or the row's number from 0 in a table without pictures.
+///
+/// ```no_run
+/// // path,label,age
+/// // cats/1.jpg,cat,3.5
+/// let source = warpfeed_sources::open("train.csv")?;
+/// # Ok::<(), warpfeed_sources::Error>(())
+/// ```
+///
+/// The text is UTF-8, with or without a byte order mark. Quoted cells of a CSV may contain
+/// delimiters, line ends and doubled quotes. Empty lines are ignored. An empty label cell means
+/// that the sample has no label.
+///
+/// **Files.** A column that is chosen by its name or its values may only lead to files below
+/// the table's folder or [`TableOptions::root`]: an absolute path, or one with `..`, is a bad
+/// sample. A column that [`TableOptions::picture`] or [`TableOptions::file`] names may lead
+/// anywhere. Only regular files of up to 2 GiB are read. If the paths of a column lack the extension
+/// of a picture, as in `image_id,label`, and the first 32 name files with one extension, this is
+/// the extension of all of them.
+///
+/// **Quotes.** A cell is quoted if its first character is a quote. It may span lines, and ends with
+/// a quote before a delimiter, a line end or the end of the file. A quoted cell that ends elsewhere
+/// or nowhere would swallow rows, so it is an error on opening, which names the line where the cell
+/// begins. Within other cells a quote is a character like any other. This is the rule of Python's
+/// `csv` with `strict=True`.
+///
+/// More than 4,096 columns are also an error on opening.
+///
+/// A row with too few or too many cells, a row that is not valid JSON, and a missing file are each
+/// one bad sample; the other rows remain usable. Opening warns about bad rows, with their number
+/// and the first line.
+///
+/// **Stores.** The table and its files may be in a store: paths are then relative to the URL of the
+/// table's folder, or to [`TableOptions::root`], and a column that an option names may hold URLs.
+/// The files are listed once, and fetched before they are needed.
+///
+/// The text is held in memory, with 8 additional bytes per row. Opening reads it twice; a row is
+/// parsed again when it is read.
+pub struct Table {
+    file: PathBuf,
+    /// Folder that paths are relative to, with `/` at its end.
+    root: String,
+    text: String,
+    /// Start of each row in `text`.
+    starts: Vec<usize>,
+    syntax: Syntax,
+    columns: Columns,
+    labels: Option<Labels>,
+    formats: Vec<Format>,
+    /// Columns whose paths lack an extension, with it and its dot.
+    endings: Vec<(usize, String)>,
+    /// The files of the rows, if they are in a store.
+    stored: Option<Stored>,
+}
+
+impl Table {
+    /// Opens the table at `path`, with columns by their default names.
+    ///
+    /// # Errors
+    /// As [`TableOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        TableOptions::new().open(path)
+    }
+
+    fn new(
+        path: &Path,
+        options: &TableOptions,
+        classes: Option<&Classes>,
+        lenient: bool,
+        formats: Vec<Format>,
+        stores: &Stores,
+    ) -> Result<Self> {
+        let root = options.root.clone().unwrap_or_else(|| path.parent().unwrap_or(Path::new("")).to_owned());
+        let text = read(path, stores).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
+        if text.trim().is_empty() {
+            return Err(Error::in_source("the table is empty").at_path(path));
+        }
+        let syntax = if is(path, &["jsonl", "ndjson"]) {
+            Syntax::Json
+        } else {
+            let header = text.lines().next().unwrap_or_default();
+            let named = if is(path, &["tsv", "tab"]) { b'\t' } else { Csv::delimiter(header) };
+            Syntax::Csv(Csv::new(options.delimiter.unwrap_or(named)))
+        };
+        let scanned = scan(&text, &syntax, options.headerless).map_err(|(place, cause)| {
+            let place = row_start(text.as_bytes(), place);
+            cause.at_line(path, line_of(text.as_bytes(), place))
+        })?;
+        let Scan { names, mut starts, first, texts, bad, bad_rows } = scanned;
+        starts.shrink_to_fit();
+        let at = |row: usize| line_of(text.as_bytes(), row_start(text.as_bytes(), starts[row]));
+        if let Some((row, cause)) = bad {
+            let (line, path) = (at(row), path.display());
+            match bad_rows {
+                1 => tracing::warn!("{path}: 1 bad row, in line {line}: {cause}"),
+                _ => tracing::warn!("{path}: {bad_rows} bad rows, the first in line {line}: {cause}"),
+            }
+        }
+        let shown = |root: &str| if is_url(root) { root.to_owned() } else { slashed(root).into_owned() };
+        let root = root.to_str().map(shown).ok_or_else(|| {
+            Error::config(format!("the folder of its paths, {}, is not UTF-8", root.display())).at_path(path)
+        })?;
+        let root = if root.is_empty() || root.ends_with('/') { root } else { root + "/" };
+        let folder = root.clone();
+        let below = Below::new(&folder);
+        let is_file = |cell: &str| match is_url(&root) {
+            // A URL elsewhere is a text.
+            true => Ok(url_of(&root, cell).starts_with(&root) && below.has(&url_of(&root, cell), stores)?),
+            false => Ok(!is_url(cell) && file::is_file(Path::new(&root).join(cell))?),
+        };
+        let columns = Columns::new(names, &first, &texts, is_file, options);
+        let columns = columns.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
+        let mut endings = Vec::new();
+        for column in columns.picture.into_iter().chain(columns.files.iter().map(|(column, _)| *column)) {
+            let values = texts.get(column).map_or(&[][..], Vec::as_slice);
+            let found = ending(values, is_file, &formats);
+            let found = found.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
+            endings.extend(found.map(|ending| (column, ending)));
+        }
+        let file = path.to_owned();
+        let (labels, stored) = (None, None);
+        let mut table = Table { file, root, text, starts, syntax, columns, labels, formats, endings, stored };
+        table.learn((classes, lenient), &first, options.label.is_some())?;
+        table.find_files(&first, below, stores).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
+        Ok(table)
+    }
+
+    /// The columns of paths: the picture, then further files.
+    fn paths(&self) -> impl Iterator<Item = usize> + '_ {
+        self.columns.picture.into_iter().chain(self.columns.files.iter().map(|(column, _)| *column))
+    }
+
+    /// Finds the files of the rows if they are in a store.
+    fn find_files(&mut self, first: &[Option<(Cell, String)>], below: Below<'_>, stores: &Stores) -> Result<()> {
+        let columns: Vec<usize> = self.paths().collect();
+        let value = |column: usize| first.get(column)?.as_ref().map(|(_, value)| value.as_str());
+        let named_url = |&column: &usize| value(column).is_some_and(is_url);
+        if let Some(column) =
+            columns.iter().copied().filter(named_url).find(|column| self.is_outside(*column, value(*column)))
+        {
+            let name = &self.columns.names[column];
+            let option = if self.columns.picture == Some(column) { "picture" } else { "file" };
+            return Err(Error::config(format!(
+                "the paths in column {name:?} are URLs that are not below {:?}; name the column with \
+                 TableOptions::{option}({name:?}) to read them",
+                self.shown_root()
+            )));
+        }
+        if columns.is_empty() || !(is_url(&self.root) || columns.iter().any(named_url)) {
+            return Ok(());
+        }
+        let mut urls = Vec::with_capacity(self.starts.len() * columns.len());
+        let mut cells = Cells::default();
+        for row in 0..self.starts.len() {
+            let parsed = self.parse(row, &mut cells).is_ok();
+            urls.extend(columns.iter().map(|&column| {
+                let cell = cells.filled(column).filter(|cell| parsed && !self.is_outside(column, Some(cell)))?;
+                Some(url_of(&self.root, cell) + self.ending(column, cell))
+            }));
+        }
+        self.stored = Some(Stored::of(&urls, columns.len(), below, stores)?);
+        Ok(())
+    }
+
+    /// The folder of the paths, for messages. A table in the current folder may be named without a
+    /// folder.
+    fn shown_root(&self) -> &str {
+        if self.root.is_empty() { "." } else { &self.root }
+    }
+
+    /// Whether a path leads out of the folder, in a column that no option names.
+    fn is_outside(&self, column: usize, cell: Option<&str>) -> bool {
+        let is_out = |cell: &str| match is_url(cell) {
+            true => !is_url(&self.root) || !cell.strip_prefix(&*self.root).is_some_and(is_below),
+            false => !is_below(cell),
+        };
+        self.columns.guessed.contains(&column) && cell.is_some_and(is_out)
+    }
+
+    /// Determines the labels. `chosen` says whether the user chose their column.
+    fn learn(
+        &mut self,
+        (classes, lenient): (Option<&Classes>, bool),
+        first: &[Option<(Cell, String)>],
+        chosen: bool,
+    ) -> Result<()> {
+        let Some(column) = self.columns.label else { return Ok(()) };
+        let value = first.get(column).and_then(Option::as_ref);
+        let mut learner = Learner::default();
+        let mut listed = false;
+        let each = |rows: Range<usize>, see: &mut dyn FnMut(usize, (Cell, &str))| {
+            let mut cells = Cells::default();
+            for row in rows {
+                if self.parse(row, &mut cells).is_ok() {
+                    let (cell, _) = cells.get(column);
+                    see(row, (cell, cells.filled(column).unwrap_or("")));
+                }
+            }
+        };
+        each(0..self.starts.len(), &mut |row, (cell, value)| match cell {
+            Cell::Json => listed = true,
+            _ if value.is_empty() => {}
+            _ => learner.see(row, value),
+        });
+        let again = |rows: usize, see: &mut dyn FnMut(usize, &str)| {
+            each(0..rows, &mut |row, (_, value)| {
+                if !value.is_empty() {
+                    see(row, value)
+                }
+            });
+        };
+        if let Some((integers, texts, row)) = learner.mixed().filter(|_| !listed && classes.is_none()) {
+            let mut cells = Cells::default();
+            let value = self.parse(row, &mut cells).ok().and_then(|()| cells.filled(column)).unwrap_or_default();
+            tracing::warn!(
+                "{}: column {:?}: {} and {}, the first in line {} ({value:?}): all of them are class names, numbered in the \
+                 order of the text",
+                self.file.display(),
+                self.columns.names[column],
+                counted(integers, "label is an integer", "labels are integers"),
+                counted(texts, "is text", "are text"),
+                self.line(row),
+            );
+        }
+        if let Some([one, other]) = learner.alike(again).filter(|_| !listed) {
+            return Err(Error::config(format!(
+                "column {:?}: {:?} and {:?} in line {} are one integer: write one class with the same digits everywhere, \
+                 and several classes as text, such as \"c007\"",
+                self.columns.names[column],
+                one.1,
+                other.1,
+                self.line(other.0),
+            ))
+            .at_line(&self.file, self.line(one.0)));
+        }
+        let (labels, unknown) = if listed { (None, None) } else { learner.labels(classes, again) };
+        if let Some(unknown) = unknown.filter(|_| !lenient) {
+            let cause = unknown.cause(classes);
+            return Err(Error::config(cause).at_line(&self.file, self.line(unknown.row)));
+        }
+        if let Some(name) = labels.as_ref().and_then(Labels::doubtful).filter(|_| classes.is_none()) {
+            tracing::warn!(
+                "{}: column {:?}: {name:?} is a class like the others; where it means that the label is missing, \
+                 leave the cell empty",
+                self.file.display(),
+                self.columns.names[column],
+            );
+        }
+        self.labels = labels;
+        if self.labels.is_none() && chosen {
+            return Err(self.no_labels(column, listed));
+        }
+        if self.labels.is_none() {
+            // For a program that asks for labels nevertheless.
+            let cause = self.no_labels(column, listed);
+            self.columns.lacks.label = Some(format!("{}: {}", self.file.display(), cause.cause()).into());
+            self.columns.label_is_a_field(value).map_err(|e| e.at_path(&self.file))?;
+        }
+        Ok(())
+    }
+
+    /// The error for a chosen column whose values cannot be labels. They are lists if `listed`.
+    fn no_labels(&self, column: usize, listed: bool) -> Error {
+        let mut cells = Cells::default();
+        let mut of_row = |row: usize| {
+            self.parse(row, &mut cells).ok()?;
+            let (cell, bytes) = cells.get(column);
+            let value = String::from_utf8_lossy(bytes).trim().to_owned();
+            let is_bad = if listed { cell == Cell::Json } else { !value.is_empty() && whole(&value).is_none() };
+            is_bad.then_some((row, value))
+        };
+        let name = &self.columns.names[column];
+        let (row, value) = (0..self.starts.len()).find_map(&mut of_row).unwrap_or_default();
+        let kind = if listed { "MultiHot" } else { "Numbers" };
+        Error::config(format!(
+            "column {name:?} has no labels: {value:?} is neither an integer nor a class name; read such values as a field of \
+             the kind {kind}"
+        ))
+        .at_line(&self.file, self.line(row))
+    }
+
+    /// Number of the line in which `row` begins.
+    fn line(&self, row: usize) -> usize {
+        let text = self.text.as_bytes();
+        line_of(text, row_start(text, self.starts[row]))
+    }
+
+    /// Creates an error of `row`.
+    fn at(&self, row: usize, cause: impl Into<String>) -> Error {
+        Error::in_source(cause).at_line(&self.file, self.line(row))
+    }
+
+    fn parse(&self, row: usize, cells: &mut Cells) -> Result<()> {
+        let start = self.starts[row];
+        let names = &self.columns.names;
+        let mut place = |key: &str| names.iter().position(|name| name == key).unwrap_or(names.len());
+        let (_, parsed) = self.syntax.row(&self.text, start, &mut place, cells);
+        parsed.and_then(|()| self.syntax.complete(cells, names.len())).map_err(|cause| self.at(row, cause))
+    }
+
+    fn label_in(&self, cells: &Cells, row: usize) -> Result<Option<i64>> {
+        let (Some(column), Some(labels)) = (self.columns.label, &self.labels) else { return Ok(None) };
+        let Some(value) = cells.filled(column) else { return Ok(None) };
+        labels.of(value).map(Some).map_err(|cause| self.at(row, cause))
+    }
+
+    /// Writes the full path of a cell to `page`.
+    fn locate(&self, page: &mut Page<'_>, column: usize, cell: &str) -> Range<usize> {
+        let root = if Path::new(cell).is_absolute() { "" } else { &*self.root };
+        let start = page.push(root.as_bytes()).start;
+        page.push(cell.as_bytes());
+        start..page.push(self.ending(column, cell).as_bytes()).end
+    }
+
+    /// The extension that the path `cell` of `column` lacks.
+    fn ending(&self, column: usize, cell: &str) -> &str {
+        let ending = self.endings.iter().find(|(other, _)| *other == column);
+        ending.filter(|_| !is_whole(cell, &self.formats)).map_or("", |(_, ending)| ending)
+    }
+
+    /// Splits the path `cell` of `column` into the part before its extension, and the extension.
+    fn split<'c>(&'c self, column: usize, cell: &'c str) -> (&'c str, &'c str) {
+        match self.ending(column, cell) {
+            "" => extension(cell),
+            ending => (cell.strip_prefix("./").unwrap_or(cell), &ending[1..]),
+        }
+    }
+
+    /// The path in the cell of `column`.
+    fn path_in<'c>(&self, cells: &'c Cells, row: usize, column: usize) -> Result<&'c str> {
+        let empty = || self.at(row, format!("column {:?} has no path", self.columns.names[column]));
+        cells.filled(column).ok_or_else(empty)
+    }
+
+    /// Reads the file that the cell of `column` names.
+    fn file(&self, page: &mut Page<'_>, row: usize, column: usize, cell: &str) -> Result<Range<usize>> {
+        if self.is_outside(column, Some(cell)) {
+            let (name, root) = (&self.columns.names[column], self.shown_root());
+            let option = if self.columns.picture == Some(column) { "picture" } else { "file" };
+            return Err(self.at(
+                row,
+                format!(
+                    "{cell:?} is not a relative path below {root:?}; name the column with \
+                     TableOptions::{option}({name:?}) to allow such paths"
+                ),
+            ));
+        }
+        if let Some(stored) = &self.stored {
+            let place = self.paths().position(|other| other == column).expect("a column of paths");
+            let (url, mut bytes) = (url_of(&self.root, cell) + self.ending(column, cell), Vec::new());
+            let read = stored.read(row, place, &url, &mut bytes);
+            return Ok(page.push(read.map_err(|e| e.named_in(&self.file, self.line(row)))?));
+        }
+        let path = self.locate(page, column, cell);
+        page.read(path.clone()).map_err(|e| self.unread(page.text(path), row, &e))
+    }
+
+    /// The error for a file that cannot be read. Its path is that of the file, not of the table.
+    fn unread(&self, path: &str, row: usize, e: &std::io::Error) -> Error {
+        Error::io(path, e).named_in(&self.file, self.line(row))
+    }
+
+    /// Gathers the sample of `row` in `page`.
+    fn gather<'t>(&'t self, row: usize, cells: &Cells, page: &mut Page<'_>) -> Result<Gathered<'t>> {
+        let Columns { names, picture, files, fields, gathered, .. } = &self.columns;
+        let mut made = Gathered { key: 0..0, label: self.label_in(cells, row)?, fields: ArrayVec::new() };
+        let path = |column: usize| self.path_in(cells, row, column);
+        let shown = picture.map(|column| Ok::<_, Error>((path(column)?, column))).transpose()?;
+        made.key = match shown {
+            Some((path, column)) => page.push(self.split(column, path).0.as_bytes()),
+            None => {
+                let mut digits = ArrayString::<20>::new();
+                write!(digits, "{row}").expect("a number has at most 20 digits");
+                page.push(digits.as_bytes())
+            }
+        };
+        for field in fields {
+            let (cell, bytes) = cells.get(field.column);
+            let name = match cell {
+                Cell::Missing => continue,
+                Cell::Text if !(field.all_json && matches!(self.syntax, Syntax::Csv(_))) => &field.text,
+                _ => &field.json,
+            };
+            made.fields.push((Name::Known(name), page.push(bytes)));
+        }
+        for (name, columns) in gathered {
+            let start = page.len();
+            for &column in columns {
+                let Some(value) = cells.filled(column).filter(|v| !v.contains([' ', '\t', ',', '\n', '\r'])) else {
+                    let (found, column) = (String::from_utf8_lossy(cells.get(column).1), &names[column]);
+                    return Err(
+                        self.at(row, format!("column {column:?} of field {name:?} is {found:?}, not one number"))
+                    );
+                };
+                page.push(value.as_bytes());
+                page.push(b" ");
+            }
+            made.fields.push((Name::Known(name), start..page.len()));
+        }
+        for (column, stem) in files {
+            if cells.get(*column).0 == Cell::Missing {
+                continue;
+            }
+            let path = path(*column)?;
+            let extension = self.split(*column, path).1;
+            let start = page.push(stem.as_bytes()).start;
+            page.push(b".");
+            let end = match format::field_of_file(extension, &self.formats) {
+                Some(format) => page.push(format.as_bytes()).end,
+                None => extension
+                    .bytes()
+                    .map(|byte| page.push(&[byte.to_ascii_lowercase()]).end)
+                    .last()
+                    .unwrap_or(page.len()),
+            };
+            let bytes = self.file(page, row, *column, path)?;
+            made.fields.push((Name::Made(start..end), bytes));
+        }
+        if let Some((path, column)) = shown {
+            let name = format::field_of_file(self.split(column, path).1, &self.formats).unwrap_or("img");
+            let bytes = self.file(page, row, column, path)?;
+            made.fields.insert(0, (Name::Known(name), bytes));
+        }
+        Ok(made)
+    }
+}
+
+/// A sample whose parts are in a page.
+struct Gathered<'t> {
+    key: Range<usize>,
+    label: Option<i64>,
+    fields: ArrayVec<(Name<'t>, Range<usize>), MAX_FIELDS>,
+}
+
+/// The name of a field.
+enum Name<'t> {
+    Known(&'t str),
+    /// Assembled in the page.
+    Made(Range<usize>),
+}
+
+/// Position of the first byte of the row at `start`, after the previous line end.
+fn row_start(text: &[u8], start: usize) -> usize {
+    start + text[start..].iter().take_while(|byte| byte.is_ascii_whitespace()).count()
+}
+
+/// Splits a path into the part before its extension, and the extension.
+fn extension(path: &str) -> (&str, &str) {
+    let path = path.strip_prefix("./").unwrap_or(path);
+    path.rsplit_once('.').filter(|(_, extension)| !extension.contains('/')).unwrap_or((path, ""))
+}
+
+/// Whether a path has an extension of files that samples have.
+fn is_whole(path: &str, formats: &[Format]) -> bool {
+    let end = extension(path).1;
+    format::field_of_file(end, formats).is_some() || end.eq_ignore_ascii_case("npy")
+}
+
+/// The extension of a picture, with its dot, that makes the paths `values` lead to files.
+///
+/// # Errors
+/// If they lead to files with several extensions. The errors of `is_file`.
+fn ending(values: &[String], is_file: impl Fn(&str) -> Result<bool>, formats: &[Format]) -> Result<Option<String>> {
+    let mut found: Vec<(String, &String)> = Vec::new();
+    let known: Vec<&str> =
+        format::FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
+    for value in values.iter().filter(|value| !is_whole(value, formats)) {
+        if is_file(value)? {
+            continue;
+        }
+        for end in &known {
+            for end in [format!(".{end}"), format!(".{}", end.to_uppercase())] {
+                if is_file(&format!("{value}{end}"))? {
+                    if !found.iter().any(|(other, _)| *other == end) {
+                        found.push((end, value));
+                    }
+                    break;
+                }
+            }
+        }
+    }
+    match &found[..] {
+        [] => Ok(None),
+        [(end, _)] => Ok(Some(end.clone())),
+        [(one, first), (two, second), ..] => Err(Error::config(format!(
+            "the paths have no extension, and {first}{one} and {second}{two} both are files: write the paths with their \
+             extensions"
+        ))),
+    }
+}
+
+fn is(path: &Path, extensions: &[&str]) -> bool {
+    path.extension().is_some_and(|have| extensions.iter().any(|want| have.eq_ignore_ascii_case(want)))
+}
+
+impl TableOptions {
+    /// Opens the table at `path`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read.
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source) for a text that is empty or not UTF-8, with
+    /// the line. [`ErrorKind::Config`](crate::ErrorKind::Config) if the table lacks a named column,
+    /// has two columns of one name, or has more columns than a sample can have fields (16).
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Table> {
+        self.open_with(path.as_ref(), None, false, Vec::new(), &Stores::default())
+    }
+
+    /// As [`open`](TableOptions::open), with `classes` to number the labels, and with files of
+    /// `formats` too. A class that is not in the list is an error of the table, or of its samples
+    /// if `lenient`.
+    pub(crate) fn open_with(
+        &self,
+        path: &Path,
+        classes: Option<&Classes>,
+        lenient: bool,
+        formats: Vec<Format>,
+        stores: &Stores,
+    ) -> Result<Table> {
+        Table::new(path, self, classes, lenient, formats, stores)
+    }
+}
+
+thread_local! {
+    static CELLS: Slot<Cells> = const { Slot::new(Cells::new()) };
+}
+
+impl Source for Table {
+    fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let mut cells = CELLS.take();
+        let parsed = self.parse(index, &mut cells);
+        let made = parsed.and_then(|()| self.gather(index, &cells, &mut Page::new(scratch)));
+        CELLS.set(cells);
+        let Gathered { key, label, fields } = made?;
+        let page: &'a [u8] = scratch;
+        let text = |place: Range<usize>| std::str::from_utf8(&page[place]).expect("its parts are text");
+        let mut sample = Sample::new(text(key)).lacking(&self.columns.lacks);
+        for (name, bytes) in fields {
+            let name = match name {
+                Name::Known(name) => name,
+                Name::Made(place) => text(place),
+            };
+            sample.push(name, &page[bytes]).map_err(|e| e.at_line(&self.file, self.line(index)))?;
+        }
+        Ok(match label {
+            Some(label) => sample.with_label(label),
+            None => sample,
+        })
+    }
+
+    fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        let mut cells = CELLS.take();
+        let label = self.parse(index, &mut cells).and_then(|()| self.label_in(&cells, index));
+        CELLS.set(cells);
+        label
+    }
+
+    /// The picture need not exist, so that `keys` of a pack can leave it out.
+    fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
+        let Some(column) = self.columns.picture else { return Ok(index.to_string()) };
+        let mut cells = CELLS.take();
+        let parsed = self.parse(index, &mut cells);
+        let key = parsed.and_then(|()| Ok(self.split(column, self.path_in(&cells, index, column)?).0.to_owned()));
+        CELLS.set(cells);
+        key
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        let mut cells = Cells::default();
+        let column = self.columns.picture.filter(|_| self.parse(index, &mut cells).is_ok());
+        let path = column.and_then(|column| {
+            let cell = cells.filled(column)?;
+            Some(format!("{cell}{}", self.ending(column, cell)))
+        });
+        Some(match path {
+            None => self.file.clone(),
+            Some(path) if self.stored.is_some() => url_of(&self.root, &path).into(),
+            Some(path) => Path::new(&self.root).join(path),
+        })
+    }
+
+    of_stored!();
+
+    fn fields(&self) -> Option<Vec<String>> {
+        Some(self.columns.stems().map(str::to_owned).collect())
+    }
+
+    fn has_pictures(&self) -> Option<bool> {
+        Some(self.columns.picture.is_some())
+    }
+
+    fn classes(&self) -> &[String] {
+        match &self.labels {
+            Some(Labels::Names { classes, .. }) => classes,
+            _ => &[],
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        "table"
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table")
+            .field("file", &self.file)
+            .field("rows", &self.starts.len())
+            .field("columns", &self.columns)
+            .finish_non_exhaustive()
+    }
+}

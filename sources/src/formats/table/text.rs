@@ -1,0 +1,48 @@
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::machine::file;
+use crate::medium::ahead::Remote;
+use crate::model::store::{Location, Stores};
+
+/// Reads a text file of this machine or of a store.
+///
+/// # Errors
+/// If the file cannot be read or is not UTF-8. The error names the line.
+pub(super) fn read(path: &Path, stores: &Stores) -> Result<String> {
+    let mut bytes = match Location::of(path) {
+        Location::Path(path) => file::read(&path, u64::MAX).map_err(|e| Error::io(&path, &e))?,
+        Location::Url(url) => {
+            let remote = Remote::new(stores.of(&url)?.clone());
+            let object = remote.repeated(move |store| store.object(&url))?;
+            remote.bytes(&object, 0, object.len)?
+        }
+    };
+    let refused = |line: usize, cause: &str| {
+        Err(Error::in_source(format!("{cause}; save the table as UTF-8")).at_line(path, line))
+    };
+    if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
+        return refused(1, "the text is UTF-16");
+    }
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        bytes.drain(..3);
+    }
+    bytes.shrink_to_fit();
+    if let Some(place) = memchr::memchr(0, &bytes) {
+        return refused(line_of(&bytes, place), "a zero byte, as in UTF-16");
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(text),
+        Err(e) => {
+            let place = e.utf8_error().valid_up_to();
+            let byte = e.as_bytes()[place];
+            refused(line_of(e.as_bytes(), place), &format!("byte {byte:#04x} is not UTF-8"))
+        }
+    }
+}
+
+/// Number of the line that contains byte `place`, from 1. A line ends with `\n`, `\r\n` or `\r`.
+pub(super) fn line_of(text: &[u8], place: usize) -> usize {
+    let ends = memchr::memchr2_iter(b'\n', b'\r', &text[..place]);
+    1 + ends.filter(|&at| text[at] == b'\n' || text.get(at + 1) != Some(&b'\n')).count()
+}

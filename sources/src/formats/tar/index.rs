@@ -1,0 +1,427 @@
+//! Index of a shard: the key of every sample, and the positions of its fields.
+
+use std::collections::HashMap;
+
+use super::header::{BLOCK, Header, Pax};
+use super::links::{Links, Lost};
+use crate::error::{Error, Result};
+use crate::format;
+use crate::machine::bytes::Bytes;
+use crate::machine::hash::Hash;
+
+/// The member that holds the names of the classes, a JSON array. WebDataset ignores members of the
+/// form `__name__`.
+pub const CLASSES_MEMBER: &str = "__classes__";
+
+/// The samples of one shard. A sample takes the length of its key, 16 bytes, and 12 bytes per
+/// field.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Index {
+    /// All keys, one after the other.
+    pub(super) keys: String,
+    pub(super) samples: Vec<End>,
+    pub(super) fields: Vec<Field>,
+    /// The distinct field names. A shard has few of them.
+    pub(super) names: Vec<String>,
+    pub(super) classes: Vec<String>,
+    pub(super) lost: Lost,
+}
+
+/// End of a sample. It begins at the end of the sample before it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct End {
+    pub(super) key: u64,
+    pub(super) field: u64,
+}
+
+/// One file in the tar. Each rank of a machine holds the fields of all samples, so a field is packed
+/// into 12 bytes.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Field {
+    /// Lower 32 bits of the offset, in blocks.
+    block: u32,
+    /// Lower 32 bits of the length.
+    len: u32,
+    /// From the lowest bit: 23 bits of the index into `names`, whether it is a link, bits 32 to 35
+    /// of the offset, and bits 32 to 35 of the length.
+    rest: u32,
+}
+
+impl Field {
+    /// Returns `None` unless the offset is a multiple of a block and below 32 TiB, the length is below
+    /// 64 GiB, and `name` is below [`MOST_NAMES`].
+    pub(super) fn new(offset: u64, len: u64, name: u32) -> Option<Self> {
+        let block = offset / BLOCK as u64;
+        let fits = offset.is_multiple_of(BLOCK as u64) && block >> 36 == 0 && len >> 36 == 0 && name < MOST_NAMES;
+        let rest = name | (((block >> 32) as u32) << 24) | (((len >> 32) as u32) << 28);
+        fits.then_some(Field { block: block as u32, len: len as u32, rest })
+    }
+
+    /// The same field, whose bytes are those of a link's target. They may lie anywhere in the
+    /// shard, under another name.
+    pub(super) fn linked(self) -> Self {
+        Field { rest: self.rest | LINKED, ..self }
+    }
+
+    pub(super) fn is_linked(self) -> bool {
+        self.rest & LINKED != 0
+    }
+
+    pub(super) fn offset(self) -> u64 {
+        ((u64::from((self.rest >> 24) & 15) << 32) | u64::from(self.block)) * BLOCK as u64
+    }
+
+    pub(super) fn len(self) -> u64 {
+        (u64::from(self.rest >> 28) << 32) | u64::from(self.len)
+    }
+
+    /// Offset after the last byte.
+    pub(super) fn end(self) -> u64 {
+        self.offset() + self.len()
+    }
+
+    /// Index into the names of the shard.
+    pub(super) fn name(self) -> usize {
+        (self.rest & (MOST_NAMES - 1)) as usize
+    }
+}
+
+impl std::fmt::Debug for Field {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let linked = if self.is_linked() { " by a link" } else { "" };
+        write!(f, "{} at {}..{}{linked}", self.name(), self.offset(), self.end())
+    }
+}
+
+impl Index {
+    pub(super) fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Key and fields of sample `index`.
+    pub(super) fn sample(&self, index: usize) -> (&str, &[Field]) {
+        let start = if index == 0 { End::default() } else { self.samples[index - 1] };
+        let end = self.samples[index];
+        (&self.keys[start.key as usize..end.key as usize], &self.fields[start.field as usize..end.field as usize])
+    }
+
+    /// Releases unused capacity of the lists.
+    pub(super) fn shrink(&mut self) {
+        self.keys.shrink_to_fit();
+        self.samples.shrink_to_fit();
+        self.fields.shrink_to_fit();
+    }
+
+    /// Removes the fields with these sorted numbers, and samples that have no other.
+    fn remove(&mut self, numbers: &[usize]) {
+        let old = std::mem::take(self);
+        let mut lost = numbers.iter().copied().peekable();
+        let mut number = 0;
+        for sample in 0..old.len() {
+            let (key, fields) = old.sample(sample);
+            let before = self.fields.len();
+            for field in fields {
+                if lost.next_if_eq(&number).is_none() {
+                    self.fields.push(*field);
+                }
+                number += 1;
+            }
+            if self.fields.len() > before {
+                self.keys.push_str(key);
+                self.samples.push(End { key: self.keys.len() as u64, field: self.fields.len() as u64 });
+            }
+        }
+        (self.names, self.classes, self.lost) = (old.names, old.classes, old.lost);
+    }
+
+    /// Hash of the keys, and of the names, places and sizes of the fields.
+    pub(super) fn hash(&self) -> u64 {
+        let hash = Hash::default().text(&self.keys);
+        let hash = self.samples.iter().fold(hash, |hash, end| hash.number(end.key).number(end.field));
+        let add =
+            |hash: Hash, field: &Field| hash.number(field.offset()).number(field.len()).text(&self.names[field.name()]);
+        self.fields.iter().fold(hash, add).end()
+    }
+
+    /// Reads every header of the tar in `bytes`.
+    ///
+    /// The rules are WebDataset's. A member's key is its path up to the first dot of its base name,
+    /// and the rest in lower case is the field's name. Neighbours with the same key are one sample.
+    /// Folders, hidden files and files without an extension are ignored. A link is the file that it
+    /// leads to. If that is not in the tar, it is left out and [counted](Lost).
+    ///
+    /// # Errors
+    /// If the tar is damaged or unsupported; the message has the offset. Every number is checked
+    /// against the length of `bytes` before it is used.
+    pub(super) fn scan(bytes: &dyn Bytes) -> Result<Index> {
+        if bytes.len() >= 2 && bytes.get(0, 2, &mut Vec::new())? == [0x1f, 0x8b] {
+            return Err(Error::in_source("compressed with gzip; only an uncompressed tar can be read at random"));
+        }
+        Scan { bytes, index: Index::default(), links: Links::default(), name_ids: HashMap::new(), stem: String::new() }
+            .run()
+    }
+}
+
+/// Maximum number of different field names of a shard.
+const MOST_NAMES: u32 = 1 << 23;
+/// The bit of a field that is a link.
+const LINKED: u32 = MOST_NAMES;
+
+/// Maximum size of metadata, such as a PAX header. Larger ones are refused before memory is taken.
+const MOST: u64 = 16 << 20;
+
+struct Scan<'a> {
+    bytes: &'a dyn Bytes,
+    index: Index,
+    links: Links,
+    name_ids: HashMap<String, u32>,
+    /// Path without extension of the sample being gathered.
+    stem: String,
+}
+
+impl Scan<'_> {
+    fn run(mut self) -> Result<Index> {
+        let (bytes, len) = (self.bytes, self.bytes.len());
+        let (mut block, mut scratch) = (Vec::new(), Vec::new());
+        let mut at = 0;
+        let (mut long_name, mut long_link) = (None, None);
+        let mut pax = Pax::default();
+        loop {
+            if len - at < BLOCK as u64 {
+                // A download that ends between two files looks the same.
+                let mend = if len == at {
+                    "; if the file is whole, and was written without the marker, append it: head -c 1024 /dev/zero >> FILE"
+                } else {
+                    ""
+                };
+                return Err(Error::in_source(format!(
+                    "tar is cut short: a header or the end marker (zeros) belongs at offset {at}, file has {len} bytes{mend}"
+                )));
+            }
+            let block: &[u8; BLOCK] =
+                bytes.get(at, BLOCK, &mut block)?.first_chunk().expect("as long as was asked for");
+            if block.iter().all(|&byte| byte == 0) {
+                self.end(at)?;
+                self.follow_links();
+                self.index.shrink();
+                return Ok(self.index);
+            }
+            let bad = |cause: String| Error::in_source(format!("tar header at offset {at}: {cause}"));
+            let header = Header::parse(block).map_err(bad)?;
+            // These kinds of member have no data, whatever size they state: a link states the size
+            // of its target.
+            let size = match header.kind {
+                b'1'..=b'6' => 0,
+                b'x' | b'g' | b'L' | b'K' => header.size,
+                _ => pax.size.unwrap_or(header.size),
+            };
+            let start = at + BLOCK as u64;
+            let left = len - start;
+            if size > left {
+                return Err(bad(format!("claims {size} bytes, file has {left} left")));
+            }
+            let data = |scratch| match size {
+                0..=MOST => bytes.get(start, size as usize, scratch),
+                _ => Err(bad(format!("PAX/GNU header of {size} bytes exceeds the limit of {MOST}"))),
+            };
+            match header.kind {
+                b'L' => {
+                    let name = data(&mut scratch)?;
+                    long_name = Some(name.strip_suffix(b"\0").unwrap_or(name).to_vec());
+                }
+                b'K' => {
+                    let link = data(&mut scratch)?;
+                    long_link = Some(link.strip_suffix(b"\0").unwrap_or(link).to_vec());
+                }
+                b'x' => pax = Pax::parse(data(&mut scratch)?).map_err(bad)?,
+                // Global headers are ignored: no tool writes path or size there, because it would
+                // apply to every file.
+                b'g' => {}
+                b'S' => return Err(bad("sparse files are not supported".into())),
+                kind => {
+                    let name = pax.path.as_deref().or(long_name.as_deref()).unwrap_or(&header.name);
+                    if matches!(kind, b'0' | b'7' | 0) {
+                        let named = |e: Error| bad(e.cause().to_owned());
+                        let path = text(name).map_err(named)?.trim_start_matches("./");
+                        if path == CLASSES_MEMBER {
+                            self.index.classes = serde_json::from_slice(data(&mut scratch)?)
+                                .map_err(|e| bad(format!("{CLASSES_MEMBER} is not a JSON array of names: {e}")))?;
+                        } else {
+                            self.member(path, pax.key.as_deref(), start, size).map_err(named)?;
+                            self.links.file(path, start, size);
+                        }
+                    } else if matches!(kind, b'1' | b'2') {
+                        let named = |e: Error| bad(e.cause().to_owned());
+                        let path = text(name).map_err(named)?.trim_start_matches("./");
+                        let target = pax.link.as_deref().or(long_link.as_deref()).unwrap_or(header.link);
+                        // Its place is not known before the end.
+                        let field = self.member(path, pax.key.as_deref(), 0, 0).map_err(named)?;
+                        self.links.link(path, target, kind == b'1', field);
+                    }
+                    (long_name, long_link, pax) = (None, None, Pax::default());
+                }
+            }
+            // Data is padded to whole blocks. If the last padding is missing, so is the end marker.
+            at = (start + size).next_multiple_of(BLOCK as u64).min(len);
+        }
+    }
+
+    /// Checks that no data follows the end marker at `at`. Samples after a hole would be lost
+    /// silently.
+    fn end(&self, at: u64) -> Result<()> {
+        let mut scratch = Vec::new();
+        let mut looked = at;
+        while looked < self.bytes.len() {
+            let piece = (self.bytes.len() - looked).min(64 << 10);
+            let piece = self.bytes.get(looked, piece as usize, &mut scratch)?;
+            if let Some(zeros) = piece.iter().position(|&byte| byte != 0) {
+                let zeros = looked - at + zeros as u64;
+                return Err(Error::in_source(format!(
+                    "tar has {zeros} zero bytes at offset {at} and data after them: a hole, or several archives in one file"
+                )));
+            }
+            looked += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Gives links the places of their files. Those without one are removed.
+    fn follow_links(&mut self) {
+        let mut lost = Vec::new();
+        for (number, path, file) in self.links.followed() {
+            let field = &mut self.index.fields[number];
+            let found = file.and_then(|(start, len)| Field::new(start, len, field.name() as u32));
+            match found {
+                Some(found) => *field = found.linked(),
+                None => {
+                    if lost.is_empty() {
+                        path.clone_into(&mut self.index.lost.first);
+                    }
+                    lost.push(number);
+                }
+            }
+        }
+        if !lost.is_empty() {
+            self.index.lost.count = lost.len() as u64;
+            self.index.remove(&lost);
+        }
+    }
+
+    /// Adds a file. Returns the number of its field, if it is one.
+    fn member(&mut self, path: &str, key: Option<&[u8]>, start: u64, len: u64) -> Result<Option<usize>> {
+        let Some((stem, name)) = parts(path) else { return Ok(None) };
+        // One spelling gives every source of the same data the same field names.
+        let lower = name.to_lowercase();
+        let name = format::field(&lower);
+
+        let index = &mut self.index;
+        if self.stem != stem || index.samples.is_empty() {
+            let key = key.map_or(Ok(stem), text)?;
+            index.keys.push_str(key);
+            index.samples.push(End { key: index.keys.len() as u64, field: index.fields.len() as u64 });
+            self.stem.clear();
+            self.stem.push_str(stem);
+        }
+        let name = match self.name_ids.get(name) {
+            Some(&id) => id,
+            None => {
+                let id = index.names.len() as u32;
+                if id == MOST_NAMES {
+                    return Err(Error::in_source(format!("more than {MOST_NAMES} different field names")));
+                }
+                index.names.push(name.to_owned());
+                self.name_ids.insert(name.to_owned(), id);
+                id
+            }
+        };
+        let field = Field::new(start, len, name).ok_or_else(|| {
+            Error::in_source(format!(
+                "file of {len} bytes: files of up to 64 GiB in shards of up to 32 TiB are supported"
+            ))
+        })?;
+        index.fields.push(field);
+        index.samples.last_mut().expect("pushed above").field = index.fields.len() as u64;
+        // A repeated field, or one too many, is an error of the sample, not of the shard. It is
+        // reported when the sample is read.
+        Ok(Some(index.fields.len() - 1))
+    }
+}
+
+/// Splits a path at the first dot of its base name. `None` without an extension, and for a hidden
+/// file.
+pub(super) fn parts(path: &str) -> Option<(&str, &str)> {
+    let base = path.rfind('/').map_or(0, |slash| slash + 1);
+    let dot = base + path[base..].find('.').filter(|&dot| dot > 0)?;
+    Some((&path[..dot], &path[dot + 1..]))
+}
+
+fn text(name: &[u8]) -> Result<&str> {
+    std::str::from_utf8(name)
+        .map_err(|_| Error::in_source(format!("name {:?} is not UTF-8", String::from_utf8_lossy(name))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tar of this length that is a hole after its first bytes.
+    struct Hole(Vec<u8>, u64);
+
+    impl Bytes for Hole {
+        fn len(&self) -> u64 {
+            self.1
+        }
+
+        fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+            let start = self.0.len().min(at as usize);
+            scratch.clear();
+            scratch.extend_from_slice(&self.0[start..self.0.len().min(start + len)]);
+            scratch.resize(len, 0);
+            Ok(scratch)
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_for_the_index_is_an_error() {
+        let header = |name: &str, kind: u8, size: usize| {
+            let mut block = vec![0; BLOCK];
+            block[..name.len()].copy_from_slice(name.as_bytes());
+            block[124..136].copy_from_slice(format!("{size:011o}\0").as_bytes());
+            block[156] = kind;
+            block[257..265].copy_from_slice(b"ustar\x0000");
+            block[148..156].fill(b' ');
+            let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
+            block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+            block
+        };
+        for (size, fits) in [((1_u64 << 36) - 1, true), (1 << 36, false)] {
+            let record = format!("20 size={size}\n");
+            let mut pax = record.clone().into_bytes();
+            pax.resize(BLOCK, 0);
+            let tar = [header("x", b'x', record.len()), pax, header("a.bin", b'0', 0)].concat();
+            let len = tar.len() as u64 + size.next_multiple_of(BLOCK as u64) + 2 * BLOCK as u64;
+            let scanned = Index::scan(&Hole(tar, len));
+            match scanned {
+                Ok(index) => assert!(fits && index.fields[0].len() == size, "{index:?}"),
+                Err(e) => assert!(!fits && e.cause().contains("offset 1024: file of 68719476736 bytes"), "{e}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_field_has_the_numbers_that_it_was_made_of() {
+        let (block, most) = (BLOCK as u64, (1 << 36) - 1);
+        for offset in [0, block, (u64::from(u32::MAX) + 1) * block, most * block] {
+            for len in [0, 1, u64::from(u32::MAX), u64::from(u32::MAX) + 1, most] {
+                for name in [0, 1, MOST_NAMES - 1] {
+                    let field = Field::new(offset, len, name).unwrap();
+                    assert_eq!((field.offset(), field.len(), field.name()), (offset, len, name as usize));
+                }
+            }
+        }
+        for (offset, len, name) in [(1, 0, 0), ((most + 1) * block, 0, 0), (0, most + 1, 0), (0, 0, MOST_NAMES)] {
+            assert_eq!(Field::new(offset, len, name), None);
+        }
+        assert_eq!(size_of::<Field>(), 12);
+    }
+}

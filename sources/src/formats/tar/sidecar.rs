@@ -1,0 +1,187 @@
+//! The index of `x.tar`, stored in `x.tar.index` so that the headers need not be read again.
+//!
+//! The format is that of [`kept`]: length of the tar, its modification time in ns, numbers of
+//! samples, fields, field names and classes, length of all keys, number of links that are left out
+//! (each `u64`); then the samples (`u64` end of key, `u64` end of fields), the fields (`u64` offset,
+//! `u64` length, `u32` name, whose highest bit marks a link), names and classes, the path of the
+//! first link that is left out, and the keys.
+//!
+//! Each number is checked before memory is allocated for it, so the format is decoded by hand. A
+//! `serde` format would need the same checks.
+//!
+//! The file only repeats the tar. If anything is wrong with it, the tar is read instead.
+
+use std::fs::Metadata;
+use std::path::{Path, PathBuf};
+
+use super::index::{End, Field, Index};
+use super::links::Lost;
+use crate::error::push;
+use crate::machine::kept::{self, Decoder, Encoder, modified};
+
+/// The bit of a name that marks a link.
+const LINKED: u32 = 1 << 31;
+
+const MAGIC: [u8; 8] = *b"wfindex\x02";
+
+/// The sidecar of `tar`.
+pub(super) fn path(tar: &Path) -> PathBuf {
+    let mut path = tar.as_os_str().to_owned();
+    path.push(".index");
+    path.into()
+}
+
+/// Bytes of the sidecar at `path`, if there is one.
+pub(super) fn load_bytes(path: &Path) -> Option<Vec<u8>> {
+    kept::load(path, MAGIC)
+}
+
+/// The index of `tar`, if its sidecar is up to date.
+pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
+    let bytes = load_bytes(&path(tar))?;
+    let index = decode(&bytes, metadata.len(), modified(metadata));
+    if index.is_none() {
+        tracing::info!("{}: stale or damaged, the tar is read instead", path(tar).display());
+    }
+    index
+}
+
+/// Writes the sidecar of `tar`.
+pub(super) fn store(tar: &Path, metadata: &Metadata, index: &Index) -> std::io::Result<()> {
+    kept::store(&path(tar), &encode(index, metadata.len(), modified(metadata)))
+}
+
+pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
+    let mut out = Encoder::new(MAGIC);
+    let counts = [index.samples.len(), index.fields.len(), index.names.len(), index.classes.len(), index.keys.len()];
+    let counts = counts.map(|count| count as u64);
+    [tar_len, modified].into_iter().chain(counts).chain([index.lost.count]).for_each(|number| out.long(number));
+    for end in &index.samples {
+        out.long(end.key);
+        out.long(end.field);
+    }
+    for field in &index.fields {
+        out.long(field.offset());
+        out.long(field.len());
+        out.word(field.name() as u32 | if field.is_linked() { LINKED } else { 0 });
+    }
+    index.names.iter().chain(&index.classes).for_each(|name| out.text(name));
+    out.text(&index.lost.first);
+    out.bytes(index.keys.as_bytes());
+    out.finish()
+}
+
+/// Decodes a sidecar. Returns `None` unless it is valid for a tar of this length and time.
+pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index> {
+    decode_for(bytes, tar_len, Some(modified))
+}
+
+/// Decodes a sidecar. Returns `None` unless it is valid for a tar of this length, and of this time
+/// if one is given.
+///
+/// No byte is trusted: no vector is reserved before its bytes are known to exist, and every offset
+/// must lie inside the tar.
+pub(super) fn decode_for(bytes: &[u8], tar_len: u64, modified: Option<u64>) -> Option<Index> {
+    let mut rest = Decoder::new(bytes, MAGIC)?;
+    let [len, time, samples, fields, names, classes, keys, lost] = rest.longs()?;
+    if len != tar_len || modified.is_some_and(|modified| time != modified) {
+        return None;
+    }
+    let mut index = Index::default();
+    for _ in 0..samples {
+        let [key, field] = rest.longs()?;
+        let before = index.samples.last().copied().unwrap_or_default();
+        if key < before.key || field <= before.field {
+            return None;
+        }
+        push(&mut index.samples, End { key, field }).ok()?;
+    }
+    for _ in 0..fields {
+        let ([offset, len], word) = (rest.longs()?, rest.word()?);
+        let name = word & !LINKED;
+        if offset.checked_add(len)? > tar_len || u64::from(name) >= names {
+            return None;
+        }
+        let field = Field::new(offset, len, name)?;
+        push(&mut index.fields, if word == name { field } else { field.linked() }).ok()?;
+    }
+    for _ in 0..names {
+        push(&mut index.names, rest.text()?.to_owned()).ok()?;
+    }
+    for _ in 0..classes {
+        push(&mut index.classes, rest.text()?.to_owned()).ok()?;
+    }
+    index.lost = Lost { count: lost, first: rest.text()?.to_owned() };
+    let text = rest.rest()?;
+    index.keys.try_reserve_exact(text.len()).ok()?;
+    index.keys.push_str(text);
+    let last = index.samples.last().copied().unwrap_or_default();
+    let whole = last == End { key: keys, field: fields } && index.keys.len() as u64 == keys;
+    index.shrink();
+    let cut = index.samples.iter().all(|end| index.keys.is_char_boundary(end.key as usize));
+    (whole && cut).then_some(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::machine::hash::fnv1a;
+
+    fn index() -> Index {
+        Index {
+            keys: "a/1é2".into(),
+            samples: vec![End { key: 3, field: 2 }, End { key: 6, field: 3 }],
+            fields: vec![
+                Field::new(512, 9, 0).unwrap(),
+                Field::new(1536, 1, 1).unwrap().linked(),
+                Field::new(2560, 0, 0).unwrap(),
+            ],
+            names: vec!["jpg".into(), "cls".into()],
+            classes: vec!["cat".into(), "dög".into()],
+            lost: Lost { count: 3, first: "ö.jpg".into() },
+        }
+    }
+
+    #[test]
+    fn an_index_reads_back_only_for_the_same_tar() {
+        let bytes = encode(&index(), 4096, 77);
+        assert_eq!(decode(&bytes, 4096, 77), Some(index()));
+        assert_eq!(decode(&bytes, 4097, 77), None, "another length");
+        assert_eq!(decode(&bytes, 4096, 78), None, "another time");
+        assert_eq!(decode(&[], 4096, 77), None);
+    }
+
+    #[test]
+    fn every_bit_counts() {
+        let bytes = encode(&index(), 4096, 77);
+        for bit in 0..8 * bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode(&flipped, 4096, 77), None, "bit {bit}");
+        }
+    }
+
+    proptest! {
+        /// Forged numbers with a matching hash cause no panic, and no access outside the tar or the
+        /// keys.
+        #[test]
+        fn a_forged_sidecar_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
+            let mut bytes = encode(&index(), 4096, 77);
+            let body = bytes.len() - 8;
+            for (at, byte) in changes {
+                bytes[at % body] = byte;
+            }
+            let hash = fnv1a(&bytes[..body]);
+            bytes[body..].copy_from_slice(&hash.to_le_bytes());
+            if let Some(index) = decode(&bytes, 4096, 77) {
+                for i in 0..index.len() {
+                    let (_, fields) = index.sample(i);
+                    prop_assert!(!fields.is_empty());
+                    prop_assert!(fields.iter().all(|f| f.end() <= 4096 && f.name() < index.names.len()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! Shards in a store: their indexes, and the part of a shard that a sample needs.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::{env, fs};
+
+use rayon::prelude::*;
+
+use super::header::{BLOCK, Header};
+use super::index::{self, Field, Index};
+use super::manifest::{self, Entry, Manifest};
+use super::{shards, sidecar};
+use crate::error::{Error, ErrorKind, Result, counted};
+use crate::format;
+use crate::machine::bytes::{Bytes, room};
+use crate::machine::hash::fnv1a;
+use crate::machine::kept;
+use crate::machine::{Stop, during};
+use crate::medium::HeldFile;
+use crate::medium::ahead::Remote;
+use crate::model::{Object, Sample};
+
+/// Threads that wait for answers while shards are opened.
+const OPENING: usize = 128;
+/// Shards whose headers are read at the same time, in pieces of [`CHUNK`] bytes. Together they hold
+/// 256 MB.
+const SCANS: usize = 16;
+const CHUNK: u64 = 16 << 20;
+/// Minimum size of a shard whose index is kept on this machine.
+const KEEP_INDEX: u64 = 1 << 20;
+/// Names from this many bytes on may be cut in a header, which has room for 100.
+const SHORT: usize = 96;
+/// Bytes of a manifest that are read to see whether it is one. Most are then read as a whole, in
+/// one round trip.
+const WHOLE: u64 = 1 << 20;
+/// Maximum size in a header.
+const MOST_OCTAL: u64 = (8 << 30) - 1;
+/// Maximum size of an index.
+const MOST_INDEX: u64 = 1 << 30;
+
+/// Whether a URL names one shard.
+pub(crate) fn is_shard(url: &str) -> bool {
+    url.as_bytes().last_chunk::<4>().is_some_and(|end| url.len() > 4 && end.eq_ignore_ascii_case(b".tar"))
+}
+
+/// Whether a URL names files of the Hugging Face hub.
+fn is_hub(url: &str) -> bool {
+    url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("hf"))
+}
+
+/// Whether an object is a shard of the set at `base`. As in a local folder, neither hidden shards
+/// nor those in folders are.
+fn is_own(base: &str, object: &Object) -> bool {
+    let name = object.url.strip_prefix(base).unwrap_or(&object.url);
+    is_shard(name) && !name.starts_with('.') && !name.contains('/')
+}
+
+fn in_parallel<T: Send, S: Sync>(threads: usize, items: &[S], make: impl Fn(&S) -> T + Sync + Send) -> Result<Vec<T>> {
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(items.len().clamp(1, threads))
+        .build()
+        .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?;
+    let stop = Stop::current();
+    let make = |item| during(stop.clone(), || make(item));
+    Ok(pool.install(|| items.par_iter().with_max_len(1).map(make).collect()))
+}
+
+/// Opens the shards at `url`: one shard, a pattern, or a manifest. Otherwise those of `listing`,
+/// the objects below `url`, that end in `.tar`, or those of the manifest among them.
+///
+/// An index comes from the object `NAME.tar.index` next to the shard, from this machine's folder of
+/// indexes, or from the headers of the whole shard, which is then read once.
+///
+/// # Errors
+/// If a shard does not exist or is not a tar, or there is none.
+pub(super) fn open(url: &str, remote: &Remote, listing: Option<Vec<Object>>) -> Result<Vec<(Object, Index)>> {
+    let named = if shards::has_braces(Path::new(url)) {
+        Some(shards::braces(url).map_err(|cause| Error::config(cause).at_path(url))?)
+    } else {
+        is_shard(url).then(|| vec![url.to_owned()])
+    };
+    let mut entries = Vec::new();
+    let pairs = match named {
+        // The hub versions a data set as a whole, so one listing gives all shards of one commit.
+        Some(urls) if is_hub(url) => {
+            let start = &url[..url.find('{').unwrap_or(url.len())];
+            let mut below = remote.list(start.rsplit_once('/').map_or(start, |(folder, _)| folder))?;
+            below.sort_by(|a, b| a.url.cmp(&b.url));
+            let find =
+                |url: &str| below.binary_search_by(|object| object.url.as_str().cmp(url)).ok().map(|at| &below[at]);
+            let absent = |url: &str| Error::in_source("no such object in the commit that was listed").at_path(url);
+            let pair = |url: &String| {
+                let shard = find(url).ok_or_else(|| absent(url))?;
+                Ok((shard.clone(), find(&format!("{url}.index")).cloned()))
+            };
+            urls.iter().map(pair).collect::<Result<Vec<_>>>()?
+        }
+        Some(urls) => {
+            // The shard and its index are looked up at the same time, to save a round trip.
+            let all: Vec<_> =
+                urls.iter().flat_map(|url| [(url.clone(), false), (format!("{url}.index"), true)]).collect();
+            let found = in_parallel(OPENING, &all, |(url, is_index)| {
+                let (url, is_index) = (url.clone(), *is_index);
+                remote.repeated(move |store| match store.object(&url) {
+                    // Most shards have none. An outage does not justify reading whole shards.
+                    Err(e) if is_index && !e.is_transient() => Ok(None),
+                    found => found.map(Some),
+                })
+            })?;
+            let (mut found, mut pairs) = (found.into_iter(), Vec::new());
+            while let (Some(shard), Some(index)) = (found.next(), found.next()) {
+                // The name of a set that was packed as shards.
+                if let (Err(e), true) = (&shard, urls.len() == 1)
+                    && !e.is_transient()
+                    && let Some(manifest) = manifest::manifest_of(url)
+                    && let (asked, store) = (manifest.clone(), remote)
+                    && store.repeated(move |store| store.object(&asked)).is_ok()
+                {
+                    return open(&manifest, remote, None);
+                }
+                pairs.push((shard?.expect("an absent shard is an error"), index?));
+            }
+            pairs
+        }
+        None => {
+            let manifest = manifest::is_named_manifest(Path::new(url));
+            let base = if manifest { url.rfind('/').map_or("", |slash| &url[..slash]) } else { url };
+            let base = format!("{}/", base.trim_end_matches('/'));
+            let list = || remote.list(&base);
+            let mut below = listing.map_or_else(list, Ok)?;
+            // The number of a sample must not depend on the order of the answer.
+            below.sort_by(|a, b| a.url.cmp(&b.url));
+            let index = |shard: &Object| {
+                let url = format!("{}.index", shard.url);
+                below.binary_search_by(|object| object.url.cmp(&url)).ok().map(|at| below[at].clone())
+            };
+            entries = in_manifest(remote, &base, manifest.then(|| &url[base.len()..]), &below)?;
+            let find = |url: &str| below.binary_search_by(|object| object.url.as_str().cmp(url)).map(|at| &below[at]);
+            let shards: Vec<&Object> = match &entries[..] {
+                [] => below.iter().filter(|object| is_own(&base, object)).collect(),
+                entries => entries.iter().flat_map(|entry| find(&format!("{base}{}", entry.name))).collect(),
+            };
+            shards.into_iter().map(|shard| (shard.clone(), index(shard))).collect::<Vec<_>>()
+        }
+    };
+    let kept = in_parallel(OPENING, &pairs, |(shard, index)| match (kept_here(shard), index) {
+        (None, Some(index)) => next_to(remote, shard, index),
+        (kept, _) => Ok(kept),
+    })?;
+    let kept = kept.into_iter().collect::<Result<Vec<_>>>()?;
+    let missing: Vec<&Object> =
+        pairs.iter().zip(&kept).filter(|(_, index)| index.is_none()).map(|((shard, _), _)| shard).collect();
+    if !missing.is_empty() {
+        let bytes: u64 = missing.iter().map(|shard| shard.len).sum();
+        let shards = counted(missing.len(), "shard has", "shards have");
+        tracing::info!("{shards} no index: {bytes} bytes are read once to make it");
+    }
+    // In order, so that the first of several bad shards is reported.
+    let mut scanned = in_parallel(SCANS, &missing, |shard| scan(remote, shard))?.into_iter();
+    let opened = pairs.into_iter().zip(kept).map(|((object, _), index)| {
+        let index = index.map_or_else(|| scanned.next().expect("one for each missing index"), Ok)?;
+        Ok((object, index))
+    });
+    let opened = opened.collect::<Result<Vec<_>>>()?;
+    for (entry, (object, index)) in entries.iter().zip(&opened) {
+        manifest::check_samples(entry, index.len()).map_err(|e| e.at_path(&object.url))?;
+    }
+    Ok(opened)
+}
+
+/// The shards in the manifest `name` of the objects `below` the URL `base`, or in the only one.
+/// None without a manifest.
+///
+/// # Errors
+/// If the manifest cannot be read, its shards are not there, or there are several.
+fn in_manifest(remote: &Remote, base: &str, name: Option<&str>, below: &[Object]) -> Result<Vec<Entry>> {
+    let mut manifests = Vec::new();
+    for object in below.iter().filter(|object| manifest::is_named_manifest(Path::new(&object.url))) {
+        let found = object.url.strip_prefix(base).unwrap_or(&object.url);
+        if name.map_or(found.contains('/'), |name| name != found) {
+            continue;
+        }
+        let start = remote.bytes(object, 0, object.len.min(WHOLE))?;
+        let key = &start[..start.len().min(manifest::START as usize)];
+        if name.is_some() || manifest::is_manifest(Path::new(&object.url), key) {
+            manifests.push((found.to_owned(), (object, start)));
+        }
+    }
+    if name.is_none() {
+        let names: Vec<&str> = below.iter().filter_map(|object| object.url.strip_prefix(base)).collect();
+        manifest::unmerged_of(&names).map_err(|e| e.at_path(base))?;
+    }
+    let chosen = manifest::only(manifests).map_err(|e| e.at_path(base))?;
+    let Some((found, (object, start))) = chosen else {
+        return name.map_or(Ok(Vec::new()), |_| Err(Error::in_source("no such object").at_path(base)));
+    };
+    let tars = below.iter().filter(|object| is_own(base, object));
+    let tars = tars.map(|tar| (tar.url.strip_prefix(base).unwrap_or(&tar.url).to_owned(), tar.len)).collect();
+    if object.len > manifest::MOST {
+        return Err(Error::in_source("too large for a manifest").at_path(&object.url));
+    }
+    let bytes = if object.len > WHOLE { remote.bytes(object, 0, object.len)? } else { start };
+    let shards = Manifest::parse(&bytes).and_then(|manifest| manifest.choose(&found, &tars, name.is_none()));
+    shards.map_err(|e| e.at_path(format!("{base}{found}")))
+}
+
+/// The index in the object next to the shard, if it belongs to a tar of this length.
+///
+/// # Errors
+/// If the store fails. An object that may not be read is like none.
+fn next_to(remote: &Remote, shard: &Object, index: &Object) -> Result<Option<Index>> {
+    let Some(len) = usize::try_from(index.len).ok().filter(|_| index.len <= MOST_INDEX) else { return Ok(None) };
+    let mut bytes = vec![0; len];
+    let found = match remote.direct(index, 0, &mut bytes) {
+        Ok(()) => sidecar::decode_for(&bytes, shard.len, None),
+        Err(e) if matches!(e.kind(), ErrorKind::Io | ErrorKind::Timeout | ErrorKind::Memory) => return Err(e),
+        Err(_) => None,
+    };
+    if found.is_none() {
+        tracing::info!("{}: stale or damaged, the tar is read instead", index.url);
+    }
+    Ok(found)
+}
+
+/// The index that this machine keeps of the version of the shard.
+fn kept_here(shard: &Object) -> Option<Index> {
+    let (path, version) = (kept_path(shard)?, version(shard)?);
+    sidecar::decode_for(&sidecar::load_bytes(&path)?, shard.len, Some(version))
+}
+
+/// Names the bytes of a shard. A weak tag does not.
+fn version(shard: &Object) -> Option<u64> {
+    Some(fnv1a(shard.tag.as_ref().filter(|tag| !tag.starts_with("W/"))?.as_bytes()))
+}
+
+/// The file of a shard's index in `$WARPFEED_CACHE/index`, or below the user's folder of caches.
+fn kept_path(shard: &Object) -> Option<PathBuf> {
+    let folder = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let user = || folder("XDG_CACHE_HOME").or_else(|| Some(env::home_dir()?.join(".cache")));
+    let root = folder("WARPFEED_CACHE").or_else(|| Some(user()?.join("warpfeed")))?;
+    let server = shard.server.as_ref().map_or(0, |server| fnv1a(server.as_bytes()).rotate_left(1));
+    Some(root.join("index").join(format!("{:016x}.tar.index", fnv1a(shard.url.as_bytes()) ^ server)))
+}
+
+/// Reads the headers of a shard.
+fn scan(remote: &Remote, shard: &Object) -> Result<Index> {
+    let chunks = Chunks { remote, shard, chunk: Mutex::default() };
+    let index = Index::scan(&chunks).map_err(|e| e.at_path(&shard.url))?;
+    if shard.len >= KEEP_INDEX
+        && let (Some(path), Some(version)) = (kept_path(shard), version(shard))
+    {
+        let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
+        if let Err(e) = folder.and_then(|()| kept::store(&path, &sidecar::encode(&index, shard.len, version))) {
+            tracing::debug!("{}: no index kept: {e}", path.display());
+        }
+    }
+    Ok(index)
+}
+
+/// A shard that is read from its start to its end in large pieces.
+struct Chunks<'a> {
+    remote: &'a Remote,
+    shard: &'a Object,
+    /// Offset and bytes of the last piece.
+    chunk: Mutex<(u64, Vec<u8>)>,
+}
+
+impl Bytes for Chunks<'_> {
+    fn len(&self) -> u64 {
+        self.shard.len
+    }
+
+    fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        let mut chunk = self.chunk.lock().unwrap_or_else(PoisonError::into_inner);
+        let (start, bytes) = &mut *chunk;
+        let inside = |start: u64, have: usize| at >= start && at + len as u64 <= start + have as u64;
+        if !inside(*start, bytes.len()) {
+            let wanted = (len as u64).max(CHUNK).min(self.shard.len - at);
+            // A failed read leaves nothing, and a read that may be stopped has a buffer of its own.
+            *bytes = Vec::new();
+            *bytes = self.remote.bytes(self.shard, at, wanted)?;
+            *start = at;
+        }
+        scratch.clear();
+        scratch.extend_from_slice(&bytes[(at - *start) as usize..][..len]);
+        Ok(scratch)
+    }
+}
+
+/// The part of a shard with `fields`. The files of a sample are adjacent, so with the block before
+/// the first it contains the header of every file, by which [`checked`] finds an index of another
+/// tar. Targets of links lie elsewhere. If all fields are links, it is the part of the first.
+pub(super) fn span(fields: &[Field]) -> Range<u64> {
+    let own = || fields.iter().filter(|field| !field.is_linked());
+    let all = || own().chain(fields.first().filter(|_| own().next().is_none()));
+    let start = all().map(|field| field.offset()).min().unwrap_or(0);
+    let end = all().map(|field| field.end()).max().unwrap_or(0);
+    start.saturating_sub(BLOCK as u64)..end
+}
+
+/// The bytes of the file of sample `key` that is the field `name`, and lies at `field` in the tar.
+/// `bytes` are those of the tar from `start` on.
+///
+/// # Errors
+/// If its header is that of another file.
+pub(super) fn checked<'a>(bytes: &'a [u8], start: u64, key: &str, name: &str, field: &Field) -> Result<&'a [u8]> {
+    let file = || {
+        let at = usize::try_from(field.offset().checked_sub(start)?).ok()?;
+        let header = Header::parse(bytes.get(at.checked_sub(BLOCK)?..at)?.first_chunk()?).ok()?;
+        // A PAX header has the size of a huge file, and long names.
+        let huge = field.len() > MOST_OCTAL && matches!(header.size, 0 | MOST_OCTAL);
+        let same = (header.size == field.len() || huge)
+            && matches!(header.kind, b'0' | b'7' | 0)
+            && (field.is_linked() || is_named(&header.name, key, name));
+        bytes.get(at..at.checked_add(usize::try_from(field.len()).ok()?)?).filter(|_| same)
+    };
+    file().ok_or_else(|| {
+        let (offset, len) = (field.offset(), field.len());
+        Error::in_source(format!(
+            "the index does not match the tar: no file {key}.{name} of {len} bytes at offset {offset}; write \
+             NAME.tar.index again, or remove it"
+        ))
+    })
+}
+
+/// Whether a file whose header has the name `path` may be the field `name` of sample `key`.
+fn is_named(path: &[u8], key: &str, name: &str) -> bool {
+    let Some(path) = std::str::from_utf8(path).ok().filter(|path| path.is_ascii()) else { return true };
+    // Longer names are cut, and the whole name is in a header before this one.
+    if path.len() >= SHORT || key.len() + name.len() >= SHORT || !name.is_ascii() {
+        return true;
+    }
+    // A key that no file name can express is in such a header too.
+    let expressible = key.is_ascii() && !key.contains(['.', '\0']) && key.split('/').all(|part| !part.is_empty());
+    index::parts(path.trim_start_matches("./")).is_some_and(|(stem, extension)| {
+        format::field(&extension.to_lowercase()) == name && (stem == key || !expressible)
+    })
+}
+
+/// Reads `fields` of sample `index`, which is in `file`, and adds them to `sample`.
+///
+/// # Errors
+/// If they cannot be read, or the shard does not have the file that its index says.
+pub(super) fn read<'a>(
+    file: &HeldFile,
+    index: usize,
+    names: &'a [String],
+    fields: &[Field],
+    scratch: &'a mut Vec<u8>,
+    sample: &mut Sample<'a>,
+) -> Result<()> {
+    let span = span(fields);
+    let is_apart = |field: &Field| field.offset() < span.start + BLOCK as u64 || field.end() > span.end;
+    let apart = fields.iter().filter(|field| is_apart(field));
+    let more = apart.clone().fold(0u64, |sum, field| sum.saturating_add(BLOCK as u64 + field.len()));
+    let mut len = (span.end - span.start) as usize;
+    let buffer = room(scratch, (len as u64).saturating_add(more))?;
+    file.fill_for(index as u64, span.start, &mut buffer[..len])?;
+    for field in apart {
+        let to = &mut buffer[len..][..BLOCK + field.len() as usize];
+        file.fill(field.offset().saturating_sub(BLOCK as u64), to)?;
+        len += to.len();
+    }
+    let buffer: &'a [u8] = buffer;
+    let (bytes, mut rest) = buffer.split_at((span.end - span.start) as usize);
+    for field in fields {
+        let name = &names[field.name()];
+        let mut start = span.start;
+        let from = if is_apart(field) {
+            start = field.offset().saturating_sub(BLOCK as u64);
+            rest.split_off(..BLOCK + field.len() as usize).unwrap_or_default()
+        } else {
+            bytes
+        };
+        sample.push(name, checked(from, start, sample.key(), name, field)?)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_index_of_a_shard_is_kept_by_its_url_and_its_server() {
+        let shard = |url: &str, server: Option<&str>| {
+            let object = Object { url: url.into(), len: 9, tag: None, server: server.map(Into::into) };
+            kept_path(&object).expect("a user has a folder")
+        };
+        let names = [
+            shard("s3://b/x.tar", None),
+            shard("s3://b/y.tar", None),
+            shard("s3://b/x.tar", Some("http://127.0.0.1:1")),
+            shard("s3://b/x.tar", Some("http://127.0.0.1:2")),
+        ];
+        let different: std::collections::HashSet<_> = names.iter().collect();
+        assert_eq!(different.len(), names.len());
+    }
+
+    #[test]
+    fn a_header_names_the_file_of_its_sample_or_leaves_the_name_to_another_header() {
+        let long = "x".repeat(99);
+        for (path, key, name, same) in [
+            ("a/1.jpg", "a/1", "jpg", true),
+            ("./a/1.JPEG", "a/1", "jpg", true),
+            ("a/1.seg.png", "a/1", "seg.png", true),
+            ("a/1.png", "a/1", "jpg", false),
+            ("a/2.jpg", "a/1", "jpg", false),
+            ("1.jpg", "a/1", "jpg", false),
+            ("1", "1", "jpg", false),
+            // The key is in a PAX header.
+            ("v1_5.jpg", "v1.5", "jpg", true),
+            ("v1_5.cls", "v1.5", "jpg", false),
+            (&long, "a", "jpg", true),
+            ("cut.jpg", &long, "jpg", true),
+            ("\u{e9}.jpg", "e", "jpg", true),
+            ("?.jpg", "\u{e9}", "jpg", true),
+        ] {
+            assert_eq!(is_named(path.as_bytes(), key, name), same, "{path}: {key}.{name}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use crate::error::{Error, Result};
+use crate::medium::Part;
+use crate::model::value::Element;
+use crate::values::protobuf::{Field, Fields, varint};
+use crate::values::record::{Found, Named};
+
+/// The values of a feature.
+enum Values<'a> {
+    Bytes(Vec<&'a [u8]>),
+    /// Elements as they are stored.
+    Floats(Vec<&'a [u8]>),
+    Ints(Vec<i64>),
+    Nothing,
+}
+
+impl Values<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Values::Bytes(values) => values.len(),
+            Values::Floats(pieces) => pieces.iter().map(|piece| piece.len() / 4).sum(),
+            Values::Ints(values) => values.len(),
+            Values::Nothing => 0,
+        }
+    }
+}
+
+/// Calls `each` with the fields of a message.
+fn fields<'a>(message: &'a [u8], mut each: impl FnMut(u64, Field<'a>) -> Result<()>) -> Result<()> {
+    Fields::new(message).try_for_each(|field| {
+        let (_, number, field) = field.map_err(|cause| Error::in_source(format!("tf.train.Example: {cause}")))?;
+        each(number, field)
+    })
+}
+
+fn unexpected(what: &str) -> Error {
+    Error::in_source(format!("tf.train.Example: {what} of an unexpected type; other messages are not read"))
+}
+
+/// Calls `each` with the name and the values of each feature.
+fn features<'a>(record: &'a [u8], mut each: impl FnMut(&'a str, Values<'a>) -> Result<()>) -> Result<()> {
+    fields(record, |number, field| {
+        let (1, Field::Bytes(features)) = (number, field) else { return Err(unexpected("a field")) };
+        fields(features, |number, field| {
+            let (1, Field::Bytes(entry)) = (number, field) else { return Err(unexpected("a feature")) };
+            let (mut name, mut feature) = ("", &[][..]);
+            fields(entry, |number, field| {
+                match (number, field) {
+                    (1, Field::Bytes(key)) => {
+                        let text = std::str::from_utf8(key);
+                        name = text.map_err(|_| Error::in_source("tf.train.Example: a name that is not UTF-8"))?;
+                    }
+                    (2, Field::Bytes(value)) => feature = value,
+                    _ => return Err(unexpected("an entry")),
+                }
+                Ok(())
+            })?;
+            each(name, values(name, feature)?)
+        })
+    })
+}
+
+fn values<'a>(name: &str, feature: &'a [u8]) -> Result<Values<'a>> {
+    let mut values = Values::Nothing;
+    let bad = || unexpected(&format!("feature {name:?}"));
+    fields(feature, |kind, field| {
+        let Field::Bytes(list) = field else { return Err(bad()) };
+        values = match kind {
+            1 => Values::Bytes(Vec::new()),
+            2 => Values::Floats(Vec::new()),
+            3 => Values::Ints(Vec::new()),
+            _ => return Err(bad()),
+        };
+        fields(list, |number, value| {
+            match (number, &mut values, value) {
+                (1, Values::Bytes(all), Field::Bytes(bytes)) => all.push(bytes),
+                (1, Values::Floats(all), Field::Bytes(packed)) if packed.len() % 4 == 0 => all.push(packed),
+                (1, Values::Floats(all), Field::Fixed32(float)) => all.push(float),
+                (1, Values::Ints(all), Field::Varint(int)) => all.push(int as i64),
+                (1, Values::Ints(all), Field::Bytes(packed)) => {
+                    let mut at = 0;
+                    while at < packed.len() {
+                        all.push(varint(packed, &mut at).ok_or_else(bad)? as i64);
+                    }
+                }
+                _ => return Err(bad()),
+            }
+            Ok(())
+        })
+    })?;
+    Ok(values)
+}
+
+/// Adds the names of features with more than one value to `lists`.
+///
+/// # Errors
+/// If the record is not an example.
+pub(super) fn find_lists(record: &[u8], lists: &mut BTreeSet<String>) -> Result<()> {
+    features(record, |name, values| {
+        if values.len() > 1 && !lists.contains(name) {
+            lists.insert(name.to_owned());
+        }
+        Ok(())
+    })
+}
+
+/// The features of a record. Those in `lists` are arrays and lists, whatever their length. Values
+/// that are not in the record as they are needed are written to `page`.
+///
+/// # Errors
+/// If the record is not an example, or a feature has several values and is not in `lists`.
+pub(super) fn row<'a>(record: &'a [u8], lists: &BTreeSet<String>, page: &mut Vec<u8>) -> Result<Vec<Named<'a>>> {
+    let mut row = Vec::new();
+    features(record, |name, values| {
+        let listed = lists.contains(name);
+        let count = values.len();
+        if count > 1 && !listed {
+            return Err(Error::in_source(format!("{name:?} has {count} values, where other samples have one")));
+        }
+        let sides = [count];
+        let numbers = |element, data| Found::array(element, if listed { &sides[..] } else { &[] }, data);
+        let start = page.len();
+        let content = match values {
+            Values::Nothing => Found::Null,
+            _ if count == 0 && !listed => Found::Null,
+            Values::Bytes(values) if listed => {
+                let texts: std::result::Result<Vec<&str>, _> =
+                    values.iter().map(|value| std::str::from_utf8(value)).collect();
+                let texts =
+                    texts.map_err(|_| Error::in_source(format!("{name:?} is a list of bytes that are not text")))?;
+                serde_json::to_writer(&mut *page, &texts).expect("a Vec takes everything");
+                Found::Json(Part::since(start, page))
+            }
+            Values::Bytes(values) => Found::Bytes(Part::Borrowed(values[0])),
+            Values::Floats(pieces) => {
+                let data = match pieces[..] {
+                    [piece] if cfg!(target_endian = "little") => Part::Borrowed(piece),
+                    _ => {
+                        let floats = pieces.iter().flat_map(|piece| piece.as_chunks::<4>().0);
+                        page.extend(floats.flat_map(|float| f32::from_le_bytes(*float).to_ne_bytes()));
+                        Part::since(start, page)
+                    }
+                };
+                numbers(Element::F32, data)
+            }
+            Values::Ints(values) => {
+                page.extend(values.iter().flat_map(|value| value.to_ne_bytes()));
+                numbers(Element::I64, Part::since(start, page))
+            }
+        };
+        row.push(Named { name: Cow::Borrowed(name), content });
+        Ok(())
+    })?;
+    Ok(row)
+}

@@ -1,0 +1,310 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::xml::Objects;
+use crate::error::{Error, Result, collected, push, reserve};
+use crate::format::Format;
+use crate::formats::folder::pictures_below;
+use crate::machine::file::{self, MAX_FILE, is_folder};
+use crate::machine::parallel::in_parallel;
+use crate::medium::layout::{
+    VOC_ANNOTATIONS as ANNOTATIONS, VOC_LISTS as LISTS, VOC_MASKS as MASKS, VOC_PICTURES as PICTURES, is_voc, root,
+    voc_of_list,
+};
+use crate::medium::tree::Tree;
+use crate::model::{Numbers, Sample, Source};
+use crate::values::annotated::{Parts, key_and_field};
+
+/// Maximum size of an annotation file. A picture with a hundred objects has about 50 KB.
+const MAX_XML: u64 = 64 << 20;
+
+/// The classes of Pascal VOC, sorted.
+const CLASSES: [&str; 20] = [
+    "aeroplane",
+    "bicycle",
+    "bird",
+    "boat",
+    "bottle",
+    "bus",
+    "car",
+    "cat",
+    "chair",
+    "cow",
+    "diningtable",
+    "dog",
+    "horse",
+    "motorbike",
+    "person",
+    "pottedplant",
+    "sheep",
+    "sofa",
+    "train",
+    "tvmonitor",
+];
+
+/// Pictures with Pascal VOC annotations: boxes and class masks.
+///
+/// ```no_run
+/// use warpfeed_sources::Voc;
+///
+/// let train = Voc::open("VOC2012/ImageSets/Main/train.txt")?;
+/// let masks = Voc::open("VOC2012/ImageSets/Segmentation/train.txt")?;
+/// let all = Voc::open("VOC2012")?;
+/// # Ok::<(), warpfeed_sources::Error>(())
+/// ```
+///
+/// - **Samples** are the pictures of `JPEGImages` that a list names, in its order. For a folder,
+///   they are all of its pictures, sorted. A list has one name per line; the rest of the line is
+///   ignored. The key is the name.
+/// - **Boxes**, if the set has `Annotations`: `boxes.npy`, (n, 4) f32, left, upper, right and lower
+///   edge in pixels. The files count pixels from 1, and the last pixel belongs to the box. So **1
+///   is subtracted from the left and upper edge**, and width is right minus left, as in Detectron2.
+///   [`from_zero`](Voc::from_zero) subtracts nothing.
+///   `boxes.class.npy`, (n) i64, and `boxes.difficult.npy`, (n) u8.
+/// - **Classes**: the names in all files of `Annotations`, sorted. If all of them are classes of
+///   Pascal VOC, its 20 classes are used. So every list of a set has the same numbers.
+/// - **Size**: `boxes.image_size.txt`, the `size` in the file, unless it is missing or 0.
+///   `field::Boxes` compares it with the size of the picture. If EXIF turns
+///   the picture and the stored pixels were annotated, the boxes are turned too.
+/// - **Masks**: `mask.png` from `SegmentationClass`, if the picture has one. 0 is the background,
+///   class c of the boxes is c + 1, and 255 marks outlines without a class. Classes that a loader
+///   renumbers have their new numbers in the masks, too. A list in `ImageSets/Segmentation`
+///   requires masks.
+///
+/// **Bad annotations.** A missing or bad file is an error of the sample, with the file and the
+/// line. So is a box that exceeds its picture by more than a pixel or a hundredth of the side,
+/// whichever is larger.
+///
+/// **Memory.** Opening reads all files of `Annotations`. It keeps 25 bytes per box, and about 60
+/// per picture.
+#[derive(Debug)]
+pub struct Voc {
+    /// Folders of the pictures and of the masks, with a final `/`.
+    pictures: String,
+    masks: String,
+    items: Vec<Item>,
+    /// Whether the set has boxes.
+    annotated: bool,
+    /// Edges, classes and flags of all boxes.
+    edges: Vec<[f32; 4]>,
+    numbers: Vec<i64>,
+    difficult: Vec<u8>,
+    classes: Vec<String>,
+    formats: Vec<Format>,
+}
+
+#[derive(Debug)]
+struct Item {
+    /// The picture's file.
+    name: Box<str>,
+    /// End of its boxes in `Voc`'s arrays.
+    end: usize,
+    /// The size that its annotations declare.
+    size: Option<(u32, u32)>,
+    mask: bool,
+    /// The error of reading it, if any.
+    error: Option<Error>,
+}
+
+impl Voc {
+    /// Opens the set at `path`: its folder, or one of its lists.
+    ///
+    /// # Errors
+    /// If the path is neither, a folder cannot be listed, there are no pictures, or two pictures
+    /// differ only in the extension. Reading a bad sample returns its error.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::with_formats(path.as_ref(), Vec::new(), 1.0)
+    }
+
+    /// Opens the set at `path` like [`open`](Voc::open), but takes the edges of boxes as they are
+    /// in the files: for programs that count pixels from 0.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Voc::open).
+    pub fn from_zero(path: impl AsRef<Path>) -> Result<Self> {
+        Self::with_formats(path.as_ref(), Vec::new(), 0.0)
+    }
+
+    /// Opens a set whose pictures may also have the `formats`, and whose first pixel has the number
+    /// `first`.
+    pub(crate) fn with_formats(path: &Path, formats: Vec<Format>, first: f64) -> Result<Self> {
+        let (folder, list) = match voc_of_list(path) {
+            Some(folder) => (folder, Some(path)),
+            None => (path.to_owned(), None),
+        };
+        if !is_voc(Tree::Local(&folder)) {
+            let cause = format!(
+                "not a set of Pascal VOC: expected a folder {PICTURES} with {ANNOTATIONS} or {MASKS} next to it, or a list in {LISTS}"
+            );
+            return Err(Error::in_source(cause).at_path(path));
+        }
+        let mut files = BTreeMap::<String, Box<str>>::new();
+        for file in pictures_below(&folder.join(PICTURES), &formats)? {
+            let key = key_and_field(&file, &formats).0.to_owned();
+            if let Some(other) = files.insert(key, file.as_str().into()) {
+                let cause = format!(
+                    "{other:?} and {file:?} have the same name, and annotations do not say which of them they describe"
+                );
+                return Err(Error::in_source(cause).at_path(folder.join(PICTURES)));
+            }
+        }
+        let names: Vec<String> = match list {
+            Some(list) => {
+                let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
+                let names = text.lines().filter_map(|line| line.split_whitespace().next());
+                collected(names.map(|name| Ok(name.to_owned())))?
+            }
+            None => collected(files.keys().cloned().map(Ok))?,
+        };
+        if names.is_empty() {
+            return Err(Error::in_source("no pictures").at_path(path));
+        }
+        let annotated = is_folder(folder.join(ANNOTATIONS))?;
+        let found = if annotated { annotations(&folder.join(ANNOTATIONS), first)? } else { BTreeMap::new() };
+        let classes = classes(&found);
+        let masked = masks(&folder.join(MASKS))?;
+        let needs_mask = list.and_then(Path::parent).is_some_and(|parent| parent.ends_with("Segmentation"));
+
+        let (pictures, masks) = (root(&folder.join(PICTURES))?, root(&folder.join(MASKS))?);
+        let mut set = Voc {
+            pictures,
+            masks,
+            items: Vec::new(),
+            annotated,
+            edges: Vec::new(),
+            numbers: Vec::new(),
+            difficult: Vec::new(),
+            classes,
+            formats,
+        };
+        for name in names {
+            let mask = masked.contains(&name);
+            let file = files.get(&name).cloned();
+            let mut error = None;
+            if file.is_none() {
+                error = Some(Error::in_source(format!("{name:?} has no picture in {PICTURES}")).at_path(path));
+            } else if needs_mask && !mask {
+                let missing = folder.join(MASKS).join(format!("{name}.png"));
+                error = Some(Error::in_source("the mask is missing").at_path(missing));
+            } else if annotated {
+                error = set.add(&folder, &name, found.get(&name))?;
+            }
+            let size = found.get(&name).and_then(|objects| objects.as_ref().ok()?.size);
+            let file = file.unwrap_or_else(|| name.into());
+            push(&mut set.items, Item { name: file, end: set.numbers.len(), size, mask, error })?;
+        }
+        Ok(set)
+    }
+
+    /// Adds the boxes of a picture. Returns the error if they are bad.
+    fn add(&mut self, folder: &Path, name: &str, objects: Option<&Result<Objects>>) -> Result<Option<Error>> {
+        let missing = || folder.join(ANNOTATIONS).join(format!("{name}.xml"));
+        match objects {
+            None => Ok(Some(Error::in_source("the file of annotations is missing").at_path(missing()))),
+            Some(Err(e)) => Ok(Some(e.clone())),
+            Some(Ok(objects)) => {
+                let count = objects.names.len();
+                reserve(&mut self.numbers, count)?;
+                reserve(&mut self.edges, count)?;
+                reserve(&mut self.difficult, count)?;
+                let number = |name: &String| self.classes.binary_search(name).expect("made of all names") as i64;
+                self.numbers.extend(objects.names.iter().map(number));
+                self.edges.extend(&objects.edges);
+                self.difficult.extend(&objects.difficult);
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Reads all files of a folder of annotations. Keys are file names without the extension.
+fn annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result<Objects>>> {
+    let entries = fs::read_dir(folder).map_err(|e| Error::io(folder, &e))?;
+    let paths = entries
+        .map(|entry| entry.map(|entry| entry.path()).map_err(|e| Error::io(folder, &e)))
+        .filter(|path| path.as_ref().map_or(true, |path| path.extension().is_some_and(|end| end == "xml")));
+    let paths = collected(paths)?;
+    let read = |path: &PathBuf| {
+        let Some(name) = path.file_stem().and_then(|stem| stem.to_str()) else { return Ok(None) };
+        let text = file::read_text(path, MAX_XML).map_err(|e| Error::io(path, &e));
+        Ok(Some((name.to_owned(), text.and_then(|text| Objects::parse(&text, first)).map_err(|e| e.at_path(path)))))
+    };
+    // `collect` lists all of them first.
+    let mut found = BTreeMap::new();
+    found.extend(in_parallel(&paths, read)?.into_iter().flatten());
+    Ok(found)
+}
+
+/// All names of classes, sorted: the 20 of Pascal VOC if there are no others.
+fn classes(found: &BTreeMap<String, Result<Objects>>) -> Vec<String> {
+    let mut names = BTreeSet::<&String>::new();
+    names.extend(found.values().flatten().flat_map(|objects| &objects.names));
+    if names.iter().all(|name| CLASSES.binary_search(&name.as_str()).is_ok()) {
+        return CLASSES.map(str::to_owned).to_vec();
+    }
+    names.into_iter().cloned().collect()
+}
+
+/// The pictures that have a mask.
+fn masks(folder: &Path) -> Result<BTreeSet<String>> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(BTreeSet::new()) };
+    let name = |path: PathBuf| {
+        let png = path.extension().is_some_and(|end| end == "png");
+        path.file_stem().and_then(|stem| stem.to_str()).filter(|_| png).map(str::to_owned)
+    };
+    let mut found = BTreeSet::new();
+    for entry in entries {
+        found.extend(name(entry.map_err(|e| Error::io(folder, &e))?.path()));
+    }
+    Ok(found)
+}
+
+impl Source for Voc {
+    fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let item = &self.items[index];
+        if let Some(error) = &item.error {
+            return Err(error.clone());
+        }
+        let (key, field) = key_and_field(&item.name, &self.formats);
+        let mut parts = Parts::new(scratch);
+        if self.annotated {
+            let boxes = if index == 0 { 0 } else { self.items[index - 1].end }..item.end;
+            let n = boxes.len();
+            parts.keep("boxes.npy", Numbers::new(self.edges[boxes.clone()].as_flattened(), &[n, 4])?);
+            parts.keep("boxes.class.npy", Numbers::new(&self.numbers[boxes.clone()], &[n])?);
+            parts.keep("boxes.difficult.npy", Numbers::new(&self.difficult[boxes], &[n])?);
+        }
+        parts.image_size(item.size);
+        if item.mask {
+            parts.keep("mask.first_class.txt", "1");
+            parts.file("mask.png", &[&self.masks, key, ".png"])?;
+        }
+        parts.file(field, &[&self.pictures, &item.name])?;
+        parts.sample(key)
+    }
+
+    fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
+        Ok(key_and_field(&self.items[index].name, &self.formats).0.to_owned())
+    }
+
+    fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        Ok(None)
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        Some(format!("{}{}", self.pictures, self.items[index].name).into())
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn kind(&self) -> &'static str {
+        "voc"
+    }
+}

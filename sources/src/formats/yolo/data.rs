@@ -1,0 +1,210 @@
+//! The file `data.yaml`: the folders of the splits, and the names of the classes.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use saphyr::{LoadableYamlNode, Yaml};
+use saphyr_parser::{Event, Parser};
+
+use crate::error::{Error, Result};
+use crate::machine::file;
+
+/// Maximum size of a `data.yaml`. With 20,000 classes it has about 500 KB.
+const MAX_YAML: u64 = 16 << 20;
+/// Maximum depth of nested lists and mappings. A valid file needs 3.
+const MAX_DEPTH: usize = 64;
+
+/// Content of `data.yaml`.
+#[derive(Debug, Default)]
+pub(super) struct Data {
+    /// `path`: the folder of the splits.
+    pub(super) root: Option<String>,
+    /// The splits, each with its folders or lists.
+    pub(super) splits: Vec<(&'static str, Vec<String>)>,
+    pub(super) names: Vec<String>,
+    /// `kpt_shape`: points per box, and numbers per point (2 or 3).
+    pub(super) points: Option<(usize, usize)>,
+}
+
+impl Data {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// If it cannot be read, is not YAML (with line and column), or a value is invalid.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let text = file::read_text(path, MAX_YAML).map_err(|e| Error::io(path, &e))?;
+        Self::of(&text).map_err(|cause| Error::in_source(cause).at_path(path))
+    }
+
+    fn of(text: &str) -> Result<Self, String> {
+        check_depth(text)?;
+        let documents = Yaml::load_from_str(text).map_err(|e| format!("not YAML: {e}"))?;
+        let Some(top) = documents.first().filter(|top| top.as_mapping().is_some()) else {
+            return Err("not a data.yaml: a mapping with train, val and names is expected".to_owned());
+        };
+        let get = |key: &str| top.as_mapping_get(key).filter(|value| !value.is_null());
+        let text = |value: &Yaml<'_>, key: &str| {
+            value
+                .as_str()
+                .map(str::to_owned)
+                .ok_or_else(|| format!("{key}: a text is expected, found {}", shown(value)))
+        };
+        let mut splits = Vec::new();
+        for split in ["train", "val", "test"] {
+            let Some(value) = get(split) else { continue };
+            let all = match value.as_vec() {
+                Some(all) => all.iter().map(|value| text(value, split)).collect::<Result<_, _>>()?,
+                None => vec![text(value, split)?],
+            };
+            splits.push((split, all));
+        }
+        let names = get("names").map(names).transpose()?.unwrap_or_default();
+        if let Some(count) = get("nc") {
+            let found = names.len();
+            if found > 0 && count.as_integer() != Some(found as i64) {
+                return Err(format!("nc is {}, names has {found}", shown(count)));
+            }
+        }
+        let root = get("path").map(|value| text(value, "path")).transpose()?;
+        let points = get("kpt_shape").map(points).transpose()?;
+        Ok(Data { root, splits, names, points })
+    }
+}
+
+/// Refuses a text whose values are nested so deeply that reading or dropping them could overflow
+/// the stack.
+fn check_depth(text: &str) -> Result<(), String> {
+    let mut depth = 0_usize;
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|e| format!("not YAML: {e}"))?;
+        match event {
+            Event::SequenceStart(..) | Event::MappingStart(..) => depth += 1,
+            Event::SequenceEnd | Event::MappingEnd => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            let line = span.start.line();
+            return Err(format!("line {line}: lists and mappings more than {MAX_DEPTH} deep; a data.yaml has 3"));
+        }
+    }
+    Ok(())
+}
+
+/// Parses the classes: a list, or a mapping from numbers, starting at 0.
+fn names(value: &Yaml<'_>) -> Result<Vec<String>, String> {
+    // A class may be called `1` or `true`.
+    let name = |value: &Yaml<'_>| {
+        let number = || value.as_integer().map(|number| number.to_string());
+        let name = value.as_str().map(str::to_owned).or_else(number);
+        name.or_else(|| value.as_bool().map(|flag| flag.to_string()))
+            .ok_or_else(|| format!("names: a text is expected, found {}", shown(value)))
+    };
+    if let Some(list) = value.as_vec() {
+        return list.iter().map(name).collect();
+    }
+    let Some(mapping) = value.as_mapping() else {
+        return Err(format!("names: a list or a mapping is expected, found {}", shown(value)));
+    };
+    let mut numbered = Vec::new();
+    for (number, value) in mapping {
+        let number = number.as_integer().ok_or_else(|| format!("names: {} is not a number", shown(number)))?;
+        numbered.push((number, name(value)?));
+    }
+    numbered.sort();
+    match (0..).zip(&numbered).find(|(expected, (number, _))| expected != number) {
+        Some((expected, (number, _))) => Err(format!("names: found class {number} where class {expected} is expected")),
+        None => Ok(numbered.into_iter().map(|(_, name)| name).collect()),
+    }
+}
+
+fn points(value: &Yaml<'_>) -> Result<(usize, usize), String> {
+    let numbers: Option<Vec<i64>> = value.as_vec().and_then(|all| all.iter().map(Yaml::as_integer).collect());
+    match numbers.as_deref() {
+        Some(&[count, numbers @ 2..=3]) if count > 0 => Ok((count as usize, numbers as usize)),
+        _ => Err(format!("kpt_shape: [number of points, 2 or 3] is expected, found {}", shown(value))),
+    }
+}
+
+/// The start of a value, for messages.
+fn shown(value: &Yaml<'_>) -> String {
+    format!("{value:?}").chars().take(60).collect()
+}
+
+/// Finds the `data.yaml` of the pictures in `folder`, or the only other YAML file there or in the
+/// parent folder.
+///
+/// # Errors
+/// If one of the folders cannot be listed.
+pub(super) fn beside(folder: &Path) -> Result<Option<PathBuf>> {
+    for folder in [folder.to_owned(), folder.join("..")] {
+        let mut files = Vec::new();
+        let entries = match fs::read_dir(&folder) {
+            // The user names a file where this one may not look.
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => continue,
+            entries => entries.map_err(|e| Error::io(&folder, &e))?,
+        };
+        for entry in entries {
+            let path = entry.map_err(|e| Error::io(&folder, &e))?.path();
+            if is_yaml(&path) && file::is_file(&path)? {
+                files.push(path);
+            }
+        }
+        let named = files.iter().position(|path| path.file_stem().is_some_and(|stem| stem == "data"));
+        match (named, files.len()) {
+            (Some(named), _) => return Ok(Some(files.swap_remove(named))),
+            (None, 1) => return Ok(files.pop()),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+fn is_yaml(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end.eq_ignore_ascii_case("yaml") || end.eq_ignore_ascii_case("yml"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_of_a_file_is_read() {
+        let text = "\
+# COCO8\npath: ../datasets/coco8 # root\ntrain: images/train\nval: [a.txt, 'b dir']\ntest: # none\n\nnc: 3\nnames:\n  \
+            0: person\n  2: \"traffic light\"\n  1: 7\nkpt_shape: [17, 3]\nflip_idx: [0, 2,\n  1]\ndownload: |\n  import os\n  x = {'a': 1}\n";
+        let data = Data::of(text).unwrap();
+        assert_eq!(data.root.as_deref(), Some("../datasets/coco8"));
+        let splits =
+            [("train", vec!["images/train".to_owned()]), ("val", vec!["a.txt".to_owned(), "b dir".to_owned()])];
+        assert_eq!(data.splits, splits);
+        assert_eq!(
+            (data.names, data.points),
+            (["person", "7", "traffic light"].map(str::to_owned).to_vec(), Some((17, 3)))
+        );
+        let list = Data::of("train: ../train/images\nnames: ['a',\n  b, true, \"it's\"]\n").unwrap();
+        assert_eq!(list.names, ["a", "b", "true", "it's"]);
+        assert_eq!(Data::of("train: x\nnames:\n- a\n- b c\n").unwrap().names, ["a", "b c"]);
+    }
+
+    #[test]
+    fn an_invalid_file_is_an_error_that_says_why() {
+        let deep = ["- ".repeat(500_000), "? ".repeat(100_000)];
+        for (text, words) in [
+            ("", "not a data.yaml"),
+            ("- a\n", "not a data.yaml"),
+            ("a: [", "not YAML: "),
+            (&deep[0], "line 1: lists and mappings more than 64 deep"),
+            (&deep[1], "line 1: lists and mappings more than 64 deep"),
+            ("train: {a: b}\n", "train: a text is expected"),
+            ("nc: 3\nnames: [a, b]\n", "names has 2"),
+            ("names: {0: a, 2: b}\n", "found class 2 where class 1 is expected"),
+            ("names: {a: b}\n", "is not a number"),
+            ("names: 5\n", "a list or a mapping is expected"),
+            ("kpt_shape: [17, 4]\n", "kpt_shape: [number of points, 2 or 3] is expected"),
+        ] {
+            let cause = Data::of(text).unwrap_err();
+            assert!(cause.contains(words), "{text:?}: {cause}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! A label file, with one line per box.
+
+use crate::error::{Error, Result};
+use crate::values::annotated::check_box;
+
+/// The boxes of a picture. The memory is kept from sample to sample.
+#[derive(Debug, Default)]
+pub(super) struct Labels {
+    pub(super) classes: Vec<i64>,
+    /// Left, upper, right and lower edge, as fractions of the picture.
+    pub(super) edges: Vec<[f64; 4]>,
+    /// x, y and visibility of all points.
+    pub(super) points: Vec<f32>,
+    /// End of each box's outline in `outlines`. A box without an outline has an empty range.
+    pub(super) ends: Vec<usize>,
+    pub(super) outlines: Vec<f64>,
+    /// The numbers of a line.
+    numbers: Vec<f64>,
+}
+
+impl Labels {
+    /// Reads the lines of a file. `classes` is the number of classes, 0 if unknown. `points` is the
+    /// number of points per box and of numbers per point.
+    ///
+    /// # Errors
+    /// If a line has too many or too few numbers, its class is not in the list, or its box exceeds
+    /// the picture. The message has the line.
+    pub(super) fn parse(&mut self, text: &[u8], classes: usize, points: Option<(usize, usize)>) -> Result<()> {
+        self.classes.clear();
+        self.edges.clear();
+        self.points.clear();
+        self.ends.clear();
+        self.outlines.clear();
+        let text = std::str::from_utf8(text).map_err(|e| Error::in_source(format!("not text: {e}")))?;
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            self.line(line, classes, points)
+                .map_err(|cause| Error::in_source(format!("line {}: {cause}", number + 1)))?;
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, line: &str, classes: usize, points: Option<(usize, usize)>) -> Result<(), String> {
+        let mut words = line.split_ascii_whitespace();
+        let word = words.next().unwrap_or_default();
+        let class: i64 = word.parse().map_err(|_| format!("the class {word:?} is not a whole number"))?;
+        if class < 0 || (classes > 0 && class >= classes as i64) {
+            return Err(format!("class {class}, the list has {classes}"));
+        }
+        self.numbers.clear();
+        for word in words {
+            let number = word.parse().ok().filter(|number: &f64| number.is_finite());
+            self.numbers.push(number.ok_or_else(|| format!("{word:?} is not a number"))?);
+        }
+        let count = self.numbers.len();
+        let edges = match (points, &self.numbers[..]) {
+            (None, &[x, y, width, height]) => edges(x, y, width, height),
+            (None, outline) if count >= 6 && count.is_multiple_of(2) => {
+                self.outlines.extend_from_slice(outline);
+                around(outline)
+            }
+            (Some((all, each)), &[x, y, width, height, ref rest @ ..]) if rest.len() == all * each => {
+                self.points.extend(rest.chunks(each).flat_map(point));
+                edges(x, y, width, height)
+            }
+            (None, _) => {
+                return Err(format!("{count} numbers after the class; a box has 4, an outline 6 or more in pairs"));
+            }
+            (Some((all, each)), _) => {
+                let needed = 4 + all * each;
+                return Err(format!("{count} numbers after the class; a box with {all} points of {each} has {needed}"));
+            }
+        };
+        check_box(edges, 1.0, 1.0, 0.0).map_err(|e| e.cause().to_owned())?;
+        self.classes.push(class);
+        self.edges.push(edges);
+        self.ends.push(self.outlines.len());
+        Ok(())
+    }
+}
+
+/// Converts centre and size to edges.
+fn edges(x: f64, y: f64, width: f64, height: f64) -> [f64; 4] {
+    [x - width / 2.0, y - height / 2.0, x + width / 2.0, y + height / 2.0]
+}
+
+/// The box around an outline.
+fn around(outline: &[f64]) -> [f64; 4] {
+    let start = [f64::INFINITY, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY];
+    outline
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .fold(start, |[left, top, right, bottom], &[x, y]| [left.min(x), top.min(y), right.max(x), bottom.max(y)])
+}
+
+/// x, y and visibility. By default, a point is visible unless a coordinate is negative.
+fn point(numbers: &[f64]) -> [f32; 3] {
+    let (x, y) = (numbers[0], numbers[1]);
+    let seen = if x < 0.0 || y < 0.0 { 0.0 } else { 2.0 };
+    [x as f32, y as f32, numbers.get(2).map_or(seen, |&v| v as f32)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boxes_outlines_and_points_are_distinguished() {
+        let mut labels = Labels::default();
+        labels.parse(b"1 0.5 0.5 0.5 0.25\n\n0 0.1 0.2 0.3 0.2 0.3 0.6\r\n", 2, None).unwrap();
+        assert_eq!(labels.classes, [1, 0]);
+        assert_eq!(labels.edges, [[0.25, 0.375, 0.75, 0.625], [0.1, 0.2, 0.3, 0.6]]);
+        assert_eq!((&labels.ends[..], &labels.outlines[..]), (&[0, 6][..], &[0.1, 0.2, 0.3, 0.2, 0.3, 0.6][..]));
+        labels.parse(b"0 0.5 0.5 1 1 0.25 0.75 1 0 0 0", 0, Some((2, 3))).unwrap();
+        assert_eq!(labels.points, [0.25, 0.75, 1.0, 0.0, 0.0, 0.0]);
+        labels.parse(b"0 0.5 0.5 1 1 0.25 0.75 -1 -1", 0, Some((2, 2))).unwrap();
+        assert_eq!(labels.points, [0.25, 0.75, 2.0, -1.0, -1.0, 0.0]);
+        labels.parse(b"", 2, None).unwrap();
+        assert!(labels.classes.is_empty() && labels.edges.is_empty() && labels.ends.is_empty());
+    }
+
+    #[test]
+    fn a_bad_line_is_named_with_both_numbers() {
+        for (text, points, cause) in [
+            ("0 0.5 0.5 1 1\n2 0.5 0.5 1 1", None, "line 2: class 2, the list has 2"),
+            ("-1 0.5 0.5 1 1", None, "line 1: class -1, the list has 2"),
+            ("cat 0.5 0.5 1 1", None, "line 1: the class \"cat\" is not a whole number"),
+            ("0 0.5 0.5 1", None, "line 1: 3 numbers after the class; a box has 4, an outline 6 or more in pairs"),
+            ("0 0.5 0.5 1 1 1", None, "line 1: 5 numbers after the class; a box has 4, an outline 6 or more in pairs"),
+            ("0 0.5 x 1 1", None, "line 1: \"x\" is not a number"),
+            ("0 0.5 nan 1 1", None, "line 1: \"nan\" is not a number"),
+            ("0 0.9 0.5 0.5 1", None, "line 1: x from 0.65 to 1.15, the picture is 1 wide"),
+            ("0 320 200 40 40", None, "line 1: x from 300 to 340, the picture is 1 wide"),
+            ("0 0.5 0.5 1 -1", None, "line 1: y from 1 to 0, the picture is 1 high"),
+            ("0 0.5 0.5 1 1 0 0 2", Some((2, 3)), "line 1: 7 numbers after the class; a box with 2 points of 3 has 10"),
+        ] {
+            let e = Labels::default().parse(text.as_bytes(), 2, points).unwrap_err();
+            assert_eq!(e.cause(), cause);
+        }
+        assert!(Labels::default().parse(b"\xff", 2, None).unwrap_err().cause().starts_with("not text: "));
+    }
+}

@@ -1,0 +1,126 @@
+//! The pictures of a set, and the paths of their label files.
+//!
+//! The path of a label file is that of its picture, with `labels` in place of the last folder
+//! `images` and the extension `.txt`. Without a folder `images` in its path, a picture has its
+//! labels next to it.
+
+use std::path::{Path, PathBuf};
+
+use super::data::Data;
+use crate::error::{Error, Result, collected, reserve};
+use crate::format::Format;
+use crate::formats::folder::pictures_below;
+use crate::machine::file::{self, MAX_FILE};
+use crate::machine::slashes::slashed;
+use crate::medium::layout::{IMAGES, LABELS, images_in, root};
+
+/// One picture.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) path: Box<str>,
+    /// Start of the sample's key in the path.
+    pub(super) key: usize,
+}
+
+/// The pieces of the path of a picture's label file.
+pub(super) fn label_of(path: &str) -> [&str; 4] {
+    let end = match path.rfind(['.', '/']) {
+        Some(dot) if path.as_bytes()[dot] == b'.' => dot,
+        _ => path.len(),
+    };
+    match images_in(path) {
+        Some(at) => [&path[..at], LABELS, &path[at + IMAGES.len()..end], ".txt"],
+        None => [&path[..end], ".txt", "", ""],
+    }
+}
+
+/// The parent of the folder `images`.
+pub(super) fn above_images(pictures: &Path) -> PathBuf {
+    let path = root(pictures).unwrap_or_default();
+    images_in(&path).map_or(pictures.to_owned(), |at| path[..at].into())
+}
+
+/// The pictures below a folder.
+///
+/// # Errors
+/// If it cannot be listed.
+pub(super) fn below(folder: &Path, formats: &[Format]) -> Result<Vec<Item>> {
+    let root = root(folder)?;
+    let names = pictures_below(folder, formats)?;
+    collected(names.into_iter().map(|name| Ok(item(format!("{root}{name}"), root.len()))))
+}
+
+/// Creates a picture. Its key begins after the last folder `images`, or at `key` without one.
+fn item(path: String, key: usize) -> Item {
+    let key = images_in(&path).map_or(key, |at| at + IMAGES.len() + 1);
+    Item { path: path.into(), key }
+}
+
+/// The pictures of a split of `yaml`.
+///
+/// # Errors
+/// If the set does not have the split, or a folder or a list is missing. The message lists the
+/// paths that were tried.
+pub(super) fn split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -> Result<Vec<Item>> {
+    let beside = yaml.parent().unwrap_or(Path::new(""));
+    let roots = match &data.root {
+        Some(root) => vec![beside.join(root), PathBuf::from(root), beside.to_owned()],
+        None => vec![beside.to_owned()],
+    };
+    let Some((_, entries)) = data.splits.iter().find(|(name, _)| *name == split) else {
+        let have: Vec<_> = data.splits.iter().map(|(name, _)| *name).collect();
+        return Err(Error::in_source(format!("no split {split:?}, only {have:?}")).at_path(yaml));
+    };
+    let mut items = Vec::new();
+    for entry in entries {
+        // Some exporters write `../train/images` for a folder next to the file.
+        let stripped = entry.strip_prefix("../").unwrap_or(entry);
+        let places: Vec<_> =
+            [entry.as_str(), stripped].iter().flat_map(|name| roots.iter().map(move |root| root.join(name))).collect();
+        let mut found = None;
+        for place in &places {
+            if found.is_none() && file::exists(place)? {
+                found = Some(place);
+            }
+        }
+        let Some(found) = found else {
+            let looked: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+            return Err(Error::in_source(format!("{split}: {entry:?} is not there; looked for {}", looked.join(", ")))
+                .at_path(yaml));
+        };
+        let found = if file::is_folder(found)? { below(found, formats)? } else { listed(found)? };
+        reserve(&mut items, found.len())?;
+        items.extend(found);
+    }
+    Ok(items)
+}
+
+/// The pictures in a text file with one path per line, relative to the file's folder.
+fn listed(list: &Path) -> Result<Vec<Item>> {
+    let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
+    let folder = root(list.parent().unwrap_or(Path::new("")))?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let items = lines.map(|line| match &*slashed(line.strip_prefix("./").unwrap_or(line)) {
+        absolute if Path::new(absolute).is_absolute() => Ok(item(absolute.to_owned(), 0)),
+        relative => Ok(item(format!("{folder}{relative}"), folder.len())),
+    });
+    collected(items)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_lie_where_pictures_do() {
+        for (picture, label) in [
+            ("/a/images/train/x.y.jpg", "/a/labels/train/x.y.txt"),
+            ("images/x.png", "labels/x.txt"),
+            ("/images/a/images/b/x.jpg", "/images/a/labels/b/x.txt"),
+            ("/myimages/x.jpg", "/myimages/x.txt"),
+            ("a.b/x", "a.b/x.txt"),
+        ] {
+            assert_eq!(label_of(picture).concat(), label);
+        }
+    }
+}

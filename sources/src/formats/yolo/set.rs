@@ -1,0 +1,195 @@
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::data::{self, Data};
+use super::labels::Labels;
+use super::layout::{Item, above_images, below, label_of, split};
+use crate::error::{Error, Result, collected, counted};
+use crate::format::Format;
+use crate::machine::file;
+use crate::medium::layout::yolo_pictures;
+use crate::model::{Sample, Source};
+use crate::values::annotated::{Parts, append, key_and_field};
+
+/// Pictures with YOLO label files: boxes, outlines, points.
+///
+/// ```no_run
+/// use warpfeed_sources::Yolo;
+///
+/// let train = Yolo::open("coco8/data.yaml")?; // its split `train`
+/// let val = Yolo::split("coco8/data.yaml", "val")?;
+/// let same = Yolo::open("coco8/images/val")?; // labels in coco8/labels/val
+/// # Ok::<(), warpfeed_sources::Error>(())
+/// ```
+///
+/// - **Samples** are the pictures of the split, in the order of its folders and lists; those of a
+///   folder sorted by name. The key is the path below `images` without the extension.
+/// - **Label files** have a line `class x y width height` for each box: centre and size, as
+///   fractions of the picture. A line with 6 or more coordinates is an outline; its box is the
+///   bounding box. With `kpt_shape` in `data.yaml`, the points of a box follow the box.
+/// - **Fields**: `boxes.npy`, (n, 4) f32, left, upper, right and lower edge as **fractions of the
+///   picture**, which the text `relative` in `boxes.units.txt` declares; `boxes.class.npy`, (n)
+///   i64; `boxes.points.npy`, (n, K, 3) f32; and `boxes.masks.json` for a picture with an outline,
+///   a polygon or `null` for each box. `field::Boxes` converts them to
+///   pixels. YOLO declares no size. If EXIF turns a picture,
+///   `Loader::annotations_follow` determines whether the
+///   stored or the upright picture was annotated.
+/// - **Classes** are the `names` of `data.yaml`. A folder uses the `data.yaml` next to `images` or
+///   one folder higher, if there is one.
+///
+/// In YOLO, a picture without a label file has no boxes. On opening, a warning reports the number
+/// of such pictures. If there are no label files at all, opening is an error.
+///
+/// An invalid line, a class that is not in the list, and a box that exceeds the picture by more
+/// than a hundredth are errors of the sample, with the file and the line.
+#[derive(Debug)]
+pub struct Yolo {
+    items: Vec<Item>,
+    /// Whether each picture has a label file.
+    labelled: Vec<bool>,
+    classes: Vec<String>,
+    /// Points per box, and numbers per point.
+    points: Option<(usize, usize)>,
+    formats: Vec<Format>,
+}
+
+impl Yolo {
+    /// Opens `data.yaml` with its split `train`, a folder that holds `images` and `labels`, or a
+    /// folder of pictures below `images`.
+    ///
+    /// # Errors
+    /// If the path is none of these, the YAML is invalid or names a missing folder or list, or
+    /// there are no pictures or no label files.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::with_formats(path.as_ref(), "train", Vec::new())
+    }
+
+    /// Opens a split of `data.yaml`: `train`, `val` or `test`.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Yolo::open). Also if the set does not have this split.
+    pub fn split(yaml: impl AsRef<Path>, split: &str) -> Result<Self> {
+        Self::with_formats(yaml.as_ref(), split, Vec::new())
+    }
+
+    pub(crate) fn with_formats(path: &Path, name: &str, formats: Vec<Format>) -> Result<Self> {
+        let (items, data) = if file::is_folder(path)? {
+            let Some(pictures) = yolo_pictures(path)? else {
+                let cause = "not a YOLO set: expected a folder with `images` and `labels`, or one below `images` that has its counterpart below `labels`";
+                return Err(Error::in_source(cause).at_path(path));
+            };
+            let yaml = data::beside(&above_images(&pictures))?;
+            let data = yaml.map(|yaml| Data::read(&yaml)).transpose()?.unwrap_or_default();
+            (below(&pictures, &formats)?, data)
+        } else {
+            let data = Data::read(path)?;
+            (split(path, &data, name, &formats)?, data)
+        };
+        if items.is_empty() {
+            return Err(Error::in_source("no pictures").at_path(path));
+        }
+        let labelled = labelled(&items)?;
+        let missing = labelled.iter().filter(|&&labelled| !labelled).count();
+        if let Some(first) = labelled.iter().position(|&labelled| !labelled) {
+            let (all, first) = (items.len(), label_of(&items[first].path).concat());
+            if missing == all {
+                let cause = format!("none of the {all} pictures has a label file; the first would be {first}");
+                return Err(Error::in_source(cause).at_path(path));
+            }
+            let path = path.display();
+            tracing::warn!(
+                "{path}: {missing} of {} no label file, and so no boxes; the first would be {first}",
+                counted(all, "picture has", "pictures have")
+            );
+        }
+        Ok(Yolo { items, labelled, classes: data.names, points: data.points, formats })
+    }
+}
+
+/// Whether each picture has a label file. Lists each folder once.
+///
+/// # Errors
+/// If a folder cannot be listed. A folder that does not exist has no label files.
+fn labelled(items: &[Item]) -> Result<Vec<bool>> {
+    let (mut folder, mut names) = (PathBuf::new(), HashSet::<OsString>::new());
+    let look = |item: &Item| {
+        let path = PathBuf::from(label_of(&item.path).concat());
+        let parent = path.parent().unwrap_or(Path::new(""));
+        if parent != folder || names.is_empty() {
+            let listed = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            let mut list = || -> std::io::Result<()> {
+                names.clear();
+                for entry in fs::read_dir(listed)? {
+                    names.try_reserve(1)?;
+                    names.insert(entry?.file_name());
+                }
+                Ok(())
+            };
+            match list() {
+                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => names.clear(),
+                end => end.map_err(|e| Error::io(listed, &e))?,
+            }
+            folder = parent.to_owned();
+        }
+        Ok(path.file_name().is_some_and(|name| names.contains(name)))
+    };
+    collected(items.iter().map(look))
+}
+
+impl Source for Yolo {
+    fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        thread_local!(static LABELS: RefCell<Labels> = RefCell::default());
+        let Item { path, key } = &self.items[index];
+        let (name, field) = key_and_field(path, &self.formats);
+        let mut parts = LABELS.with_borrow_mut(|labels| {
+            let file = label_of(path);
+            scratch.clear();
+            if self.labelled[index] {
+                append(scratch, &file)?;
+            }
+            labels.parse(scratch, self.classes.len(), self.points).map_err(|e| e.at_path(file.concat()))?;
+            let (n, mut parts) = (labels.classes.len(), Parts::new(scratch));
+            parts.keep("boxes.units.txt", "relative");
+            parts.array("boxes.npy", &[n, 4], labels.edges.iter().flatten().map(|&edge| edge as f32));
+            parts.array("boxes.class.npy", &[n], labels.classes.iter().copied());
+            if let Some((points, _)) = self.points {
+                parts.array("boxes.points.npy", &[n, points, 3], labels.points.iter().copied());
+            }
+            if !labels.outlines.is_empty() {
+                parts.lists("boxes.masks.json", &labels.ends, &labels.outlines);
+            }
+            Ok(parts)
+        })?;
+        parts.file(field, &[path])?;
+        parts.sample(&name[*key..])
+    }
+
+    fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
+        let Item { path, key } = &self.items[index];
+        Ok(key_and_field(path, &self.formats).0[*key..].to_owned())
+    }
+
+    fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        Ok(None)
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        Some(PathBuf::from(&*self.items[index].path))
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn kind(&self) -> &'static str {
+        "yolo"
+    }
+}

@@ -1,0 +1,107 @@
+//! Data sets: samples by index.
+//!
+//! 1. [`Source`]: maps an index to a [`Sample`] of a few named fields. A field is bytes or a typed
+//!    [`Value`], without a copy if the medium allows that.
+//! 2. [`Folder`]: pictures in class folders.
+//! 3. [`Lmdb`]: one LMDB database.
+//! 4. [`Tar`]: WebDataset shards, memory-mapped or read.
+//! 5. [`Coco`], [`Yolo`], [`Voc`]: pictures with boxes, masks and points.
+//! 6. [`Table`]: a CSV, TSV or JSON-lines file: paths of pictures, labels, numbers and text.
+//! 7. [`Memory`]: samples in memory.
+//! 8. [`Concat`]: several data sets as one.
+//! 9. [`Arrow`]: files of the library `datasets`. `Parquet`: with the feature `parquet`, files of
+//!    the Hugging Face hub.
+//! 10. [`Arrays`]: whole arrays of NumPy, safetensors and PyTorch. [`TfRecord`]: TensorFlow's
+//!     records.
+//! 11. [`Tokens`]: windows over files of tokens.
+//! 12. [`Classes`]: a list of class names that numbers the labels.
+//! 13. [`open`]: chooses the source by the content of a path, among [`DATA_FORMATS`].
+//! 14. [`Store`]: files that are not on this machine, by URL; [`Reply`] takes what it reads,
+//!     [`Keep`] keeps it on this machine, and [`Upload`] writes an object.
+//! 15. [`Lookahead`]: the future reads of a loader, for sources that fetch ahead.
+//! 16. [`labels`]: the labels of many samples; [`sample_error`]: adds the sample to an error.
+//!
+//! ```
+//! # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).unwrap();
+//! let source = warpfeed_sources::open("datasets/mini")?;
+//! let mut scratch = Vec::new(); // reused from sample to sample
+//! let sample = source.read(0, &mut scratch)?;
+//! println!("{} of {}: {} bytes", sample.key(), source.len(), sample.fields()[0].1.encoded("jpg").len());
+//! # Ok::<(), warpfeed_sources::Error>(())
+//! ```
+
+// The groups, in this order: each uses those before it. `machine` reads files of this machine,
+// `model` says what a source is, `medium` reads files here and in stores, `options` has the options
+// for opening, `values` are shared by formats, `formats` has a folder for each format, and `open`
+// finds the format of a path. All of them use `error`, `format` and `stats`.
+mod error;
+pub mod format;
+mod formats;
+mod machine;
+mod medium;
+mod model;
+mod open;
+mod options;
+mod stats;
+mod values;
+
+pub use error::{Error, ErrorKind, Result};
+#[cfg(feature = "parquet")]
+pub use formats::Parquet;
+#[cfg(feature = "tables")]
+pub use formats::Table;
+#[cfg(feature = "arrays")]
+pub use formats::{Arrays, TfRecord};
+pub use formats::{Arrow, DATA_FORMATS, Folder, Tar, TokenType, Tokens};
+#[cfg(feature = "lmdb")]
+pub use formats::{Bare, Lmdb, MsgPack, ValueFormat};
+#[cfg(feature = "annotations")]
+pub use formats::{Coco, Voc, Yolo};
+pub use machine::{Stop, append_file, is_stopped};
+pub use model::{Classes, Concat, Follow, Lists, Lookahead, Memory, NextUse, Number, Numbers, OwnedSample, Place};
+pub use model::{Keep, Location, Object, Position, ReadParts, Reply, Store, Tier, Upload};
+pub use model::{Sample, Source, Value, labels, sample_error};
+pub use open::open;
+#[cfg(feature = "tables")]
+pub use options::TableOptions;
+pub use options::{DataFormat, DataSet, Options};
+pub use stats::{NetworkStats, StageStats};
+
+/// What the crates `warpfeed` and `warpfeed-stores` need beyond the public interface. It may change
+/// in any release.
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::error::{append, counted, guarded_with, panicked, reserve, resize};
+    #[cfg(feature = "lmdb")]
+    pub use crate::formats::{CLASSES_KEY, lmdb_error};
+    pub use crate::formats::{CLASSES_MEMBER, KEY_RECORD, MANIFEST_END, MANIFEST_VERSION, PLAN_END};
+    pub use crate::machine::{
+        Hash, Pool, RETRIES, attempt, check_retries, during, reads_ahead, rename, retried, within,
+    };
+    pub use crate::medium::Remote;
+    pub use crate::model::{Join, Labels, Stores, are_one, labels_retried, no_sample};
+    pub use crate::stats::{Count, Since, Tally, ratio};
+    pub use crate::values::{MAX_AXES, Npy, Shape};
+}
+
+#[cfg(test)]
+#[allow(dead_code)] // the harnesses of other crates use the rest
+#[path = "../tests/fuzz/mod.rs"]
+mod fuzz;
+#[cfg(all(test, feature = "parquet"))]
+#[path = "../tests/fuzz/columns.rs"]
+mod fuzz_columns;
+#[cfg(test)]
+#[path = "../tests/fuzz/lists.rs"]
+mod fuzz_lists;
+#[cfg(all(test, feature = "annotations", feature = "tables"))]
+#[path = "../tests/fuzz/sets.rs"]
+mod fuzz_sets;
+
+#[cfg(all(test, feature = "parquet"))]
+#[path = "../tests/support/lists.rs"]
+mod lists;
+
+#[cfg(test)]
+#[path = "../../tests/support/warnings.rs"]
+mod warnings;

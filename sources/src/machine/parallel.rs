@@ -1,0 +1,189 @@
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use rayon::prelude::*;
+
+use super::pool::Pool;
+use super::stop::{Stop, during};
+use crate::error::{Error, ErrorKind, Result, collected, guarded, reserve};
+
+/// Maximum number of threads. The work mostly waits for the disk, hence more threads than cores.
+const THREADS: usize = 16;
+
+/// Threads that wait for the answers of a store while a data set is opened.
+pub(crate) const ASKING: usize = 128;
+
+/// Calls `open` for each item, on several threads, which end before the loader's threads start.
+///
+/// # Errors
+/// The error of the first item that fails, whatever the speed of the threads.
+pub(crate) fn in_parallel<T: Sync, R: Send>(
+    items: &[T],
+    open: impl Fn(&T) -> Result<R> + Sync + Send,
+) -> Result<Vec<R>> {
+    on_threads(THREADS, items, open)
+}
+
+/// Like [`in_parallel`], on up to `threads` threads.
+///
+/// # Errors
+/// The errors of [`in_parallel`].
+pub(crate) fn on_threads<T: Sync, R: Send>(
+    threads: usize,
+    items: &[T],
+    open: impl Fn(&T) -> Result<R> + Sync + Send,
+) -> Result<Vec<R>> {
+    if items.len() < 2 {
+        return collected(items.iter().map(&open));
+    }
+    let start = |threads| Pool::start(rayon::ThreadPoolBuilder::new(), threads);
+    let Some(pool) = as_many_as_start(items.len().min(threads), start) else {
+        return collected(items.iter().map(&open));
+    };
+    let stop = Stop::current();
+    let open = |item| during(stop.clone(), || open(item));
+    let mut results = Vec::new();
+    reserve(&mut results, items.len())?;
+    pool.install(|| items.par_iter().map(&open).collect_into_vec(&mut results));
+    collected(results.into_iter())
+}
+
+/// Starts `threads` threads with `start`, or fewer if the system refuses so many. `None` if it
+/// refuses two.
+fn as_many_as_start<P>(mut threads: usize, start: impl Fn(usize) -> Result<P>) -> Option<P> {
+    while threads > 1 {
+        match start(threads) {
+            Ok(pool) => return Some(pool),
+            Err(_) => threads /= 2,
+        }
+    }
+    None
+}
+
+/// Results that wait for those before them.
+struct Waiting<R> {
+    /// The next item that no thread has begun.
+    next: usize,
+    /// Sizes of the items that were begun and whose results were not taken.
+    held: u64,
+    ended: bool,
+    results: BTreeMap<usize, Result<R>>,
+}
+
+/// Calls `work` for each item, on up to `threads` threads, and `take` on this one for each result in
+/// the order of the items, while later ones are under way. The sizes of the items that are under way
+/// or wait to be taken are at most `most` together, or it is one item.
+///
+/// # Errors
+/// The first error in the order of the items, of `work` or `take`.
+pub(crate) fn in_order<T: Sync, R: Send>(
+    (threads, most): (usize, u64),
+    items: &[T],
+    size: impl Fn(&T) -> u64 + Sync,
+    work: impl Fn(&T) -> Result<R> + Sync,
+    take: &mut dyn FnMut(R) -> Result<()>,
+) -> Result<()> {
+    let waiting = Mutex::new(Waiting { next: 0, held: 0, ended: false, results: BTreeMap::new() });
+    let changed = Condvar::new();
+    let lock = || waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    let wait = |guard: MutexGuard<'_, Waiting<R>>| drop(changed.wait(guard));
+    let stop = Stop::current();
+    // The next item, once there is room for it. `None` at the end.
+    let begin = || loop {
+        let mut now = lock();
+        let item = items.get(now.next).filter(|_| !now.ended)?;
+        if now.held == 0 || now.held + size(item) <= most {
+            now.held += size(item);
+            now.next += 1;
+            return Some(now.next - 1);
+        }
+        wait(now);
+    };
+    thread::scope(|scope| {
+        let run = || {
+            while let Some(number) = begin() {
+                let result = guarded(|| during(stop.clone(), || work(&items[number])));
+                lock().results.insert(number, result);
+                changed.notify_all();
+            }
+        };
+        let threads = threads.min(items.len());
+        let start = |_: &usize| thread::Builder::new().spawn_scoped(scope, run).is_ok();
+        if (0..threads).filter(start).count() < threads.min(1) {
+            return Err(Error::new(ErrorKind::Io, "cannot start a thread"));
+        }
+        for (number, item) in items.iter().enumerate() {
+            let result = loop {
+                let mut now = lock();
+                if let Some(result) = now.results.remove(&number) {
+                    break result;
+                }
+                wait(now);
+            };
+            // A panic would leave the threads waiting.
+            let taken = guarded(|| result.and_then(&mut *take));
+            let mut now = lock();
+            now.held -= size(item);
+            now.ended = taken.is_err();
+            drop(now);
+            changed.notify_all();
+            taken?;
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn fewer_threads_do_if_the_system_refuses_more() {
+        let start =
+            |most| move |threads| if threads <= most { Ok(threads) } else { Err(Error::in_source("no thread")) };
+        let found = [16, 15, 8, 7, 2, 1, 0].map(|most| as_many_as_start(16, start(most)));
+        assert_eq!(found, [Some(16), Some(8), Some(8), Some(4), Some(2), None, None]);
+        assert_eq!(as_many_as_start(3, start(2)), None);
+    }
+
+    #[test]
+    fn results_come_in_order_within_a_bound_and_an_error_ends_the_work() {
+        let items: Vec<u64> = (0..200).collect();
+        for (most, fails) in [(40, None), (1, None), (100, Some(57)), (40, Some(0))] {
+            let (held, peak, begun) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+            let size = |item: &u64| 1 + item % 7;
+            let work = |item: &u64| {
+                let now = held.fetch_add(size(item), Ordering::SeqCst) + size(item);
+                peak.fetch_max(now, Ordering::SeqCst);
+                begun.fetch_add(1, Ordering::SeqCst);
+                thread::sleep(Duration::from_micros(item * 37 % 300));
+                if Some(*item) == fails { Err(Error::in_source("broken")) } else { Ok(*item) }
+            };
+            let mut taken = Vec::new();
+            let end = in_order((16, most), &items, size, work, &mut |item| {
+                taken.push(item);
+                held.fetch_sub(size(&item), Ordering::SeqCst);
+                Ok(())
+            });
+            let until = fails.unwrap_or(200);
+            assert_eq!(taken, (0..until).collect::<Vec<_>>());
+            assert_eq!(end.is_err(), fails.is_some());
+            // One item may be larger than the bound.
+            assert!(peak.into_inner() <= most.max(7), "bound {most}");
+            assert!(fails.is_none() || begun.into_inner() < 200, "items after the error were begun");
+        }
+        let refused = in_order((4, 9), &items, |_| 1, |item| Ok(*item), &mut |item| match item {
+            5 => Err(Error::in_source("full")),
+            _ => Ok(()),
+        });
+        assert!(refused.unwrap_err().cause().contains("full"));
+        let panicked =
+            in_order((4, 9), &items, |_| 1, |item| if *item == 5 { panic!("oops") } else { Ok(()) }, &mut |()| Ok(()));
+        assert!(panicked.is_err());
+        in_order((4, 9), &[] as &[u64], |_| 1, |item| Ok(*item), &mut |_| Ok(())).unwrap();
+    }
+}

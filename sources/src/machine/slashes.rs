@@ -1,0 +1,42 @@
+//! Paths of Windows.
+
+use std::borrow::Cow;
+
+/// A local path with `/` between its parts on every system, so that keys and layouts do not depend
+/// on the system. On Windows the prefix `\\?\` of a canonical path is removed, because `/` does not
+/// separate after it.
+pub(crate) fn slashed(path: &str) -> Cow<'_, str> {
+    if cfg!(windows) { with_slashes(path).into() } else { path.into() }
+}
+
+/// A path of Windows with `/` between its parts.
+fn with_slashes(path: &str) -> String {
+    let Some(verbatim) = path.strip_prefix(r"\\?\") else { return path.replace('\\', "/") };
+    match verbatim.strip_prefix(r"UNC\") {
+        Some(share) => format!("//{share}").replace('\\', "/"),
+        None if verbatim.as_bytes().get(1) == Some(&b':') => verbatim.replace('\\', "/"),
+        // Devices and volumes cannot be named in another way.
+        None => path.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_windows_have_slashes() {
+        for (path, expected) in [
+            (r"C:\data\images", "C:/data/images"),
+            (r"data\images/train", "data/images/train"),
+            (r"\\?\C:\data", "C:/data"),
+            (r"\\?\UNC\server\share\data", "//server/share/data"),
+            (r"\\server\share", "//server/share"),
+            (r"\\?\Volume{0}\data", r"\\?\Volume{0}\data"),
+        ] {
+            assert_eq!(with_slashes(path), expected);
+        }
+        let kept = slashed(r"a\b/c");
+        assert_eq!(kept, if cfg!(windows) { "a/b/c" } else { r"a\b/c" }, "elsewhere a backslash is part of a name");
+    }
+}

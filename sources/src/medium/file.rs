@@ -1,0 +1,259 @@
+#![allow(unsafe_code)]
+//! Files of a data set that stay open: mapped, read, or in a store.
+//!
+//! # Invariants
+//! 1. Files are mapped for reading and never written here. A map stays valid after its file is
+//!    closed, renamed or removed. If another process truncates the file before its bytes are used,
+//!    [`fetch`] returns an error; its module describes truncation during use. If another process
+//!    overwrites the file, the bytes change.
+
+use std::fs::Metadata;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use memmap2::Mmap;
+
+use super::Part;
+use crate::error::{Error, Result};
+use crate::machine::bytes::{Bytes, Unmapped, room};
+use crate::machine::identity::Identity;
+use crate::machine::pages::{Map, fetch};
+use crate::medium::ahead::Remote;
+use crate::model::Object;
+
+/// A file of a data set, and whether it has changed since it was opened.
+pub(crate) struct HeldFile {
+    /// Its path, or its URL in a store.
+    pub(crate) path: PathBuf,
+    held: Held,
+    /// The last number that [`look`](HeldFile::look) was called with while the file was unchanged.
+    looked: AtomicU64,
+    /// The error of every read once the file has changed.
+    changed: Mutex<Option<Error>>,
+}
+
+/// The bytes of a file.
+enum Held {
+    Map {
+        map: Mmap,
+        identity: Identity,
+    },
+    Read {
+        file: Unmapped,
+        identity: Identity,
+    },
+    Stored {
+        object: Object,
+        remote: Arc<Remote>,
+    },
+    #[cfg(test)]
+    Memory(Vec<u8>),
+}
+
+impl HeldFile {
+    /// Opens the file at `path`.
+    ///
+    /// # Errors
+    /// If it is not a regular file, or cannot be opened or mapped.
+    pub(crate) fn open(path: &Path, mapped: bool) -> Result<(Self, Metadata)> {
+        let io = |e: std::io::Error| Error::io(path, &e);
+        let file = crate::machine::file::open(path).map_err(io)?;
+        let metadata = file.metadata().map_err(io)?;
+        let identity = Identity::of(&metadata);
+        let held = if mapped {
+            // SAFETY: invariant 1.
+            Held::Map { map: unsafe { Mmap::map(&file) }.map_err(io)?, identity }
+        } else {
+            let file = Unmapped { file, len: metadata.len(), path: path.to_owned() };
+            Held::Read { file, identity }
+        };
+        Ok((Self::new(path.to_owned(), held), metadata))
+    }
+
+    /// A file that is only in memory.
+    #[cfg(test)]
+    pub(crate) fn in_memory(bytes: Vec<u8>) -> Self {
+        Self::new(PathBuf::from("memory"), Held::Memory(bytes))
+    }
+
+    /// An object of the store `remote`.
+    pub(crate) fn stored(object: Object, remote: Arc<Remote>) -> Self {
+        Self::new(PathBuf::from(&object.url), Held::Stored { object, remote })
+    }
+
+    fn new(path: PathBuf, held: Held) -> Self {
+        HeldFile { path, held, looked: AtomicU64::new(0), changed: Mutex::default() }
+    }
+
+    /// Its length when it was opened.
+    pub(crate) fn len(&self) -> u64 {
+        match &self.held {
+            Held::Map { map, .. } => map.len() as u64,
+            Held::Read { file, .. } => file.len,
+            Held::Stored { object, .. } => object.len,
+            #[cfg(test)]
+            Held::Memory(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Checks that the file is unchanged, once for each number `looks`; a transient error repeats
+    /// the check. Only threads that read from this file wait for the answer.
+    ///
+    /// # Errors
+    /// If it has changed.
+    pub(crate) fn look(&self, looks: u64) -> Result<()> {
+        // The check is of the file and publishes no memory, so it needs no ordering.
+        if self.looked.load(Ordering::Relaxed) >= looks {
+            return Ok(());
+        }
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        if changed.is_none() && self.looked.load(Ordering::Relaxed) < looks {
+            match self.check() {
+                Ok(()) => self.looked.store(looks, Ordering::Relaxed),
+                // The store may answer next time.
+                Err(e) if e.is_transient() => return Err(e),
+                // The error is permanent.
+                Err(e) => *changed = Some(e),
+            }
+        }
+        changed.clone().map_or(Ok(()), Err)
+    }
+
+    fn check(&self) -> Result<()> {
+        match &self.held {
+            Held::Map { identity, .. } | Held::Read { identity, .. } => identity.check(&self.path, false).map(drop),
+            // Every read asks for the version that was opened.
+            Held::Stored { .. } => Ok(()),
+            #[cfg(test)]
+            Held::Memory(_) => Ok(()),
+        }
+    }
+
+    /// The last number that [`look`](HeldFile::look) was called with while the file was unchanged.
+    #[cfg(test)]
+    pub(crate) fn looked(&self) -> u64 {
+        self.looked.load(Ordering::Relaxed)
+    }
+
+    /// The object and the store, for a file in one.
+    pub(crate) fn object(&self) -> Option<(&Object, &Arc<Remote>)> {
+        match &self.held {
+            Held::Stored { object, remote } => Some((object, remote)),
+            _ => None,
+        }
+    }
+
+    /// The bytes of a mapped file, which must be [loaded](HeldFile::load) before they are used.
+    pub(crate) fn map(&self) -> Option<&[u8]> {
+        match &self.held {
+            Held::Map { map, .. } => Some(map),
+            _ => None,
+        }
+    }
+
+    /// Fills `to` from offset `at`. Not a read of a loader's order, whose bytes are fetched ahead.
+    ///
+    /// # Errors
+    /// If the file is shorter, or cannot be read.
+    pub(crate) fn fill(&self, at: u64, to: &mut [u8]) -> Result<()> {
+        match &self.held {
+            Held::Map { map, .. } => {
+                let end = at + to.len() as u64;
+                let bytes = &map[at as usize..end as usize];
+                self.load(bytes, end)?;
+                to.copy_from_slice(bytes);
+                Ok(())
+            }
+            Held::Read { file, .. } => file.read(at, to),
+            Held::Stored { object, remote } => remote.direct(object, at, to),
+            #[cfg(test)]
+            Held::Memory(bytes) => {
+                to.copy_from_slice(&bytes[at as usize..][..to.len()]);
+                Ok(())
+            }
+        }
+    }
+
+    /// Like [`fill`](HeldFile::fill), for read `number` of a loader's order, which a store may have
+    /// fetched ahead.
+    ///
+    /// # Errors
+    /// Those of [`fill`](HeldFile::fill).
+    pub(crate) fn fill_for(&self, number: u64, at: u64, to: &mut [u8]) -> Result<()> {
+        match &self.held {
+            Held::Stored { object, remote } => remote.read(number, object, at, to),
+            _ => self.fill(at, to),
+        }
+    }
+
+    /// The bytes `range`, for read `number` of a loader's order if they are one: part of the map, or
+    /// appended to `page`.
+    ///
+    /// # Errors
+    /// Those of [`fill`](HeldFile::fill). Also if there are more than a value may have.
+    pub(crate) fn part(&self, number: Option<u64>, range: Range<u64>, page: &mut Vec<u8>) -> Result<Part<'_>> {
+        if let Some(map) = self.map() {
+            let bytes = &map[range.start as usize..range.end as usize];
+            self.load(bytes, range.end)?;
+            return Ok(Part::Borrowed(bytes));
+        }
+        let start = page.len();
+        Part::append(page, range.end - range.start)?;
+        let to = &mut page[start..];
+        match number {
+            Some(number) => self.fill_for(number, range.start, to)?,
+            None => self.fill(range.start, to)?,
+        }
+        Ok(Part::since(start, page))
+    }
+
+    /// The `len` bytes from offset `at`, or what there is of them. Not a read of a loader's order.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub(crate) fn get<'a>(&'a self, at: u64, len: u64, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        let (start, end) = (at.min(self.len()), at.saturating_add(len).min(self.len()));
+        let read = match self.map() {
+            Some(map) => {
+                let bytes = &map[start as usize..end as usize];
+                self.load(bytes, end).map(|()| bytes)
+            }
+            None => room(scratch, end - start).and_then(|to| self.fill(start, to).map(|()| &*to)),
+        };
+        read.map_err(|e| e.at_path(&self.path))
+    }
+
+    /// Loads `bytes` of the file's map, which end at byte `end` of the file.
+    ///
+    /// # Errors
+    /// If they cannot be loaded. If the file is still long enough, the medium failed, and the error
+    /// may be transient.
+    pub(crate) fn load(&self, bytes: &[u8], end: u64) -> Result<()> {
+        fetch(bytes, Map::Usual).map_err(|e| {
+            let still_long = std::fs::metadata(&self.path).is_ok_and(|now| now.len() >= end);
+            if still_long { e.transient() } else { e }
+        })
+    }
+}
+
+/// For opening: the bytes of a map are not loaded first.
+impl Bytes for HeldFile {
+    fn len(&self) -> u64 {
+        self.len()
+    }
+
+    fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        if let Some(map) = self.map() {
+            return Ok(&map[at as usize..][..len]);
+        }
+        let to = room(scratch, len as u64)?;
+        self.fill(at, to)?;
+        Ok(to)
+    }
+
+    fn are_stored(&self) -> bool {
+        self.object().is_some()
+    }
+}

@@ -1,0 +1,295 @@
+//! Splits of a data set, such as `train` and `validation`, by the names of its files.
+//!
+//! One rule for every format: the path of a split is the path of the data set, then the name of the
+//! split: `imagenet/train`. If that is a folder, it is opened. Otherwise the files in `imagenet`,
+//! or in its folder `data`, belong to splits by their names:
+//!
+//! - `train-00000-of-00003.parquet` belongs to `train`.
+//! - `set-train-00000-of-00003.arrow` and `set-train.arrow`, in a cache, belong to `train`.
+//! - Otherwise the first part of a name that is a usual name of a split decides: `my_test.parquet`
+//!   belongs to `test`.
+//! - Files without any such name belong to `train`.
+//!
+//! Files in the only other folder, such as `imagenet/plain_text`, are a configuration of the data
+//! set if it is one of the Hugging Face hub. Elsewhere they may be another data set, so a split of
+//! theirs is not taken for one of `imagenet`.
+//!
+//! A missing shard, and files of two sets in one split, are errors.
+
+use std::path::{Path, PathBuf};
+
+use super::Medium;
+use crate::error::{Error, Result};
+use crate::machine::file::has_extension;
+
+/// Usual names of splits, and the parts of names that mean them.
+const USUAL: [(&str, &[&str]); 3] = [
+    ("train", &["train", "training"]),
+    ("validation", &["validation", "valid", "val", "dev"]),
+    ("test", &["test", "testing", "eval", "evaluation"]),
+];
+
+/// The usual name of a split that is called `word`.
+pub(crate) fn usual(word: &str) -> Option<&'static str> {
+    let word = word.to_ascii_lowercase();
+    USUAL.iter().find(|(_, words)| words.contains(&&*word)).map(|(name, _)| *name)
+}
+
+/// A split, and its files in the order of their names.
+pub(crate) type Split<T> = (String, Vec<T>);
+
+/// The split that a file with this name belongs to. `prefixed` names begin with that of the set.
+pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
+    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    let numbered = numbered(stem);
+    if let Some(split) = numbered {
+        return if prefixed { split.rsplit('-').next().unwrap_or(split) } else { split }.to_owned();
+    }
+    if prefixed && let Some((_, last)) = stem.rsplit_once('-') {
+        return usual(last).unwrap_or(last).to_owned();
+    }
+    let lower = stem.to_ascii_lowercase();
+    let parts: Vec<&str> = lower.split(|c: char| !c.is_ascii_alphabetic()).collect();
+    let usual = |part: &&str| USUAL.iter().find(|(_, words)| words.contains(part)).map(|(name, _)| *name);
+    match parts.iter().find_map(usual) {
+        Some(usual) => usual.to_owned(),
+        None => "train".to_owned(),
+    }
+}
+
+/// The part before `-00000-of-00003`.
+fn numbered(stem: &str) -> Option<&str> {
+    shard(stem).map(|(split, _, _)| split)
+}
+
+/// The parts of a name such as `train-00000-of-00003`: the split, and two numbers. Older files of
+/// the hub have a hash at the end.
+fn shard(stem: &str) -> Option<(&str, u64, u64)> {
+    let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
+    let (rest, of) = stem.rsplit_once("-of-")?;
+    let (of, hash) = of.split_once('-').unwrap_or((of, ""));
+    let (split, place) = rest.rsplit_once('-')?;
+    let sound = !split.is_empty() && hash.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    Some((split, number(place)?, number(of)?)).filter(|_| sound)
+}
+
+/// Checks that the files of a split at `at` are all of its shards, if their names are numbered.
+///
+/// # Errors
+/// If a shard is missing, or the files are those of several sets.
+pub(crate) fn complete(at: &Path, names: &[String]) -> Result<()> {
+    let parsed = |name: &String| {
+        let name = name.rsplit('/').next().unwrap_or(name);
+        let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+        shard(stem).or_else(|| shard(name)).map(|(_, number, of)| (number, of))
+    };
+    let found: Vec<_> = names.iter().map(parsed).collect();
+    let Some(of) = found.iter().flatten().map(|(_, of)| *of).max() else { return Ok(()) };
+    let refused = |cause: String| Err(Error::in_source(cause).at_path(at));
+    if let Some(place) = found.iter().position(|one| one.is_none_or(|(_, other)| other != of)) {
+        return refused(format!(
+            "{:?} does not belong to the other files, which are shards of {of}: move it to another folder",
+            names[place]
+        ));
+    }
+    let mut numbers: Vec<u64> = found.iter().flatten().map(|(number, _)| *number).collect();
+    numbers.sort_unstable();
+    if let Some(twice) = numbers.windows(2).find(|pair| pair[0] == pair[1]) {
+        return refused(format!("shard {} of {of} is here twice: remove the files of the older set", twice[0]));
+    }
+    // As many numbers as files bound the search, whatever a name claims.
+    let missing = (0..of).take(numbers.len() + 1).find(|number| numbers.binary_search(number).is_err());
+    match missing {
+        Some(missing) => refused(format!("shard {missing} of {of} is missing; {} are here", numbers.len())),
+        None => Ok(()),
+    }
+}
+
+/// The files of a data set whose names, relative to its path, are `names`: those in it or in its
+/// folder `data`, by split. Without any there, the first folder of a name is its split, or the
+/// configuration of a data set whose files decide.
+///
+/// # Errors
+/// Those of [`choose`] and [`complete`].
+#[cfg(any(feature = "parquet", test))]
+pub(crate) fn below(at: &Path, names: Vec<String>, wanted: Option<&str>) -> Result<Vec<String>> {
+    let direct = |name: &String| !name.strip_prefix("data/").unwrap_or(name).contains('/');
+    if names.iter().any(direct) {
+        let splits = group(names.into_iter().filter(direct).collect(), false, |name| {
+            name.rsplit('/').next().unwrap_or(name).to_owned()
+        });
+        let chosen = choose(at, splits, wanted)?;
+        complete(at, &chosen)?;
+        return Ok(chosen);
+    }
+    let mut splits: Vec<Split<String>> = Vec::new();
+    for name in names {
+        let folder = name.split('/').next().unwrap_or_default().to_owned();
+        match splits.iter_mut().find(|(split, _)| *split == folder) {
+            Some((_, names)) => names.push(name),
+            None => splits.push((folder, vec![name])),
+        }
+    }
+    // The only folder may be a configuration, such as `plain_text/train-00000-of-00001.parquet`.
+    let only = matches!(&splits[..], [(folder, _)] if usual(folder).is_none() && wanted != Some(folder));
+    if only && wanted.is_some() && !is_of_hub(at) {
+        let folder = &splits[0].0;
+        return Err(Error::config(format!(
+            "no such file or folder, and {} has no such split; files lie in its folder {folder:?}: open {}, or a split of it",
+            at.display(),
+            at.join(folder).display(),
+        ))
+        .at_path(at.join(wanted.unwrap_or_default())));
+    }
+    let chosen = if only { splits.swap_remove(0).1 } else { choose(at, splits, wanted)? };
+    let Some((folder, _)) = chosen.first().and_then(|name| name.split_once('/')) else { return Ok(chosen) };
+    if usual(folder).is_some() {
+        complete(at, &chosen)?;
+        return Ok(chosen);
+    }
+    let folder = folder.to_owned();
+    let inside = chosen.iter().map(|name| name[folder.len() + 1..].to_owned()).collect();
+    let found = below(&at.join(&folder), inside, wanted.filter(|_| only))?;
+    Ok(found.into_iter().map(|name| format!("{folder}/{name}")).collect())
+}
+
+/// Whether `at` is a whole data set of the Hugging Face hub: `hf://datasets/org/name@revision`.
+#[cfg(any(feature = "parquet", test))]
+fn is_of_hub(at: &Path) -> bool {
+    let name = at.to_str().and_then(|url| url.strip_prefix("hf://datasets/")).map(|name| name.trim_end_matches('/'));
+    name.is_some_and(|name| {
+        let (name, revision) = name.split_once('@').unwrap_or((name, ""));
+        name.split('/').count() == 2 && (!revision.contains('/') || revision.starts_with("refs/"))
+    })
+}
+
+/// Groups files by split. `name` returns the name of a file.
+pub(crate) fn group<T>(files: Vec<T>, prefixed: bool, name: impl Fn(&T) -> String) -> Vec<Split<T>> {
+    let mut splits: Vec<Split<T>> = Vec::new();
+    for file in files {
+        let split = split_of(&name(&file), prefixed);
+        match splits.iter_mut().find(|(name, _)| *name == split) {
+            Some((_, files)) => files.push(file),
+            None => splits.push((split, vec![file])),
+        }
+    }
+    splits.sort_by(|a, b| a.0.cmp(&b.0));
+    splits
+}
+
+/// Files in `folder` with this extension, in the order of their names. Hidden files are ignored.
+///
+/// # Errors
+/// If the folder cannot be listed.
+pub(crate) fn files_in(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    Medium::Machine { mapped: true }.files_in(folder, |name| has_extension(name, extension))
+}
+
+/// The files of the only split, or of the split `wanted`.
+///
+/// # Errors
+/// If there are several splits and none is wanted, or there is no such split. The message lists
+/// them.
+pub(crate) fn choose<T>(at: &Path, splits: Vec<Split<T>>, wanted: Option<&str>) -> Result<Vec<T>> {
+    let names = splits.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+    let first = splits.first().map_or_else(String::new, |(name, _)| at.join(name).display().to_string());
+    let several = splits.len() > 1;
+    let cause = match wanted {
+        Some(wanted) => match splits.into_iter().find(|(name, _)| name == wanted) {
+            Some((_, files)) => return Ok(files),
+            None => format!("no split {wanted:?}, only {names}, and no file or folder of this name"),
+        },
+        None if several => format!("has the splits {names}: add the name of one to the path, such as {first}"),
+        None => return Ok(splits.into_iter().next().map_or_else(Vec::new, |(_, files)| files)),
+    };
+    Err(Error::config(cause).at_path(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_file_decides_its_split() {
+        for (name, prefixed, split) in [
+            ("train-00000-of-00003.parquet", false, "train"),
+            ("left-eye-00000-of-00003.parquet", false, "left-eye"),
+            ("mini-train-00001-of-00002.arrow", true, "train"),
+            ("mini-validation.arrow", true, "validation"),
+            ("mini-extra.arrow", true, "extra"),
+            ("data-00000-of-00001.arrow", true, "data"),
+            ("my_val.parquet", false, "validation"),
+            ("TEST.parquet", false, "test"),
+            ("0000.parquet", false, "train"),
+            ("contest.parquet", false, "train"),
+            ("-of-.parquet", false, "train"),
+            ("train_gen-00000-of-00001-a6c9f2.parquet", false, "train_gen"),
+            ("test_pictures-train.arrow", true, "train"),
+        ] {
+            assert_eq!(split_of(name, prefixed), split, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_folder_of_a_configuration_has_splits_of_its_own() {
+        let names = |list: &[&str]| -> Vec<String> { list.iter().map(|name| (*name).to_owned()).collect() };
+        let at = Path::new("hf://datasets/org/set@refs/pr/1");
+        let files = names(&["plain/test-00000-of-00001.parquet", "plain/train-00000-of-00001.parquet"]);
+        let e = below(at, files.clone(), None).unwrap_err();
+        assert!(e.cause().contains("the splits test, train"), "{e}");
+        assert!(below(at, files.clone(), Some("plain")).is_err());
+        assert_eq!(below(at, files.clone(), Some("train")).unwrap(), files[1..]);
+        let deep = names(&["default/test/0000.parquet", "default/train/0000.parquet"]);
+        assert!(below(at, deep.clone(), None).is_err());
+        assert_eq!(below(at, deep.clone(), Some("train")).unwrap(), deep[1..]);
+        let custom = names(&["left/0000.parquet", "right/0000.parquet"]);
+        assert_eq!(below(at, custom.clone(), Some("right")).unwrap(), custom[1..]);
+    }
+
+    /// `Loader("x/train")` must not open the files of `x/other`.
+    #[test]
+    fn a_split_is_not_looked_for_in_another_data_set() {
+        let files = vec!["other/train-00000-of-00001.parquet".to_owned()];
+        for at in ["x", "s3://bucket", "hf://datasets/org/set/part"] {
+            let e = below(Path::new(at), files.clone(), Some("train")).unwrap_err();
+            assert!(e.cause().contains("no such file or folder") && e.cause().contains(&format!("{at}/other")), "{e}");
+            assert_eq!(e.path(), Some(&*Path::new(at).join("train")));
+            assert_eq!(below(Path::new(at), files.clone(), None).unwrap(), files);
+        }
+        assert_eq!(below(Path::new("hf://datasets/org/set"), files.clone(), Some("train")).unwrap(), files);
+    }
+
+    #[test]
+    fn a_missing_or_foreign_shard_is_an_error() {
+        let cause = |list: &[&str]| {
+            let names: Vec<String> = list.iter().map(|name| (*name).to_owned()).collect();
+            complete(Path::new("set"), &names).err().map(|e| e.cause().to_owned()).unwrap_or_default()
+        };
+        assert_eq!(cause(&["a.parquet", "b.parquet"]), "");
+        assert_eq!(cause(&["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"]), "");
+        for (list, said) in [
+            (&["train-00001-of-00003.parquet"][..], "shard 0 of 3 is missing; 1 are here"),
+            (&["train-00000-of-00002"], "shard 1 of 2 is missing"),
+            (&["x.tfrecord-00000-of-00002"], "shard 1 of 2 is missing"),
+            (&["train-00000-of-00001.tfrecord", "train-00000-of-00002.tfrecord"], "does not belong"),
+            (&["train-00000-of-00001.parquet", "extra.parquet"], "\"extra.parquet\" does not belong"),
+            (&["a-train-00000-of-00001.arrow", "b-train-00000-of-00001.arrow"], "here twice"),
+        ] {
+            assert!(cause(list).contains(said), "{list:?}: {}", cause(list));
+        }
+    }
+
+    #[test]
+    fn several_splits_need_a_choice() {
+        let splits = || vec![("test".to_owned(), vec![1]), ("train".to_owned(), vec![2, 3])];
+        let at = Path::new("set");
+        assert_eq!(choose(at, splits(), Some("train")).unwrap(), [2, 3]);
+        let e = choose(at, splits(), None).unwrap_err();
+        let said =
+            format!("the splits test, train: add the name of one to the path, such as {}", at.join("test").display());
+        assert!(e.cause().contains(&said), "{e}");
+        let e = choose(at, splits(), Some("dev")).unwrap_err();
+        assert!(e.cause().contains("no split \"dev\", only test, train"), "{e}");
+        assert_eq!(choose(at, splits()[1..].to_vec(), None).unwrap(), [2, 3]);
+    }
+}

@@ -1,0 +1,174 @@
+//! The files that the samples of a table, or of annotations, name in a store.
+
+use std::cell::OnceCell;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::ahead::{Parts, Remote, ahead_of, wide};
+use crate::error::{Error, Result};
+use crate::machine::bytes::room;
+use crate::model::store::Stores;
+use crate::model::{Follow, Lookahead, Object};
+use crate::stats::NetworkStats;
+
+/// The number of a file that does not exist.
+const ABSENT: u32 = u32::MAX;
+
+/// The files that samples name, in one store.
+pub(crate) struct Stored {
+    remote: Remote,
+    set: Arc<Set>,
+}
+
+struct Set {
+    objects: Arc<[Object]>,
+    /// The object of each file of each sample.
+    files: Vec<u32>,
+    /// Number of files of a sample.
+    width: usize,
+}
+
+impl Set {
+    fn part(&self, number: u64) -> Option<(u32, Range<u64>)> {
+        let object = *self.files.get(usize::try_from(number).ok()?)?;
+        Some((object, 0..self.objects.get(object as usize)?.len))
+    }
+}
+
+/// Whether a path is a URL of a store.
+#[cfg(feature = "tables")]
+pub(crate) fn is_url(path: &str) -> bool {
+    matches!(crate::model::store::Location::of(path), crate::model::store::Location::Url(_))
+}
+
+/// The URL of the file that a cell names: a URL, or a path below `root`.
+#[cfg(feature = "tables")]
+pub(crate) fn url_of(root: &str, cell: &str) -> String {
+    if is_url(cell) { cell.to_owned() } else { format!("{root}{}", cell.strip_prefix("./").unwrap_or(cell)) }
+}
+
+/// The objects below the URL of a folder. They are listed once, if that is needed.
+pub(crate) struct Below<'a> {
+    root: &'a str,
+    listed: OnceCell<Vec<Object>>,
+}
+
+impl<'a> Below<'a> {
+    pub(crate) fn new(root: &'a str) -> Self {
+        Below { root, listed: OnceCell::new() }
+    }
+
+    /// Whether there is an object at `url`, which lies below the folder.
+    ///
+    /// # Errors
+    /// If the objects cannot be listed.
+    pub(crate) fn has(&self, url: &str, stores: &Stores) -> Result<bool> {
+        if self.listed.get().is_none() {
+            let _ = self.listed.set(listed(&Remote::new(stores.of(self.root)?.clone()), self.root)?);
+        }
+        Ok(self.listed.get().is_some_and(|objects| find(objects, url).is_some()))
+    }
+}
+
+/// The objects below a folder, sorted by their URLs.
+fn listed(remote: &Remote, folder: &str) -> Result<Vec<Object>> {
+    let mut objects = remote.list(folder)?;
+    objects.sort_by(|a, b| a.url.cmp(&b.url));
+    Ok(objects)
+}
+
+/// The place of the object at `url`.
+fn find(objects: &[Object], url: &str) -> Option<u32> {
+    u32::try_from(objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?).ok()
+}
+
+/// What a [`Source`](crate::Source) does for its field `stored`: the files that its samples
+/// name, if they are in a store.
+macro_rules! of_stored {
+    () => {
+        fn follow(&self, order: $crate::model::Lookahead) -> Option<Box<dyn $crate::model::Follow>> {
+            self.stored.as_ref()?.follow(order)
+        }
+
+        fn network(&self) -> Option<$crate::stats::NetworkStats> {
+            self.stored.as_ref().map(|stored| stored.network())
+        }
+
+        fn ahead_bytes(&self) -> usize {
+            self.stored.as_ref().map_or(0, |stored| stored.ahead_bytes())
+        }
+    };
+}
+pub(crate) use of_stored;
+
+impl std::fmt::Debug for Stored {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stored").field("files", &self.set.files.len()).finish_non_exhaustive()
+    }
+}
+
+impl Stored {
+    /// Finds the files with these URLs, `width` for each sample; `None` for a file that is not
+    /// read.
+    ///
+    /// # Errors
+    /// If they are in several stores, or cannot be listed.
+    pub(crate) fn of(urls: &[Option<String>], width: usize, below: Below<'_>, stores: &Stores) -> Result<Self> {
+        let mut named = urls.iter().flatten();
+        let first = named.next().ok_or_else(|| Error::in_source("no sample names a file"))?;
+        let mut folder = &first[..first.rfind('/').map_or(0, |at| at + 1)];
+        for url in named {
+            let same = folder.bytes().zip(url.bytes()).take_while(|(a, b)| a == b).count();
+            folder = &folder[..folder.as_bytes()[..same].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1)];
+        }
+        if folder.split_once("://").is_none_or(|(_, bucket)| bucket.is_empty()) {
+            let other = urls.iter().flatten().find(|url| url.split('/').nth(2) != first.split('/').nth(2));
+            let cause = format!("the files are in several stores: {first} and {}", other.unwrap_or(first));
+            return Err(Error::config(cause));
+        }
+        let remote = Remote::new(stores.of(folder)?.clone());
+        let objects = match below.listed.into_inner().filter(|_| folder.starts_with(below.root)) {
+            Some(objects) => objects,
+            None => listed(&remote, folder)?,
+        };
+        let files = urls.iter().map(|url| url.as_ref().and_then(|url| find(&objects, url)).unwrap_or(ABSENT)).collect();
+        Ok(Stored { remote, set: Arc::new(Set { objects: objects.into(), files, width }) })
+    }
+
+    /// Reads file `place` of a sample, which is at `url`.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be read.
+    pub(crate) fn read<'a>(
+        &self,
+        sample: usize,
+        place: usize,
+        url: &str,
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8]> {
+        let number = (sample * self.set.width + place) as u64;
+        let Some((object, range)) = self.set.part(number) else {
+            return Err(Error::in_source("the object does not exist").at_path(url));
+        };
+        let to = room(scratch, range.end)?;
+        self.remote.read(number, &self.set.objects[object as usize], 0, to)?;
+        Ok(to)
+    }
+
+    /// Follows the samples of `order`.
+    pub(crate) fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        let files = wide(order, self.set.width);
+        let set = self.set.clone();
+        self.remote.follow(files, Parts::new(self.set.objects.clone(), move |number| set.part(number)))
+    }
+
+    pub(crate) fn network(&self) -> NetworkStats {
+        self.remote.network()
+    }
+
+    /// Bytes of samples to hold ahead of need.
+    pub(crate) fn ahead_bytes(&self) -> usize {
+        let files = (0..self.set.files.len() as u64).filter_map(|number| self.set.part(number));
+        ahead_of(files.map(|(_, range)| range.end))
+    }
+}

@@ -1,0 +1,262 @@
+//! What lies in a folder, on this machine or in a store. Formats are recognised by one rule in
+//! both.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::ahead::Remote;
+use crate::error::{Error, Result};
+use crate::machine::file;
+use crate::machine::slashes::slashed;
+use crate::model::Object;
+
+/// Number of folders between a folder and the deepest files that are looked for in it.
+const DEPTH: usize = 2;
+/// Maximum number of folders that are searched at one depth. More are classes, not splits.
+const FOLDERS: usize = 256;
+/// Bytes that tell the kind of a file.
+const START: usize = 512;
+
+/// A folder.
+#[derive(Clone, Copy)]
+pub(crate) enum Tree<'a> {
+    Local(&'a Path),
+    /// The objects below a URL.
+    Stored(&'a str, &'a [Object], &'a Remote),
+}
+
+impl<'a> Tree<'a> {
+    /// Whether the folder has this file. A pipe or a device counts, so that opening it says so.
+    pub(crate) fn has_file(self, name: &str) -> bool {
+        match self {
+            Tree::Local(folder) => fs::metadata(folder.join(name)).is_ok_and(|found| !found.is_dir()),
+            Tree::Stored(..) => self.below().any(|(found, _)| found == name),
+        }
+    }
+
+    /// Whether the folder has this folder.
+    pub(crate) fn has_folder(self, name: &str) -> bool {
+        match self {
+            Tree::Local(folder) => folder.join(name).is_dir(),
+            Tree::Stored(..) => {
+                self.below().any(|(found, _)| found.strip_prefix(name).is_some_and(|rest| rest.starts_with('/')))
+            }
+        }
+    }
+
+    /// Names of the files and folders in the folder, in any order, and whether each is a folder.
+    /// Hidden ones are left out, and links are what they lead to.
+    pub(crate) fn entries(self) -> Box<dyn Iterator<Item = (String, bool)> + 'a> {
+        match self {
+            Tree::Local(folder) => Box::new(fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| {
+                let is_folder = is_folder(&entry).ok()??;
+                Some((entry.file_name().to_string_lossy().into_owned(), is_folder))
+            })),
+            Tree::Stored(..) => {
+                let mut seen = BTreeSet::new();
+                Box::new(self.below().filter_map(move |(name, _)| match name.split_once('/') {
+                    Some((folder, _)) => seen.insert(folder.to_owned()).then(|| (folder.to_owned(), true)),
+                    None => Some((name.to_owned(), false)),
+                }))
+            }
+        }
+    }
+
+    /// Names of files and folders in the folder `below` this one, in any order, at most `most`.
+    pub(crate) fn names_in(self, below: &str, most: usize) -> Vec<String> {
+        match self {
+            Tree::Local(folder) => {
+                Tree::Local(&folder.join(below)).entries().take(most).map(|(name, _)| name).collect()
+            }
+            Tree::Stored(url, objects, remote) => {
+                let url = format!("{}/{below}", url.trim_end_matches('/'));
+                Tree::Stored(&url, objects, remote).entries().take(most).map(|(name, _)| name).collect()
+            }
+        }
+    }
+
+    /// The first bytes of a file in the folder; none if it cannot be read.
+    pub(crate) fn start(self, name: &str) -> Vec<u8> {
+        self.start_of(name, START)
+    }
+
+    /// The first `len` bytes of a file, like [`start`](Tree::start).
+    pub(crate) fn start_of(self, name: &str, len: usize) -> Vec<u8> {
+        let mut start = Vec::new();
+        match self {
+            Tree::Local(folder) => {
+                let read = file::open(folder.join(name)).and_then(|file| file.take(len as u64).read_to_end(&mut start));
+                if read.is_err() {
+                    start.clear();
+                }
+            }
+            Tree::Stored(_, _, remote) => {
+                if let Some((_, object)) = self.below().find(|(found, _)| *found == name) {
+                    start = remote.bytes(object, 0, object.len.min(len as u64)).unwrap_or_default();
+                }
+            }
+        }
+        start
+    }
+
+    /// Names, relative to the folder, of the files with this extension in it, or otherwise in the
+    /// folders in it, or otherwise in the folders in those. Hidden files and folders are ignored.
+    /// Names are in the order of their paths.
+    ///
+    /// # Errors
+    /// If a folder cannot be listed, or a name is not UTF-8.
+    pub(crate) fn files(self, extension: &str) -> Result<Vec<String>> {
+        let has_extension =
+            |name: &str| Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case(extension));
+        let Tree::Local(root) = self else {
+            let all: Vec<&str> = self.below().map(|(name, _)| name).filter(|name| has_extension(name)).collect();
+            let at = |depth: usize| all.iter().filter(move |name| name.matches('/').count() == depth);
+            let folder =
+                |name: &'a str, depth: usize| name.match_indices('/').nth(depth - 1).map(|(end, _)| &name[..end]);
+            let few = |depth: usize| {
+                let folders: BTreeSet<_> = self.below().filter_map(|(name, _)| folder(name, depth)).collect();
+                folders.len() <= FOLDERS
+            };
+            let found = (0..=DEPTH).take_while(|&depth| depth == 0 || few(depth));
+            let found = found.into_iter().find(|&depth| at(depth).next().is_some());
+            let mut found: Vec<String> = found.into_iter().flat_map(at).map(|name| (*name).to_owned()).collect();
+            // As paths are sorted, by folder.
+            found.sort_by(|a, b| a.split('/').cmp(b.split('/')));
+            return Ok(found);
+        };
+        let mut folders = vec![root.to_owned()];
+        for _ in 0..=DEPTH {
+            let (mut files, mut inside) = (Vec::<PathBuf>::new(), Vec::new());
+            for folder in &folders {
+                for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
+                    let entry = entry.map_err(|e| Error::io(folder, &e))?;
+                    let path = entry.path();
+                    match is_folder(&entry).map_err(|e| Error::io(&path, &e))? {
+                        Some(true) => inside.push(path),
+                        Some(false) if has_extension(&entry.file_name().to_string_lossy()) => files.push(path),
+                        _ => {}
+                    }
+                }
+            }
+            if !files.is_empty() {
+                files.sort();
+                let name =
+                    |path: &PathBuf| path.strip_prefix(root).ok()?.to_str().map(|name| slashed(name).into_owned());
+                let bad = |path: &Path| Error::in_source("the name is not UTF-8").at_path(path);
+                return files.iter().map(|path| name(path).ok_or_else(|| bad(path))).collect();
+            }
+            if inside.len() > FOLDERS {
+                break;
+            }
+            inside.sort();
+            folders = inside;
+        }
+        Ok(Vec::new())
+    }
+
+    /// Names of the files with this extension in the folder, without hidden ones.
+    pub(crate) fn files_in(self, extension: &str) -> Vec<String> {
+        let is = |(name, is_folder): &(String, bool)| file::has_extension(name, extension) && !is_folder;
+        self.entries().filter(is).map(|(name, _)| name).collect()
+    }
+
+    /// Names of the objects below the URL, without hidden ones.
+    fn below(self) -> impl Iterator<Item = (&'a str, &'a Object)> {
+        let (url, objects) = match self {
+            Tree::Local(_) => ("", &[][..]),
+            Tree::Stored(url, objects, _) => (url.trim_end_matches('/'), objects),
+        };
+        objects.iter().filter_map(move |object| {
+            let name = object.url.strip_prefix(url)?.strip_prefix('/')?;
+            let hidden = name.split('/').any(|part| part.starts_with('.'));
+            // Some stores have an object for each folder, whose name ends with a slash.
+            (!hidden && !name.is_empty() && !name.ends_with('/')).then_some((name, object))
+        })
+    }
+}
+
+/// Whether an entry of a local folder, or what it links to, is a folder or a file. `None` if it is
+/// hidden, neither of them, or a link that leads nowhere. In stores, hidden objects are left out
+/// too.
+///
+/// # Errors
+/// If the kind of the entry cannot be read.
+fn is_folder(entry: &fs::DirEntry) -> io::Result<Option<bool>> {
+    if entry.file_name().as_encoded_bytes().starts_with(b".") {
+        return Ok(None);
+    }
+    let kind = entry.file_type()?;
+    let kind =
+        if kind.is_symlink() { fs::metadata(entry.path()).ok().map(|target| target.file_type()) } else { Some(kind) };
+    Ok(kind.filter(|kind| kind.is_dir() || kind.is_file()).map(|kind| kind.is_dir()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::medium::layout::is_npy_folder;
+    use crate::model::Store;
+
+    /// A store whose objects are listed by the test.
+    struct Nothing;
+
+    impl Store for Nothing {
+        fn list(&self, _: &str) -> Result<Vec<Object>> {
+            Ok(Vec::new())
+        }
+
+        fn object(&self, url: &str) -> Result<Object> {
+            Err(Error::in_source("no object").at_path(url))
+        }
+
+        fn read(&self, object: &Object, _: u64, _: &mut [u8]) -> Result<()> {
+            Err(Error::in_source("no object").at_path(&object.url))
+        }
+    }
+
+    /// Calls `check` with a local folder that has the files `names`, and with a store that has
+    /// them.
+    fn in_both(names: &[&str], check: impl Fn(Tree<'_>)) {
+        let (folder, linked) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in names {
+            // Stores have no links, only names below a folder.
+            let (from, below) = match name.strip_prefix("linked/") {
+                Some(below) if cfg!(unix) => (linked.path(), below),
+                _ => (folder.path(), *name),
+            };
+            fs::create_dir_all(from.join(below).parent().unwrap()).unwrap();
+            fs::write(from.join(below), b"x").unwrap();
+        }
+        #[cfg(unix)]
+        if names.iter().any(|name| name.starts_with("linked/")) {
+            std::os::unix::fs::symlink(linked.path(), folder.path().join("linked")).unwrap();
+            std::os::unix::fs::symlink("missing", folder.path().join("nowhere.npy")).unwrap();
+        }
+        check(Tree::Local(folder.path()));
+        let url = "mem://set";
+        let object = |name: &&str| Object { url: format!("{url}/{name}"), len: 1, tag: None, server: None };
+        let objects: Vec<_> = names.iter().map(object).collect();
+        check(Tree::Stored(url, &objects, &Remote::new(Arc::new(Nothing))));
+    }
+
+    #[test]
+    fn hidden_entries_are_left_out_and_links_are_followed_here_and_in_stores() {
+        let names = ["a.npy", ".b.npy", ".ipynb_checkpoints/a-checkpoint.npy", "linked/c.npy", "more/d.npy"];
+        in_both(&names, |tree| {
+            let mut entries: Vec<_> = tree.entries().collect();
+            entries.sort();
+            assert_eq!(entries, [("a.npy".into(), false), ("linked".into(), true), ("more".into(), true)]);
+            assert_eq!(tree.files_in("npy"), ["a.npy"]);
+            assert_eq!(tree.files("npy").unwrap(), ["a.npy"]);
+            assert!(!is_npy_folder(tree), "it has folders");
+        });
+        in_both(&["linked/c.npy", "more/d.npy", ".e.npy"], |tree| {
+            assert_eq!(tree.files("npy").unwrap(), ["linked/c.npy", "more/d.npy"]);
+        });
+        in_both(&["a.npy", ".ipynb_checkpoints/a-checkpoint.npy"], |tree| assert!(is_npy_folder(tree)));
+    }
+}

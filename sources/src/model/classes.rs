@@ -1,0 +1,237 @@
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::relabel::Relabel;
+use super::{Follow, Lookahead, Sample, Source};
+use crate::error::{Error, Result};
+use crate::machine::file::{self, MAX_FILE};
+use crate::stats::NetworkStats;
+
+/// Maximum number of names in a message.
+const SHOWN: usize = 10;
+
+/// A list of class names. The position of a name is its label, independent of the numbers in a data
+/// set.
+///
+/// Data sets with different classes therefore get the same labels: if a validation set lacks a
+/// class, the labels of the others do not shift.
+///
+/// ```
+/// use warpfeed_sources::Classes;
+///
+/// let classes = Classes::new(["cat", "dog"])?;
+/// assert_eq!(classes.names(), ["cat", "dog"]);
+/// let twice = Classes::new(["cat", "cat"]).unwrap_err();
+/// assert_eq!(twice.cause(), "classes: \"cat\" is number 0 and number 1");
+/// # Ok::<(), warpfeed_sources::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Classes {
+    names: Arc<[String]>,
+}
+
+impl Classes {
+    /// Creates a list of these names, numbered 0, 1, 2, ….
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for an empty list, an empty name, or a name
+    /// that occurs twice.
+    pub fn new(names: impl IntoIterator<Item = impl Into<String>>) -> Result<Self> {
+        let names: Arc<[String]> = names.into_iter().map(Into::into).collect();
+        if names.is_empty() {
+            return Err(Error::config("classes: the list is empty"));
+        }
+        let mut places = HashMap::with_capacity(names.len());
+        for (place, name) in names.iter().enumerate() {
+            if name.is_empty() {
+                return Err(Error::config(format!("classes: number {place} is an empty name")));
+            }
+            if let Some(first) = places.insert(name, place) {
+                return Err(Error::config(format!("classes: {name:?} is number {first} and number {place}")));
+            }
+        }
+        drop(places);
+        Ok(Classes { names })
+    }
+
+    /// Reads the list from a text file with one name per line, or from a `.json` file with an array
+    /// of names. White space around a name, empty lines at the end, and a byte order mark are
+    /// ignored.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read. The errors of
+    /// [`new`](Classes::new), with the path of the file.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let bytes = file::read(path, MAX_FILE).map_err(|e| Error::io(path, &e))?;
+        let text = std::str::from_utf8(&bytes).map_err(|e| {
+            let line = 1 + memchr::memchr_iter(b'\n', &bytes[..e.valid_up_to()]).count();
+            Error::config(format!("line {line}: the text is not UTF-8")).at_path(path)
+        })?;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let names = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json")) {
+            serde_json::from_str::<Vec<String>>(text)
+                .map_err(|e| Error::config(format!("not a list of names: {e}")).at_path(path))?
+        } else {
+            text.trim_end().lines().map(|line| line.trim().to_owned()).collect()
+        };
+        Self::new(names).map_err(|e| e.at_path(path))
+    }
+
+    /// The names, by label.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Renumbers the labels of `source`: each class gets the position of its name in the list. If
+    /// the source has no class names, its labels must be positions in the list.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use warpfeed_sources::{Classes, Memory, OwnedSample, Source};
+    /// let dogs = Memory::new(vec![OwnedSample::new("a").label(0)]).with_classes(["dog"]);
+    /// let listed = Classes::new(["cat", "dog"])?.number(Arc::new(dogs))?;
+    /// assert_eq!(listed.label(0, &mut Vec::new())?, Some(1));
+    /// # Ok::<(), warpfeed_sources::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the source has a class that is not in the
+    /// list; the message names it.
+    pub fn number(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
+        self.number_if(source, false)
+    }
+
+    /// Like [`number`](Classes::number). If `lenient` is true, a class that is not in the list is
+    /// an error when one of its samples is read.
+    pub(crate) fn number_if(&self, source: Arc<dyn Source>, lenient: bool) -> Result<Arc<dyn Source>> {
+        if source.classes() == self.names() {
+            return Ok(source);
+        }
+        if source.classes().is_empty() {
+            let relabel = Relabel::Places(self.names.len());
+            return Ok(Arc::new(Numbered { source, classes: self.clone(), relabel }));
+        }
+        let numbers: HashMap<&String, i64> = self.names.iter().zip(0..).collect();
+        let classes: Vec<_> = source.classes().iter().map(|name| (name.clone(), numbers.get(name).copied())).collect();
+        let unknown: Vec<&str> = classes.iter().filter(|(_, new)| new.is_none()).map(|(name, _)| &**name).collect();
+        if !unknown.is_empty() && !lenient {
+            return Err(self.unknown(&unknown));
+        }
+        let relabel = Relabel::Named { classes, set: "the set".to_owned(), how: "numbered by the list of classes" };
+        Ok(Arc::new(Numbered { source, classes: self.clone(), relabel }))
+    }
+
+    fn unknown(&self, names: &[&str]) -> Error {
+        let shown: Vec<String> = names.iter().take(SHOWN).map(|name| format!("{name:?}")).collect();
+        let more = names.len() - shown.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let (shown, listed) = (shown.join(", "), self.names.len());
+        Error::config(format!(
+            "classes: the data set has {shown}{more}, not in the list of {listed}; \
+             add to the list, or skip these samples with OnError::Skip"
+        ))
+    }
+}
+
+/// The own number of each of the `classes` in the data sets `parts`. Empty if a class has none or
+/// several.
+pub(crate) fn category_ids<'a>(classes: &[String], parts: impl Iterator<Item = &'a Arc<dyn Source>>) -> Vec<i64> {
+    let mut ids = HashMap::new();
+    for part in parts {
+        for (name, id) in part.classes().iter().zip(part.category_ids()) {
+            if ids.insert(name.clone(), id).is_some_and(|other| other != id) {
+                return Vec::new();
+            }
+        }
+    }
+    classes.iter().map(|name| ids.get(name).copied()).collect::<Option<_>>().unwrap_or_default()
+}
+
+/// A source whose labels are numbered by a list.
+struct Numbered {
+    source: Arc<dyn Source>,
+    classes: Classes,
+    relabel: Relabel,
+}
+
+impl Source for Numbered {
+    fn len(&self) -> usize {
+        self.source.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.source.read(index, scratch)?.relabelled(&self.relabel)
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        self.source.follow(order)
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        self.source.ahead_bytes()
+    }
+
+    fn fields(&self) -> Option<Vec<String>> {
+        self.source.fields()
+    }
+
+    fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
+        let (source, relabel) = (self.source.only(fields)?, self.relabel.clone());
+        Some(Arc::new(Numbered { source, classes: self.classes.clone(), relabel }))
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        self.source.network()
+    }
+
+    fn check(&self) -> Result<()> {
+        self.source.check()
+    }
+
+    fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
+        self.source.verify(samples, found);
+    }
+
+    fn is_unchanged(&self) -> bool {
+        self.source.is_unchanged()
+    }
+
+    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        self.source.label(index, scratch)?.map(|label| self.relabel.of(label)).transpose()
+    }
+
+    fn key(&self, index: usize, scratch: &mut Vec<u8>) -> Result<String> {
+        self.source.key(index, scratch)
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        self.source.fingerprint()
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        self.source.path(index)
+    }
+
+    fn part(&self, index: usize) -> usize {
+        self.source.part(index)
+    }
+
+    fn classes(&self) -> &[String] {
+        self.classes.names()
+    }
+
+    fn has_pictures(&self) -> Option<bool> {
+        self.source.has_pictures()
+    }
+
+    fn category_ids(&self) -> Vec<i64> {
+        category_ids(self.classes.names(), std::iter::once(&self.source))
+    }
+
+    fn kind(&self) -> &'static str {
+        self.source.kind()
+    }
+}

@@ -1,0 +1,436 @@
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::classes::category_ids;
+use super::relabel::Relabel;
+use super::{Follow, Lookahead, Place, Sample, Source};
+use crate::error::{Error, Result};
+use crate::machine::hash::Hash;
+use crate::stats::NetworkStats;
+
+/// Several data sets as one: the samples of the first, then those of the second, and so on.
+///
+/// ```no_run
+/// use warpfeed_sources::{Concat, open};
+///
+/// let both = Concat::by_class_name(vec![open("photos.lmdb")?, open("sketches")?])?;
+/// # Ok::<(), warpfeed_sources::Error>(())
+/// ```
+///
+/// Samples keep their keys and fields. [`part`](Source::part) says which data set a sample comes
+/// from.
+///
+/// **Labels.** Label 0 can be a cat in one folder and a car in another. There are three ways to
+/// join labels:
+///
+/// | | labels | names of the classes |
+/// |---|---|---|
+/// | [`new`](Concat::new) | as they are; sets whose names disagree are refused | the longest list |
+/// | [`by_class_name`](Concat::by_class_name) | renumbered, one for each name | all names, sorted |
+/// | [`keep_labels`](Concat::keep_labels) | as they are, whatever the names say | the longest list, or none if they disagree |
+///
+/// Two sets agree if they have the same name for every label that both name: `cat, dog` and `cat,
+/// dog, fox` agree. A set without names agrees with every other.
+///
+/// `order::Mixture` draws from the parts in proportions.
+/// `Loader::mixture` combines both.
+pub struct Concat {
+    parts: Vec<Arc<dyn Source>>,
+    /// Index after the last sample of each.
+    ends: Vec<usize>,
+    classes: Vec<String>,
+    /// The new label for each old one, for each part. Empty if labels stay as they are.
+    relabel: Vec<Relabel>,
+}
+
+/// Meaning of labels in joined data sets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Join {
+    /// Labels mean the same in all sets. Otherwise joining is an error.
+    #[default]
+    Same,
+    /// Labels are renumbered by class name.
+    ByClassName,
+    /// Labels stay as they are.
+    KeepLabels,
+}
+
+impl Concat {
+    /// Joins the data sets `parts`, in this order. Labels stay as they are.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if two sets give one label different names,
+    /// or if the number of samples overflows.
+    pub fn new(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
+        Self::join(parts, Join::Same)
+    }
+
+    /// The data sets `parts`, in this order, with one label for each class name. The label is the
+    /// name's place among all names, sorted. [`Folder`](crate::Folder) would give the same
+    /// labels if the class folders of all sets lay in one folder.
+    ///
+    /// Reading a sample is an error if its label has no name or is not a number.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a set has samples but no names, or if the
+    /// number of samples overflows.
+    pub fn by_class_name(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
+        Self::join(parts, Join::ByClassName)
+    }
+
+    /// The data sets `parts`, in this order. Labels stay as they are. Use it for sets whose labels
+    /// mean the same under different names, such as `cat` and `Katze`. If the names disagree, the
+    /// joined set has none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the number of samples overflows.
+    pub fn keep_labels(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
+        Self::join(parts, Join::KeepLabels)
+    }
+
+    #[doc(hidden)]
+    pub fn join(parts: Vec<Arc<dyn Source>>, join: Join) -> Result<Self> {
+        let mut ends = Vec::with_capacity(parts.len());
+        for part in &parts {
+            let end = ends.last().copied().unwrap_or(0usize).checked_add(part.len());
+            ends.push(end.ok_or_else(|| Error::config("concat: more samples than can be counted"))?);
+        }
+        let (classes, relabel) = match (join, common_names(&parts)) {
+            (Join::ByClassName, _) => numbered_by_name(&parts)?,
+            (_, Ok(longest)) => (longest, Vec::new()),
+            (Join::KeepLabels, Err(_)) => (Vec::new(), Vec::new()),
+            (Join::Same, Err(differ)) => return Err(differ),
+        };
+        Ok(Concat { parts, ends, classes, relabel })
+    }
+
+    /// Number of samples of each part.
+    pub fn lens(&self) -> Vec<usize> {
+        self.parts.iter().map(|part| part.len()).collect()
+    }
+
+    /// The part that contains sample `index`, and the index in that part.
+    fn locate(&self, index: usize) -> (usize, usize) {
+        let part = self.ends.partition_point(|&end| end <= index);
+        (part, if part == 0 { index } else { index - self.ends[part - 1] })
+    }
+
+    /// Label `old` of `part`, as numbered in the joined set.
+    fn label_of(&self, part: usize, old: Option<i64>) -> Result<Option<i64>> {
+        let (Some(old), Some(relabel)) = (old, self.relabel.get(part)) else { return Ok(old) };
+        relabel.of(old).map(Some)
+    }
+}
+
+/// The longest list of names, if every other list is a prefix of it.
+///
+/// # Errors
+/// The first label for which two parts have different names.
+fn common_names(parts: &[Arc<dyn Source>]) -> Result<Vec<String>> {
+    let longest = (0..parts.len()).rev().max_by_key(|&part| parts[part].classes().len());
+    let Some(longest) = longest else { return Ok(Vec::new()) };
+    let names = parts[longest].classes();
+    for (number, part) in parts.iter().enumerate() {
+        let Some(label) = part.classes().iter().zip(names).position(|(one, other)| one != other) else { continue };
+        let (first, second) = (number.min(longest), number.max(longest));
+        return Err(Error::config(format!(
+            "joined data sets: label {label} is {:?} in set {first} and {:?} in set {second}; \
+             by_class_name of the joined sets gives classes of the same name the same label, keep_labels leaves the \
+             labels as they are",
+            parts[first].classes()[label],
+            parts[second].classes()[label]
+        )));
+    }
+    Ok(names.to_vec())
+}
+
+/// All names, sorted, and the new label of each name of each part.
+fn numbered_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Relabel>)> {
+    if let Some(part) = parts.iter().position(|part| part.classes().is_empty() && !part.is_empty()) {
+        let samples = parts[part].len();
+        return Err(Error::config(format!(
+            "joined data sets: set {part} ({}, {samples} samples) has no names for its classes, so its labels cannot be \
+             joined by name; keep_labels leaves the labels as they are",
+            parts[part].kind()
+        )));
+    }
+    let names: BTreeSet<&String> = parts.iter().flat_map(|part| part.classes()).collect();
+    let labels: HashMap<&String, i64> = names.iter().copied().zip(0..).collect();
+    let relabel = parts.iter().enumerate().map(|(number, part)| {
+        let classes = part.classes().iter().map(|name| (name.clone(), Some(labels[name]))).collect();
+        Relabel::Named { classes, set: format!("data set {number}"), how: "joined by name" }
+    });
+    let relabel = relabel.collect();
+    Ok((names.into_iter().cloned().collect(), relabel))
+}
+
+impl Source for Concat {
+    fn len(&self) -> usize {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let (part, index) = self.locate(index);
+        let sample = self.parts[part].read(index, scratch)?;
+        let Some(relabel) = self.relabel.get(part) else { return Ok(sample) };
+        let sample = sample.relabelled(relabel)?;
+        sample.label()?;
+        Ok(sample)
+    }
+
+    /// Each part follows its own samples, by its own indices. The parts share the bytes in
+    /// proportion to their [`ahead_bytes`](Source::ahead_bytes).
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        let wanted = |part: &Arc<dyn Source>| part.ahead_bytes() as u128;
+        let (all, mut start) = (self.parts.iter().map(wanted).sum::<u128>().max(1), 0);
+        // Scaled to below 2^64 each, so that their products fit.
+        let unit = all.div_ceil(1 << 64);
+        let share = |wanted: u128| (wanted / unit * order.bytes() as u128 / all.div_ceil(unit)) as usize;
+        let mut parts = Vec::new();
+        for (part, &end) in self.parts.iter().zip(&self.ends) {
+            parts.extend(part.follow(order.part(share(wanted(part)), start as u64..end as u64)));
+            start = end;
+        }
+        (!parts.is_empty()).then(|| Box::new(Parts(parts)) as Box<dyn Follow>)
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        self.parts.iter().fold(0, |all, part| all.saturating_add(part.ahead_bytes()))
+    }
+
+    fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
+        let less: Vec<_> = self.parts.iter().map(|part| part.only(fields)).collect();
+        if less.iter().all(Option::is_none) {
+            return None;
+        }
+        let parts = less.into_iter().zip(&self.parts).map(|(less, part)| less.unwrap_or_else(|| part.clone()));
+        Some(Arc::new(Concat {
+            parts: parts.collect(),
+            ends: self.ends.clone(),
+            classes: self.classes.clone(),
+            relabel: self.relabel.clone(),
+        }))
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        let parts = self.parts.iter().filter_map(|part| part.network());
+        parts.reduce(|all, part| all.plus(&part))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.parts.iter().try_for_each(|part| part.check())
+    }
+
+    fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
+        let mut start = 0;
+        for (part, &end) in self.parts.iter().zip(&self.ends) {
+            let within = |index: usize| index.clamp(start, end) - start;
+            part.verify(within(samples.start)..within(samples.end), found);
+            start = end;
+        }
+    }
+
+    fn is_unchanged(&self) -> bool {
+        self.parts.iter().all(|part| part.is_unchanged())
+    }
+
+    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        let (part, index) = self.locate(index);
+        self.label_of(part, self.parts[part].label(index, scratch)?)
+    }
+
+    fn key(&self, index: usize, scratch: &mut Vec<u8>) -> Result<String> {
+        let (part, index) = self.locate(index);
+        self.parts[part].key(index, scratch)
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        let add = |hash: Hash, part: &Arc<dyn Source>| Some(hash.number(part.fingerprint()?).number(part.len() as u64));
+        self.parts.iter().try_fold(Hash::default(), add).map(Hash::end)
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        let (part, index) = self.locate(index);
+        self.parts[part].path(index)
+    }
+
+    fn part(&self, index: usize) -> usize {
+        self.locate(index).0
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// Unknown if only some of the parts have pictures.
+    fn has_pictures(&self) -> Option<bool> {
+        let mut known = self.parts.iter().map(|part| part.has_pictures());
+        let first = known.next()??;
+        known.all(|other| other == Some(first)).then_some(first)
+    }
+
+    fn category_ids(&self) -> Vec<i64> {
+        category_ids(&self.classes, self.parts.iter())
+    }
+
+    /// Those of all parts, if each part knows its own.
+    fn fields(&self) -> Option<Vec<String>> {
+        let mut all = Vec::new();
+        for part in &self.parts {
+            for name in part.fields()? {
+                if !all.contains(&name) {
+                    all.push(name);
+                }
+            }
+        }
+        Some(all)
+    }
+
+    fn kind(&self) -> &'static str {
+        "concat"
+    }
+}
+
+/// The parts that fetch ahead.
+struct Parts(Vec<Box<dyn Follow>>);
+
+impl Follow for Parts {
+    fn start(&self, place: Place) {
+        self.0.iter().for_each(|part| part.start(place));
+    }
+
+    fn done(&self, place: Place) {
+        self.0.iter().for_each(|part| part.done(place));
+    }
+
+    fn stop(&self) {
+        self.0.iter().for_each(|part| part.stop());
+    }
+}
+
+impl std::fmt::Debug for Concat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kinds = self.parts.iter().map(|part| (part.kind(), part.len()));
+        f.debug_list().entries(kinds).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::model::{Memory, OwnedSample};
+
+    fn set(name: &str, len: usize, classes: &[&str]) -> Arc<dyn Source> {
+        let samples = (0..len).map(|i| OwnedSample::new(format!("{name}/{i}")).label(i as i64)).collect();
+        Arc::new(Memory::new(samples).with_classes(classes.iter().copied()))
+    }
+
+    /// A source that wants as many bytes as possible.
+    struct Greedy(Arc<Mutex<Vec<usize>>>);
+
+    impl Source for Greedy {
+        fn len(&self) -> usize {
+            1
+        }
+        fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+            Ok(Sample::new(""))
+        }
+        fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+            self.0.lock().unwrap().push(order.bytes());
+            None
+        }
+        fn ahead_bytes(&self) -> usize {
+            usize::MAX
+        }
+    }
+
+    #[test]
+    fn parts_never_get_more_bytes_than_the_whole() {
+        let granted = Arc::new(Mutex::new(Vec::new()));
+        let all = Concat::new((0..3).map(|_| Arc::new(Greedy(granted.clone())) as Arc<dyn Source>).collect()).unwrap();
+        assert!(all.follow(Lookahead::new(300, |_| 0, |_| None)).is_none());
+        assert_eq!(*granted.lock().unwrap(), [100; 3]);
+    }
+
+    #[test]
+    fn samples_do_not_change_and_their_part_is_known() {
+        let all = Concat::new(vec![set("a", 2, &[]), set("none", 0, &[]), set("b", 3, &["x", "y"])]).unwrap();
+        let mut scratch = Vec::new();
+        let mut seen = Vec::new();
+        for i in 0..all.len() {
+            let label = all.label(i, &mut scratch).unwrap().unwrap();
+            let sample = all.read(i, &mut scratch).unwrap();
+            assert_eq!(sample.label().unwrap(), Some(label));
+            seen.push((sample.key().to_owned(), label, all.part(i)));
+        }
+        let expected = [("a/0", 0, 0), ("a/1", 1, 0), ("b/0", 0, 2), ("b/1", 1, 2), ("b/2", 2, 2)];
+        assert_eq!(seen, expected.map(|(key, label, part)| (key.to_owned(), label, part)));
+        assert_eq!((all.lens(), all.classes()), (vec![2, 0, 3], &["x".to_owned(), "y".to_owned()][..]));
+        assert!(Concat::new(vec![]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn each_part_follows_its_own_samples_in_their_order() {
+        type Told = Arc<Mutex<Vec<String>>>;
+        struct Fetches(usize, Told);
+        struct Following(Lookahead, Told);
+        impl Follow for Following {
+            fn start(&self, place: Place) {
+                let samples: Vec<_> = self.0.from(place).take(2).map(|(_, samples)| samples).collect();
+                self.1.lock().unwrap().push(format!("{samples:?} within {}", self.0.bytes()));
+            }
+
+            fn done(&self, place: Place) {
+                self.1.lock().unwrap().push(format!("done {place:?}"));
+            }
+
+            fn stop(&self) {
+                self.1.lock().unwrap().push("stop".to_owned());
+            }
+        }
+        impl Source for Fetches {
+            fn len(&self) -> usize {
+                3
+            }
+
+            fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+                Ok(Sample::new("fetched"))
+            }
+
+            fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+                Some(Box::new(Following(order, self.1.clone())))
+            }
+
+            fn ahead_bytes(&self) -> usize {
+                self.0
+            }
+        }
+        let told: [Told; 2] = Default::default();
+        let part = |number: usize| Arc::new(Fetches(100 * (number + 1), told[number].clone()));
+        let all = Concat::new(vec![part(0), set("between", 2, &[]), part(1)]).unwrap();
+        assert_eq!(all.ahead_bytes(), 300);
+        let order = Lookahead::new(30, |_| 1, |at| Some(if at.epoch == 0 { vec![7, 2, 4, 0, 6, 2] } else { vec![5] }));
+        let place = Place::default();
+        let follow = all.follow(order).unwrap();
+        follow.start(place);
+        follow.done(place);
+        follow.stop();
+        let rest = [format!("done {place:?}"), "stop".to_owned()];
+        for (told, first) in told.iter().zip(["[[2, 0, 2], []] within 10", "[[2, 1], [0]] within 20"]) {
+            assert_eq!(*told.lock().unwrap(), [&[first.to_owned()][..], &rest].concat());
+        }
+        assert!(set("none", 1, &[]).follow(Lookahead::new(0, |_| 0, |_| None)).is_none());
+    }
+
+    #[test]
+    fn a_list_of_names_agrees_with_its_prefix() {
+        let all = Concat::new(vec![set("a", 1, &["x"]), set("b", 1, &[]), set("c", 1, &["x", "y"])]).unwrap();
+        assert_eq!(all.classes(), ["x", "y"]);
+        let e = Concat::new(vec![set("a", 1, &["x"]), set("b", 1, &["x", "z"]), set("c", 1, &["x", "y"])]).unwrap_err();
+        assert!(e.cause().contains("label 1 is \"z\" in set 1 and \"y\" in set 2"), "{e}");
+    }
+}

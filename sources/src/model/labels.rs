@@ -1,0 +1,131 @@
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::{Source, sample_error};
+use crate::error::{Error, ErrorKind, Result};
+use crate::machine::{Pool, RETRIES, Stop, check_stop, during, is_stopped, retried};
+
+/// Returns the labels of `samples`, in their order, such as for class weights. They are read on
+/// several threads, without the pictures if the source can.
+///
+/// A loader that changes labels has `Monitor::labels`.
+///
+/// ```no_run
+/// let source = warpfeed_sources::open("photos")?;
+/// let labels = warpfeed_sources::labels(&*source, &(0..source.len() as u64).collect::<Vec<_>>())?;
+/// # Ok::<(), warpfeed_sources::Error>(())
+/// ```
+///
+/// # Errors
+/// For a sample that is out of range, cannot be read, or lacks a label.
+pub fn labels(source: &dyn Source, samples: &[u64]) -> Result<Vec<i64>> {
+    labels_retried(source, samples, RETRIES)
+}
+
+/// Like [`labels`], with this number of retries after a transient error.
+pub fn labels_retried(source: &dyn Source, samples: &[u64], retries: usize) -> Result<Vec<i64>> {
+    let count = source.len() as u64;
+    if let Some(sample) = samples.iter().find(|&&sample| sample >= count) {
+        return Err(no_sample(*sample, count));
+    }
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    Labels { source, workers, retries, missing: "no label" }.of(&(0..count), Some(samples))
+}
+
+/// The error for a sample that a data set of `count` samples does not have.
+pub fn no_sample(sample: u64, count: u64) -> Error {
+    Error::config(format!("sample {sample}: the data set has the samples 0 to {}", count.saturating_sub(1)))
+}
+
+/// Reads the labels of many samples on several threads, without their pictures if the source can.
+pub struct Labels<'a> {
+    /// Where the samples are.
+    pub source: &'a dyn Source,
+    /// Number of threads.
+    pub workers: usize,
+    /// Number of retries after a transient error.
+    pub retries: usize,
+    /// The message for a sample without a label.
+    pub missing: &'static str,
+}
+
+impl Labels<'_> {
+    /// The labels of the samples of `range`, or of those of `subset`.
+    pub fn of(&self, range: &Range<u64>, subset: Option<&[u64]>) -> Result<Vec<i64>> {
+        let Labels { source, workers, retries, missing } = *self;
+        let label = |scratch: &mut Vec<u8>, place: usize| {
+            let index = subset.map_or(range.start + place as u64, |indices| indices[place]);
+            let label = || {
+                // Sources need not look at the stop, and there may be millions of samples.
+                check_stop()?;
+                source.label(index as usize, scratch)
+            };
+            let label = retried(retries, index, || !is_stopped(), label)
+                .and_then(|label| label.ok_or_else(|| Error::in_source(missing)));
+            label.map_err(|e| {
+                // A sample that cannot be read has no key.
+                let key = || match e.kind() {
+                    ErrorKind::Io | ErrorKind::Panic => Ok(String::new()),
+                    _ => Ok(source.read(index as usize, scratch)?.key().to_owned()),
+                };
+                let key = retried(0, index, || false, key).unwrap_or_default();
+                sample_error(source, index as usize, &key, e)
+            })
+        };
+        let stop = Stop::current();
+        let places = subset.map_or((range.end - range.start) as usize, <[u64]>::len);
+        // This pool is dropped before the loader's pool starts.
+        Pool::start(rayon::ThreadPoolBuilder::new(), workers)?
+            .install(|| {
+                let label = |scratch: &mut Vec<u8>, place| during(stop.clone(), || label(scratch, place));
+                (0..places).into_par_iter().map_init(Vec::new, label).collect::<Vec<_>>()
+            })
+            // In order, so that the reported bad sample does not depend on the speed of the
+            // threads.
+            .into_iter()
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::model::Sample;
+
+    struct Counted(Arc<AtomicUsize>);
+
+    impl Source for Counted {
+        fn len(&self) -> usize {
+            1000
+        }
+
+        fn read<'a>(&'a self, index: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Ok(Sample::new("sample").with_label(index as i64))
+        }
+    }
+
+    #[test]
+    fn a_stop_ends_the_reading_of_labels_between_two_samples() {
+        let read = Arc::new(AtomicUsize::new(0));
+        let source = Counted(read.clone());
+        let labels = Labels { source: &source, workers: 2, retries: 3, missing: "no label" };
+        assert_eq!(labels.of(&(0..1000), None).unwrap(), (0..1000).collect::<Vec<_>>());
+        assert_eq!(super::labels(&source, &[999, 3, 3]).unwrap(), [999, 3, 3]);
+        let error = super::labels(&source, &[3, 1000]).unwrap_err().to_string();
+        assert_eq!(error, "config: sample 1000: the data set has the samples 0 to 999");
+        read.store(0, Ordering::SeqCst);
+        let stop = Stop::new({
+            let read = read.clone();
+            move || read.load(Ordering::SeqCst) >= 8
+        });
+        let error = stop.during(|| labels.of(&(0..1000), None)).unwrap_err();
+        assert!(error.to_string().contains("the read was cancelled"), "{error}");
+        // Each thread may be past its look at the stop.
+        assert!((8..8 + 2).contains(&read.load(Ordering::SeqCst)), "{read:?}");
+    }
+}

@@ -1,0 +1,128 @@
+use super::{Sample, Source, Value};
+use crate::error::Result;
+use crate::machine::hash::Hash;
+
+/// A data set in memory, for tests and for small generated sets.
+///
+/// ```
+/// use warpfeed_sources::{Memory, OwnedSample, Source};
+///
+/// let png = b"\x89PNG...".to_vec();
+/// let sample = OwnedSample::new("cat/1").field("png", png).label(0);
+/// let set = Memory::new(vec![sample]).with_classes(["cat"]);
+/// assert_eq!(set.len(), 1);
+/// assert_eq!(set.read(0, &mut Vec::new())?.label()?, Some(0));
+/// # Ok::<(), warpfeed_sources::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    samples: Vec<OwnedSample>,
+    classes: Vec<String>,
+}
+
+/// A [`Sample`] that owns its bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnedSample {
+    key: String,
+    fields: Vec<(String, Vec<u8>)>,
+    label: Option<i64>,
+}
+
+impl OwnedSample {
+    /// A sample without fields or label.
+    pub fn new(key: impl Into<String>) -> Self {
+        OwnedSample { key: key.into(), ..Default::default() }
+    }
+
+    /// The sample with one more field. Reading the sample checks that no name occurs twice and that
+    /// there are at most 16 fields.
+    #[must_use]
+    pub fn field(mut self, name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
+        self.fields.push((name.into(), bytes.into()));
+        self
+    }
+
+    /// The sample with the label `class`.
+    #[must_use]
+    pub fn label(mut self, class: i64) -> Self {
+        self.label = Some(class);
+        self
+    }
+
+    /// The sample as a source returns it.
+    ///
+    /// # Errors
+    /// If there are more than 16 fields, or two have the same name.
+    pub fn as_sample(&self) -> Result<Sample<'_>> {
+        let mut sample = Sample::new(&self.key);
+        if let Some(class) = self.label {
+            sample = sample.with_label(class);
+        }
+        for (name, bytes) in &self.fields {
+            sample.push(name, &bytes[..])?;
+        }
+        Ok(sample)
+    }
+}
+
+impl TryFrom<&Sample<'_>> for OwnedSample {
+    type Error = crate::error::Error;
+
+    /// Copies a sample out of its source. Typed values become the [bytes of a
+    /// file](Value::encoded). The label is copied with its current number. Class numbers within
+    /// fields are copied as they are stored; [`Sample::class`] renumbers them.
+    ///
+    /// # Errors
+    /// If its label is not a number.
+    fn try_from(sample: &Sample<'_>) -> Result<Self> {
+        let encoded = |&(name, value): &(&str, Value<'_>)| (name.to_owned(), value.encoded(name).into_owned());
+        let fields = sample.fields().iter().map(encoded).collect();
+        Ok(OwnedSample { key: sample.key().to_owned(), fields, label: sample.label()? })
+    }
+}
+
+impl Memory {
+    /// Creates a data set of these samples, in this order.
+    pub fn new(samples: Vec<OwnedSample>) -> Self {
+        Memory { samples, classes: Vec::new() }
+    }
+
+    /// Sets the names of the classes, by label.
+    #[must_use]
+    pub fn with_classes(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.classes = names.into_iter().map(Into::into).collect();
+        self
+    }
+}
+
+impl Source for Memory {
+    fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, _scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.samples[index].as_sample()
+    }
+
+    fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
+        Ok(self.samples[index].key.clone())
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        let add = |hash: Hash, sample: &OwnedSample| {
+            sample
+                .fields
+                .iter()
+                .fold(hash.text(&sample.key), |hash, (name, bytes)| hash.text(name).number(bytes.len() as u64))
+        };
+        Some(self.samples.iter().fold(Hash::default(), add).end())
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+}

@@ -1,0 +1,329 @@
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::relabel::Relabel;
+use super::value::Value;
+use crate::error::{Error, Result};
+use crate::format;
+
+/// Maximum number of fields of a sample.
+pub(crate) const MAX_FIELDS: usize = 16;
+
+/// Ending of the field that says at which number the classes in a mask begin.
+const FIRST_CLASS_OF_MASK: &str = ".first_class.txt";
+
+/// Value of mask pixels without a class.
+const VOID: u8 = 255;
+
+/// Maximum number of nested sources that renumber the classes of a sample.
+const MAX_RELABELS: usize = 4;
+
+/// One sample, borrowed from its source: a key, a few named fields, and perhaps a label.
+///
+/// Field names are lower-case WebDataset extensions: `jpg`, `png`, `json`, `emb.npy`. A field holds
+/// bytes or a typed [`Value`]. The label is not a field: `cls` becomes [`label`](Sample::label). So
+/// a picture in a class folder and a picture with a `cls` file next to it give the same sample.
+///
+/// ```
+/// use warpfeed_sources::Sample;
+///
+/// let sample = Sample::new("cat/1").with_field("jpg", b"...")?.with_label(0);
+/// assert_eq!(sample.field("jpg").as_deref(), Some(&b"..."[..]));
+/// # Ok::<(), warpfeed_sources::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Sample<'a> {
+    key: &'a str,
+    fields: [(&'a str, Value<'a>); MAX_FIELDS],
+    len: usize,
+    label: Label<'a>,
+    /// Renumberings of its classes, in the order in which they apply.
+    relabels: [Option<&'a Relabel>; MAX_RELABELS],
+    /// Number of them that the label already includes.
+    done: usize,
+    lacks: Option<&'a Lacks>,
+}
+
+/// Causes that a sample of a row has no picture or no label, for messages.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Lacks {
+    /// The column of pictures.
+    pub(crate) picture: Option<String>,
+    /// Advice if no column counts as the label, and one could.
+    pub(crate) label: Option<Arc<str>>,
+}
+
+impl Lacks {
+    /// The advice for labels if there is no column of them, but `candidates` hold integers.
+    pub(crate) fn label_of(candidates: &[&str]) -> Option<Arc<str>> {
+        let first = candidates.first()?;
+        let (listed, have) = (candidates.join("\", \""), if candidates.len() == 1 { "has" } else { "have" });
+        Some(
+            format!(
+                "no column counts as the label; \"{listed}\" {have} integers: TableOptions::label({first:?}) chooses a \
+                 column of labels, and unlabelled(true) reads -1"
+            )
+            .into(),
+        )
+    }
+}
+
+/// Origin of a sample's label.
+#[derive(Debug, Clone, Copy)]
+enum Label<'a> {
+    /// The sample has none.
+    None,
+    /// The source knows it (a class folder, an integer in a MessagePack map).
+    Class(i64),
+    /// Decimal text in the field `cls`. It is parsed on request only, so training without labels
+    /// ignores its content.
+    Text(&'a [u8]),
+}
+
+impl<'a> Sample<'a> {
+    /// A sample without fields. `key` is its path in the data set without the extension, such as
+    /// `n01440764/n01440764_10026`.
+    pub fn new(key: &'a str) -> Self {
+        let (fields, relabels) = ([("", Value::Bytes(&[])); MAX_FIELDS], [None; MAX_RELABELS]);
+        Sample { key, fields, len: 0, label: Label::None, relabels, done: 0, lacks: None }
+    }
+
+    /// The sample with the causes for what it may lack.
+    pub(crate) fn lacking(mut self, lacks: &'a Lacks) -> Self {
+        self.lacks = Some(lacks);
+        self
+    }
+
+    /// The column of pictures, in which the sample has none, if it is the sample of a row.
+    #[doc(hidden)]
+    pub fn lacks_picture(&self) -> Option<&'a str> {
+        self.lacks?.picture.as_deref()
+    }
+
+    /// Advice if the sample has no label because no column counts as the label.
+    #[doc(hidden)]
+    pub fn lacks_label(&self) -> Option<&'a Arc<str>> {
+        self.lacks?.label.as_ref()
+    }
+
+    /// Adds a field: bytes, text, or another [`Value`]. The field `cls` is the label in decimal
+    /// text, unless a label is already set.
+    ///
+    /// # Errors
+    /// If the sample already has 16 fields or a field of this name, or a file of this name cannot
+    /// hold the value.
+    pub fn with_field(mut self, name: &'a str, value: impl Into<Value<'a>>) -> Result<Self> {
+        self.push(name, value)?;
+        Ok(self)
+    }
+
+    /// [`with_field`](Sample::with_field) in place, for the inner loops of sources: moving a sample
+    /// for every field would be slow.
+    pub fn push(&mut self, name: &'a str, value: impl Into<Value<'a>>) -> Result<()> {
+        let value = value.into();
+        value.check_name(name)?;
+        if name == "cls" {
+            match self.label {
+                Label::None => (self.label, self.done) = (Label::Text(value.memory()), self.relabelled_times()),
+                Label::Class(_) => {}
+                Label::Text(_) => return Err(Error::in_source("field \"cls\" occurs twice")),
+            }
+            return Ok(());
+        }
+        if self.value(name).is_some() {
+            return Err(Error::in_source(format!("field {name:?} occurs twice")));
+        }
+        let Some(slot) = self.fields.get_mut(self.len) else {
+            return Err(Error::in_source(format!("more than {MAX_FIELDS} fields; {name:?} does not fit")));
+        };
+        *slot = (name, value);
+        self.len += 1;
+        Ok(())
+    }
+
+    /// The sample with the label `class`.
+    #[must_use]
+    pub fn with_label(mut self, class: i64) -> Self {
+        (self.label, self.done) = (Label::Class(class), self.relabelled_times());
+        self
+    }
+
+    /// Renumbers the sample's classes: its label, and the result of [`class`](Sample::class).
+    ///
+    /// # Errors
+    /// If they were renumbered four times before.
+    pub(crate) fn relabelled(mut self, relabel: &'a Relabel) -> Result<Self> {
+        let times = self.relabelled_times();
+        let place = self.relabels.get_mut(times).ok_or_else(|| {
+            Error::in_source(format!("labels are renumbered by more than {MAX_RELABELS} nested sources"))
+        })?;
+        *place = Some(relabel);
+        Ok(self)
+    }
+
+    fn relabelled_times(&self) -> usize {
+        self.relabels.iter().flatten().count()
+    }
+
+    /// Whether [`class`](Sample::class) changes numbers.
+    #[doc(hidden)]
+    pub fn is_relabelled(&self) -> bool {
+        self.relabels[0].is_some()
+    }
+
+    /// Converts class `number` of a field, such as the class of a box, to the numbering of the
+    /// loader: that of `Loader::classes`, or of data sets joined by name.
+    /// Without either, returns `number`.
+    ///
+    /// # Errors
+    /// If the class has no number there. The message names it.
+    pub fn class(&self, number: i64) -> Result<i64> {
+        self.renumbered(number, 0)
+    }
+
+    /// Number of the first class in the mask `stem`, such as 1 in Pascal VOC; `None` if the values
+    /// of the mask are not classes of the source.
+    ///
+    /// # Errors
+    /// If the field that says so is not a number.
+    #[doc(hidden)]
+    pub fn first_class_of_mask(&self, stem: &str) -> Result<Option<i64>> {
+        let says = |name: &str| name.strip_prefix(stem) == Some(FIRST_CLASS_OF_MASK);
+        let Some((name, value)) = self.fields().iter().find(|(name, _)| says(name)) else { return Ok(None) };
+        let text = std::str::from_utf8(value.memory()).ok();
+        let number =
+            text.and_then(|text| text.trim().parse().ok()).filter(|first| (0..=i64::from(VOID)).contains(first));
+        number.map(Some).ok_or_else(|| Error::in_source(format!("field {name:?} is not a number from 0 to {VOID}")))
+    }
+
+    /// Converts a value of a mask whose classes begin at `first` to the numbering of the loader, as
+    /// [`class`](Sample::class). Smaller values and 255 are no classes and stay.
+    ///
+    /// # Errors
+    /// Those of [`class`](Sample::class), and if the new value would be 255.
+    #[doc(hidden)]
+    pub fn mask_value(&self, value: i64, first: i64) -> Result<i64> {
+        if value < first || value == i64::from(VOID) {
+            return Ok(value);
+        }
+        let new = self.class(value - first)?.saturating_add(first);
+        if new == i64::from(VOID) {
+            let class = new - first;
+            return Err(Error::in_source(format!("class {class} would be {VOID} in the mask, which marks no class")));
+        }
+        Ok(new)
+    }
+
+    fn renumbered(&self, number: i64, done: usize) -> Result<i64> {
+        self.relabels[done..].iter().flatten().try_fold(number, |number, relabel| relabel.of(number))
+    }
+
+    /// The sample under another key.
+    #[must_use]
+    pub fn with_key(mut self, key: &'a str) -> Self {
+        self.key = key;
+        self
+    }
+
+    /// The key.
+    pub fn key(&self) -> &'a str {
+        self.key
+    }
+
+    /// All fields, in the order of the source.
+    pub fn fields(&self) -> &[(&'a str, Value<'a>)] {
+        &self.fields[..self.len]
+    }
+
+    /// The names of all fields, in the order of the source.
+    pub fn names(&self) -> Vec<&'a str> {
+        self.fields().iter().map(|field| field.0).collect()
+    }
+
+    /// The value of field `name`.
+    pub fn value(&self, name: &str) -> Option<Value<'a>> {
+        self.fields().iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
+    }
+
+    /// The bytes of field `name`, as in a file: see [`Value::encoded`]. Only typed values are
+    /// copied.
+    pub fn field(&self, name: &str) -> Option<Cow<'a, [u8]>> {
+        self.value(name).map(|value| value.encoded(name))
+    }
+
+    /// The first field of bytes whose name satisfies `is`.
+    #[doc(hidden)]
+    pub fn bytes_named(&self, is: impl Fn(&str) -> bool) -> Option<(&'a str, &'a [u8])> {
+        self.fields().iter().find_map(|&(name, value)| match value {
+            Value::Bytes(bytes) if is(name) => Some((name, bytes)),
+            _ => None,
+        })
+    }
+
+    /// Bytes of memory that the fields occupy.
+    pub fn memory(&self) -> usize {
+        self.fields().iter().map(|(_, value)| value.memory().len()).sum()
+    }
+
+    /// Name and bytes of the image: the first field that is [named after](format::is_picture) a
+    /// built-in format, `img` or `image`.
+    ///
+    /// `Codecs::image` also finds the formats of your own codecs.
+    pub fn image(&self) -> Option<(&'a str, &'a [u8])> {
+        self.bytes_named(format::is_picture)
+    }
+
+    /// The label, if the sample has one.
+    ///
+    /// # Errors
+    /// If the field `cls` is not a decimal number that fits an `i64`, or the label is not in the
+    /// given list of classes.
+    pub fn label(&self) -> Result<Option<i64>> {
+        let label = match self.label {
+            Label::None => return Ok(None),
+            Label::Class(class) => class,
+            Label::Text(bytes) => {
+                let text = std::str::from_utf8(bytes).map(str::trim).ok();
+                text.and_then(|t| t.parse().ok()).ok_or_else(|| {
+                    let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]);
+                    Error::in_source(format!("field \"cls\" is not a number: {shown:?}"))
+                })?
+            }
+        };
+        self.renumbered(label, self.done).map(Some)
+    }
+}
+
+/// Whether two names mean one field. One of them may lack the ending.
+pub fn are_one(known: &str, wanted: &str) -> bool {
+    let extends = |long: &str, short: &str| long.strip_prefix(short).is_some_and(|end| end.starts_with('.'));
+    known == wanted || extends(known, wanted) || extends(wanted, known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ending_may_be_missing_on_either_side() {
+        assert!(are_one("age.txt", "age") && are_one("mask", "mask.npy") && are_one("age.txt", "age.txt"));
+        assert!(!are_one("ages.txt", "age") && !are_one("age", "ages"));
+    }
+
+    #[test]
+    fn cls_is_the_label_and_not_a_field() {
+        let sample = Sample::new("a").with_field("jpg", b"x").unwrap().with_field("cls", b" 17\n").unwrap();
+        assert_eq!(sample.label().unwrap(), Some(17));
+        assert_eq!(sample.fields(), [("jpg", b"x".into())]);
+        let named = Sample::new("a").with_field("cls", b"cat").unwrap();
+        assert!(named.label().unwrap_err().to_string().contains("\"cat\""));
+    }
+
+    #[test]
+    fn too_many_fields_and_fields_twice_are_errors() {
+        let names: Vec<String> = (0..17).map(|i| i.to_string()).collect();
+        let full = names[..16].iter().try_fold(Sample::new("a"), |s, name| s.with_field(name, b"")).unwrap();
+        assert!(full.with_field(&names[16], b"").unwrap_err().to_string().contains("more than 16"));
+        assert!(full.with_field("3", b"").unwrap_err().to_string().contains("occurs twice"));
+    }
+}

@@ -1,0 +1,451 @@
+//! [`Value`]: the content of a field of a sample.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use crate::error::{Error, Result};
+
+/// The content of a field: bytes as they are stored, or values that the source has in memory.
+///
+/// Typed values reach a batch without being written and parsed again. [`encoded`](Value::encoded)
+/// returns the bytes of the file that `pack` writes for them.
+///
+/// ```
+/// use warpfeed_sources::{Numbers, Sample, Value};
+///
+/// let edges = [[0.0_f32, 0.0, 4.0, 3.0]];
+/// let boxes = Numbers::new(edges.as_flattened(), &[1, 4])?;
+/// let sample = Sample::new("a").with_field("jpg", b"...")?.with_field("boxes.npy", boxes)?;
+/// assert!(matches!(sample.value("boxes.npy"), Some(Value::Numbers(found)) if found.shape() == [1, 4]));
+/// assert!(sample.field("boxes.npy").unwrap().starts_with(b"\x93NUMPY"));
+/// # Ok::<(), warpfeed_sources::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Value<'a> {
+    /// Bytes of a file. The ending of the field's name determines their encoding.
+    Bytes(&'a [u8]),
+    /// Text.
+    Text(&'a str),
+    /// An array of numbers. The field's name ends in `.npy` or `.txt`.
+    Numbers(Numbers<'a>),
+    /// Lists of numbers of different lengths. The field's name ends in `.json`.
+    Lists(Lists<'a>),
+}
+
+impl<'a> Value<'a> {
+    /// The memory that the value occupies.
+    pub fn memory(&self) -> &'a [u8] {
+        match *self {
+            Value::Bytes(bytes) => bytes,
+            Value::Text(text) => text.as_bytes(),
+            Value::Numbers(numbers) => numbers.bytes,
+            Value::Lists(lists) => lists.bytes,
+        }
+    }
+
+    /// The bytes of a file that holds the value as the field `name`. Numbers are in NumPy's format
+    /// 1.0 if the name ends in `.npy`, and text with spaces if it ends in `.txt`. Lists are JSON as
+    /// COCO writes polygons.
+    pub fn encoded(&self, name: &str) -> Cow<'a, [u8]> {
+        match *self {
+            Value::Bytes(bytes) => Cow::Borrowed(bytes),
+            Value::Text(text) => Cow::Borrowed(text.as_bytes()),
+            Value::Numbers(numbers) if name.ends_with(".txt") => Cow::Owned(numbers.text()),
+            Value::Numbers(numbers) => Cow::Owned(numbers.npy()),
+            Value::Lists(lists) => Cow::Owned(lists.json()),
+        }
+    }
+
+    /// # Errors
+    /// If a file of this name cannot hold the value.
+    pub(crate) fn check_name(&self, name: &str) -> Result<()> {
+        let (what, ends): (_, &[&str]) = match self {
+            Value::Bytes(_) | Value::Text(_) => return Ok(()),
+            Value::Numbers(_) => ("numbers", &[".npy", ".txt"]),
+            Value::Lists(_) => ("lists", &[".json"]),
+        };
+        if ends.iter().any(|end| name.ends_with(end)) {
+            return Ok(());
+        }
+        Err(Error::in_source(format!("field {name:?} holds {what}: its name must end in {}", ends.join(" or "))))
+    }
+}
+
+impl<'a> From<&'a [u8]> for Value<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Value::Bytes(bytes)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Value<'a> {
+    fn from(bytes: &'a [u8; N]) -> Self {
+        Value::Bytes(bytes)
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Value<'a> {
+    fn from(bytes: &'a Vec<u8>) -> Self {
+        Value::Bytes(bytes)
+    }
+}
+
+impl<'a> From<&'a mut Vec<u8>> for Value<'a> {
+    fn from(bytes: &'a mut Vec<u8>) -> Self {
+        Value::Bytes(bytes)
+    }
+}
+
+impl<'a> From<&'a mut [u8]> for Value<'a> {
+    fn from(bytes: &'a mut [u8]) -> Self {
+        Value::Bytes(bytes)
+    }
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Self {
+        Value::Text(text)
+    }
+}
+
+impl<'a> From<Numbers<'a>> for Value<'a> {
+    fn from(numbers: Numbers<'a>) -> Self {
+        Value::Numbers(numbers)
+    }
+}
+
+impl<'a> From<Lists<'a>> for Value<'a> {
+    fn from(lists: Lists<'a>) -> Self {
+        Value::Lists(lists)
+    }
+}
+
+/// Maximum number of axes of [`Numbers`].
+pub(crate) const AXES: usize = 3;
+
+/// An array of numbers of one type, in C order and in the machine's byte order.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Numbers<'a> {
+    /// Not aligned.
+    bytes: &'a [u8],
+    shape: [u32; AXES],
+    element: Element,
+    axes: u8,
+}
+
+/// The type of an array's elements.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Element {
+    U8,
+    U16,
+    U32,
+    U64,
+    I8,
+    I16,
+    I32,
+    I64,
+    F32,
+    F64,
+}
+
+impl Element {
+    /// NumPy's letter of the kind, and the size of an element in bytes.
+    fn kind_and_size(self) -> (u8, usize) {
+        match self {
+            Element::U8 => (b'u', 1),
+            Element::U16 => (b'u', 2),
+            Element::U32 => (b'u', 4),
+            Element::U64 => (b'u', 8),
+            Element::I8 => (b'i', 1),
+            Element::I16 => (b'i', 2),
+            Element::I32 => (b'i', 4),
+            Element::I64 => (b'i', 8),
+            Element::F32 => (b'f', 4),
+            Element::F64 => (b'f', 8),
+        }
+    }
+}
+
+impl Element {
+    /// Size in bytes.
+    pub(crate) fn size(self) -> usize {
+        self.kind_and_size().1
+    }
+}
+
+/// A number that [`Numbers`] can hold: an integer of up to 64 bits, `f32` or `f64`.
+pub trait Number: bytemuck::Pod {
+    /// The type. It cannot be named outside the crate, which seals this trait.
+    #[doc(hidden)]
+    const ELEMENT: Element;
+}
+
+macro_rules! numbers {
+    ($($number:ty: $element:ident),*) => {
+        $(impl Number for $number {
+            const ELEMENT: Element = Element::$element;
+        })*
+    };
+}
+
+numbers!(u8: U8, u16: U16, u32: U32, u64: U64, i8: I8, i16: I16, i32: I32, i64: I64, f32: F32, f64: F64);
+
+impl<'a> Numbers<'a> {
+    /// Creates an array of `numbers` with this shape, of up to three axes.
+    ///
+    /// # Errors
+    /// If the shape has more axes, or does not match the number of elements.
+    pub fn new<T: Number>(numbers: &'a [T], shape: &[usize]) -> Result<Self> {
+        let found = numbers.len();
+        Self::of_bytes::<T>(bytemuck::cast_slice(numbers), shape).ok_or_else(|| {
+            Error::in_source(format!("{found} numbers for an array of shape {shape:?} (at most {AXES} axes)"))
+        })
+    }
+
+    /// Creates an array from `bytes`, which need not be aligned. `None` if the shape does not
+    /// match.
+    pub(crate) fn of_bytes<T: Number>(bytes: &'a [u8], shape: &[usize]) -> Option<Self> {
+        Self::of_element(bytes, T::ELEMENT, shape)
+    }
+
+    /// As [`of_bytes`](Numbers::of_bytes), for a type that is known when the program runs.
+    pub(crate) fn of_element(bytes: &'a [u8], element: Element, shape: &[usize]) -> Option<Self> {
+        let mut sides = [0; AXES];
+        for (axis, &side) in shape.iter().enumerate() {
+            *sides.get_mut(axis)? = u32::try_from(side).ok()?;
+        }
+        let size = shape.iter().try_fold(element.size(), |size, &side| size.checked_mul(side));
+        (size == Some(bytes.len())).then_some(Numbers { bytes, shape: sides, element, axes: shape.len() as u8 })
+    }
+
+    /// Length of each axis.
+    pub fn shape(&self) -> Vec<usize> {
+        self.sides().collect()
+    }
+
+    #[doc(hidden)]
+    pub fn sides(&self) -> impl Iterator<Item = usize> {
+        self.shape.into_iter().take(self.axes.into()).map(|side| side as usize)
+    }
+
+    /// The elements, if they have the type `T`.
+    pub fn iter<T: Number>(&self) -> Option<impl Iterator<Item = T> + 'a> {
+        let elements = self.bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned);
+        (T::ELEMENT == self.element).then_some(elements)
+    }
+
+    /// The number, if the array is one integer that fits an `i64`.
+    pub(crate) fn integer(&self) -> Option<i64> {
+        fn one<T: Number + TryInto<i64>>(numbers: &Numbers<'_>) -> Option<i64> {
+            numbers.iter::<T>()?.next()?.try_into().ok()
+        }
+        if self.sides().product::<usize>() != 1 {
+            return None;
+        }
+        match self.element {
+            Element::U8 => one::<u8>(self),
+            Element::U16 => one::<u16>(self),
+            Element::U32 => one::<u32>(self),
+            Element::U64 => one::<u64>(self),
+            Element::I8 => one::<i8>(self),
+            Element::I16 => one::<i16>(self),
+            Element::I32 => one::<i32>(self),
+            Element::I64 => one::<i64>(self),
+            Element::F32 | Element::F64 => None,
+        }
+    }
+
+    /// NumPy's letter of the elements' kind (`u`, `i` or `f`), their size in bytes, and their
+    /// bytes.
+    #[doc(hidden)]
+    pub fn parts(&self) -> (u8, usize, &'a [u8]) {
+        let (kind, size) = self.element.kind_and_size();
+        (kind, size, self.bytes)
+    }
+
+    /// A file in NumPy's format 1.0.
+    fn npy(&self) -> Vec<u8> {
+        let mut file = Vec::with_capacity(128 + self.bytes.len());
+        npy_head(&mut file, self.element, self.sides());
+        file.extend_from_slice(self.bytes);
+        file
+    }
+
+    /// Appends the beginning of an `.npy` file of numbers of type `T` with this shape.
+    pub(crate) fn npy_head<T: Number>(shape: &[usize], to: &mut Vec<u8>) {
+        npy_head(to, T::ELEMENT, shape.iter().copied());
+    }
+
+    /// Appends one number as JSON, in which a number that is not finite is `null`.
+    pub(crate) fn write_json(&self, out: &mut Vec<u8>) {
+        let finite = match self.element {
+            Element::F32 => self.iter::<f32>().is_some_and(|mut all| all.all(f32::is_finite)),
+            Element::F64 => self.iter::<f64>().is_some_and(|mut all| all.all(f64::is_finite)),
+            _ => true,
+        };
+        if finite { out.extend_from_slice(&self.text()) } else { out.extend_from_slice(b"null") }
+    }
+
+    /// The numbers in decimal, with spaces between them.
+    fn text(&self) -> Vec<u8> {
+        fn all<T: Number + std::fmt::Display>(numbers: &Numbers<'_>) -> Option<String> {
+            let mut text = String::new();
+            for number in numbers.iter::<T>()? {
+                let space = if text.is_empty() { "" } else { " " };
+                write!(text, "{space}{number}").expect("a String takes everything");
+            }
+            Some(text)
+        }
+        let text = match self.element {
+            Element::U8 => all::<u8>(self),
+            Element::U16 => all::<u16>(self),
+            Element::U32 => all::<u32>(self),
+            Element::U64 => all::<u64>(self),
+            Element::I8 => all::<i8>(self),
+            Element::I16 => all::<i16>(self),
+            Element::I32 => all::<i32>(self),
+            Element::I64 => all::<i64>(self),
+            Element::F32 => all::<f32>(self),
+            Element::F64 => all::<f64>(self),
+        };
+        text.expect("the type is its own").into_bytes()
+    }
+}
+
+/// Appends the header of an `.npy` file in format 1.0.
+fn npy_head(to: &mut Vec<u8>, element: Element, shape: impl Iterator<Item = usize>) {
+    let (kind, size) = element.kind_and_size();
+    let order = match size {
+        1 => '|',
+        _ if cfg!(target_endian = "big") => '>',
+        _ => '<',
+    };
+    let kind = char::from(kind);
+    let mut header = format!("{{'descr': '{order}{kind}{size}', 'fortran_order': False, 'shape': (");
+    shape.for_each(|side| write!(header, "{side}, ").expect("a String takes everything"));
+    header.push_str("), }");
+    // The header ends with a line feed at a multiple of 64 bytes.
+    let length = (10 + header.len() + 1).next_multiple_of(64) - 10;
+    to.extend_from_slice(b"\x93NUMPY\x01\x00");
+    to.extend_from_slice(&(length as u16).to_le_bytes());
+    to.extend_from_slice(header.as_bytes());
+    to.resize(to.len() + length - 1 - header.len(), b' ');
+    to.push(b'\n');
+}
+
+/// Lists of numbers of different lengths, such as the outline of each box of a picture. A box
+/// without an outline has an empty list.
+///
+/// In a file each list is a polygon of COCO's JSON: `[[[x, y, x, y, x, y]], null]`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Lists<'a> {
+    /// The end of each list as `u64`, then the numbers as `f64`. Not aligned.
+    bytes: &'a [u8],
+    count: u32,
+}
+
+impl<'a> Lists<'a> {
+    /// Writes lists to `to`, which must be empty. `ends` are their ends in `numbers`.
+    ///
+    /// # Errors
+    /// If an end is less than the previous end or greater than the number of numbers, and if a
+    /// number is not finite, which JSON cannot hold.
+    pub fn write(to: &'a mut Vec<u8>, ends: &[usize], numbers: &[f64]) -> Result<Self> {
+        let sorted = ends.is_sorted() && ends.last().is_none_or(|&last| last <= numbers.len());
+        let Some(count) = u32::try_from(ends.len()).ok().filter(|_| sorted && to.is_empty()) else {
+            return Err(Error::in_source(format!("{} numbers in lists that end at {ends:?}", numbers.len())));
+        };
+        if let Some((at, number)) = numbers.iter().enumerate().find(|(_, number)| !number.is_finite()) {
+            return Err(Error::in_source(format!("number {at} of the lists is {number}; finite numbers are expected")));
+        }
+        append_lists(to, ends, numbers);
+        Ok(Lists { bytes: to, count })
+    }
+
+    /// Reads the `count` lists that `append_lists` wrote.
+    #[cfg(feature = "annotations")]
+    pub(crate) fn of_bytes(bytes: &'a [u8], count: usize) -> Self {
+        Lists { bytes, count: count as u32 }
+    }
+
+    /// The numbers of each list.
+    pub fn iter(&self) -> impl Iterator<Item = impl ExactSizeIterator<Item = f64> + use<'a>> + use<'a> {
+        let (ends, numbers) = self.bytes.split_at(8 * self.count as usize);
+        let (ends, numbers) = (ends.as_chunks::<8>().0, numbers.as_chunks::<8>().0);
+        let mut start = 0;
+        ends.iter().map(move |end| {
+            let end = u64::from_ne_bytes(*end) as usize;
+            let list = &numbers[start..end];
+            start = end;
+            list.iter().map(|number| f64::from_ne_bytes(*number))
+        })
+    }
+
+    fn json(&self) -> Vec<u8> {
+        let mut json = String::from("[");
+        for (place, list) in self.iter().enumerate() {
+            json.push_str(if place == 0 { "" } else { "," });
+            let mut open = "[[";
+            for number in list {
+                write!(json, "{open}{number}").expect("a String takes everything");
+                open = ",";
+            }
+            json.push_str(if open == "," { "]]" } else { "null" });
+        }
+        json.push(']');
+        json.into_bytes()
+    }
+}
+
+/// Appends lists of numbers as [`Lists`] holds them.
+pub(crate) fn append_lists(to: &mut Vec<u8>, ends: &[usize], numbers: &[f64]) {
+    ends.iter().for_each(|&end| to.extend_from_slice(&(end as u64).to_ne_bytes()));
+    to.extend_from_slice(bytemuck::cast_slice(numbers));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_hold_finite_numbers() {
+        let written = |numbers: &[f64]| Lists::write(&mut Vec::new(), &[numbers.len()], numbers).map(drop);
+        written(&[1.0, -2.5]).unwrap();
+        for number in [f64::NAN, f64::INFINITY] {
+            let e = written(&[1.0, number]).unwrap_err();
+            assert!(e.cause().contains(&format!("number 1 of the lists is {number}")), "{e}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_as_numpy_and_as_text() {
+        let numbers = Numbers::new(&[1.5_f32, -2.0], &[1, 2]).unwrap();
+        let npy = Value::from(numbers).encoded("x.npy").into_owned();
+        let header = b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2, ), }";
+        assert!(npy.starts_with(header), "{}", npy.escape_ascii());
+        assert_eq!((npy.len(), npy[127], &npy[132..]), (136, b'\n', &(-2_f32).to_le_bytes()[..]));
+        let size = Numbers::new(&[640_u32, 480], &[2]).unwrap();
+        assert_eq!(*Value::from(size).encoded("x.txt"), *b"640 480");
+        assert_eq!((size.shape(), size.iter::<u32>().unwrap().sum::<u32>()), (vec![2], 1120));
+        assert!(size.iter::<i32>().is_none(), "another type");
+        assert!(Numbers::new(&[0_u8; 6], &[2, 2]).unwrap_err().cause().contains("6 numbers"));
+        assert!(Numbers::new(&[0_u8], &[1, 1, 1, 1]).is_err());
+    }
+
+    #[test]
+    fn lists_are_written_as_polygons() {
+        let mut scratch = Vec::new();
+        let lists = Lists::write(&mut scratch, &[0, 3, 3, 5], &[1.0, 2.5, 3.0, 4.0, 5.0]).unwrap();
+        let found: Vec<Vec<f64>> = lists.iter().map(Iterator::collect).collect();
+        assert_eq!(found, [vec![], vec![1.0, 2.5, 3.0], vec![], vec![4.0, 5.0]]);
+        assert_eq!(*Value::from(lists).encoded("x.json"), *b"[null,[[1,2.5,3]],null,[[4,5]]]");
+        assert!(Lists::write(&mut Vec::new(), &[2, 1], &[0.0; 2]).is_err());
+        assert!(Lists::write(&mut Vec::new(), &[3], &[0.0; 2]).is_err());
+    }
+
+    #[test]
+    fn a_value_is_small() {
+        assert_eq!(size_of::<Value<'_>>(), 32);
+    }
+}

@@ -1,0 +1,184 @@
+//! [`NetworkStats`]: what a source that reads from a store asked of the network.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Since, StageStats, ratio};
+
+/// What the sources of a loader asked of their stores, and what this machine had kept. Counts begin
+/// when the source is opened, and include all loaders that share it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct NetworkStats {
+    /// Requests that were sent, including repeated ones and those for listings.
+    pub requests: u64,
+    /// Requests that were sent again after an error.
+    pub retries: u64,
+    /// Requests that were sent a second time because the first was late.
+    pub hedges: u64,
+    /// Requests that the server refused because it has too many (status 503 or 429).
+    pub refusals: u64,
+    /// Bytes that arrived.
+    pub bytes: u64,
+    /// Bytes of samples that arrived and were read.
+    pub used_bytes: u64,
+    /// Answers to requests for samples: the time from the request to the last byte, and the bytes.
+    pub answers: StageStats,
+    /// The time from these requests to their first byte.
+    pub first_bytes: StageStats,
+    /// Samples that a cache had in memory, and their bytes.
+    pub memory_hits: u64,
+    /// See [`memory_hits`](NetworkStats::memory_hits).
+    pub memory_bytes: u64,
+    /// Samples that a cache had in its folder, and their bytes.
+    pub folder_hits: u64,
+    /// See [`folder_hits`](NetworkStats::folder_hits).
+    pub folder_bytes: u64,
+    /// Whether the store has a cache.
+    pub cached: bool,
+}
+
+/// Whether the store has a cache keeps its value.
+impl Since for NetworkStats {
+    fn since(&self, earlier: &Self) -> Self {
+        macro_rules! grown {
+            ($($field:ident),*) => { NetworkStats { $($field: self.$field.since(&earlier.$field),)* cached: self.cached } };
+        }
+        grown!(
+            requests,
+            retries,
+            hedges,
+            refusals,
+            bytes,
+            used_bytes,
+            answers,
+            first_bytes,
+            memory_hits,
+            memory_bytes,
+            folder_hits,
+            folder_bytes
+        )
+    }
+}
+
+impl NetworkStats {
+    /// Share of the samples' bytes that came from the cache, 0 to 1. `None` without a cache, or
+    /// before the first read.
+    pub fn hit_rate(&self) -> Option<f64> {
+        let hits = self.memory_bytes + self.folder_bytes;
+        (self.cached && hits + self.used_bytes > 0).then(|| ratio(hits as f64, (hits + self.used_bytes) as f64))
+    }
+
+    /// The sum of two sources' counts.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        NetworkStats {
+            requests: self.requests + other.requests,
+            retries: self.retries + other.retries,
+            hedges: self.hedges + other.hedges,
+            refusals: self.refusals + other.refusals,
+            bytes: self.bytes + other.bytes,
+            used_bytes: self.used_bytes + other.used_bytes,
+            answers: self.answers.plus(&other.answers),
+            first_bytes: self.first_bytes.plus(&other.first_bytes),
+            memory_hits: self.memory_hits + other.memory_hits,
+            memory_bytes: self.memory_bytes + other.memory_bytes,
+            folder_hits: self.folder_hits + other.folder_hits,
+            folder_bytes: self.folder_bytes + other.folder_bytes,
+            cached: self.cached || other.cached,
+        }
+    }
+
+    /// What the network did in `seconds`, as counters of a trace: names and values.
+    #[doc(hidden)]
+    pub fn counters(&self, seconds: f64) -> Vec<(&'static str, Value)> {
+        let each = |bytes: u64| ratio(bytes as f64, seconds) / 1e6;
+        let mut counters = vec![
+            ("network, MB/s", json!({ "arrived": each(self.bytes), "used": each(self.used_bytes) })),
+            ("requests/s", json!({ "sent": ratio(self.requests as f64, seconds) })),
+            (
+                "requests in flight, mean of those answered",
+                json!({ "in flight": ratio(self.answers.seconds, seconds) }),
+            ),
+            (
+                "requests again",
+                json!({ "repeated": self.retries, "sent twice": self.hedges, "refused": self.refusals }),
+            ),
+            (
+                "time to first byte, ms",
+                json!({ "p50": 1e3 * self.first_bytes.p50_seconds, "p99": 1e3 * self.first_bytes.p99_seconds }),
+            ),
+        ];
+        if self.cached {
+            let cache = json!({ "memory": each(self.memory_bytes), "folder": each(self.folder_bytes) });
+            counters.push(("cache, MB/s", cache));
+            counters.push(("cache, % of the bytes", json!({ "hits": 100.0 * self.hit_rate().unwrap_or(0.0) })));
+        }
+        counters
+    }
+
+    /// What the network did in `seconds`, in one line each.
+    #[doc(hidden)]
+    pub fn lines(&self, seconds: f64) -> Vec<String> {
+        let mut lines = vec![format!(
+            "{:.1} MB/s in {:.0} requests/s, {:.1} in flight on average; first byte after {:.0} ms (p99 {:.0} ms)",
+            ratio(self.bytes as f64, seconds) / 1e6,
+            ratio(self.requests as f64, seconds),
+            ratio(self.answers.seconds, seconds),
+            1e3 * self.first_bytes.p50_seconds,
+            1e3 * self.first_bytes.p99_seconds
+        )];
+        lines.push(format!(
+            "{} requests: {} repeated, {} sent twice because they were late, {} refused",
+            self.requests, self.retries, self.hedges, self.refusals
+        ));
+        let percent = |part: u64, all: u64| 100.0 * ratio(part as f64, all as f64).min(1.0);
+        let mut used = format!("{:.1} % of the bytes that arrived were read", percent(self.used_bytes, self.bytes));
+        if let Some(rate) = self.hit_rate() {
+            let all = self.memory_bytes + self.folder_bytes + self.used_bytes;
+            used += &format!(
+                "; {:.1} % of the samples' bytes came from the cache (memory {:.1} %, folder {:.1} %)",
+                100.0 * rate,
+                percent(self.memory_bytes, all),
+                percent(self.folder_bytes, all)
+            );
+        }
+        lines.push(used);
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Tally;
+
+    #[test]
+    fn the_parts_of_a_run_add_up_to_the_whole() {
+        let times = |times: &[u64]| {
+            let tally = Tally::default();
+            times.iter().for_each(|&ns| tally.add(ns, 10));
+            Tally::sum(std::iter::once(&tally))
+        };
+        let first = NetworkStats {
+            requests: 3,
+            bytes: 30,
+            used_bytes: 20,
+            answers: times(&[1_000, 2_000_000]),
+            folder_bytes: 10,
+            folder_hits: 1,
+            cached: true,
+            ..NetworkStats::default()
+        };
+        let second =
+            NetworkStats { requests: 2, retries: 1, bytes: 5, answers: times(&[1_000, 7]), ..NetworkStats::default() };
+        let both = first.plus(&second);
+        assert_eq!((both.requests, both.retries, both.bytes, both.cached), (5, 1, 35, true));
+        assert_eq!(both.answers, times(&[1_000, 2_000_000, 1_000, 7]));
+        let rest = both.since(&first);
+        assert_eq!((rest.requests, rest.retries, rest.bytes, rest.used_bytes), (2, 1, 5, 0));
+        assert_eq!((rest.answers.count, rest.answers.histogram.len()), (2, 2));
+        assert_eq!((first.hit_rate(), second.hit_rate()), (Some(1.0 / 3.0), None));
+    }
+}

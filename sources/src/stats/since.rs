@@ -1,0 +1,49 @@
+//! The difference of two statistics that were taken one after the other.
+
+use std::collections::BTreeMap;
+
+/// A count or a sum that only grows, or a collection of them.
+pub trait Since {
+    /// The growth since `earlier`. It is 0 where `earlier` is larger, as after a change of the clock.
+    #[must_use]
+    fn since(&self, earlier: &Self) -> Self;
+}
+
+impl Since for u64 {
+    fn since(&self, earlier: &Self) -> Self {
+        self.saturating_sub(*earlier)
+    }
+}
+
+impl Since for f64 {
+    fn since(&self, earlier: &Self) -> Self {
+        (self - earlier).max(0.0)
+    }
+}
+
+/// What `earlier` lacks has grown from nothing.
+impl<T: Since + Clone> Since for Option<T> {
+    fn since(&self, earlier: &Self) -> Self {
+        match (self, earlier) {
+            (Some(now), Some(before)) => Some(now.since(before)),
+            (now, _) => now.clone(),
+        }
+    }
+}
+
+impl<T: Since + Clone> Since for Vec<T> {
+    fn since(&self, earlier: &Self) -> Self {
+        let grown = |(at, now): (usize, &T)| earlier.get(at).map_or_else(|| now.clone(), |before| now.since(before));
+        self.iter().enumerate().map(grown).collect()
+    }
+}
+
+impl<T: Since + Clone> Since for BTreeMap<String, T> {
+    fn since(&self, earlier: &Self) -> Self {
+        let grown = |(name, now): (&String, &T)| {
+            let grown = earlier.get(name).map_or_else(|| now.clone(), |before| now.since(before));
+            (name.clone(), grown)
+        };
+        self.iter().map(grown).collect()
+    }
+}

@@ -1,0 +1,215 @@
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde::{Deserialize, Serialize};
+
+use super::Since;
+
+/// Upper end of the first bucket, in ns: a power of two.
+const FIRST: u64 = 256;
+/// Number of powers of two above [`FIRST`]. The last bucket begins at half an hour.
+const OCTAVES: usize = 33;
+const BUCKETS: usize = 1 + 4 * OCTAVES;
+
+/// Returns the bucket of a time. Each power of two has four buckets.
+fn bucket(ns: u64) -> usize {
+    if ns < FIRST {
+        return 0;
+    }
+    let octave = ns.ilog2();
+    let quarter = (ns >> (octave - 2)) & 3;
+    (1 + 4 * (octave - FIRST.ilog2()) as usize + quarter as usize).min(BUCKETS - 1)
+}
+
+/// Least time of a bucket, in ns.
+fn least(bucket: usize) -> u64 {
+    match bucket.checked_sub(1) {
+        None => 0,
+        Some(i) => (4 + i as u64 % 4) << (FIRST.ilog2() as usize + i / 4 - 2),
+    }
+}
+
+/// A count, sums and a histogram with one writer and any number of readers.
+///
+/// Adding an entry takes four loads and four stores, without a lock or an atomic read-modify-write.
+pub struct Tally {
+    count: AtomicU64,
+    ns: AtomicU64,
+    bytes: AtomicU64,
+    buckets: [AtomicU64; BUCKETS],
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Tally { count: 0.into(), ns: 0.into(), bytes: 0.into(), buckets: [const { AtomicU64::new(0) }; BUCKETS] }
+    }
+}
+
+/// A count that any thread reads.
+#[derive(Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// The count.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Adds `n`.
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Relaxed);
+    }
+
+    /// Adds one to a count that only the calling thread writes: a load and a store are enough.
+    #[inline]
+    pub fn bump(&self) {
+        bump(&self.0, 1);
+    }
+}
+
+fn bump(sum: &AtomicU64, n: u64) {
+    sum.store(sum.load(Relaxed) + n, Relaxed);
+}
+
+impl Tally {
+    /// Adds an entry of `ns` and its bytes.
+    #[inline]
+    pub fn add(&self, ns: u64, bytes: usize) {
+        bump(&self.count, 1);
+        bump(&self.bytes, bytes as u64);
+        bump(&self.buckets[bucket(ns)], 1);
+        self.add_time(ns);
+    }
+
+    /// Adds time without an entry.
+    pub fn add_time(&self, ns: u64) {
+        bump(&self.ns, ns);
+    }
+
+    /// The time of all entries, in ns.
+    pub fn ns(&self) -> u64 {
+        self.ns.load(Relaxed)
+    }
+
+    /// The sum of several threads' tallies.
+    pub fn sum<'a>(tallies: impl Iterator<Item = &'a Tally>) -> StageStats {
+        let mut counts = [0; BUCKETS];
+        let (mut count, mut ns, mut bytes) = (0, 0, 0);
+        for tally in tallies {
+            count += tally.count.load(Relaxed);
+            ns += tally.ns.load(Relaxed);
+            bytes += tally.bytes.load(Relaxed);
+            counts.iter_mut().zip(&tally.buckets).for_each(|(sum, n)| *sum += n.load(Relaxed));
+        }
+        let histogram = (0..BUCKETS).filter(|&i| counts[i] > 0).map(|i| [least(i), counts[i]]).collect();
+        StageStats::new(count, ns as f64 * 1e-9, bytes, histogram)
+    }
+}
+
+/// Returns `a / b`, or 0 if `b` is 0.
+pub fn ratio(a: f64, b: f64) -> f64 {
+    if b > 0.0 { a / b } else { 0.0 }
+}
+
+/// Count, time and bytes of one stage.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct StageStats {
+    /// Entries: samples in the workers' stages, requests on the network, batches in all others.
+    pub count: u64,
+    /// Seconds in the stage, summed over all threads.
+    pub seconds: f64,
+    /// Bytes that the stage produced; 0 if it produces no bytes.
+    pub bytes: u64,
+    /// Median time of an entry, in seconds, to 12.5 %.
+    pub p50_seconds: f64,
+    /// 99th percentile of the times, in seconds, to 12.5 %.
+    pub p99_seconds: f64,
+    /// Pairs of a bucket's least time in ns and its entries. Empty buckets are left out. There are
+    /// four buckets per power of two, so a bucket's middle is at most 12.5 % off.
+    pub histogram: Vec<[u64; 2]>,
+}
+
+impl StageStats {
+    fn new(count: u64, seconds: f64, bytes: u64, histogram: Vec<[u64; 2]>) -> Self {
+        let mut stats = StageStats { count, seconds, bytes, histogram, ..Default::default() };
+        (stats.p50_seconds, stats.p99_seconds) = (stats.quantile(0.5), stats.quantile(0.99));
+        stats
+    }
+
+    /// Mean seconds per entry; 0 if empty.
+    pub fn mean_seconds(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.seconds / self.count as f64 }
+    }
+
+    /// Quantile `q` (0 to 1) of the times, in seconds: the middle of its bucket.
+    pub fn quantile(&self, q: f64) -> f64 {
+        let total: u64 = self.histogram.iter().map(|b| b[1]).sum();
+        let rank = (q * total as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let found = self.histogram.iter().find(|b| {
+            seen += b[1];
+            seen >= rank
+        });
+        found.map_or(0.0, |&[from, _]| (from + least(bucket(from) + 1)) as f64 / 2.0 * 1e-9)
+    }
+
+    /// The sum of two stages.
+    #[doc(hidden)]
+    pub fn plus(&self, other: &StageStats) -> StageStats {
+        let mut all = std::collections::BTreeMap::new();
+        for [least, n] in self.histogram.iter().chain(&other.histogram) {
+            *all.entry(*least).or_insert(0) += n;
+        }
+        let histogram = all.into_iter().map(|(least, n)| [least, n]).collect();
+        let (count, bytes) = (self.count + other.count, self.bytes + other.bytes);
+        StageStats::new(count, self.seconds + other.seconds, bytes, histogram)
+    }
+}
+
+impl Since for StageStats {
+    fn since(&self, earlier: &Self) -> Self {
+        let before = |least: u64| earlier.histogram.iter().find(|b| b[0] == least).map_or(0, |b| b[1]);
+        let left = self.histogram.iter().map(|&[least, n]| [least, n.since(&before(least))]);
+        StageStats::new(
+            self.count.since(&earlier.count),
+            self.seconds.since(&earlier.seconds),
+            self.bytes.since(&earlier.bytes),
+            left.filter(|b| b[1] > 0).collect(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_time_lies_in_its_bucket() {
+        for ns in (0..200_000).chain((18..44).flat_map(|e| [(1 << e) - 1, 1 << e, (1 << e) + (1 << (e - 1))])) {
+            let at = bucket(ns);
+            assert!(least(at) <= ns, "{ns}");
+            assert!(at == BUCKETS - 1 || ns < least(at + 1), "{ns}");
+        }
+    }
+
+    #[test]
+    fn quantiles_are_within_an_eighth() {
+        let tally = Tally::default();
+        let times: Vec<u64> = (1..=10_000).map(|i| i * i).collect();
+        times.iter().for_each(|&ns| tally.add(ns, 3));
+        let stats = Tally::sum([&tally].into_iter());
+        assert_eq!((stats.count, stats.bytes), (10_000, 30_000));
+        for q in [0.1, 0.5, 0.9, 0.99] {
+            let (exact, found) = (times[(q * 10_000.0) as usize - 1] as f64 * 1e-9, stats.quantile(q));
+            assert!((found / exact - 1.0).abs() < 0.126, "{q}: {found} for {exact}");
+        }
+        assert_eq!((stats.p50_seconds, stats.p99_seconds), (stats.quantile(0.5), stats.quantile(0.99)));
+        let more = {
+            tally.add(1_000_000_000, 4);
+            Tally::sum([&tally].into_iter()).since(&stats)
+        };
+        assert_eq!((more.count, more.bytes), (1, 4));
+        assert!((more.p50_seconds - 1.0).abs() < 0.126 && (more.seconds - 1.0).abs() < 1e-9, "{more:?}");
+    }
+}

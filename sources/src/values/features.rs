@@ -1,0 +1,174 @@
+//! Names and types of columns that the library `datasets` writes as JSON: the metadata
+//! `huggingface` of a file, or `dataset_info.json` next to it.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::record::Holds;
+use crate::error::{Error, Result};
+use crate::machine::file;
+
+/// Maximum size of `dataset_info.json`.
+const MAX_INFO: u64 = 64 << 20;
+
+/// The features of a data set; none if they are unknown.
+#[derive(Debug, Default)]
+pub(crate) struct Features(Value);
+
+impl Features {
+    /// Features from JSON, which has them at the top or in `info`.
+    pub(crate) fn of(json: &str) -> Option<Self> {
+        let mut value: Value = serde_json::from_str(json).ok()?;
+        let top = if value.get("info").is_some() { value.get_mut("info")? } else { &mut value };
+        let features = top.get_mut("features")?.take();
+        features.is_object().then_some(Features(features))
+    }
+
+    /// Features in `dataset_info.json` in `folder`.
+    ///
+    /// # Errors
+    /// If the file exists and cannot be read.
+    pub(crate) fn in_folder(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join("dataset_info.json");
+        match file::read_text(&path, MAX_INFO) {
+            Ok(text) => Ok(Self::of(&text)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io(&path, &e)),
+        }
+    }
+
+    /// Names of the classes of a column of labels.
+    pub(crate) fn classes(&self, column: &str) -> Option<Vec<String>> {
+        let names = self.0.get(column)?.get("names")?.as_array()?;
+        names.iter().map(|name| name.as_str().map(str::to_owned)).collect()
+    }
+
+    /// The type of a column of files, if its feature says it.
+    pub(crate) fn file(&self, column: &str) -> Option<Holds> {
+        match self.0.get(column)?.get("_type")?.as_str()? {
+            "Image" => Some(Holds::Pictures),
+            "Value" => None,
+            // Sound, video and documents.
+            _ => Some(Holds::Bytes),
+        }
+    }
+}
+
+/// The features of a data set, and those that each of its files has.
+pub(crate) struct FileFeatures<'a> {
+    all: Features,
+    /// Whether `all` are those of the first file.
+    of_file: bool,
+    files: &'a [(PathBuf, String)],
+}
+
+impl<'a> FileFeatures<'a> {
+    /// The features `all` of the whole data set, or those of the first of `files`: the path and the
+    /// JSON of each file that has some.
+    pub(crate) fn new(all: Option<Features>, files: &'a [(PathBuf, String)]) -> Self {
+        let of_file = all.is_none();
+        let all = all.or_else(|| files.iter().find_map(|(_, json)| Features::of(json)));
+        FileFeatures { all: all.unwrap_or_default(), of_file, files }
+    }
+
+    pub(crate) fn all(&self) -> &Features {
+        &self.all
+    }
+
+    /// Names of the classes of the column `label`.
+    ///
+    /// # Errors
+    /// If two files name the numbers of one of `columns` differently: the same number would mean
+    /// two classes.
+    pub(crate) fn classes<'n>(
+        &self,
+        columns: impl Iterator<Item = &'n str>,
+        label: Option<&str>,
+    ) -> Result<Option<Vec<String>>> {
+        let mut chosen = None;
+        // Most files have the text of the one before.
+        let mut texts: Vec<&(PathBuf, String)> = self.files.iter().collect();
+        texts.dedup_by_key(|(_, json)| json.as_str());
+        let files: Vec<_> = texts.iter().filter_map(|(path, json)| Some((&**path, Features::of(json)?))).collect();
+        for column in columns {
+            let of_all = self.all.classes(column).filter(|_| !self.of_file).map(|names| (None, names));
+            let of_files = files.iter().filter_map(|(path, features)| Some((Some(*path), features.classes(column)?)));
+            let mut named = of_all.into_iter().chain(of_files);
+            let Some((first, names)) = named.next() else { continue };
+            for (path, others) in named {
+                if let Some(cause) = differ(&names, &others) {
+                    let first = first.map_or("dataset_info.json".into(), Path::to_string_lossy);
+                    return Err(Error::in_source(format!(
+                        "column {column:?}: {cause} in {first}; open the files one by one, and join them by the names \
+                         of their classes with Concat::by_class_name"
+                    ))
+                    .at_path(path.unwrap_or(Path::new(""))));
+                }
+            }
+            if label == Some(column) {
+                chosen = Some(names);
+            }
+        }
+        Ok(chosen)
+    }
+}
+
+/// The first difference of two lists of names, as the begin of a sentence.
+fn differ(names: &[String], others: &[String]) -> Option<String> {
+    let most = names.len().max(others.len());
+    let place = (0..most).find(|&place| names.get(place) != others.get(place))?;
+    let shown = |name: Option<&String>| name.map_or("nothing".to_owned(), |name| format!("{name:?}"));
+    let (here, there) = (shown(others.get(place)), shown(names.get(place)));
+    Some(format!("class {place} is {here} here, and {there}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_and_pictures_are_named_in_both_forms_of_the_metadata() {
+        let features =
+            r#"{"image": {"_type": "Image"}, "label": {"names": ["cat", "dog"], "_type": "ClassLabel"}, "n": {}}"#;
+        for json in [format!(r#"{{"features": {features}}}"#), format!(r#"{{"info": {{"features": {features}}}}}"#)] {
+            let found = Features::of(&json).unwrap();
+            assert_eq!(found.classes("label").unwrap(), ["cat", "dog"]);
+            assert_eq!((found.file("image"), found.file("n")), (Some(Holds::Pictures), None));
+            assert!(found.classes("n").is_none());
+        }
+        let sound = Features::of(r#"{"features": {"s": {"_type": "Audio"}, "b": {"_type": "Value"}}}"#).unwrap();
+        assert_eq!((sound.file("s"), sound.file("b")), (Some(Holds::Bytes), None));
+        for json in ["", "[]", "{}", r#"{"info": 3}"#, r#"{"features": []}"#] {
+            assert!(Features::of(json).is_none(), "{json}");
+        }
+    }
+
+    #[test]
+    fn files_whose_classes_differ_are_an_error_with_both_files_and_the_first_name() {
+        let json =
+            |names: &str| format!(r#"{{"features": {{"label": {{"names": [{names}], "_type": "ClassLabel"}}}}}}"#);
+        let file = |name: &str, names: &str| (PathBuf::from(name), json(names));
+        let files = |second: &str| [file("a", r#""cat", "dog""#), file("b", r#""cat", "dog""#), file("c", second)];
+        let columns = || ["image", "label"].into_iter();
+        let names = ["cat", "dog"].map(String::from).to_vec();
+        let same = files(r#""cat", "dog""#);
+        assert_eq!(FileFeatures::new(None, &same).classes(columns(), Some("label")).unwrap(), Some(names.clone()));
+        assert_eq!(FileFeatures::new(None, &same).classes(columns(), None).unwrap(), None);
+        assert_eq!(FileFeatures::new(None, &[]).classes(columns(), Some("label")).unwrap(), None);
+        for (second, cause) in [
+            (r#""cat", "fox""#, "column \"label\": class 1 is \"fox\" here, and \"dog\" in a"),
+            (r#""cat""#, "class 1 is nothing here, and \"dog\" in a"),
+            (r#""cat", "dog", "fox""#, "class 2 is \"fox\" here, and nothing in a"),
+        ] {
+            let files = files(second);
+            let e = FileFeatures::new(None, &files).classes(columns(), Some("label")).unwrap_err();
+            assert!(e.cause().contains(cause) && e.path() == Some(Path::new("c")), "{e}");
+            // A column that is not used may differ.
+            assert!(FileFeatures::new(None, &files).classes(["image"].into_iter(), None).is_ok());
+            let all = Features::of(&json(r#""dog", "cat""#));
+            let e = FileFeatures::new(all, &files).classes(columns(), Some("label")).unwrap_err();
+            assert!(e.cause().contains("class 0 is \"cat\" here, and \"dog\" in dataset_info.json"), "{e}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+use std::collections::BTreeMap;
+use std::hash::Hasher;
+
+use md5::Md5;
+use sha1::Sha1;
+use sha1::digest::DynDigest;
+use sha2::{Sha224, Sha256, Sha384, Sha512};
+use twox_hash::{XxHash3_64, XxHash3_128, XxHash32, XxHash64};
+
+use crate::error::{Error, Result};
+use crate::machine::stop;
+use crate::medium::HeldFile;
+
+/// Bytes that are hashed at a time, of a file on this machine, and of one in a store.
+const PIECES: [u64; 2] = [1 << 20, 16 << 20];
+
+/// Names of hashes in Python, the fastest first.
+const NAMES: [&str; 11] =
+    ["xxh3_64", "xxh3_128", "xxh128", "xxh64", "xxh32", "sha1", "sha256", "sha512", "sha384", "sha224", "md5"];
+
+/// The hash of a file in an index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Checksum {
+    /// Its name in Python's `hashlib` or in `xxhash`.
+    pub(crate) name: String,
+    /// In hexadecimal.
+    pub(crate) expected: String,
+}
+
+enum State {
+    Digest(Box<dyn DynDigest>),
+    /// A hash of 32 or 64 bits, with the number of its digits.
+    Short(Box<dyn Hasher>, usize),
+    Long(Box<XxHash3_128>),
+}
+
+impl State {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "xxh3_64" => State::Short(Box::new(XxHash3_64::new()), 16),
+            "xxh3_128" | "xxh128" => State::Long(Box::new(XxHash3_128::new())),
+            "xxh64" => State::Short(Box::new(XxHash64::with_seed(0)), 16),
+            "xxh32" => State::Short(Box::new(XxHash32::with_seed(0)), 8),
+            "sha1" => State::Digest(Box::new(Sha1::default())),
+            "sha256" => State::Digest(Box::new(Sha256::default())),
+            "sha512" => State::Digest(Box::new(Sha512::default())),
+            "sha384" => State::Digest(Box::new(Sha384::default())),
+            "sha224" => State::Digest(Box::new(Sha224::default())),
+            "md5" => State::Digest(Box::new(Md5::default())),
+            _ => return None,
+        })
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            State::Digest(digest) => digest.update(bytes),
+            State::Short(hasher, _) => hasher.write(bytes),
+            State::Long(hasher) => hasher.write(bytes),
+        }
+    }
+
+    fn end(self) -> String {
+        match self {
+            State::Digest(digest) => digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
+            State::Short(hasher, digits) => format!("{:0digits$x}", hasher.finish()),
+            State::Long(hasher) => format!("{:032x}", hasher.finish_128()),
+        }
+    }
+}
+
+impl Checksum {
+    /// The fastest of the hashes in an index that is known here, or else one that is not.
+    pub(crate) fn fastest(hashes: &BTreeMap<String, String>) -> Option<Self> {
+        let known = NAMES.iter().find_map(|name| hashes.get_key_value(*name));
+        let (name, expected) = known.or_else(|| hashes.first_key_value())?;
+        Some(Checksum { name: name.clone(), expected: expected.to_lowercase() })
+    }
+
+    /// Whether the hash can be computed here.
+    pub(crate) fn is_known(&self) -> bool {
+        NAMES.contains(&&*self.name)
+    }
+
+    /// Reads a whole file and compares its hash, if it is [known](Checksum::is_known).
+    ///
+    /// # Errors
+    /// If it differs, or the file cannot be read, with the file.
+    pub(crate) fn check(&self, file: &HeldFile) -> Result<()> {
+        let Some(mut state) = State::named(&self.name) else { return Ok(()) };
+        let (mut at, mut scratch) = (0, Vec::new());
+        while at < file.len() {
+            stop::check()?;
+            let piece = file.get(at, PIECES[usize::from(file.object().is_some())], &mut scratch)?;
+            if piece.is_empty() {
+                return Err(Error::in_source(format!("the file ends at byte {at}")).at_path(&file.path));
+            }
+            state.update(piece);
+            at += piece.len() as u64;
+        }
+        let (found, Checksum { name, expected }) = (state.end(), self);
+        if found == *expected {
+            return Ok(());
+        }
+        Err(Error::in_source(format!("damaged: its {name} is {found}, but the index says {expected}"))
+            .at_path(&file.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_those_of_python() {
+        // hashlib and xxhash, of the bytes 0 to 255 five thousand times: more than a piece.
+        let bytes: Vec<u8> = (0..=255).cycle().take(256 * 5000).collect();
+        let file = HeldFile::in_memory(bytes);
+        for (name, expected) in HASHES {
+            let check = |expected: &str| {
+                Checksum::fastest(&[(name.to_owned(), expected.to_owned())].into()).unwrap().check(&file)
+            };
+            check(expected).unwrap();
+            check(&expected.to_uppercase()).unwrap();
+            let e = check("00").unwrap_err();
+            assert_eq!(e.cause(), format!("damaged: its {name} is {expected}, but the index says 00"));
+        }
+        assert_eq!(HASHES.len(), NAMES.len());
+    }
+
+    #[test]
+    fn the_fastest_known_hash_is_checked() {
+        let of = |names: &[&str]| {
+            let hashes = names.iter().map(|name| ((*name).to_owned(), "0".to_owned())).collect();
+            Checksum::fastest(&hashes).map(|checksum| checksum.name)
+        };
+        assert_eq!(of(&["sha1", "blake2b", "xxh64"]).as_deref(), Some("xxh64"));
+        assert_eq!(of(&["blake2b", "sha1"]).as_deref(), Some("sha1"));
+        assert_eq!(of(&["sha3_256", "blake2b"]).as_deref(), Some("blake2b"));
+        assert_eq!(of(&[]), None);
+        let unknown = Checksum { name: "blake2b".to_owned(), expected: "0".to_owned() };
+        assert!(!unknown.is_known());
+        unknown.check(&HeldFile::in_memory(vec![1])).unwrap();
+    }
+
+    const HASHES: [(&str, &str); 11] = [
+        ("xxh3_64", "7daf22229bad219a"),
+        ("xxh3_128", "f04a656f7c455c227daf22229bad219a"),
+        ("xxh128", "f04a656f7c455c227daf22229bad219a"),
+        ("xxh64", "5be3e9f963175041"),
+        ("xxh32", "6891d153"),
+        ("sha1", "6835966f35153e37157aec4ec3c48e5d5d831bbd"),
+        ("sha256", "7d471e4af16db5a30ce10aebbc29f5178b2edbad6c7dc2e8ff8ee6e4848a726f"),
+        (
+            "sha512",
+            "657ef9e3b434692d4e06a8bcae9b644bdc5a2070f31799751493d4109b0c22135de3a8d1a6dfb6a9c02de8b7fceed45c015609bac21457d51dbe1e2619243261",
+        ),
+        ("sha384", "6c3038472e340da1f515da478e89b64a2d49575b27d21b767d49136f6abd8fa2caedfd04f3d5e66b7939221fb4823195"),
+        ("sha224", "7f7dee09fbab67ea6fb62f892020bfd30cc64108c0a17360373b2623"),
+        ("md5", "4b7fc6acd4f7b48d23e38ebf35ed28af"),
+    ];
+}

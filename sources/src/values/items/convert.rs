@@ -1,0 +1,79 @@
+use half::f16;
+
+use crate::error::{Error, Result};
+use crate::medium::Part;
+use crate::model::Numbers;
+use crate::model::value::Element;
+use crate::values::record::Found;
+
+/// Numbers of 16 bits, which a field holds as `f32`.
+pub(crate) fn widened(bytes: &[u8], shape: &[usize], made: &mut Vec<u8>) -> Found<'static> {
+    let start = made.len();
+    let widened = bytes.as_chunks::<2>().0.iter().flat_map(|two| f16::from_le_bytes(*two).to_f32().to_le_bytes());
+    made.extend(widened);
+    Found::array(Element::F32, shape, Part::since(start, made))
+}
+
+/// An array of `bfloat16`, which a field holds as `f32`.
+pub(crate) fn widened_brain(bytes: &[u8], shape: &[usize], made: &mut Vec<u8>) -> Found<'static> {
+    let start = made.len();
+    made.extend(bytes.as_chunks::<2>().0.iter().flat_map(|&[low, high]| [0, 0, low, high]));
+    Found::array(Element::F32, shape, Part::since(start, made))
+}
+
+/// A number in decimal text, as `i64` if `whole` and as `f64` otherwise.
+///
+/// # Errors
+/// If the text is not a number, or does not fit.
+pub(crate) fn decimal(bytes: &[u8], whole: bool, made: &mut Vec<u8>) -> Result<Found<'static>> {
+    let start = made.len();
+    let text = std::str::from_utf8(bytes).unwrap_or("").trim();
+    let bad = || {
+        let kind = if whole { "an integer of 64 bits" } else { "a number" };
+        Error::in_source(format!("{:?} is not {kind}", String::from_utf8_lossy(&bytes[..bytes.len().min(40)])))
+    };
+    let element = if whole {
+        made.extend(text.parse::<i64>().map_err(|_| bad())?.to_le_bytes());
+        Element::I64
+    } else {
+        made.extend(text.parse::<f64>().map_err(|_| bad())?.to_le_bytes());
+        Element::F64
+    };
+    Ok(Found::number(element, Part::since(start, made)))
+}
+
+/// A Pillow image with its size, its mode and its pixels, as an RGB array: an `.npy` file, which is
+/// decoded like other pictures.
+///
+/// # Errors
+/// If the size does not match the bytes, or the mode has no RGB without a colour profile or a
+/// palette.
+pub(crate) fn pil(bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
+    let bad = |cause: String| Error::in_source(format!("a Pillow image {cause}"));
+    let cut = || bad(format!("is cut short at {} bytes", bytes.len()));
+    let (head, rest) = bytes.split_at_checked(12).ok_or_else(cut)?;
+    let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
+    let (width, height, letters) = (word(0), word(4), word(8));
+    let (mode, pixels) = rest.split_at_checked(letters).ok_or_else(cut)?;
+    let channels = match mode {
+        b"RGB" => 3,
+        b"L" => 1,
+        b"LA" => 2,
+        b"RGBA" | b"RGBX" => 4,
+        _ => {
+            let mode = String::from_utf8_lossy(&mode[..mode.len().min(16)]).into_owned();
+            return Err(bad(format!("has the mode {mode:?}; L, LA, RGB and RGBA are read, so convert it first")));
+        }
+    };
+    if width.checked_mul(height).and_then(|area| area.checked_mul(channels)) != Some(pixels.len()) {
+        return Err(bad(format!("of {width}x{height} pixels and {channels} channels has {} bytes", pixels.len())));
+    }
+    let start = made.len();
+    Numbers::npy_head::<u8>(&[height, width, 3], made);
+    match channels {
+        3 => made.extend_from_slice(pixels),
+        1 | 2 => pixels.chunks_exact(channels).for_each(|grey| made.extend([grey[0]; 3])),
+        _ => pixels.chunks_exact(4).for_each(|pixel| made.extend_from_slice(&pixel[..3])),
+    }
+    Ok(Found::Bytes(Part::since(start, made)))
+}

@@ -1,0 +1,38 @@
+use std::path::{Path, PathBuf};
+
+use crate::error::Result;
+use crate::machine::file;
+use crate::medium::Medium;
+use crate::options::Options;
+
+/// Maximum size of an `index.json`. One of 100,000 files has about 64 MiB.
+const MOST_INDEX: u64 = 1 << 30;
+
+/// A folder of files with an `index.json` that lists them.
+pub(crate) struct Indexed {
+    pub(crate) medium: Medium,
+    folder: PathBuf,
+    /// The index.
+    pub(crate) path: PathBuf,
+    pub(crate) text: Vec<u8>,
+}
+
+impl Indexed {
+    /// Reads the index in the folder at `path`, or the index at `path`.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(crate) fn read(path: &Path, options: &Options) -> Result<Self> {
+        let medium = options.medium(path)?;
+        let is_folder = if medium.is_store() { !path.ends_with("index.json") } else { file::is_folder(path)? };
+        let folder = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
+        let index = if is_folder { medium.join(path, "index.json") } else { path.to_owned() };
+        let medium = medium.listed(folder);
+        Ok(Indexed { folder: folder.to_owned(), text: medium.read(&index, MOST_INDEX)?, path: index, medium })
+    }
+
+    /// The path of the file `name`.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.medium.join(&self.folder, name)
+    }
+}

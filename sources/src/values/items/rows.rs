@@ -1,0 +1,302 @@
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use arrayvec::ArrayVec;
+
+use super::set::{Items, MAX_COLUMNS, Read, Row, Samples};
+use crate::error::{Error, Result};
+use crate::machine::parallel::{ASKING, on_threads};
+use crate::model::{Follow, Lookahead, Sample, Source};
+use crate::options::Options;
+use crate::stats::NetworkStats;
+use crate::values::pixels::{self, Candidate, Channels, Colours};
+use crate::values::record::{Cell, Column, Columns, Found, Holds};
+
+/// The range of each column in the bytes of a sample.
+pub(crate) type Places = ArrayVec<Range<usize>, MAX_COLUMNS>;
+
+/// The places of columns in a sample of `len` bytes that begins with `head`: the lengths of the
+/// columns without a fixed size, as 32 bits, then the values.
+///
+/// # Errors
+/// If the columns do not fill the sample.
+pub(crate) fn places<'n>(
+    columns: impl Iterator<Item = (&'n str, Option<usize>)> + Clone,
+    head: &[u8],
+    len: usize,
+) -> Result<Places> {
+    let mut lengths = head.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word) as usize);
+    let (mut places, mut start) = (Places::new(), 4 * columns.clone().filter(|column| column.1.is_none()).count());
+    for (name, size) in columns {
+        let size = size.or_else(|| lengths.next());
+        let end = size.and_then(|size| start.checked_add(size)).filter(|&end| end <= len).ok_or_else(|| {
+            let size = size.map_or("a missing length".to_owned(), |size| format!("{size} bytes"));
+            Error::in_source(format!("column {name:?} has {size} from byte {start} of the sample's {len} on"))
+        })?;
+        places.push(start..end);
+        start = end;
+    }
+    if start != len {
+        return Err(Error::in_source(format!("the columns have {start} bytes, but the sample has {len}")));
+    }
+    Ok(places)
+}
+
+/// The layout of a sample's columns in its bytes.
+pub(crate) trait Layout: Send + Sync {
+    /// Name of the format.
+    const KIND: &'static str;
+
+    /// Names of the columns.
+    fn names(&self) -> &[String];
+
+    /// Number of bytes at the start of a sample that determine the places of its columns.
+    fn head(&self) -> usize;
+
+    /// The places of the columns in sample `row` of `len` bytes, which begins with `head`.
+    ///
+    /// # Errors
+    /// If a column leaves the sample.
+    fn places(&self, row: usize, head: &[u8], len: usize) -> Result<Places>;
+
+    /// Type of a column. `first` reads its value in the first sample.
+    ///
+    /// # Errors
+    /// If its encoding is not read, or `first` fails.
+    fn holds(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds>;
+
+    /// The value of `column` of sample `row` in its `bytes`, with little-endian numbers. Appends to
+    /// `made` what it makes of them.
+    ///
+    /// # Errors
+    /// If the bytes are not in the column's encoding.
+    fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>>;
+}
+
+/// A data set whose samples have the columns of a [`Layout`].
+pub(crate) struct Rows<L> {
+    items: Items,
+    layout: L,
+    columns: Columns,
+    /// Column of arrays of pixels that is the picture.
+    pixels: Option<(usize, Channels)>,
+}
+
+impl<L: Layout> Rows<L> {
+    /// The samples of `items`. `path` is the data set's, for messages.
+    ///
+    /// # Errors
+    /// If there are no samples, a column that is used has an encoding that is not read, or the
+    /// options do not match the columns.
+    pub(crate) fn new(path: &Path, items: Items, layout: L, options: &Options) -> Result<Self> {
+        Self::open(items, layout, options).map_err(|e| e.at_path(path))
+    }
+
+    fn open(items: Items, layout: L, options: &Options) -> Result<Self> {
+        if items.len() == 0 {
+            return Err(Error::in_source(format!("no samples in {} files", items.files.each().len())));
+        }
+        if layout.names().len() > MAX_COLUMNS {
+            let columns = layout.names().len();
+            return Err(Error::in_source(format!("{columns} columns; at most {MAX_COLUMNS} are read")));
+        }
+        if cfg!(target_endian = "big") {
+            return Err(Error::in_source("its numbers are little-endian, and this machine is not"));
+        }
+        let wanted = options.wanted();
+        let named = |name: &String| [&wanted.picture, &wanted.label].iter().any(|named| named.as_ref() == Some(name));
+        let chosen = |name: &String| named(name) || wanted.columns.as_ref().is_none_or(|chosen| chosen.contains(name));
+        let mut scratch = Vec::new();
+        let mut column = |(column, name): (usize, &String)| {
+            let mut first = || column_bytes(&items, &layout, 0, column, &mut scratch).map(<[u8]>::to_vec);
+            match layout.holds(column, &mut first) {
+                Ok(holds) => Ok(Column::new(name, holds)),
+                Err(e) if chosen(name) => Err(e),
+                // It is not used, so its encoding does not matter.
+                Err(_) => Ok(Column::new(name, Holds::Bytes)),
+            }
+        };
+        let mut all = layout.names().iter().enumerate().map(&mut column).collect::<Result<Vec<_>>>()?;
+        let encoded = all.iter().any(|column| column.holds == Holds::Pictures);
+        let pixels = match (encoded, wanted.picture.as_deref()) {
+            (true, None) => None,
+            (_, wanted) => pixels::choose(&arrays(&items, &layout, &all), wanted)?,
+        };
+        if let Some((column, _)) = pixels {
+            all[column].holds = Holds::Pictures;
+        }
+        let mut columns = Columns::new(&all, &wanted)?;
+        if let Some(label) = columns.label().filter(|&label| all[label].holds == Holds::Text) {
+            let text = |row: usize, see: &mut dyn FnMut(&str)| {
+                with_cell(&items, &layout, row, label, &mut Vec::new(), |cell| {
+                    if let Cell::Text(text) = cell {
+                        see(text);
+                    }
+                    Ok(())
+                })
+            };
+            columns.learn(options.classes.as_ref(), options.lenient, |see| {
+                if items.files.remote().is_none() {
+                    return (0..items.len()).try_for_each(|row| text(row, &mut |text| see(row, text)));
+                }
+                // Each waits for an answer.
+                let texts = on_threads(ASKING, &(0..items.len()).collect::<Vec<_>>(), |&row| {
+                    let mut found = None;
+                    text(row, &mut |text| found = Some(text.to_owned())).map(|()| found)
+                })?;
+                let texts = texts.into_iter().enumerate();
+                texts.for_each(|(row, text)| text.iter().for_each(|text| see(row, text)));
+                Ok(())
+            })?;
+        }
+        Ok(Rows { items, layout, columns, pixels })
+    }
+
+    /// The values of sample `index`, which is `item`. Other bytes than those are appended to
+    /// `made`.
+    fn row<'i>(&self, index: usize, item: &'i [u8], made: &mut Vec<u8>) -> Result<Row<'i>> {
+        let names = self.layout.names();
+        let places = self.layout.places(index, &item[..item.len().min(self.layout.head())], item.len())?;
+        let mut find = |column: usize, bytes: &'i [u8]| {
+            if !self.columns.uses(column) {
+                return Ok(Found::Null);
+            }
+            let found = self.layout.find(index, column, bytes, made)?;
+            match self.pixels {
+                Some((pixels, channels)) if pixels == column => found.picture(channels, Colours::Rgb, made),
+                _ => Ok(found),
+            }
+        };
+        let named = |(column, place): (usize, Range<usize>)| {
+            let bytes = item.get(place).ok_or_else(|| Error::in_source("its bytes are missing"));
+            bytes.and_then(|bytes| find(column, bytes)).map_err(|e| of_column(e, &names[column]))
+        };
+        places.into_iter().enumerate().map(named).collect()
+    }
+}
+
+/// Maximum number of samples that opening looks at to find arrays of pixels. More than one is
+/// needed only if the first ones are damaged.
+const SURVEYED: usize = 64;
+
+/// The columns of arrays, with the shapes in the first sample that is sound.
+fn arrays<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candidate> {
+    let (mut scratch, mut made) = (Vec::new(), Vec::new());
+    let mut of_row = |row: usize| {
+        let mut found = Vec::new();
+        for (number, column) in columns.iter().enumerate().filter(|(_, column)| column.holds == Holds::Numbers) {
+            let bytes = column_bytes(items, layout, row, number, &mut scratch)?;
+            made.clear();
+            if let Found::Numbers { element, shape, .. } = layout.find(row, number, bytes, &mut made)? {
+                found.push(Candidate { column: number, name: column.name.clone(), element, shape: shape.to_vec() });
+            }
+        }
+        Ok::<_, Error>(found)
+    };
+    (0..items.len().min(SURVEYED)).find_map(|row| of_row(row).ok()).unwrap_or_default()
+}
+
+/// Bytes of a sample in a store that are read to find a column. Most labels are among them, and
+/// need no second request.
+const START: u64 = 4096;
+
+/// Reads the bytes of `column` in sample `row`, and of no other column.
+fn column_bytes<'a, L: Layout>(
+    items: &'a Items,
+    layout: &L,
+    row: usize,
+    column: usize,
+    scratch: &'a mut Vec<u8>,
+) -> Result<&'a [u8]> {
+    let (len, head) = (items.len_of(row), layout.head());
+    let is_stored = items.files.remote().is_some();
+    let start = items.peek(row, 0..if is_stored { START.max(head as u64) } else { head as u64 }, scratch)?;
+    let have = start.len();
+    let places = layout.places(row, &start[..head.min(have)], len).map_err(|e| e.at_path(items.path(row)))?;
+    let place = places[column].clone();
+    if is_stored && place.end <= have {
+        return Ok(&scratch[place]);
+    }
+    items.peek(row, place.start as u64..place.end as u64, scratch)
+}
+
+/// Calls `with` with the cell of `column` in sample `row`. Reads no other column.
+fn with_cell<L: Layout, T>(
+    items: &Items,
+    layout: &L,
+    row: usize,
+    column: usize,
+    scratch: &mut Vec<u8>,
+    with: impl FnOnce(Cell<'_>) -> Result<T>,
+) -> Result<T> {
+    let (bytes, mut made) = (column_bytes(items, layout, row, column, scratch)?, Vec::new());
+    let found = layout.find(row, column, bytes, &mut made);
+    let named = |e| of_column(e, &layout.names()[column]);
+    found.and_then(|found| found.cell(&made).map_err(named).and_then(with)).map_err(|e| e.at_path(items.path(row)))
+}
+
+impl<L: Layout> Source for Rows<L> {
+    fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let names = self.layout.names();
+        let Read { key, row, page } = self.items.read(index, scratch, |item, made| self.row(index, item, made))?;
+        self.columns
+            .sample(key, |column| row[column].cell(page).map_err(|e| of_column(e, &names[column])))
+            .map_err(|e| e.at_path(self.items.path(index)))
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        self.items.files.follow(order, Samples::span)
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        self.items.files.network()
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        self.items.files.ahead_bytes()
+    }
+
+    fn check(&self) -> Result<()> {
+        self.items.files.check();
+        Ok(())
+    }
+
+    fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
+        self.items.verify(samples, found);
+    }
+
+    fn is_unchanged(&self) -> bool {
+        self.items.files.are_unchanged()
+    }
+
+    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        let Some(label) = self.columns.label() else { return Ok(None) };
+        let of = |cell: Cell<'_>| self.columns.label_of(cell).map_err(|e| e.at_path(self.items.path(index)));
+        with_cell(&self.items, &self.layout, index, label, scratch, of)
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        Some(self.items.path(index).to_owned())
+    }
+
+    fn fields(&self) -> Option<Vec<String>> {
+        Some(self.columns.field_names())
+    }
+
+    fn classes(&self) -> &[String] {
+        self.columns.classes()
+    }
+
+    fn kind(&self) -> &'static str {
+        L::KIND
+    }
+}
+
+/// The error of a value, with its column.
+fn of_column(error: Error, column: &str) -> Error {
+    Error::new(error.kind(), format!("column {column:?}: {}", error.cause()))
+}

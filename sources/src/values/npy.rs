@@ -1,0 +1,146 @@
+//! The header of an `.npy` file ([NumPy's format 1.0 to
+//! 3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html)).
+
+use arrayvec::ArrayVec;
+
+use crate::error::{Error, Result};
+use crate::model::value::Numbers;
+
+/// Maximum number of axes of an array.
+pub const MAX_AXES: usize = 8;
+
+/// The length of each axis.
+pub type Shape = ArrayVec<usize, MAX_AXES>;
+
+/// An array in an `.npy` file.
+#[derive(Debug)]
+pub struct Npy<'a> {
+    /// Text of the header, for messages.
+    text: &'a str,
+    /// NumPy's letter for the kind of the elements: `u`, `i`, `f`, `b`, ...
+    pub kind: u8,
+    /// Bytes per element.
+    pub size: usize,
+    /// Whether the elements are big-endian.
+    pub big_endian: bool,
+    /// Whether the first axis varies fastest.
+    pub fortran: bool,
+    /// The shape, or `None` if the header has none, or one with more than [`MAX_AXES`] axes.
+    pub shape: Option<Shape>,
+    /// The data after the header.
+    pub data: &'a [u8],
+    /// Offset of `data` in the file.
+    pub start: usize,
+}
+
+impl<'a> Npy<'a> {
+    /// Whether `bytes` start like an `.npy` file.
+    pub fn matches(bytes: &[u8]) -> bool {
+        bytes.starts_with(b"\x93NUMPY")
+    }
+
+    /// Reads the header. The caller must check the data.
+    ///
+    /// # Errors
+    /// If the header ends early, has a version other than 1 to 3, or is not text.
+    pub fn read(bytes: &'a [u8]) -> Result<Self> {
+        let cut = || Error::decode(format!("npy header ends at byte {}", bytes.len()));
+        let (version, length) = match bytes.get(6..12).ok_or_else(cut)? {
+            [1, _, a, b, ..] => (10, usize::from(u16::from_le_bytes([*a, *b]))),
+            [2 | 3, _, a, b, c, d] => (12, u32::from_le_bytes([*a, *b, *c, *d]) as usize),
+            [major, ..] => {
+                return Err(Error::decode(format!("npy format version {major} is not supported: only 1 to 3 are")));
+            }
+            [] => return Err(cut()),
+        };
+        let start = version + length;
+        let text = bytes.get(version..start).ok_or_else(|| {
+            Error::decode(format!("npy header claims to end at byte {start}, but the file ends at {}", bytes.len()))
+        })?;
+        let text = std::str::from_utf8(text).map_err(|_| Error::decode("npy header is not text"))?;
+        let (kind, size, big_endian) = element(text).unwrap_or((b'?', 0, false));
+        let fortran = value(text, "'fortran_order'").is_none_or(|value| !value.starts_with("False"));
+        Ok(Npy { text, kind, size, big_endian, fortran, shape: shape(text), data: &bytes[start..], start })
+    }
+
+    /// The array that `numbers` would be in a file.
+    pub fn of(numbers: Numbers<'a>) -> Self {
+        let (kind, size, data) = numbers.parts();
+        let (big_endian, shape) = (cfg!(target_endian = "big"), Some(numbers.sides().collect()));
+        Npy { text: "typed numbers", kind, size, big_endian, fortran: false, shape, data, start: 0 }
+    }
+
+    /// Text of the header, shortened for a message.
+    pub fn shown(&self) -> String {
+        self.text.trim_end().chars().take(120).collect()
+    }
+}
+
+/// The text after `key` and a colon.
+fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    Some(text.split_once(key)?.1.trim_start().strip_prefix(':')?.trim_start())
+}
+
+/// Kind, size and byte order of a simple type, such as `'<f4'`.
+fn element(text: &str) -> Option<(u8, usize, bool)> {
+    let descr = value(text, "'descr'")?.strip_prefix('\'')?.split_once('\'')?.0;
+    let (order, plain) = match descr.as_bytes().first()? {
+        order @ (b'<' | b'>' | b'|' | b'=') => (*order, &descr[1..]),
+        _ => (b'<', descr),
+    };
+    let kind = *plain.as_bytes().first()?;
+    // A time has its unit after its size: `<M8[ns]`.
+    let size = plain.get(1..)?.split('[').next()?.parse().ok()?;
+    // Text has a number of characters, of four bytes each.
+    let size = if kind == b'U' { 4_usize.checked_mul(size)? } else { size };
+    kind.is_ascii_alphabetic().then_some((kind, size, order == b'>'))
+}
+
+fn shape(text: &str) -> Option<Shape> {
+    let axes = value(text, "'shape'")?.strip_prefix('(')?.split_once(')')?.0;
+    let axes = axes.trim().strip_suffix(',').unwrap_or(axes.trim());
+    let mut shape = Shape::new();
+    for axis in axes.split(',').map(str::trim).filter(|_| !axes.is_empty()) {
+        shape.try_push(axis.parse().ok()?).ok()?;
+    }
+    Some(shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(header: &str) -> Vec<u8> {
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((header.len() as u16).to_le_bytes());
+        bytes.extend(header.as_bytes());
+        bytes
+    }
+
+    #[test]
+    fn the_header_says_type_order_and_shape() {
+        for (descr, is) in
+            [("<f4", (b'f', 4, false)), (">i8", (b'i', 8, true)), ("|u1", (b'u', 1, false)), ("|b1", (b'b', 1, false))]
+        {
+            for (shape, axes) in [("()", &[][..]), ("(3,)", &[3]), ("(2, 0)", &[2, 0]), ("(1, 2, 3)", &[1, 2, 3])] {
+                let bytes = file(&format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n"));
+                let npy = Npy::read(&bytes).unwrap();
+                assert_eq!((npy.kind, npy.size, npy.big_endian), is);
+                assert_eq!((npy.shape.as_deref(), npy.fortran, npy.data.len()), (Some(axes), false, 0));
+            }
+        }
+    }
+
+    #[test]
+    fn an_unusual_header_has_no_shape_or_no_size() {
+        for shape in ["(1, x)", "3", "(-1,)", "(1, 2, 3, 4, 5, 6, 7, 8, 9)", "(99999999999999999999999,)"] {
+            let bytes = file(&format!("{{'descr': '<f4', 'fortran_order': True, 'shape': {shape}, }}"));
+            let npy = Npy::read(&bytes).unwrap();
+            assert!(npy.shape.is_none() && npy.fortran, "{shape}");
+        }
+        for descr in ["[('x', '<f4')]", "''", "'<'", "'é4'", "'<U'", "5"] {
+            let bytes = file(&format!("{{'descr': {descr}, 'fortran_order': False, 'shape': (), }}"));
+            assert_eq!(Npy::read(&bytes).unwrap().size, 0, "{descr}");
+        }
+    }
+}

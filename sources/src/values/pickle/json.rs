@@ -1,0 +1,95 @@
+use super::nodes::{Id, Node, Nodes};
+use crate::error::{Error, Result};
+
+/// Maximum depth of nested values, as of JSON.
+const MAX_DEPTH: usize = 64;
+
+/// Maximum number of values. Values may be shared, so a short pickle may stand for long JSON.
+const MOST: usize = 1 << 20;
+
+/// Maximum length of the JSON.
+const MOST_BYTES: usize = 64 << 20;
+
+/// Appends the value at `id` to `to` as JSON.
+///
+/// # Errors
+/// If it has no form in JSON, or is too large or too deep.
+pub(crate) fn append_json(nodes: &Nodes<'_>, id: Id, to: &mut Vec<u8>) -> Result<()> {
+    let most = to.len() + MOST_BYTES;
+    Writer { nodes, to, left: MOST, most }.value(id, 0)
+}
+
+struct Writer<'a, 'n> {
+    nodes: &'n Nodes<'a>,
+    to: &'n mut Vec<u8>,
+    left: usize,
+    /// Maximum length of `to`.
+    most: usize,
+}
+
+impl Writer<'_, '_> {
+    fn value(&mut self, id: Id, depth: usize) -> Result<()> {
+        self.left = self
+            .left
+            .checked_sub(1)
+            .ok_or_else(|| Error::in_source(format!("pickle: a nested value of more than {MOST} values")))?;
+        if self.to.len() > self.most {
+            return Err(Error::in_source(format!("pickle: a nested value of more than {MOST_BYTES} bytes")));
+        }
+        if depth > MAX_DEPTH {
+            return Err(Error::in_source(format!("pickle: values nested more than {MAX_DEPTH} deep")));
+        }
+        let nodes = self.nodes;
+        match &nodes[id] {
+            Node::None => self.to.extend_from_slice(b"null"),
+            Node::Bool(truth) => self.to.extend_from_slice(if *truth { b"true" } else { b"false" }),
+            Node::Int(int) => self.to.extend_from_slice(int.to_string().as_bytes()),
+            Node::Float(float) => self.float(*float)?,
+            Node::Text(text) => self.text(text),
+            Node::Bytes(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => self.text(text),
+                Err(_) => return Err(Error::in_source("pickle: bytes in a nested value")),
+            },
+            Node::Tuple(items) | Node::List(items) => {
+                self.to.push(b'[');
+                for (place, &item) in items.iter().enumerate() {
+                    if place > 0 {
+                        self.to.push(b',');
+                    }
+                    self.value(item, depth + 1)?;
+                }
+                self.to.push(b']');
+            }
+            Node::Dict(pairs) => {
+                self.to.push(b'{');
+                for (place, &(key, value)) in pairs.iter().enumerate() {
+                    if place > 0 {
+                        self.to.push(b',');
+                    }
+                    match (&nodes[key], nodes.text(key)) {
+                        (_, Some(text)) => self.text(text),
+                        (Node::Int(int), _) => self.text(&int.to_string()),
+                        (key, _) => return Err(Error::in_source(format!("pickle: {} as a key", key.kind()))),
+                    }
+                    self.to.push(b':');
+                    self.value(value, depth + 1)?;
+                }
+                self.to.push(b'}');
+            }
+            node => return Err(Error::in_source(format!("pickle: {} in a nested value", node.kind()))),
+        }
+        Ok(())
+    }
+
+    fn float(&mut self, float: f64) -> Result<()> {
+        if !float.is_finite() {
+            return Err(Error::in_source(format!("pickle: {float} in a nested value; JSON has finite numbers only")));
+        }
+        serde_json::to_writer(&mut *self.to, &float).expect("a Vec takes everything");
+        Ok(())
+    }
+
+    fn text(&mut self, text: &str) {
+        serde_json::to_writer(&mut *self.to, text).expect("a Vec takes everything");
+    }
+}

@@ -1,0 +1,189 @@
+use std::borrow::Cow;
+
+use super::nodes::{Array, Id, Known, Node, Nodes, Tensor};
+use crate::values::elements::Dtype;
+
+impl Known {
+    /// The function or class of this name. Those of PyTorch only if `torch`.
+    pub(super) fn of(module: &str, name: &str, torch: bool) -> Option<Self> {
+        let builtins = ["builtins", "__builtin__"];
+        // NumPy 2 renamed `core`.
+        let numpy = |part: &str| {
+            module.strip_prefix("numpy.").is_some_and(|rest| {
+                rest.strip_prefix("_core.").or(rest.strip_prefix("core.")).is_some_and(|rest| rest == part)
+            })
+        };
+        Some(match name {
+            "encode" if module == "_codecs" => Known::Encode,
+            "bytes" if builtins.contains(&module) => Known::Bytes,
+            "bytearray" if builtins.contains(&module) => Known::ByteArray,
+            "OrderedDict" if module == "collections" => Known::OrderedDict,
+            "ndarray" if module == "numpy" => Known::NdArray,
+            "dtype" if module == "numpy" => Known::Dtype,
+            "_reconstruct" if numpy("multiarray") => Known::Reconstruct,
+            "scalar" if numpy("multiarray") => Known::Scalar,
+            "_frombuffer" if numpy("numeric") => Known::FromBuffer,
+            "_rebuild_tensor_v2" if torch && module == "torch._utils" => Known::RebuildTensor,
+            "_rebuild_parameter" if torch && module == "torch._utils" => Known::RebuildParameter,
+            "Size" if torch && module == "torch" => Known::Size,
+            name if torch && module == "torch" => Known::Storage(storage(name)?),
+            _ => return None,
+        })
+    }
+}
+
+fn storage(name: &str) -> Option<Dtype> {
+    let (kind, size) = match name {
+        "ByteStorage" => (b'u', 1),
+        "CharStorage" => (b'i', 1),
+        "ShortStorage" => (b'i', 2),
+        "IntStorage" => (b'i', 4),
+        "LongStorage" => (b'i', 8),
+        "HalfStorage" => (b'f', 2),
+        "FloatStorage" => (b'f', 4),
+        "DoubleStorage" => (b'f', 8),
+        "BoolStorage" => (b'b', 1),
+        _ => return None,
+    };
+    Some(Dtype::little(kind, size))
+}
+
+/// The result of calling `function` with `arguments`, or the cause of an error.
+pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> Result<Node<'a>, String> {
+    let wrong = || Err(format!("unexpected arguments of {function:?}"));
+    Ok(match (function, arguments) {
+        (Known::Bytes | Known::ByteArray, []) => Node::Bytes(Cow::Borrowed(b"")),
+        (Known::Encode | Known::ByteArray, &[text, coding]) => {
+            let (Node::Text(text), Some("latin1" | "latin-1")) = (&nodes[text], nodes.text(coding)) else {
+                return wrong();
+            };
+            let bytes: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(c).ok()).collect();
+            let Some(bytes) = bytes else { return Err("text that is not latin-1".to_owned()) };
+            Node::Bytes(Cow::Owned(bytes))
+        }
+        (Known::Bytes | Known::ByteArray, &[bytes]) => match &nodes[bytes] {
+            Node::Bytes(bytes) => Node::Bytes(bytes.clone()),
+            _ => return wrong(),
+        },
+        (Known::OrderedDict, []) => Node::Dict(Vec::new()),
+        (Known::Reconstruct, &[class, ..]) if matches!(nodes[class], Node::Known(Known::NdArray)) => Node::Unbuilt,
+        (Known::Dtype, &[name, ..]) => match nodes.text(name).and_then(dtype) {
+            Some(dtype) => Node::Dtype(dtype),
+            None => return wrong(),
+        },
+        (Known::Scalar, &[dtype, data]) => array(nodes, dtype, Vec::new(), data)?,
+        (Known::FromBuffer, &[data, dtype, shape, order]) => {
+            let shape = lengths(nodes, shape).ok_or("unexpected shape of an array")?;
+            check_order(nodes.text(order) == Some("F"), &shape)?;
+            array(nodes, dtype, shape, data)?
+        }
+        (Known::Size, &[sides]) => match &nodes[sides] {
+            Node::Tuple(sides) if sides.len() <= MAX_AXES => Node::Tuple(sides.clone()),
+            _ => return wrong(),
+        },
+        (Known::RebuildParameter, &[tensor, ..]) => match &nodes[tensor] {
+            Node::Tensor(tensor) => Node::Tensor(tensor.clone()),
+            _ => return wrong(),
+        },
+        (Known::RebuildTensor, &[storage, offset, shape, strides, ..]) => {
+            // The seventh argument may say that the elements are to be negated.
+            let plain = |id: &Id| match &nodes[*id] {
+                Node::None => true,
+                Node::Dict(pairs) => pairs.is_empty(),
+                _ => false,
+            };
+            if !arguments.get(6).is_none_or(plain) {
+                return Err("a tensor with metadata, such as a negated view; store its clone".to_owned());
+            }
+            let (Node::Storage { key, dtype, elements }, &Node::Int(offset)) = (&nodes[storage], &nodes[offset]) else {
+                return wrong();
+            };
+            let (Some(shape), Some(strides)) = (lengths(nodes, shape), lengths(nodes, strides)) else {
+                return wrong();
+            };
+            let Ok(offset) = u64::try_from(offset) else { return wrong() };
+            Node::Tensor(Box::new(Tensor { dtype: *dtype, shape, strides, offset, storage: *key, elements: *elements }))
+        }
+        _ => return wrong(),
+    })
+}
+
+/// The object that `target` becomes when its state is set, or the cause of an error.
+pub(super) fn build<'a>(nodes: &Nodes<'a>, target: Id, state: Id) -> Result<Node<'a>, String> {
+    let state = match &nodes[state] {
+        Node::Tuple(state) => &state[..],
+        _ => &[],
+    };
+    match (&nodes[target], state) {
+        (&Node::Dtype(dtype), &[_version, order, ..]) => match nodes.text(order) {
+            Some(order @ ("<" | ">" | "|" | "=")) => Ok(Node::Dtype(Dtype { big_endian: order == ">", ..dtype })),
+            _ => Err("unexpected byte order of a NumPy type".to_owned()),
+        },
+        (Node::Unbuilt, &[_version, shape, dtype, fortran, data]) => {
+            let shape = lengths(nodes, shape).ok_or("unexpected shape of an array")?;
+            check_order(!matches!(nodes[fortran], Node::Bool(false) | Node::Int(0)), &shape)?;
+            array(nodes, dtype, shape, data)
+        }
+        (node, _) => Err(format!("state of {}", node.kind())),
+    }
+}
+
+/// The storage with this persistent id, or the cause of an error.
+pub(super) fn storage_of<'a>(nodes: &Nodes<'a>, id: Id) -> Result<Node<'a>, String> {
+    let Node::Tuple(parts) = &nodes[id] else { return Err("a persistent id that is not a tuple".to_owned()) };
+    let &[tag, class, key, _device, elements] = &parts[..] else {
+        return Err(format!("a persistent id of {} parts", parts.len()));
+    };
+    let (Some("storage"), Node::Known(Known::Storage(dtype)), Some(_), &Node::Int(elements)) =
+        (nodes.text(tag), &nodes[class], nodes.text(key), &nodes[elements])
+    else {
+        return Err("a persistent id that is not of a storage".to_owned());
+    };
+    let elements = u64::try_from(elements).map_err(|_| "a storage of negative length".to_owned())?;
+    Ok(Node::Storage { key, dtype: *dtype, elements })
+}
+
+/// Refuses Fortran order where it differs from C order.
+fn check_order(fortran: bool, shape: &[usize]) -> Result<(), String> {
+    if fortran && shape.iter().filter(|&&side| side != 1).count() > 1 {
+        return Err("an array in Fortran order; store numpy.ascontiguousarray of it".to_owned());
+    }
+    Ok(())
+}
+
+fn array<'a>(nodes: &Nodes<'a>, dtype: Id, shape: Vec<usize>, data: Id) -> Result<Node<'a>, String> {
+    let Node::Dtype(dtype) = nodes[dtype] else { return Err("an array without a type".to_owned()) };
+    if dtype.kind == b'O' {
+        return Err("an array of Python objects".to_owned());
+    }
+    let Node::Bytes(bytes) = &nodes[data] else {
+        return Err(format!("an array whose content is {}", nodes[data].kind()));
+    };
+    let claimed = shape.iter().try_fold(dtype.size, |size, &side| size.checked_mul(side));
+    if claimed != Some(bytes.len()) {
+        return Err(format!("an array of shape {shape:?} with {} bytes", bytes.len()));
+    }
+    Ok(Node::Array(Array { dtype, shape, data }))
+}
+
+/// Maximum number of axes. Samples have fewer.
+const MAX_AXES: usize = 8;
+
+fn lengths(nodes: &Nodes<'_>, tuple: Id) -> Option<Vec<usize>> {
+    let Node::Tuple(sides) = &nodes[tuple] else { return None };
+    let length = |&side: &Id| match nodes[side] {
+        Node::Int(side) => usize::try_from(side).ok(),
+        _ => None,
+    };
+    (sides.len() <= MAX_AXES).then(|| sides.iter().map(length).collect())?
+}
+
+/// A simple type, such as `f4` or `|u1`.
+fn dtype(name: &str) -> Option<Dtype> {
+    let plain = name.trim_start_matches(['<', '>', '|', '=']);
+    let kind = *plain.as_bytes().first().filter(|kind| kind.is_ascii_alphabetic())?;
+    let size: usize = plain[1..].parse().ok()?;
+    // Text has a number of characters, of four bytes each.
+    let size = if kind == b'U' { size.checked_mul(4)? } else { size };
+    Some(Dtype { kind, size, big_endian: name.starts_with('>') })
+}

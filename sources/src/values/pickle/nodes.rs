@@ -1,0 +1,142 @@
+use std::borrow::Cow;
+use std::ops::Index;
+
+use crate::values::elements::Dtype;
+
+/// Number of a value in its pickle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Id(pub(super) u32);
+
+/// A value. Bytes and text borrow from the pickle where it stores them as they are.
+#[derive(Debug)]
+pub(crate) enum Node<'a> {
+    None,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Bytes(Cow<'a, [u8]>),
+    Text(Cow<'a, str>),
+    Tuple(Vec<Id>),
+    List(Vec<Id>),
+    Dict(Vec<(Id, Id)>),
+    /// A NumPy array, or a scalar, which has no axes.
+    Array(Array),
+    Tensor(Box<Tensor>),
+    /// A function or a class with a known name.
+    Known(Known),
+    Dtype(Dtype),
+    /// An array whose content has not been read yet.
+    Unbuilt,
+    /// A file of a `.pt` archive.
+    Storage {
+        key: Id,
+        dtype: Dtype,
+        elements: u64,
+    },
+}
+
+/// A NumPy array in C order.
+#[derive(Debug, Clone)]
+pub(crate) struct Array {
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Vec<usize>,
+    /// The node of its bytes, which are as long as the shape says.
+    pub(crate) data: Id,
+}
+
+/// A PyTorch tensor. Its elements are in a file of the archive.
+#[derive(Debug, Clone)]
+pub(crate) struct Tensor {
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) strides: Vec<usize>,
+    /// First element in the storage.
+    pub(crate) offset: u64,
+    /// The name of the storage: a node of text.
+    pub(crate) storage: Id,
+    /// Number of elements of the storage.
+    pub(crate) elements: u64,
+}
+
+/// A function or a class that pickles of plain data call. Nothing is called here: the call is
+/// recognised, and its arguments are data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// `_codecs.encode`: bytes in protocols 0 to 2.
+    Encode,
+    Bytes,
+    ByteArray,
+    OrderedDict,
+    NdArray,
+    Reconstruct,
+    FromBuffer,
+    Scalar,
+    Dtype,
+    RebuildTensor,
+    RebuildParameter,
+    Size,
+    /// A type of storage.
+    Storage(Dtype),
+}
+
+/// All values of a pickle.
+#[derive(Debug)]
+pub(crate) struct Nodes<'a> {
+    pub(super) nodes: Vec<Node<'a>>,
+    pub(super) root: Id,
+}
+
+impl<'a> Nodes<'a> {
+    pub(crate) fn root(&self) -> &Node<'a> {
+        &self[self.root]
+    }
+
+    pub(crate) fn root_id(&self) -> Id {
+        self.root
+    }
+
+    /// The text at `id`. Python 2 wrote names as bytes.
+    pub(crate) fn text(&self, id: Id) -> Option<&str> {
+        match &self[id] {
+            Node::Text(text) => Some(text),
+            Node::Bytes(bytes) => std::str::from_utf8(bytes).ok(),
+            _ => None,
+        }
+    }
+
+    /// The bytes of an array.
+    pub(crate) fn bytes(&self, array: &Array) -> &[u8] {
+        match &self[array.data] {
+            Node::Bytes(bytes) => bytes,
+            _ => unreachable!("checked when the array was made"),
+        }
+    }
+}
+
+impl<'a> Index<Id> for Nodes<'a> {
+    type Output = Node<'a>;
+
+    fn index(&self, id: Id) -> &Node<'a> {
+        &self.nodes[id.0 as usize]
+    }
+}
+
+impl Node<'_> {
+    /// Name of the type, for messages.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Node::None => "None",
+            Node::Bool(_) => "a bool",
+            Node::Int(_) => "an int",
+            Node::Float(_) => "a float",
+            Node::Bytes(_) => "bytes",
+            Node::Text(_) => "a str",
+            Node::Tuple(_) => "a tuple",
+            Node::List(_) => "a list",
+            Node::Dict(_) => "a dict",
+            Node::Array(_) => "an array",
+            Node::Tensor(_) => "a tensor",
+            Node::Known(_) | Node::Dtype(_) | Node::Unbuilt | Node::Storage { .. } => "a part of an array",
+        }
+    }
+}

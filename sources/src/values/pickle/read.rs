@@ -1,0 +1,479 @@
+use std::borrow::Cow;
+
+use super::known;
+use super::nodes::{Id, Known, Node, Nodes};
+use crate::error::{Error, Result};
+
+/// Reads a pickle of plain data: numbers, text, bytes, tuples, lists, dicts, and NumPy arrays of
+/// numbers, in protocols 0 to 5. Memory is at most in proportion to the pickle's length.
+///
+/// # Errors
+/// If the pickle is damaged, or creates any other object; the message has the opcode and its
+/// offset. No code of a pickle is run.
+pub(crate) fn read(bytes: &[u8]) -> Result<Nodes<'_>> {
+    Machine::new(bytes, false).run()
+}
+
+/// As [`read`], for the `data.pkl` of a `.pt` archive, whose tensors refer to other files of it.
+pub(crate) fn read_torch(bytes: &[u8]) -> Result<Nodes<'_>> {
+    Machine::new(bytes, true).run()
+}
+
+/// Maximum number of values. A node takes about 60 bytes.
+const MOST: usize = 1 << 24;
+
+struct Machine<'a> {
+    bytes: &'a [u8],
+    /// Offset of the next byte.
+    at: usize,
+    nodes: Nodes<'a>,
+    stack: Vec<Id>,
+    /// Lengths of the stack at the marks.
+    marks: Vec<usize>,
+    memo: Vec<Option<Id>>,
+    /// Bytes that calls have copied.
+    copied: usize,
+    torch: bool,
+}
+
+/// The opcode and the cause. The caller adds the offset.
+type Step = std::result::Result<(), String>;
+
+impl<'a> Machine<'a> {
+    fn new(bytes: &'a [u8], torch: bool) -> Self {
+        let nodes = Nodes { nodes: Vec::new(), root: Id(0) };
+        Machine { bytes, at: 0, nodes, stack: Vec::new(), marks: Vec::new(), memo: Vec::new(), copied: 0, torch }
+    }
+
+    fn run(mut self) -> Result<Nodes<'a>> {
+        loop {
+            let at = self.at;
+            let Some(&opcode) = self.bytes.get(at) else {
+                return Err(Error::in_source(format!("pickle: no end (opcode STOP) in {at} bytes")));
+            };
+            self.at += 1;
+            if opcode == b'.' {
+                let root =
+                    self.pop().map_err(|cause| Error::in_source(format!("pickle: STOP at byte {at}: {cause}")))?;
+                self.nodes.root = root;
+                return Ok(self.nodes);
+            }
+            self.step(opcode)
+                .map_err(|cause| Error::in_source(format!("pickle: {} at byte {at}: {cause}", name_of(opcode))))?;
+            if self.nodes.nodes.len() > MOST {
+                return Err(Error::in_source(format!("pickle: more than {MOST} values at byte {at}")));
+            }
+        }
+    }
+
+    fn step(&mut self, opcode: u8) -> Step {
+        match opcode {
+            0x80 => match self.take(1)?[0] {
+                0..=5 => {}
+                version => return Err(format!("protocol {version}; 0 to 5 are supported")),
+            },
+            0x95 => {
+                let length = self.long()?;
+                if length > self.bytes.len() - self.at {
+                    return Err(self.short(length));
+                }
+            }
+            b'(' => self.marks.push(self.stack.len()),
+            b'0' => match self.marks.last() == Some(&self.stack.len()) {
+                true => drop(self.marks.pop()),
+                false => drop(self.pop()?),
+            },
+            b'1' => drop(self.marked()?),
+            b'2' => {
+                let top = self.top()?;
+                self.stack.push(top);
+            }
+            b'N' => self.push(Node::None),
+            0x88 => self.push(Node::Bool(true)),
+            0x89 => self.push(Node::Bool(false)),
+            b'I' => {
+                let node = match self.line()? {
+                    "00" => Node::Bool(false),
+                    "01" => Node::Bool(true),
+                    digits => Node::Int(digits.trim().parse().map_err(|_| format!("{digits:?} is not an integer"))?),
+                };
+                self.push(node);
+            }
+            b'L' => {
+                let line = self.line()?;
+                let digits = line.strip_suffix('L').unwrap_or(line);
+                let long = digits.parse().map_err(|_| format!("{line:?} is not an integer of up to 64 bits"))?;
+                self.push(Node::Int(long));
+            }
+            b'J' => self.array().map(|bytes| self.push(Node::Int(i32::from_le_bytes(bytes).into())))?,
+            b'K' => self.array().map(|[byte]| self.push(Node::Int(byte.into())))?,
+            b'M' => self.array().map(|bytes| self.push(Node::Int(u16::from_le_bytes(bytes).into())))?,
+            0x8a => {
+                let length = self.byte()?;
+                self.integer(length)?;
+            }
+            0x8b => {
+                let length = self.word()?;
+                self.integer(length)?;
+            }
+            b'F' => {
+                let line = self.line()?;
+                let float = line.parse().map_err(|_| format!("{line:?} is not a number"))?;
+                self.push(Node::Float(float));
+            }
+            b'G' => self.array().map(|bytes| self.push(Node::Float(f64::from_be_bytes(bytes))))?,
+            b'S' => {
+                let bytes = unquoted(self.line()?)?;
+                self.push(Node::Bytes(Cow::Owned(bytes)));
+            }
+            b'C' | b'U' => {
+                let length = self.byte()?;
+                self.push_bytes(length)?;
+            }
+            b'B' | b'T' => {
+                let length = self.word()?;
+                self.push_bytes(length)?;
+            }
+            0x8e | 0x96 => {
+                let length = self.long()?;
+                self.push_bytes(length)?;
+            }
+            b'V' => {
+                let text = unescaped(self.line_bytes()?)?;
+                self.push(Node::Text(text));
+            }
+            0x8c => {
+                let length = self.byte()?;
+                self.push_text(length)?;
+            }
+            b'X' => {
+                let length = self.word()?;
+                self.push_text(length)?;
+            }
+            0x8d => {
+                let length = self.long()?;
+                self.push_text(length)?;
+            }
+            b']' => self.push(Node::List(Vec::new())),
+            b')' => self.push(Node::Tuple(Vec::new())),
+            b'}' => self.push(Node::Dict(Vec::new())),
+            b'l' => self.marked().map(|items| self.push(Node::List(items)))?,
+            b't' => self.marked().map(|items| self.push(Node::Tuple(items)))?,
+            0x85..=0x87 => {
+                let length = usize::from(opcode - 0x84);
+                let from = self.room(length)?;
+                let items = self.stack.split_off(from);
+                self.push(Node::Tuple(items));
+            }
+            b'd' => {
+                let items = self.marked()?;
+                let pairs = pairs(&items)?;
+                self.push(Node::Dict(pairs));
+            }
+            b'a' => {
+                let item = self.pop()?;
+                self.list()?.push(item);
+            }
+            b'e' => {
+                let items = self.marked()?;
+                self.list()?.extend(items);
+            }
+            b's' => {
+                let (value, key) = (self.pop()?, self.pop()?);
+                self.dict()?.push((key, value));
+            }
+            b'u' => {
+                let items = self.marked()?;
+                let pairs = pairs(&items)?;
+                self.dict()?.extend(pairs);
+            }
+            b'g' => {
+                let line = self.line()?;
+                let place = line.parse().map_err(|_| format!("{line:?} is not a number"))?;
+                self.get(place)?;
+            }
+            b'h' => self.byte().map(|place| self.get(place))??,
+            b'j' => self.word().map(|place| self.get(place))??,
+            b'p' => {
+                let line = self.line()?;
+                let place = line.parse().map_err(|_| format!("{line:?} is not a number"))?;
+                self.put(place)?;
+            }
+            b'q' => self.byte().map(|place| self.put(place))??,
+            b'r' => self.word().map(|place| self.put(place))??,
+            0x94 => self.put(self.memo.len())?,
+            b'c' => {
+                let (module, name) = (self.line()?, self.line()?);
+                self.global(module, name)?;
+            }
+            0x93 => {
+                let (name, module) = (self.pop()?, self.pop()?);
+                let (Node::Text(module), Node::Text(name)) = (&self.nodes[module], &self.nodes[name]) else {
+                    return Err("a name that is not text".to_owned());
+                };
+                let (module, name) = (module.clone(), name.clone());
+                self.global(&module, &name)?;
+            }
+            b'R' => {
+                let (arguments, function) = (self.pop()?, self.pop()?);
+                let (&Node::Known(function), Node::Tuple(arguments)) = (&self.nodes[function], &self.nodes[arguments])
+                else {
+                    return Err(format!("a call of {}", self.nodes[function].kind()));
+                };
+                let made = known::call(&self.nodes, function, arguments)?;
+                if let Node::Bytes(Cow::Owned(bytes)) = &made {
+                    // A shared value may be converted many times.
+                    self.copied += bytes.len();
+                    if self.copied > self.bytes.len() {
+                        return Err(format!("{} bytes converted in a pickle of {}", self.copied, self.bytes.len()));
+                    }
+                }
+                self.push(made);
+            }
+            b'b' => {
+                let (state, target) = (self.pop()?, self.top()?);
+                self.nodes.nodes[target.0 as usize] = known::build(&self.nodes, target, state)?;
+            }
+            b'Q' if self.torch => {
+                let id = self.pop()?;
+                let storage = known::storage_of(&self.nodes, id)?;
+                self.push(storage);
+            }
+            _ => return Err("this creates an object that is not plain data, and is refused".to_owned()),
+        }
+        Ok(())
+    }
+
+    fn global(&mut self, module: &str, name: &str) -> Step {
+        let known = Known::of(module, name, self.torch).ok_or_else(|| {
+            format!("{module}.{name} is refused: only plain data and arrays of numbers are read, and no code is run")
+        })?;
+        self.push(Node::Known(known));
+        Ok(())
+    }
+
+    fn push(&mut self, node: Node<'a>) {
+        // `MOST` bounds the number.
+        self.stack.push(Id(self.nodes.nodes.len() as u32));
+        self.nodes.nodes.push(node);
+    }
+
+    /// Length of the stack without its last `count` values, which are above the last mark.
+    fn room(&self, count: usize) -> std::result::Result<usize, String> {
+        let floor = self.marks.last().copied().unwrap_or(0);
+        let from = self.stack.len().checked_sub(count).filter(|&from| from >= floor);
+        from.ok_or_else(|| "the stack is empty".to_owned())
+    }
+
+    fn pop(&mut self) -> std::result::Result<Id, String> {
+        self.room(1)?;
+        Ok(self.stack.pop().expect("not empty"))
+    }
+
+    fn top(&self) -> std::result::Result<Id, String> {
+        self.room(1).map(|last| self.stack[last])
+    }
+
+    /// Takes the values above the last mark.
+    fn marked(&mut self) -> std::result::Result<Vec<Id>, String> {
+        let mark = self.marks.pop().ok_or("there is no mark")?;
+        Ok(self.stack.split_off(mark))
+    }
+
+    fn list(&mut self) -> std::result::Result<&mut Vec<Id>, String> {
+        let top = self.top()?;
+        match &mut self.nodes.nodes[top.0 as usize] {
+            Node::List(items) => Ok(items),
+            node => Err(format!("items of {}", node.kind())),
+        }
+    }
+
+    fn dict(&mut self) -> std::result::Result<&mut Vec<(Id, Id)>, String> {
+        let top = self.top()?;
+        match &mut self.nodes.nodes[top.0 as usize] {
+            Node::Dict(pairs) => Ok(pairs),
+            node => Err(format!("pairs of {}", node.kind())),
+        }
+    }
+
+    fn get(&mut self, place: usize) -> Step {
+        let id =
+            self.memo.get(place).copied().flatten().ok_or_else(|| format!("entry {place} of the memo is empty"))?;
+        self.stack.push(id);
+        Ok(())
+    }
+
+    fn put(&mut self, place: usize) -> Step {
+        let top = self.top()?;
+        // Picklers number entries one after the other, and each takes a byte.
+        if place > self.bytes.len() {
+            return Err(format!("entry {place} of the memo in a pickle of {} bytes", self.bytes.len()));
+        }
+        if self.memo.len() <= place {
+            self.memo.resize(place + 1, None);
+        }
+        self.memo[place] = Some(top);
+        Ok(())
+    }
+
+    fn take(&mut self, length: usize) -> std::result::Result<&'a [u8], String> {
+        let left = &self.bytes[self.at..];
+        let taken = left.get(..length).ok_or_else(|| self.short(length))?;
+        self.at += length;
+        Ok(taken)
+    }
+
+    fn short(&self, length: usize) -> String {
+        format!("{length} bytes claimed at byte {}, but the pickle ends at {}", self.at, self.bytes.len())
+    }
+
+    fn array<const N: usize>(&mut self) -> std::result::Result<[u8; N], String> {
+        self.take(N).map(|bytes| *bytes.first_chunk().expect("as long as was asked for"))
+    }
+
+    fn byte(&mut self) -> std::result::Result<usize, String> {
+        self.array().map(|[byte]| byte.into())
+    }
+
+    fn word(&mut self) -> std::result::Result<usize, String> {
+        self.array().map(|bytes| u32::from_le_bytes(bytes) as usize)
+    }
+
+    fn long(&mut self) -> std::result::Result<usize, String> {
+        let long = self.array().map(u64::from_le_bytes)?;
+        usize::try_from(long).map_err(|_| format!("a length of {long}"))
+    }
+
+    fn line_bytes(&mut self) -> std::result::Result<&'a [u8], String> {
+        let left = &self.bytes[self.at..];
+        let end = memchr::memchr(b'\n', left).ok_or("a line without an end")?;
+        self.at += end + 1;
+        Ok(&left[..end])
+    }
+
+    fn line(&mut self) -> std::result::Result<&'a str, String> {
+        std::str::from_utf8(self.line_bytes()?).map_err(|_| "a line that is not text".to_owned())
+    }
+
+    fn push_bytes(&mut self, length: usize) -> Step {
+        let bytes = self.take(length)?;
+        self.push(Node::Bytes(Cow::Borrowed(bytes)));
+        Ok(())
+    }
+
+    fn push_text(&mut self, length: usize) -> Step {
+        let text = std::str::from_utf8(self.take(length)?).map_err(|_| "text that is not UTF-8")?;
+        self.push(Node::Text(Cow::Borrowed(text)));
+        Ok(())
+    }
+
+    /// A two's complement of `length` bytes, little-endian.
+    fn integer(&mut self, length: usize) -> Step {
+        let bytes = self.take(length)?;
+        let sign = if bytes.last().is_some_and(|last| last & 0x80 != 0) { 0xff } else { 0 };
+        let (low, high) = bytes.split_at(length.min(8));
+        let mut long = [sign; 8];
+        long[..low.len()].copy_from_slice(low);
+        let long = i64::from_le_bytes(long);
+        if high.iter().any(|&byte| byte != sign) || (long < 0) != (sign != 0) {
+            return Err(format!("an integer of {length} bytes; up to 64 bits are supported"));
+        }
+        self.push(Node::Int(long));
+        Ok(())
+    }
+}
+
+fn pairs(items: &[Id]) -> std::result::Result<Vec<(Id, Id)>, String> {
+    match items.as_chunks::<2>() {
+        (pairs, []) => Ok(pairs.iter().map(|&[key, value]| (key, value)).collect()),
+        _ => Err("a key without a value".to_owned()),
+    }
+}
+
+/// The bytes of a quoted string of Python 2, such as `'a\x00\n'`.
+fn unquoted(line: &str) -> std::result::Result<Vec<u8>, String> {
+    let line = line.trim_end();
+    let quote = line.chars().next().filter(|quote| matches!(quote, '\'' | '"')).ok_or("a string without quotes")?;
+    let inner = line[1..].strip_suffix(quote).ok_or("a string without an end")?.as_bytes();
+    let mut bytes = Vec::new();
+    let mut at = 0;
+    while let Some(&byte) = inner.get(at) {
+        at += 1;
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        let escape = *inner.get(at).ok_or("an escape without an end")?;
+        at += 1;
+        bytes.push(match escape {
+            b'\\' | b'\'' | b'"' => escape,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'x' => {
+                let digits = inner.get(at..at + 2).and_then(|digits| std::str::from_utf8(digits).ok());
+                at += 2;
+                let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+                byte.ok_or("an escape that is not hexadecimal")?
+            }
+            _ => return Err(format!("the escape \\{}", escape.escape_ascii())),
+        });
+    }
+    Ok(bytes)
+}
+
+/// A line of Python's encoding `raw-unicode-escape`: Latin-1, with escapes for other characters.
+fn unescaped(line: &[u8]) -> std::result::Result<Cow<'_, str>, String> {
+    if let (Ok(text), true) = (std::str::from_utf8(line), line.is_ascii() && !line.contains(&b'\\')) {
+        return Ok(Cow::Borrowed(text));
+    }
+    let mut text = String::new();
+    let mut rest = line;
+    while let Some((&byte, after)) = rest.split_first() {
+        let digits = match (byte, after.first()) {
+            (b'\\', Some(b'u')) => 4,
+            (b'\\', Some(b'U')) => 8,
+            // A backslash that escapes nothing stands for itself.
+            _ => {
+                text.push(char::from(byte));
+                rest = after;
+                continue;
+            }
+        };
+        let code = after.get(1..=digits).and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = code.and_then(|digits| u32::from_str_radix(digits, 16).ok()).and_then(char::from_u32);
+        text.push(code.ok_or("an escape that is not a character")?);
+        rest = &after[1 + digits..];
+    }
+    Ok(Cow::Owned(text))
+}
+
+/// Name of an opcode in Python's `pickletools`.
+fn name_of(opcode: u8) -> Cow<'static, str> {
+    Cow::Borrowed(match opcode {
+        b'P' => "PERSID",
+        b'Q' => "BINPERSID",
+        b'R' => "REDUCE",
+        b'b' => "BUILD",
+        b'c' => "GLOBAL",
+        b'i' => "INST",
+        b'o' => "OBJ",
+        0x81 => "NEWOBJ",
+        0x82 => "EXT1",
+        0x83 => "EXT2",
+        0x84 => "EXT4",
+        0x8f => "EMPTY_SET",
+        0x90 => "ADDITEMS",
+        0x91 => "FROZENSET",
+        0x92 => "NEWOBJ_EX",
+        0x93 => "STACK_GLOBAL",
+        0x97 => "NEXT_BUFFER",
+        0x98 => "READONLY_BUFFER",
+        0x80 => "PROTO",
+        0x95 => "FRAME",
+        _ => return Cow::Owned(format!("opcode {:?}", char::from(opcode))),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,276 @@
+//! Arrays of pixels as pictures.
+//!
+//! A picture in an array becomes an `.npy` file of shape (height, width, 3), which the codec of
+//! [`NPY`](crate::format::NPY) reads. Grey is repeated into three channels and alpha is dropped, as
+//! for encoded pictures.
+
+use crate::error::{Error, Result};
+use crate::model::Numbers;
+use crate::model::value::Element;
+
+/// Position of the channels in an array of pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Channels {
+    /// Shape (height, width).
+    Grey,
+    /// Shape (height, width, channels).
+    Last,
+    /// Shape (channels, height, width).
+    First,
+}
+
+/// Order of the colours of a pixel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Colours {
+    #[default]
+    Rgb,
+    Bgr,
+}
+
+/// Position of the channels in the array of one picture. `None` if the shape is not that of a
+/// picture.
+///
+/// # Errors
+/// If both positions are possible.
+pub(crate) fn channels(shape: &[usize]) -> Result<Option<Channels>> {
+    let fits = |side: usize| matches!(side, 1 | 3 | 4);
+    match *shape {
+        [_, _] => Ok(Some(Channels::Grey)),
+        [first, _, last] => match (fits(first), fits(last)) {
+            (true, true) => Err(Error::in_source(format!(
+                "an array of shape {shape:?} may have its channels in the first or in the last axis; store such \
+                 pictures as PNG"
+            ))),
+            (true, false) => Ok(Some(Channels::First)),
+            (false, true) => Ok(Some(Channels::Last)),
+            (false, false) => Ok(None),
+        },
+        _ => Ok(None),
+    }
+}
+
+/// Names of columns of pictures, in the order of preference.
+const NAMES: [&str; 11] =
+    ["image", "images", "img", "imgs", "picture", "pictures", "photo", "x", "data", "pixels", "samples"];
+
+/// Whether columns of pictures are often called `name`.
+#[cfg(feature = "arrays")]
+pub(crate) fn is_usual(name: &str) -> bool {
+    NAMES.iter().any(|usual| name.eq_ignore_ascii_case(usual))
+}
+
+/// A column of arrays. Those of `u8` may be pictures.
+#[derive(Debug, Clone)]
+pub(crate) struct Candidate {
+    /// Its number among all columns.
+    pub(crate) column: usize,
+    pub(crate) name: String,
+    pub(crate) element: Element,
+    /// The shape in the first sample.
+    pub(crate) shape: Vec<usize>,
+}
+
+impl Candidate {
+    /// Place of the name among the usual ones of pictures.
+    fn rank(&self) -> usize {
+        NAMES.iter().position(|name| self.name.eq_ignore_ascii_case(name)).unwrap_or(NAMES.len())
+    }
+
+    fn is_usual(&self) -> bool {
+        self.rank() < NAMES.len()
+    }
+
+    /// Whether the arrays have channels. They have some if their place is unclear.
+    fn is_coloured(&self) -> bool {
+        self.shape.len() == 3 && !matches!(channels(&self.shape), Ok(None))
+    }
+
+    /// Whether the arrays may be grey pictures, if their type is `u8`. A picture of less width
+    /// would be one of (height, width, channels) whose rows are taken for samples.
+    fn is_grey(&self) -> bool {
+        matches!(self.shape[..], [_, width] if width > 4)
+    }
+}
+
+/// Chooses the column of pictures among columns of arrays: the one called `wanted`, or one with
+/// channels, by preference with a usual name. Arrays of two axes are pictures if they have a usual
+/// name, or are the only ones of `u8`.
+///
+/// # Errors
+/// If the column can be of either layout, `wanted` is a column of `u8` arrays that are not
+/// pictures, or another column may as well be that of the pictures, such as one of floating-point
+/// pixels.
+pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Option<(usize, Channels)>> {
+    let of = |candidate: &Candidate| {
+        let named = |e: Error| Error::config(format!("{:?} is {}", candidate.name, e.cause()));
+        Ok::<_, Error>(channels(&candidate.shape).map_err(named)?.map(|channels| (candidate.column, channels)))
+    };
+    let fit: Vec<_> = arrays.iter().filter(|array| array.element == Element::U8 && array.shape.len() >= 2).collect();
+    if let Some(wanted) = wanted {
+        let Some(found) = fit.iter().find(|candidate| candidate.name == wanted) else { return Ok(None) };
+        let cause =
+            || Error::config(format!("{wanted:?} has no pictures: its arrays have the shape {:?}", found.shape));
+        return of(found)?.ok_or_else(cause).map(Some);
+    }
+    let coloured = fit.iter().filter(|candidate| candidate.is_coloured());
+    let grey = fit.iter().filter(|candidate| candidate.is_grey() && (candidate.is_usual() || fit.len() == 1));
+    let by_rank = |candidate: &&&Candidate| candidate.rank();
+    let Some(chosen) = coloured.min_by_key(by_rank).or_else(|| grey.min_by_key(by_rank)) else { return Ok(None) };
+    let rival = arrays.iter().find(|other| {
+        let looks = other.is_coloured() || other.is_usual() && other.shape.len() >= 2;
+        other.column != chosen.column && looks && other.rank() <= chosen.rank()
+    });
+    if let Some(rival) = rival {
+        let shown = |array: &Candidate| {
+            format!("{:?} (arrays of {:?}, shape {:?})", array.name, array.element, array.shape).to_lowercase()
+        };
+        return Err(Error::config(format!(
+            "the pictures may be in {} or in {}; pictures in arrays are u8: choose the column with \
+             TableOptions::picture",
+            shown(rival),
+            shown(chosen)
+        )));
+    }
+    of(chosen)
+}
+
+/// Appends the picture with these `pixels` to `to`, as an `.npy` file.
+///
+/// # Errors
+/// If the shape does not fit `channels` or the number of pixels.
+pub(crate) fn append(
+    to: &mut Vec<u8>,
+    pixels: &[u8],
+    shape: &[usize],
+    channels: Channels,
+    colours: Colours,
+) -> Result<()> {
+    let sides = match (shape, channels) {
+        (&[height, width], Channels::Grey) => Some((height, width, 1)),
+        (&[height, width, depth @ (1 | 3 | 4)], Channels::Last) => Some((height, width, depth)),
+        (&[depth @ (1 | 3 | 4), height, width], Channels::First) => Some((height, width, depth)),
+        _ => None,
+    };
+    let Some((height, width, depth)) = sides else {
+        let axes = match channels {
+            Channels::Grey => "(height, width)",
+            Channels::Last => "(height, width, channels)",
+            Channels::First => "(channels, height, width)",
+        };
+        let cause = format!("pixels of shape {shape:?}, where the first sample has {axes} with 1, 3 or 4 channels");
+        return Err(Error::in_source(cause));
+    };
+    let area = height.checked_mul(width);
+    let Some(area) = area.filter(|area| area.checked_mul(depth) == Some(pixels.len())) else {
+        return Err(Error::in_source(format!("{} bytes of pixels of shape {shape:?}", pixels.len())));
+    };
+    to.try_reserve(3 * area + 192).map_err(|_| Error::in_source(format!("no memory for pixels of shape {shape:?}")))?;
+    Numbers::npy_head::<u8>(&[height, width, 3], to);
+    let start = to.len();
+    match (channels, depth) {
+        (Channels::Last, 3) => to.extend_from_slice(pixels),
+        (Channels::Last, 4) => pixels.as_chunks::<4>().0.iter().for_each(|pixel| to.extend_from_slice(&pixel[..3])),
+        (Channels::First, 3 | 4) => {
+            let (red, rest) = pixels.split_at(area);
+            let (green, blue) = rest.split_at(area);
+            let colours = red.iter().zip(green).zip(blue);
+            to.extend(colours.flat_map(|((&red, &green), &blue)| [red, green, blue]));
+        }
+        _ => to.extend(pixels.iter().flat_map(|&grey| [grey; 3])),
+    }
+    if colours == Colours::Bgr {
+        to[start..].as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| pixel.swap(0, 2));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_are_found_by_their_number_and_ambiguous_shapes_are_refused() {
+        assert_eq!(channels(&[28, 28]).unwrap(), Some(Channels::Grey));
+        assert_eq!(channels(&[32, 30, 3]).unwrap(), Some(Channels::Last));
+        assert_eq!(channels(&[1, 30, 32]).unwrap(), Some(Channels::First));
+        assert_eq!((channels(&[5, 6, 7]).unwrap(), channels(&[9]).unwrap()), (None, None));
+        let e = channels(&[3, 30, 3]).unwrap_err();
+        assert!(e.cause().contains("[3, 30, 3] may have its channels"), "{e}");
+    }
+
+    #[test]
+    fn the_column_of_pictures_is_chosen_by_name_or_refused_with_the_columns() {
+        let candidates = |list: &[(&str, Element, &[usize])]| -> Vec<Candidate> {
+            let candidate = |(column, (name, element, shape)): (usize, &(&str, Element, &[usize]))| Candidate {
+                column,
+                name: (*name).to_owned(),
+                element: *element,
+                shape: shape.to_vec(),
+            };
+            list.iter().enumerate().map(candidate).collect()
+        };
+        let (bytes, floats) = (Element::U8, Element::F32);
+        let chosen = |list: &[(&str, Element, &[usize])]| {
+            choose(&candidates(list), None).unwrap().map(|(column, _)| list[column].0.to_owned())
+        };
+        for (list, expected) in [
+            (&[("masks", bytes, &[8, 9][..]), ("Image", bytes, &[8, 9, 3])][..], Some("Image")),
+            (&[("image", bytes, &[8, 9, 3]), ("x", floats, &[3, 8, 9])], Some("image")),
+            (&[("a", bytes, &[8, 9, 3]), ("boxes", floats, &[5, 4]), ("scores", floats, &[5])], Some("a")),
+            (&[("a", bytes, &[28, 28]), ("data", floats, &[16])], Some("a")),
+            (&[("a", bytes, &[8, 9]), ("b", bytes, &[8, 9])], None),
+            (&[("images", floats, &[3, 8, 9])], None),
+        ] {
+            assert_eq!(chosen(list).as_deref(), expected, "{list:?}");
+        }
+        for list in [
+            [("images", floats, &[3, 8, 9][..]), ("masks", bytes, &[8, 9][..])],
+            [("images", floats, &[3, 8, 9]), ("masks", bytes, &[1, 8, 9])],
+            [("masks", bytes, &[8, 9, 1]), ("x", floats, &[8, 9])],
+            [("left", bytes, &[8, 9, 3]), ("right", bytes, &[8, 9, 3])],
+            [("depth", floats, &[8, 9, 1]), ("frame", bytes, &[8, 9, 3])],
+        ] {
+            let e = choose(&candidates(&list), None).unwrap_err();
+            assert!(list.iter().all(|(name, ..)| e.cause().contains(&format!("{name:?}"))), "{e}");
+            assert!(e.cause().contains("TableOptions::picture"), "{e}");
+            let named = |wanted| choose(&candidates(&list), Some(wanted)).unwrap().map(|(column, _)| list[column].0);
+            let wanted = list.iter().find(|(_, element, _)| *element == bytes).unwrap().0;
+            assert_eq!((named(wanted), named("other")), (Some(wanted), None));
+        }
+    }
+
+    #[test]
+    fn every_layout_gives_the_pixel_at_each_place() {
+        let (height, width) = (5, 7);
+        let value = |y: usize, x: usize, c: usize| (y * 50 + x * 7 + c) as u8;
+        for depth in [1, 3, 4] {
+            for channels in [Channels::Last, Channels::First] {
+                let first = channels == Channels::First;
+                let shape = if first { [depth, height, width] } else { [height, width, depth] };
+                let mut pixels = Vec::new();
+                for a in 0..shape[0] {
+                    for b in 0..shape[1] {
+                        for c in 0..shape[2] {
+                            pixels.push(if first { value(b, c, a) } else { value(a, b, c) });
+                        }
+                    }
+                }
+                let mut to = b"before".to_vec();
+                append(&mut to, &pixels, &shape, channels, Colours::Rgb).unwrap();
+                let mut swapped = Vec::new();
+                append(&mut swapped, &pixels, &shape, channels, Colours::Bgr).unwrap();
+                let turned = swapped[128..].as_chunks::<3>().0.iter().flat_map(|&[a, b, c]| [c, b, a]);
+                assert!(turned.eq(to[6 + 128..].iter().copied()));
+                let file = &to[6..];
+                assert!(file.starts_with(b"\x93NUMPY") && file[..128].ends_with(b"\n"));
+                for (place, pixel) in file[128..].as_chunks::<3>().0.iter().enumerate() {
+                    let (y, x) = (place / width, place % width);
+                    assert_eq!(*pixel, [0, 1, 2].map(|c| value(y, x, if depth == 1 { 0 } else { c })));
+                }
+                assert_eq!(file.len(), 128 + 3 * height * width);
+                assert!(append(&mut to, &pixels[1..], &shape, channels, Colours::Rgb).is_err());
+                assert!(append(&mut to, &pixels, &[9, 9, 9], channels, Colours::Rgb).is_err());
+            }
+        }
+    }
+}

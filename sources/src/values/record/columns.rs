@@ -1,0 +1,487 @@
+use std::io::Write;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+
+use super::cells::Cell;
+use super::found::Found;
+use super::labels::{Labels, Learner};
+use crate::error::{Error, Result};
+use crate::format::{self, FORMATS};
+use crate::model::sample::{Lacks, MAX_FIELDS, are_one};
+use crate::model::{Classes, Sample};
+use crate::options::Wanted;
+
+/// Names of the column of pictures, in the order of preference. They decide only between several
+/// columns of pictures.
+const PICTURES: [&str; 6] = ["image", "img", "picture", "jpg", "jpeg", "png"];
+
+/// Names of the column of labels, in the order of preference.
+const LABELS: [&str; 6] = ["label", "labels", "class", "cls", "category", "target"];
+
+/// Whether a column of this name has labels, if its type allows that.
+pub(crate) fn is_label(name: &str) -> bool {
+    LABELS.iter().any(|label| name.eq_ignore_ascii_case(label))
+}
+
+/// Type of a column's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// Encoded pictures.
+    Pictures,
+    /// Bytes of another or an unknown kind.
+    Bytes,
+    Text,
+    /// One integer per row.
+    Integers,
+    /// One floating-point number per row, or an array of numbers.
+    Numbers,
+    /// JSON text, for nested values.
+    Json,
+    /// Values of this name, which are not read. The column is left out, unless the user chose it.
+    Unread(&'static str),
+}
+
+impl Holds {
+    /// Type of a column of bytes whose first value is `first`.
+    pub(crate) fn of_bytes(first: &[u8]) -> Self {
+        if format::of(first).is_some() { Holds::Pictures } else { Holds::Bytes }
+    }
+}
+
+/// A column of a data set.
+#[derive(Debug, Clone)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    pub(crate) holds: Holds,
+}
+
+impl Column {
+    pub(crate) fn new(name: impl Into<String>, holds: Holds) -> Self {
+        Column { name: name.into(), holds }
+    }
+}
+
+/// Use of each column in a sample.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Columns {
+    picture: Option<usize>,
+    label: Option<usize>,
+    labels: Option<Arc<Labels>>,
+    /// Columns that become fields.
+    pub(super) fields: Vec<Field>,
+    lacks: Lacks,
+}
+
+/// A column that becomes a field.
+#[derive(Debug, Clone)]
+pub(super) struct Field {
+    pub(super) column: usize,
+    /// Name of the field.
+    pub(super) name: String,
+    /// For a column of pictures: the name for each of [`FORMATS`], such as `mask.png`.
+    pub(super) pictures: Vec<String>,
+}
+
+impl Columns {
+    /// Decides the use of each column.
+    ///
+    /// | column | in the sample |
+    /// |---|---|
+    /// | the first of pictures, by preference one called `image` | the picture: `jpg`, `png`, … |
+    /// | integers or text called `label`, `class`, … | the label |
+    /// | further pictures, such as masks | `<column>.png` or another format |
+    /// | text | `<column>.txt` |
+    /// | numbers and arrays | `<column>.npy` |
+    /// | nested values | `<column>.json` |
+    /// | other bytes | `<column>.bin` |
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a wanted column is missing or has another
+    /// type, if two columns become one field, or if there are more columns than a sample can have
+    /// fields. The message lists the columns.
+    pub(crate) fn new(columns: &[Column], wanted: &Wanted) -> Result<Self> {
+        let named = |name: &String| {
+            let mut found = (0..columns.len()).filter(|&place| columns[place].name == *name);
+            match (found.next(), found.next()) {
+                (Some(place), None) => Ok(place),
+                (Some(_), Some(_)) => Err(Error::config(format!("two columns are called {name:?}; rename one"))),
+                (None, _) => Err(Error::config(format!("no column {name:?} among {}", shown(columns)))),
+            }
+        };
+        let preferred = |names: &[&str], fits: &dyn Fn(Holds) -> bool| {
+            let fit = |&place: &usize| fits(columns[place].holds);
+            let by_name = |want: &&str| {
+                (0..columns.len()).filter(fit).find(|&place| columns[place].name.eq_ignore_ascii_case(want))
+            };
+            names.iter().find_map(by_name)
+        };
+        let chosen: Option<Vec<usize>> =
+            wanted.columns.as_ref().map(|names| names.iter().map(named).collect::<Result<_>>()).transpose()?;
+        for (place, Column { name, holds }) in columns.iter().enumerate() {
+            let Holds::Unread(what) = holds else { continue };
+            match &chosen {
+                Some(chosen) if chosen.contains(&place) => {
+                    return Err(Error::config(format!("column {name:?} holds {what}, which are not read")));
+                }
+                Some(_) => {}
+                None => tracing::warn!("column {name:?} holds {what}, which are not read; it is left out"),
+            }
+        }
+        let is_picture = |holds| holds == Holds::Pictures;
+        let is_label = |holds| matches!(holds, Holds::Integers | Holds::Text);
+        let picture = match &wanted.picture {
+            Some(name) => {
+                let place = named(name)?;
+                if !matches!(columns[place].holds, Holds::Pictures | Holds::Bytes) {
+                    return Err(Error::config(format!("column {name:?} has no pictures: {}", shown(columns))));
+                }
+                Some(place)
+            }
+            None => {
+                preferred(&PICTURES, &is_picture).or_else(|| columns.iter().position(|column| is_picture(column.holds)))
+            }
+        };
+        let label = match (&wanted.label, wanted.without_label) {
+            (Some(_), true) => return Err(Error::config("label and without_label exclude each other")),
+            (Some(name), false) => {
+                let place = named(name)?;
+                if !is_label(columns[place].holds) {
+                    let cause =
+                        format!("column {name:?} has no labels, which are integers or text: {}", shown(columns));
+                    return Err(Error::config(cause));
+                }
+                Some(place)
+            }
+            (None, true) => None,
+            (None, false) => preferred(&LABELS, &is_label),
+        };
+        let is_field = |place: &usize| {
+            Some(*place) != picture
+                && Some(*place) != label
+                && !matches!(columns[*place].holds, Holds::Unread(_))
+                && chosen.as_ref().is_none_or(|chosen| chosen.contains(place))
+        };
+        let fields = (0..columns.len()).filter(is_field).map(|place| Field::new(place, &columns[place])).collect();
+        let integers = columns.iter().enumerate().filter(|(place, column)| {
+            column.holds == Holds::Integers && is_field(place) && label.is_none() && !wanted.without_label
+        });
+        let integers: Vec<&str> = integers.map(|(_, column)| &*column.name).collect();
+        let lacks =
+            Lacks { picture: picture.map(|place| columns[place].name.clone()), label: Lacks::label_of(&integers) };
+        let columns = Columns { picture, label, labels: label.map(|_| Arc::new(Labels::Numbers)), fields, lacks };
+        columns.check()?;
+        Ok(columns)
+    }
+
+    fn check(&self) -> Result<()> {
+        let names: Vec<&str> = self.fields.iter().map(|field| &*field.name).collect();
+        if let Some(twice) = names.iter().enumerate().find_map(|(i, name)| names[..i].contains(name).then_some(name)) {
+            return Err(Error::config(format!("two columns would become the field {twice:?}")));
+        }
+        let (fields, most) = (names.len() + usize::from(self.picture.is_some()), MAX_FIELDS);
+        if fields > most {
+            return Err(Error::config(format!(
+                "{fields} columns would be fields, a sample has at most {most}; choose with TableOptions::columns"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The same with only the fields that are among `names`, which may lack an ending, and their
+    /// parts: `mask.first_class` is a part of `mask`.
+    #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
+    pub(crate) fn only(&self, names: &[String]) -> Self {
+        let mut less = self.clone();
+        less.fields.retain(|field| {
+            let part = |name: &str| field.shown().strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+            names.iter().any(|name| are_one(field.shown(), name) || part(name))
+        });
+        less
+    }
+
+    /// Whether a sample contains the column.
+    pub(crate) fn uses(&self, place: usize) -> bool {
+        self.used().any(|used| used == place)
+    }
+
+    /// Places of the columns that samples need.
+    pub(crate) fn used(&self) -> impl Iterator<Item = usize> {
+        self.picture.into_iter().chain(self.fields.iter().map(|field| field.column)).chain(self.label)
+    }
+
+    /// Place of the column of pictures.
+    pub(crate) fn picture(&self) -> Option<usize> {
+        self.picture
+    }
+
+    /// Place of the column of labels.
+    pub(crate) fn label(&self) -> Option<usize> {
+        self.label
+    }
+
+    /// The same with the classes of the labels: `names` of integers, if the data set has some, or
+    /// those of labels that are text. `find` finds the value of one of the `rows` rows in a column.
+    /// `classes` and `lenient` are those of [`learn`](Columns::learn).
+    ///
+    /// # Errors
+    /// Those of `find` and of [`learn`](Columns::learn).
+    pub(crate) fn learned<'a>(
+        mut self,
+        columns: &[Column],
+        names: Option<Vec<String>>,
+        classes: Option<&Classes>,
+        lenient: bool,
+        rows: usize,
+        find: impl Fn(usize, usize, &mut Vec<u8>) -> Result<Found<'a>>,
+    ) -> Result<Self> {
+        let Some(label) = self.label else { return Ok(self) };
+        if let Some(names) = names {
+            self.labels = Some(Arc::new(Labels::Named(names)));
+        }
+        if columns[label].holds == Holds::Text {
+            self.learn(classes, lenient, |see| {
+                let mut scratch = Vec::new();
+                (0..rows).try_for_each(|row| {
+                    scratch.clear();
+                    if let Cell::Text(text) = find(row, label, &mut scratch)?.cell(&scratch)? {
+                        see(row, text);
+                    }
+                    Ok(())
+                })
+            })?;
+        }
+        Ok(self)
+    }
+
+    /// Numbers labels that are text. `each` calls its argument with the number and the label of
+    /// each row. `classes` is the user's list; with `lenient`, a class that is not in it is an
+    /// error of its samples only.
+    ///
+    /// # Errors
+    /// If a class is not in the list.
+    pub(crate) fn learn(
+        &mut self,
+        classes: Option<&Classes>,
+        lenient: bool,
+        each: impl FnOnce(&mut dyn FnMut(usize, &str)) -> Result<()>,
+    ) -> Result<()> {
+        if self.label.is_none() {
+            return Ok(());
+        }
+        let mut learner = Learner::names();
+        each(&mut |row, text| learner.see(row, text))?;
+        let (labels, unknown) = learner.labels(classes, |_, _| {});
+        if let Some(unknown) = unknown.filter(|_| !lenient) {
+            return Err(Error::config(format!("row {}: {}", unknown.row, unknown.cause(classes))));
+        }
+        self.labels = labels.map(Arc::new);
+        Ok(())
+    }
+
+    /// Names of the classes, if the labels have names.
+    pub(crate) fn classes(&self) -> &[String] {
+        match self.labels.as_deref() {
+            Some(Labels::Names { classes, .. } | Labels::Named(classes)) => classes,
+            _ => &[],
+        }
+    }
+
+    /// Names of the fields besides the picture. That of further pictures has no ending, which
+    /// depends on their format.
+    pub(crate) fn field_names(&self) -> Vec<String> {
+        self.fields.iter().map(|field| field.shown().to_owned()).collect()
+    }
+
+    /// Label in `cell`, a cell of the column of labels.
+    ///
+    /// # Errors
+    /// If the cell is neither empty, an integer, nor a class.
+    pub(crate) fn label_of(&self, cell: Cell<'_>) -> Result<Option<i64>> {
+        let labels = self.labels.as_deref().expect("there is a column of labels");
+        match cell {
+            Cell::Null => Ok(None),
+            Cell::Text(text) => labels.of(text).map(Some).map_err(Error::in_source),
+            cell => {
+                let label = cell.integer().ok_or_else(|| Error::in_source("the label is not an integer"))?;
+                match labels {
+                    // Libraries that name classes write a missing label as a negative number.
+                    Labels::Named(_) if label < 0 => Ok(None),
+                    Labels::Named(names) if label as usize >= names.len() => {
+                        Err(Error::in_source(format!("label {label}, but the data set names {} classes", names.len())))
+                    }
+                    _ => Ok(Some(label)),
+                }
+            }
+        }
+    }
+
+    /// Reads the sample of `row`, whose key is its number. `find` finds the row's value of a
+    /// column.
+    ///
+    /// # Errors
+    /// Those of `find`, with the column, and those of [`sample`](Columns::sample).
+    pub(crate) fn read<'a>(
+        &'a self,
+        row: usize,
+        scratch: &'a mut Vec<u8>,
+        mut find: impl FnMut(usize, &mut Vec<u8>) -> Result<Found<'a>>,
+    ) -> Result<Sample<'a>> {
+        scratch.clear();
+        write!(scratch, "{row}").expect("memory takes everything");
+        let key = scratch.len();
+        let mut found = ArrayVec::<(usize, Found<'a>), { MAX_FIELDS + 1 }>::new();
+        for place in self.used() {
+            found.push((place, find(place, scratch)?));
+        }
+        let scratch: &'a [u8] = scratch;
+        let key = std::str::from_utf8(&scratch[..key]).expect("written above");
+        self.sample(key, |place| {
+            let (_, found) = found.iter().find(|(column, _)| *column == place).expect("found above");
+            found.cell(scratch)
+        })
+    }
+
+    /// Builds the sample of a row under `key`. `cell` returns the row's cell of a column.
+    ///
+    /// # Errors
+    /// Those of `cell`, and for a label that is not an integer or a class.
+    pub(crate) fn sample<'a>(
+        &'a self,
+        key: &'a str,
+        mut cell: impl FnMut(usize) -> Result<Cell<'a>>,
+    ) -> Result<Sample<'a>> {
+        let mut sample = Sample::new(key).lacking(&self.lacks);
+        if let Some(place) = self.picture
+            && let Some(bytes) = cell(place)?.bytes()
+        {
+            sample.push(format::of(bytes).map_or("img", |format| format.field), bytes)?;
+        }
+        for field in &self.fields {
+            let cell = cell(field.column)?;
+            if let Some(value) = cell.value() {
+                sample.push(field.name_of(cell), value)?;
+            }
+        }
+        let label = self.label.map(|place| self.label_of(cell(place)?)).transpose()?.flatten();
+        Ok(match label {
+            Some(label) => sample.with_label(label),
+            None => sample,
+        })
+    }
+}
+
+impl Field {
+    fn new(column: usize, Column { name, holds }: &Column) -> Self {
+        let stem = name.to_lowercase().replace(['/', '\0'], "_");
+        let ending = match holds {
+            Holds::Pictures => "img",
+            Holds::Bytes => "bin",
+            Holds::Text => "txt",
+            Holds::Integers | Holds::Numbers => "npy",
+            Holds::Json => "json",
+            Holds::Unread(_) => unreachable!("not a field"),
+        };
+        let pictures = match holds {
+            Holds::Pictures => FORMATS.iter().map(|format| format!("{stem}.{}", format.field)).collect(),
+            _ => Vec::new(),
+        };
+        Field { column, name: format!("{stem}.{ending}"), pictures }
+    }
+
+    /// Name of the field, without the name of a picture's format, which depends on the row.
+    fn shown(&self) -> &str {
+        match self.pictures.is_empty() {
+            true => &self.name,
+            false => self.name.trim_end_matches(".img"),
+        }
+    }
+
+    /// Name of the field for this cell. For a picture it depends on the format.
+    fn name_of(&self, cell: Cell<'_>) -> &str {
+        let format = cell
+            .bytes()
+            .filter(|_| !self.pictures.is_empty())
+            .and_then(|bytes| FORMATS.iter().position(|format| (format.matches)(bytes)));
+        format.map_or(&self.name, |place| &self.pictures[place])
+    }
+}
+
+/// The columns, for a message.
+fn shown(columns: &[Column]) -> String {
+    let of = |column: &Column| format!("{:?} ({:?})", column.name, column.holds).to_lowercase();
+    let shown: Vec<String> = columns.iter().take(20).map(of).collect();
+    let more = columns.len() - shown.len();
+    format!("{}{}", shown.join(", "), if more > 0 { format!(" and {more} more") } else { String::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Numbers;
+
+    fn columns(list: &[(&str, Holds)]) -> Vec<Column> {
+        list.iter().map(|(name, holds)| Column::new(*name, *holds)).collect()
+    }
+
+    #[test]
+    fn types_and_names_decide_the_use_of_a_column() {
+        let list = columns(&[
+            ("Mask", Holds::Pictures),
+            ("image", Holds::Pictures),
+            ("label", Holds::Integers),
+            ("age", Holds::Numbers),
+            ("caption", Holds::Text),
+        ]);
+        let uses = Columns::new(&list, &Wanted::default()).unwrap();
+        let (class, age) = ([3_i64], [1.5_f32]);
+        let cells = [
+            Cell::Bytes(b"\x89PNG"),
+            Cell::Bytes(b"\xff\xd8\xff"),
+            Cell::Numbers(Numbers::new(&class, &[]).unwrap()),
+            Cell::Numbers(Numbers::new(&age, &[]).unwrap()),
+            Cell::Null,
+        ];
+        let sample = uses.sample("7", |place| Ok(cells[place])).unwrap();
+        assert_eq!(sample.names(), ["jpg", "mask.png", "age.npy"]);
+        assert_eq!((sample.label().unwrap(), sample.image()), (Some(3), Some(("jpg", &b"\xff\xd8\xff"[..]))));
+    }
+
+    #[test]
+    fn a_wanted_name_that_two_columns_have_is_refused() {
+        let list = columns(&[("ints", Holds::Numbers), ("ints", Holds::Integers), ("a", Holds::Text)]);
+        let wanted = |name: &str| Wanted { columns: Some(vec![name.to_owned()]), ..Wanted::default() };
+        let e = Columns::new(&list, &wanted("ints")).unwrap_err().to_string();
+        assert!(e.contains("two columns are called \"ints\"; rename one"), "{e}");
+        assert!(Columns::new(&list, &wanted("a")).is_ok());
+    }
+
+    #[test]
+    fn wanted_columns_of_another_type_are_refused_with_the_list() {
+        let list = columns(&[("image", Holds::Pictures), ("caption", Holds::Text)]);
+        let wanted = |picture: &str| Wanted { picture: Some(picture.to_owned()), ..Wanted::default() };
+        let cause = |picture| Columns::new(&list, &wanted(picture)).unwrap_err().to_string();
+        assert!(cause("caption").contains("column \"caption\" has no pictures"), "{}", cause("caption"));
+        let listed = "no column \"photo\" among \"image\" (pictures), \"caption\" (text)";
+        assert!(cause("photo").contains(listed), "{}", cause("photo"));
+    }
+
+    #[test]
+    fn text_labels_are_numbered_in_sorted_order_or_by_the_list() {
+        let list = columns(&[("label", Holds::Text)]);
+        let texts = ["dog", "cat", "7"];
+        let learned = |classes: Option<&Classes>| {
+            let mut uses = Columns::new(&list, &Wanted::default()).unwrap();
+            uses.learn(classes, false, |see| {
+                texts.iter().enumerate().for_each(|(row, text)| see(row, text));
+                Ok(())
+            })?;
+            let of = |text: &&'static str| uses.label_of(Cell::Text(text)).map(Option::unwrap);
+            texts.iter().map(of).collect::<Result<Vec<_>>>()
+        };
+        assert_eq!(learned(None).unwrap(), [2, 1, 0]);
+        assert_eq!(learned(Some(&Classes::new(["dog", "7", "cat"]).unwrap())).unwrap(), [0, 2, 1]);
+        let e = learned(Some(&Classes::new(["dog", "7"]).unwrap())).unwrap_err();
+        assert!(e.to_string().contains("row 1: class \"cat\""), "{e}");
+    }
+}

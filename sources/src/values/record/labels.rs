@@ -1,0 +1,203 @@
+use std::collections::HashMap;
+
+use crate::model::Classes;
+
+/// Type of the labels of a column.
+#[derive(Debug)]
+pub(crate) enum Labels {
+    /// Integers.
+    Numbers,
+    /// Integers, which the data set names.
+    Named(Vec<String>),
+    /// Names of classes, with their numbers.
+    Names { classes: Vec<String>, numbers: HashMap<String, i64> },
+}
+
+/// Determines the type of a column's labels from its values, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Learner {
+    /// Whether a value is a number but not an integer.
+    floats: bool,
+    /// The first row with a value that is not a number.
+    text: Option<usize>,
+    /// Values from that row on, as class names, each with its first row.
+    names: HashMap<String, usize>,
+    /// Number of integers, and of values that are no numbers.
+    integers: usize,
+    texts: usize,
+    /// Integers that begin with zeros, such as `007`, each with the first row and its text.
+    padded: HashMap<i64, (usize, String)>,
+    /// The first row with a mark for a missing value, before any text.
+    missing: Option<usize>,
+    /// The last row that was seen, plus 1.
+    rows: usize,
+}
+
+/// Texts that programs write for a missing value.
+const MISSING: [&str; 8] = ["na", "n/a", "nan", "null", "none", "nil", "?", "<na>"];
+
+/// Whether `value` stands for a missing value where the others are numbers.
+fn is_missing(value: &str) -> bool {
+    value.len() <= 4 && MISSING.iter().any(|missing| missing.eq_ignore_ascii_case(value))
+}
+
+/// A class that is missing in the given list.
+#[derive(Debug)]
+pub(crate) struct Unknown {
+    pub(crate) name: String,
+    pub(crate) row: usize,
+    /// Number of other such classes.
+    pub(crate) others: usize,
+}
+
+impl Unknown {
+    /// Description of the error.
+    pub(crate) fn cause(&self, list: Option<&Classes>) -> String {
+        let (name, listed) = (&self.name, list.map_or(0, |list| list.names().len()));
+        let others = if self.others > 0 { format!(", nor are {} others", self.others) } else { String::new() };
+        format!(
+            "class {name:?} is not in the list of {listed} classes{others}; add to the list, or skip these samples with \
+             OnError::Skip"
+        )
+    }
+}
+
+impl Learner {
+    /// A learner for values that are class names, even if they look like numbers.
+    pub(crate) fn names() -> Self {
+        Learner { text: Some(0), ..Learner::default() }
+    }
+
+    /// Sees the value of `row`.
+    pub(crate) fn see(&mut self, row: usize, value: &str) {
+        self.rows = self.rows.max(row + 1);
+        let is_integer = whole(value).is_some();
+        self.integers += usize::from(is_integer);
+        if self.text.is_none() {
+            if is_integer {
+                if let Some(number) = padded(value) {
+                    self.padded.entry(number).or_insert_with(|| (row, value.to_owned()));
+                }
+                return;
+            }
+            if is_missing(value) {
+                self.missing.get_or_insert(row);
+                return;
+            }
+            if value.parse::<f64>().is_ok() {
+                return self.floats = true;
+            }
+            self.text = Some(row);
+        }
+        self.texts += usize::from(!is_integer);
+        self.name(row, value);
+    }
+
+    /// The numbers of integers and of texts, and the first row with a text, if there are both. All
+    /// of them are then class names.
+    pub(crate) fn mixed(&self) -> Option<(usize, usize, usize)> {
+        self.text.filter(|_| self.integers > 0).map(|row| (self.integers, self.texts, row))
+    }
+
+    /// The first two labels, with their rows, that are the same integer with other zeros before it:
+    /// `007` and `07`. They may be two classes. `again` is that of [`labels`](Learner::labels).
+    pub(crate) fn alike(&self, again: impl Fn(usize, &mut dyn FnMut(usize, &str))) -> Option<[(usize, String); 2]> {
+        if self.text.is_some() || self.padded.is_empty() {
+            return None;
+        }
+        let mut found = None;
+        again(self.rows, &mut |row, value| {
+            let digits = value.bytes().all(|byte| byte.is_ascii_digit());
+            let first = value.parse().ok().filter(|_| digits && found.is_none()).and_then(|n| self.padded.get(&n));
+            if let Some((other, text)) = first.filter(|(_, text)| text != value) {
+                let mut both = [(*other, text.clone()), (row, value.to_owned())];
+                both.sort();
+                found = Some(both);
+            }
+        });
+        found
+    }
+
+    fn name(&mut self, row: usize, value: &str) {
+        match self.names.get_mut(value) {
+            Some(first) => *first = row.min(*first),
+            None => _ = self.names.insert(value.to_owned(), row),
+        }
+    }
+
+    /// Returns the labels, or `None` if the values are numbers and not all are integers. If only
+    /// later rows have text, calls `again` to revisit the values of the rows before them. With
+    /// `list`, its names are the classes.
+    pub(crate) fn labels(
+        mut self,
+        list: Option<&Classes>,
+        again: impl Fn(usize, &mut dyn FnMut(usize, &str)),
+    ) -> (Option<Labels>, Option<Unknown>) {
+        // A mark for a missing value is an error of its sample, unless there are no numbers at all, or
+        // a list says what the classes are.
+        let marks_are_names = list.is_some() || self.integers == 0 && !self.floats;
+        let revisited = match (self.text, self.missing.filter(|_| marks_are_names)) {
+            (Some(text), _) => text,
+            (None, Some(_)) => self.rows,
+            (None, None) => return ((!self.floats).then_some(Labels::Numbers), None),
+        };
+        again(revisited, &mut |row, value| self.name(row, value));
+        let classes: Vec<String> = match list {
+            Some(list) => list.names().to_vec(),
+            None => {
+                let mut names: Vec<String> = self.names.keys().cloned().collect();
+                names.sort_unstable();
+                names
+            }
+        };
+        let numbers: HashMap<String, i64> = classes.iter().cloned().zip(0..).collect();
+        let mut unknown: Vec<(&usize, &String)> =
+            self.names.iter().filter(|(name, _)| !numbers.contains_key(*name)).map(|(name, row)| (row, name)).collect();
+        unknown.sort_unstable();
+        let others = unknown.len().saturating_sub(1);
+        let unknown = unknown.first().map(|&(row, name)| Unknown { name: name.clone(), row: *row, others });
+        (Some(Labels::Names { classes, numbers }), unknown)
+    }
+}
+
+impl Labels {
+    /// A class with a name that usually stands for a missing value. `none` is often meant.
+    pub(crate) fn doubtful(&self) -> Option<&str> {
+        let Labels::Names { classes, .. } = self else { return None };
+        let is_doubtful = |name: &&String| is_missing(name) && !name.eq_ignore_ascii_case("none");
+        classes.iter().find(is_doubtful).map(String::as_str)
+    }
+
+    /// Returns the label for `value`.
+    ///
+    /// # Errors
+    /// If `value` is not a label.
+    pub(crate) fn of(&self, value: &str) -> Result<i64, String> {
+        match self {
+            Labels::Numbers | Labels::Named(_) => {
+                whole(value).ok_or_else(|| format!("label {value:?} is not an integer"))
+            }
+            Labels::Names { numbers, .. } => {
+                let listed = numbers.len();
+                numbers
+                    .get(value)
+                    .copied()
+                    .ok_or_else(|| format!("class {value:?} is not in the list of {listed} classes"))
+            }
+        }
+    }
+}
+
+/// The integer in `value`, if it is digits with zeros before them.
+fn padded(value: &str) -> Option<i64> {
+    let is_padded = value.len() > 1 && value.starts_with('0') && value.bytes().all(|byte| byte.is_ascii_digit());
+    value.parse().ok().filter(|_| is_padded)
+}
+
+/// Parses an integer, also in the form of a float, such as `3.0`.
+pub(crate) fn whole(value: &str) -> Option<i64> {
+    value.parse().ok().or_else(|| {
+        let float: f64 = value.parse().ok()?;
+        (float.trunc() == float && float.abs() < 2f64.powi(53)).then_some(float as i64)
+    })
+}

@@ -1,0 +1,67 @@
+use std::path::Path;
+
+use super::columns::Holds;
+use super::found::Found;
+use crate::error::Result;
+use crate::format;
+
+/// Number of values that tell the type of a column, and of rows in which they are looked for.
+const SNIFFED: usize = 5;
+const LOOKED_AT: usize = 1000;
+
+/// The type of a column of bytes of `rows` rows, by its first values. `find` finds the value of a
+/// row. Most of the values must be pictures, by their first bytes or by the name of their file.
+///
+/// # Errors
+/// Those of `find`.
+pub(crate) fn sniffed<'a>(
+    rows: usize,
+    mut find: impl FnMut(usize, &mut Vec<u8>) -> Result<Found<'a>>,
+) -> Result<Holds> {
+    let (mut scratch, mut values, mut pictures) = (Vec::new(), 0, 0);
+    for row in 0..rows.min(LOOKED_AT) {
+        scratch.clear();
+        let found = find(row, &mut scratch)?;
+        let of_name = |path: &str| {
+            let extension = Path::new(path).extension().and_then(|end| end.to_str()).unwrap_or_default();
+            format::field_of_file(extension, &[]).is_some()
+        };
+        let is_picture = match &found {
+            Found::Null => continue,
+            Found::Path(path) => std::str::from_utf8(path.of(&scratch)).is_ok_and(of_name),
+            _ => found.cell(&scratch)?.bytes().is_some_and(|bytes| format::of(bytes).is_some()),
+        };
+        pictures += usize::from(is_picture);
+        values += 1;
+        if values == SNIFFED {
+            break;
+        }
+    }
+    Ok(if 2 * pictures > values { Holds::Pictures } else { Holds::Bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::medium::Part;
+
+    #[test]
+    fn most_of_the_first_values_of_a_column_of_pictures_are_pictures() {
+        let bytes = |bytes: &'static [u8]| Found::Bytes(Part::Borrowed(bytes));
+        let (jpeg, sound) = (bytes(b"\xff\xd8\xff\xe0"), bytes(b"RIFF\0\0\0\0WAVEfmt "));
+        let path = |path: &'static str| Found::Path(Part::Borrowed(path.as_bytes()));
+        let of = |values: &[Found<'static>]| sniffed(values.len(), |row, _| Ok(values[row].clone())).unwrap();
+        for (values, holds) in [
+            (vec![], Holds::Bytes),
+            (vec![Found::Null, jpeg.clone()], Holds::Pictures),
+            (vec![sound.clone(), jpeg.clone()], Holds::Bytes),
+            (vec![path("a.jpg"), path("b.PNG"), sound.clone()], Holds::Pictures),
+            (vec![path("a.flac"), path("b.mp3")], Holds::Bytes),
+            (vec![path("no extension")], Holds::Bytes),
+            ([vec![jpeg.clone(); SNIFFED], vec![sound; 9]].concat(), Holds::Pictures),
+            ([vec![Found::Null; LOOKED_AT], vec![jpeg]].concat(), Holds::Bytes),
+        ] {
+            assert_eq!(of(&values), holds, "{values:?}");
+        }
+    }
+}

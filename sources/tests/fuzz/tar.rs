@@ -1,0 +1,236 @@
+//! Fuzzing of a shard's headers, of its sidecar index, and of the manifest of a set.
+
+use std::collections::BTreeMap;
+
+use super::header::BLOCK;
+use super::index::{End, Field, Index};
+use super::links::Lost;
+use super::manifest::Manifest;
+use super::sidecar;
+use crate::error::Result;
+use crate::fuzz::{self, Random};
+use crate::machine::bytes::Bytes;
+
+const WORDS: [&[u8]; 18] = [
+    b"ustar\x0000",
+    b"ustar  \0",
+    b"path=",
+    b"size=",
+    b"20 size=99999999999\n",
+    b"28 size=18446744073709551615\n",
+    b"12 path=a.b\n",
+    b"GNU.sparse.major=1",
+    b"WARPFEED.key=",
+    b"__classes__",
+    b"77777777777\0",
+    b"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff",
+    b"\x80\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff",
+    b"././@LongLink",
+    b"../../../../etc/passwd",
+    b"/etc/passwd.jpg",
+    b"[\"a\", \"b\"]",
+    &[0; BLOCK],
+];
+
+fn shards() -> Vec<Vec<u8>> {
+    let mut shards: Vec<Vec<u8>> = [
+        &include_bytes!("../fixtures/gnu.tar")[..],
+        include_bytes!("../fixtures/pax.tar"),
+        include_bytes!("../fixtures/ustar.tar"),
+    ]
+    .map(|tar| {
+        // Drops the zeros that fill a tape record, because most changes would fall into them.
+        let end = tar.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1).next_multiple_of(BLOCK);
+        tar[..end + 2 * BLOCK].to_vec()
+    })
+    .into();
+    let member = |name: &str, kind: u8, data: &[u8]| {
+        let mut block = vec![0; BLOCK];
+        block[..name.len()].copy_from_slice(name.as_bytes());
+        block[124..136].copy_from_slice(format!("{:011o}\0", data.len()).as_bytes());
+        block[156] = kind;
+        block[257..265].copy_from_slice(b"ustar\x0000");
+        block.extend_from_slice(data);
+        block.resize(block.len().next_multiple_of(BLOCK), 0);
+        block
+    };
+    let link = |name: &str, kind: u8, target: &str| {
+        let mut block = member(name, kind, b"");
+        block[157..157 + target.len()].copy_from_slice(target.as_bytes());
+        block
+    };
+    let small = [
+        member("__classes__", b'0', b"[\"cat\", \"dog\"]"),
+        member("x", b'x', b"20 path=dir/a.b.jpg\n10 size=5\n"),
+        member("a.jpg", b'0', b"12345"),
+        member("long", b'L', b"folder/name.png\0"),
+        member("b.png", b'0', b""),
+        member("b.cls", b'0', b"7"),
+        member("link.jpg", b'2', b""),
+        link("b.jpg", b'1', "folder/name.png"),
+        link("c.jpg", b'2', "b.jpg"),
+        vec![0; 2 * BLOCK],
+    ];
+    shards.push(small.concat());
+    shards
+}
+
+/// Repairs the checksum of every block that looks like a header, because reading stops at a wrong
+/// one.
+fn seal(tar: &mut [u8]) {
+    for block in tar.chunks_exact_mut(BLOCK).filter(|block| block[257..].starts_with(b"ustar")) {
+        block[148..156].fill(b' ');
+        let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
+        block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    }
+}
+
+/// Bytes that must be copied, like those of a file that is not mapped.
+struct Elsewhere<'t>(&'t [u8]);
+
+impl Bytes for Elsewhere<'_> {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        scratch.splice(.., self.0[at as usize..][..len].iter().copied());
+        Ok(scratch)
+    }
+}
+
+/// Checks that a damaged shard is an error or has an index that lies within it and survives being
+/// written.
+fn index(shards: &[Vec<u8>], seed: u64) -> bool {
+    let random = &mut Random::new(seed);
+    let mut tar = random.mutated(shards, &WORDS);
+    if random.below(8) > 0 {
+        seal(&mut tar);
+    }
+    let index = Index::scan(&&tar[..]);
+    let read = Index::scan(&Elsewhere(&tar));
+    assert_eq!(index.as_ref().map_err(ToString::to_string), read.as_ref().map_err(ToString::to_string), "mapped, read");
+    let Ok(index) = index else { return false };
+    check(&index, tar.len() as u64);
+    let written = sidecar::encode(&index, tar.len() as u64, 5);
+    let read = sidecar::decode(&written, tar.len() as u64, 5);
+    assert!(read.as_ref() == Some(&index) || index.len() == 0, "the index does not survive being written");
+    true
+}
+
+fn check(index: &Index, len: u64) {
+    for i in 0..index.len() {
+        let (_, fields) = index.sample(i);
+        assert!(!fields.is_empty());
+        for field in fields {
+            assert!(field.end() <= len && field.name() < index.names.len(), "{field:?}");
+        }
+    }
+}
+
+fn sidecars() -> Vec<Vec<u8>> {
+    let small = Index {
+        keys: "a/1é2".into(),
+        samples: vec![End { key: 3, field: 2 }, End { key: 6, field: 3 }],
+        fields: vec![
+            Field::new(512, 9, 0).unwrap(),
+            Field::new(1536, 1, 1).unwrap().linked(),
+            Field::new(2560, 0, 0).unwrap(),
+        ],
+        names: vec!["jpg".into(), "cls".into()],
+        classes: vec!["cat".into(), "dög".into()],
+        lost: Lost { count: 3, first: "ö.jpg".into() },
+    };
+    let scanned = shards().into_iter().map(|tar| Index::scan(&&tar[..]).unwrap_or_default());
+    scanned.chain([small]).map(|index| sidecar::encode(&index, 4096, 77)).collect()
+}
+
+/// Checks that a forged index with a matching hash is ignored or lies inside its tar.
+fn beside(sidecars: &[Vec<u8>], seed: u64) -> bool {
+    let random = &mut Random::new(seed);
+    let mut bytes =
+        random.mutated(sidecars, &[b"wfindex\x02", &4096u64.to_le_bytes(), &77u64.to_le_bytes(), "é".as_bytes()]);
+    if random.below(16) > 0 && bytes.len() > 8 {
+        // Length and time usually stay those of the tar, because a different one is not read
+        // further.
+        let body = bytes.len() - 8;
+        if body >= 24 && random.below(8) > 0 {
+            bytes[8..16].copy_from_slice(&4096u64.to_le_bytes());
+            bytes[16..24].copy_from_slice(&77u64.to_le_bytes());
+        }
+        let hash = crate::machine::hash::fnv1a(&bytes[..body]);
+        bytes[body..].copy_from_slice(&hash.to_le_bytes());
+    }
+    let Some(index) = sidecar::decode(&bytes, 4096, 77) else { return false };
+    check(&index, 4096);
+    true
+}
+
+fn manifests() -> Vec<Vec<u8>> {
+    let text = r#"{"warpfeed_set": 1, "samples": 5, "shards": [{"name": "a-000.tar", "samples": 3, "bytes": 10240},
+        {"name": "a-001.tar", "samples": 2, "bytes": 4096}]}"#;
+    vec![text.as_bytes().to_vec()]
+}
+
+/// Checks that the shards of a damaged manifest are files of the folder, with their sizes.
+fn manifest(manifests: &[Vec<u8>], tars: &BTreeMap<String, u64>, seed: u64) -> bool {
+    let words: [&[u8]; 8] = [
+        b"\"name\": ",
+        b"\"bytes\": ",
+        b"../a-000.tar",
+        b"/etc/passwd",
+        b"null",
+        b"-1",
+        b"18446744073709551616",
+        b"[[[[[[[[",
+    ];
+    let bytes = Random::new(seed).mutated(manifests, &words);
+    let shards = Manifest::parse(&bytes).and_then(|manifest| manifest.choose("a.manifest.json", tars, true));
+    shards.is_ok_and(|shards| {
+        assert!(shards.iter().all(|shard| tars.get(&shard.name) == Some(&shard.bytes)));
+        true
+    })
+}
+
+#[test]
+fn set_manifest() {
+    let (manifests, tars) = (manifests(), tars());
+    fuzz::briefly("set manifest", |seed| manifest(&manifests, &tars, seed));
+}
+
+#[test]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
+fn set_manifest_for_long() {
+    let (manifests, tars) = (manifests(), tars());
+    fuzz::for_long("set manifest", |seed| manifest(&manifests, &tars, seed));
+}
+
+fn tars() -> BTreeMap<String, u64> {
+    [("a-000.tar".to_owned(), 10240), ("a-001.tar".to_owned(), 4096)].into()
+}
+
+#[test]
+fn tar_index() {
+    let shards = shards();
+    fuzz::briefly("tar index", |seed| index(&shards, seed));
+}
+
+#[test]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
+fn tar_index_for_long() {
+    let shards = shards();
+    fuzz::for_long("tar index", |seed| index(&shards, seed));
+}
+
+#[test]
+fn sidecar_index() {
+    let sidecars = sidecars();
+    fuzz::briefly("sidecar index", |seed| beside(&sidecars, seed));
+}
+
+#[test]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
+fn sidecar_index_for_long() {
+    let sidecars = sidecars();
+    fuzz::for_long("sidecar index", |seed| beside(&sidecars, seed));
+}

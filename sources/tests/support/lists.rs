@@ -1,0 +1,36 @@
+//! A Parquet file of lists that take few bytes and have many numbers.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::data_type::Int32Type;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+
+pub(crate) const ROWS: usize = 10_000;
+pub(crate) const LEN: usize = 512;
+/// Bytes of the decoded numbers.
+pub(crate) const NUMBERS: usize = 4 * LEN * ROWS;
+
+/// Writes `id`, the number of the row, and `ones`, a list of ones, which take few bytes.
+pub(crate) fn write(path: &Path) {
+    let schema = "message m { required int32 id;
+        required group ones (LIST) { repeated group list { required int32 element; } } }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let properties = WriterProperties::builder().set_dictionary_enabled(true).build();
+    let file = std::fs::File::create(path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties)).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let ids: Vec<i32> = (0..ROWS as i32).collect();
+    column.typed::<Int32Type>().write_batch(&ids, None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let begins: Vec<i16> = (0..LEN * ROWS).map(|n| i16::from(n % LEN > 0)).collect();
+    let (ones, levels) = (vec![1; begins.len()], vec![1; begins.len()]);
+    column.typed::<Int32Type>().write_batch(&ones, Some(&levels), Some(&begins)).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+}

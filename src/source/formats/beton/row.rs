@@ -1,8 +1,0 @@
-use crate::source::options::{DataFormat, with_feature};
-
-pub(in crate::source) const ROW: DataFormat = DataFormat::new(
-    "beton",
-    "a `.beton` file",
-    &["beton"],
-    with_feature!("chunks", "a data set of FFCV", super::set::open),
-);

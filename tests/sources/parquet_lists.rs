@@ -1,0 +1,60 @@
+//! Promise: lists of numbers are read if their numbers fit into the memory plan, however few bytes
+//! encode them. Otherwise the loader does not open, and says what they need. A column that no field
+//! reads costs nothing.
+
+use std::path::Path;
+
+use warpfeed::field::Numbers;
+use warpfeed::{Dtype, ErrorKind, Loader};
+
+use crate::lists::{LEN, NUMBERS, ROWS, write};
+
+fn loader(path: &Path) -> Loader {
+    Loader::new(path).without("image").without("label").batch_size(1000)
+}
+
+#[test]
+fn lists_of_a_small_file_are_read_and_a_loader_without_room_for_them_does_not_open() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.parquet");
+    write(&path);
+    assert!(std::fs::metadata(&path).unwrap().len() < 1 << 20);
+    let ones = || Numbers::new(Dtype::I32, [LEN]);
+    let mut batches = loader(&path).field("ones", ones()).shuffle(1).host().unwrap();
+    assert!(batches.memory_plan().source_bytes > NUMBERS, "{}", batches.memory_plan());
+    let mut rows = 0;
+    for batch in batches.epoch(0) {
+        let batch = batch.unwrap();
+        let ones = batch.field("ones").unwrap();
+        assert!(ones.elements::<i32>().unwrap().iter().all(|&one| one == 1));
+        rows += batch.len();
+    }
+    assert_eq!(rows, ROWS);
+    drop(batches);
+    let e = loader(&path).field("ones", ones()).memory_limit(200 << 20).host().unwrap_err();
+    assert_eq!((e.kind(), e.path()), (ErrorKind::Source, Some(&*path)));
+    assert!(e.cause().starts_with("row group 0, column \"ones\": the lists of a row group need "), "{e}");
+    assert!(e.cause().contains("raise the loader's memory_limit"), "{e}");
+    let need: usize = e.cause().split("need ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!((4 * NUMBERS..5 * NUMBERS).contains(&need), "{need}");
+    // The limit of the message is enough.
+    let plan = loader(&path).field("ones", ones()).memory_limit(5 * need).host().unwrap().memory_plan();
+    assert!(plan.source_bytes >= need, "{plan}");
+}
+
+#[test]
+fn a_column_that_no_field_reads_is_neither_granted_nor_decoded() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.parquet");
+    write(&path);
+    let id = || Numbers::new(Dtype::I32, []);
+    let mut batches = loader(&path).field("id", id()).memory_limit(64 << 20).host().unwrap();
+    assert!(batches.memory_plan().source_bytes <= 1 << 20, "{}", batches.memory_plan());
+    let ids: Vec<i32> = batches
+        .epoch(0)
+        .flat_map(|batch| batch.unwrap().field("id").unwrap().elements::<i32>().unwrap().to_vec())
+        .collect();
+    assert!(ids.into_iter().eq(0..ROWS as i32));
+    // A program that asks for a whole sample has all its fields.
+    assert_eq!(batches.source().read(7, &mut Vec::new()).unwrap().names(), ["id.npy", "ones.npy"]);
+}
