@@ -14,7 +14,7 @@ fn main() -> Result<()> {
     for index in 0..source.len().min(count) {
         let sample = source.read(index, &mut scratch)?;
         print!("{index} {}", sample.key());
-        if let Some(label) = sample.label() {
+        if let Some(label) = sample.label()? {
             print!(", label {label}");
         }
         for (name, value) in sample.fields() {
