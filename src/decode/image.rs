@@ -10,12 +10,12 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use warpfeed_jpeg::Orientation;
+use warpfeed_sources::format::{self, Format};
 
 use crate::decode::decoder::{AnyDecoder, Color, Depth, Open, Opened};
 use crate::decode::formats;
 use crate::decode::{Options, Stored};
 use crate::error::{Error, Result, resize};
-use warpfeed_sources::format::{self, Format};
 
 /// Number of bytes that a decoder may always allocate, even for the smallest picture.
 const LEAST_ALLOC: u64 = 64 << 20;

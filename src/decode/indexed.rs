@@ -1,13 +1,14 @@
 //! Pictures of formats other than PNG as one number per pixel: the content of masks. A palette
 //! gives its indices, as Pillow does, and grey its values. On request each pixel is its color.
 
+use warpfeed_sources::format;
+
 use super::decoder::{AnyDecoder, Open};
 use super::formats;
 use super::image::allocation;
 use super::standard::standard;
 use super::{ONE_NUMBER, Pixels, Rect, Size, Stored};
 use crate::error::{Error, Result, guarded};
-use warpfeed_sources::format;
 
 /// A picture whose header has been read.
 pub(crate) struct Indexed<'a> {

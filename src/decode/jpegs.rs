@@ -2,12 +2,12 @@ use std::cell::RefCell;
 
 use arrayvec::ArrayVec;
 use warpfeed_jpeg::{self as jpeg, Decoder, Jpeg};
+use warpfeed_sources::format::{self, Format};
 
 use crate::decode::group::MAX_GROUP;
 use crate::decode::picture::Header;
 use crate::decode::{Codec, Job, Picture, Pixels, Rect};
 use crate::error::{Result, of_jpeg};
-use warpfeed_sources::format::{self, Format};
 
 /// The codec for JPEGs. The documentation of [`decode`](crate::decode) lists what it supports.
 #[derive(Debug, Clone, Copy, Default)]

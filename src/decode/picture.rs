@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use warpfeed_jpeg::bitstream::{Bitstream, Grid};
 use warpfeed_jpeg::{Jpeg, Orientation};
+use warpfeed_sources::format::Format;
 
 use super::{Condition, Info, JpegInfo, Oriented, Pixels, Rect, Size};
 use crate::error::{Error, Result};
-use warpfeed_sources::format::Format;
 
 /// Decodes one picture format. A codec opens a picture from its header and then decodes its pixels.
 ///

@@ -10,10 +10,11 @@
 //!
 //! Only the rows and columns of the requested region are read.
 
+use warpfeed_sources::format::{self, Format};
+
 use crate::decode::{Codec, Picture, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 use crate::source::Npy as NpyFile;
-use warpfeed_sources::format::{self, Format};
 
 /// Length of [`npy_header`]: a multiple of 64, because NumPy aligns its data.
 const HEADER: usize = 128;

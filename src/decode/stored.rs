@@ -7,10 +7,11 @@ use std::io::Cursor;
 use warpfeed_jpeg::Orientation;
 
 #[cfg(feature = "formats")]
+use warpfeed_sources::format;
+
 use super::tiff::{Meaning, Numbers, Tiff};
 use super::{Oriented, Png, Size};
 use crate::error::{Error, Result};
-use warpfeed_sources::format;
 
 /// A PNG or TIFF whose header has been read.
 pub(crate) struct Stored<'a> {

@@ -1,3 +1,5 @@
+use warpfeed_sources::format::is_picture;
+
 use super::split::Split;
 use super::{Input, Kind, Maker, Place};
 use crate::batch::{
@@ -8,7 +10,6 @@ use crate::error::{Error, Result, resize};
 use crate::order::Rng;
 use crate::source::Sample;
 use crate::transform::{Augment, ImageMut, Mixing, Plan, Resizer, Transform};
-use warpfeed_sources::format::is_picture;
 
 /// A picture: decoded, cropped, resized, flipped, coloured, normalised, erased and mixed.
 /// [`Loader::augment`](crate::Loader::augment) and related options set the steps.

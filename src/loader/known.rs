@@ -1,9 +1,10 @@
 //! Compares the names of fields with those that a source has.
 
+use warpfeed_sources::format::is_picture;
+
 use crate::error::{Error, Result};
 use crate::field::{FieldKind, Maker};
 use crate::source::{Source, are_one};
-use warpfeed_sources::format::is_picture;
 
 /// Endings of names that say how numbers and text are encoded.
 const ENDS: [&str; 5] = [".npy", ".json", ".txt", ".bin", ".img"];

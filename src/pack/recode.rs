@@ -1,13 +1,13 @@
 use std::cell::RefCell;
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use warpfeed_sources::format;
 
 use super::repack_jpeg;
 use crate::decode::raw::npy_header;
 use crate::decode::{Codecs, Pixels, Rect, Size};
 use crate::error::{Error, Result, append, resize};
 use crate::transform::{Plan, Resizer, shorter_to};
-use warpfeed_sources::format;
 
 /// JPEG quality of the images that [`Recode::MaxSide`] shrinks.
 const MAX_SIDE_QUALITY: u8 = 90;

@@ -16,8 +16,8 @@ use std::time::Instant;
 use crossbeam::utils::CachePadded;
 use serde::Serialize;
 use serde_json::json;
+use warpfeed_sources::internal::Since;
 
-use super::Since;
 use super::schedule::Phase;
 use super::span::{self, Listener};
 use super::{NetworkStats, Schedule};

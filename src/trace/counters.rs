@@ -3,8 +3,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crossbeam::utils::CachePadded;
+use warpfeed_sources::internal::Since;
 
-use super::Since;
 use super::nvtx;
 use super::stats::{LoaderCounts, WorkerCounts};
 use super::timeline::Timeline;

@@ -32,7 +32,7 @@ mod store;
 mod timeline;
 mod verdict;
 
-use warpfeed_sources::internal::{Count, Since, Tally, ratio};
+pub(crate) use warpfeed_sources::internal::Tally;
 pub use warpfeed_sources::{NetworkStats, StageStats};
 
 use chrome::STEP;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::Since;
+use warpfeed_sources::internal::Since;
 
 /// The operating system's counts for the whole process, not only for the loader.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]

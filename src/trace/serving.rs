@@ -1,8 +1,9 @@
 //! The rules for a decoder. A decoder is never in a step or an epoch, so it needs fewer rules than
 //! a loader.
 
+use warpfeed_sources::internal::ratio;
+
 use super::limit::{Judgement, LEAST_BATCHES, Limit, SATURATED, STALLED, STREAM_SATURATED, percent};
-use super::ratio;
 use super::verdict::Evidence;
 use crate::error::counted;
 

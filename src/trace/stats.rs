@@ -2,8 +2,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use warpfeed_sources::internal::{Count, Since, ratio};
 
-use super::{Count, Interval, NetworkStats, ProcessStats, Since, Stage, StageStats, ratio};
+use super::{Interval, NetworkStats, ProcessStats, Stage, StageStats};
 use crate::error::counted;
 
 /// Defines [`Stats`] and the counters that it sums from one list, so a new statistic needs one entry

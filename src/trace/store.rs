@@ -1,8 +1,9 @@
 //! The verdict on a loader whose data set is in a store.
 
+use warpfeed_sources::internal::ratio;
+
 use super::NetworkStats;
 use super::limit::{Judgement, Limit, percent};
-use super::ratio;
 use super::verdict::Evidence;
 
 /// Minimum share of refused requests at which the store's limit of requests is named.

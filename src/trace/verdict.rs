@@ -1,9 +1,9 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use warpfeed_sources::internal::ratio;
 
 use super::limit::{Judgement, LEAST_BATCHES, Limit, SATURATED, STALLED, STREAM_SATURATED, percent};
-use super::ratio;
 use super::{Stage, StageStats, Stats, Straggler};
 use crate::error::counted;
 

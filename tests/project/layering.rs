@@ -30,8 +30,8 @@ const WARPFEED: Rules = Rules {
     flow: &[
         "error",
         "trace",
-        "source",
         "order",
+        "source",
         "decode",
         "transform",
         "batch",

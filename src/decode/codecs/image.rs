@@ -1,8 +1,9 @@
+use warpfeed_sources::format::Format;
+
 use crate::decode::image::Image;
 use crate::decode::picture::Header;
 use crate::decode::{Codec, Options, Picture, Pixels, Rect, Stored};
 use crate::error::{Error, Result};
-use warpfeed_sources::format::Format;
 
 /// Memory per pixel for the decoder and the conversion to RGB, besides the RGB output: eight bytes,
 /// for four channels of 16 bits.

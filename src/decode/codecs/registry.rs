@@ -1,12 +1,13 @@
 use std::sync::Arc;
 
+use warpfeed_sources::format::{self, Format};
+
 use super::unknown::unknown;
 use crate::decode::jpegs::Jpegs;
 use crate::decode::raw::Npy;
 use crate::decode::{Codec, Options, Picture, Size};
 use crate::error::{Error, Result};
 use crate::source::Sample;
-use warpfeed_sources::format::{self, Format};
 
 /// The registry of codecs: the built-in ones and your own.
 ///

@@ -1,5 +1,6 @@
-use crate::error::Error;
 use warpfeed_sources::format;
+
+use crate::error::Error;
 
 /// The error for bytes that no codec matches.
 pub(super) fn unknown(bytes: &[u8]) -> Error {
