@@ -2,7 +2,7 @@ use crate::error::Error;
 use crate::format;
 
 /// The error for bytes that no codec matches.
-pub(super) fn unknown(bytes: &[u8]) -> Error {
+pub(super) fn unsupported(bytes: &[u8]) -> Error {
     if bytes.is_empty() {
         return Error::decode("0 bytes, not an image");
     }
