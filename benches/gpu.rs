@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
 use warpfeed::cuda::cudarc::nvrtc::Ptx;
-use warpfeed::cuda::internal::{AfterFork, Context, Convert, Event, Launch, Memory, Pinned, SampleOps, Stream};
+use warpfeed::cuda::internal::{AfterFork, Context, Convert, DeviceBuffer, Event, Launch, Pinned, SampleOps, Stream};
 use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::order::Rng;
@@ -98,7 +98,7 @@ impl Gpu {
     /// GB/s of plain copies of a batch of u8 images from page-locked memory.
     fn bare_copies(&self) -> Result<f64> {
         println!("\nbare copies of {:.1} MB to the device", (BATCH * IMAGE) as f64 / 1e6);
-        let memory = Memory::new(&self.context, BATCH * IMAGE)?;
+        let memory = DeviceBuffer::new(&self.context, BATCH * IMAGE)?;
         let mut pinned = Pinned::new(&self.context, BATCH * IMAGE, AfterFork::Absent)?;
         let since = Instant::now();
         pinned.chunks_mut(4096).enumerate().for_each(|(i, page)| page.fill(i as u8));
@@ -131,7 +131,7 @@ impl Gpu {
         println!("conversion of {N} images of {SIDE}x{SIDE}, read and written");
         // Four inputs and outputs in turn, so that no data is in the cache.
         let (input, output) = (N * IMAGE, N * IMAGE * 4);
-        let memory = Memory::new(&self.context, 4 * (input + output) + 2 * N * SampleOps::BYTES)?;
+        let memory = DeviceBuffer::new(&self.context, 4 * (input + output) + 2 * N * SampleOps::BYTES)?;
         let mut rng = Rng::new(0, 0, 0);
         let pixels = (0..input).map(|_| rng.next_u64() as u8).collect::<Vec<_>>();
         // A twelfth of each image is erased.

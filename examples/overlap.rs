@@ -10,7 +10,7 @@
 use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};
 use warpfeed::cuda::cudarc::nvrtc::Ptx;
-use warpfeed::cuda::internal::{AfterFork, Context, Convert, Event, Launch, Memory, Pinned, Stream};
+use warpfeed::cuda::internal::{AfterFork, Context, Convert, DeviceBuffer, Event, Launch, Pinned, Stream};
 use warpfeed::{Dtype, Layout, Normalize, Result};
 
 const BATCHES: usize = 12;
@@ -37,7 +37,7 @@ fn main() -> Result<()> {
         copies: Stream::new(&context)?,
         conversions: Stream::new(&context)?,
         pinned: Pinned::new(&context, BYTES, AfterFork::Absent)?,
-        memory: Memory::new(&context, 2 * BYTES + 2 * 2 * BYTES)?,
+        memory: DeviceBuffer::new(&context, 2 * BYTES + 2 * 2 * BYTES)?,
         convert: Convert::load(&context, Dtype::F16, Layout::Nchw, (224, 224), Normalize::IMAGENET, false)?,
         spin,
     };
@@ -58,7 +58,7 @@ struct Show {
     copies: Stream,
     conversions: Stream,
     pinned: Pinned,
-    memory: Memory,
+    memory: DeviceBuffer,
     convert: Convert,
     spin: CudaFunction,
 }

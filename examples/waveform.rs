@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use warpfeed::batch::{Dtype, Field};
 use warpfeed::decode::Size;
-use warpfeed::field::{Input, Kind, Place};
+use warpfeed::field::{Input, Kind, RowMut};
 use warpfeed::pack::{TarWriter, WriteOptions, Writer};
 use warpfeed::source::Sample;
 use warpfeed::{Checkpoint, Error, HostBatch, Loader, Result};
@@ -27,7 +27,7 @@ impl Kind for Waveform {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape: vec![self.length] }])
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         let Some(wav) = input.sample.field("wav") else {
             return Err(Error::in_source("the sample has no field \"wav\""));
         };

@@ -169,7 +169,7 @@ mod libjpeg;
 #[path = "../tests/support/process.rs"]
 mod process;
 #[cfg(all(test, target_os = "linux", target_env = "gnu"))]
-#[path = "../tests/support/scheduler.rs"]
+#[path = "../tests/support/scheduler/mod.rs"]
 mod scheduler;
 
 #[cfg(test)]

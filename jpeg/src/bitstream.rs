@@ -17,7 +17,7 @@ use super::header::Coding;
 use super::huffman::Spec;
 use super::jpeg::Jpeg;
 use super::kernels::Backend;
-use super::layout::{Colour, Layout, MOST_PARTS, Upsampling, Window};
+use super::layout::{Colour, Layout, MOST_COMPONENTS, Upsampling, Window};
 use super::lengths::Lengths;
 use super::segments::{self, Refusal, Segment, Unstuff, uncached};
 use crate::pixels::Rect;
@@ -202,7 +202,7 @@ impl Bitstream {
             self.quant.push(header.quant(bytes, component.quant)?);
         }
         self.tables.clear();
-        let mut used = ArrayVec::<(u32, u32), MOST_PARTS>::new();
+        let mut used = ArrayVec::<(u32, u32), MOST_COMPONENTS>::new();
         for component in scan.components() {
             let dc = self.table(header.huffman(bytes, false, component.dc).ok()?, false)?;
             let ac = self.table(header.huffman(bytes, true, component.ac).ok()?, true)?;

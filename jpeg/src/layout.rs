@@ -7,7 +7,7 @@ use super::header::Header;
 use crate::pixels::{Rect, Size};
 
 /// Maximum number of components.
-pub(super) const MOST_PARTS: usize = 4;
+pub(super) const MOST_COMPONENTS: usize = 4;
 
 /// Conversion of a component's samples to one per pixel. The choice is that of libjpeg-turbo
 /// (`jinit_upsampler`, with fancy upsampling).
@@ -51,7 +51,7 @@ pub(super) enum Colour {
 
 /// One component on the grid of MCUs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Part {
+pub(super) struct Component {
     /// Blocks of this component in an MCU, across and down.
     pub(super) h: u32,
     pub(super) v: u32,
@@ -71,7 +71,7 @@ pub(crate) struct Layout {
     /// Size as stored.
     pub(crate) size: Size,
     pub(super) colour: Colour,
-    parts: [Part; MOST_PARTS],
+    parts: [Component; MOST_COMPONENTS],
     count: usize,
     /// Number of MCUs in a row, and of MCU rows.
     pub(super) mcus: (u32, u32),
@@ -107,8 +107,9 @@ impl Layout {
         let grey = components.len() == 1;
         let (h_max, v_max) = if grey { (1, 1) } else { frame.max_sampling() };
         let mut blocks = 0;
-        let empty = Part { h: 1, v: 1, first: 0, across: 1, down: 1, size: frame.size, upsampling: Upsampling::None };
-        let mut parts = [empty; MOST_PARTS];
+        let empty =
+            Component { h: 1, v: 1, first: 0, across: 1, down: 1, size: frame.size, upsampling: Upsampling::None };
+        let mut parts = [empty; MOST_COMPONENTS];
         for (part, c) in parts.iter_mut().zip(components) {
             let (h, v) = if grey { (1, 1) } else { (u32::from(c.h), u32::from(c.v)) };
             if h_max % h != 0 || v_max % v != 0 {
@@ -123,7 +124,7 @@ impl Layout {
                 (2, 2) if size.width > 2 => Upsampling::H2V2,
                 _ => Upsampling::Replicate(across, down),
             };
-            *part = Part { h, v, first: blocks, across, down, size, upsampling };
+            *part = Component { h, v, first: blocks, across, down, size, upsampling };
             blocks += h * v;
         }
         let mcu = (8 * h_max, 8 * v_max);
@@ -132,7 +133,7 @@ impl Layout {
     }
 
     /// The one, three or four components.
-    pub(super) fn parts(&self) -> &[Part] {
+    pub(super) fn parts(&self) -> &[Component] {
         &self.parts[..self.count]
     }
 }
@@ -153,13 +154,13 @@ pub(crate) struct Window {
     /// Columns and rows of MCUs, with the margin for upsampling.
     pub(super) columns: Range<u32>,
     pub(crate) rows: Range<u32>,
-    spans: [Span; MOST_PARTS],
+    spans: [Span; MOST_COMPONENTS],
 }
 
 impl Window {
     /// Creates the window of `region`, which must lie inside the picture.
     pub(crate) fn new(layout: &Layout, region: Rect) -> Window {
-        let mut spans: [Span; MOST_PARTS] = Default::default();
+        let mut spans: [Span; MOST_COMPONENTS] = Default::default();
         let (mut columns, mut rows) = (layout.mcus.0..0, layout.mcus.1..0);
         for (part, span) in layout.parts().iter().zip(&mut spans) {
             let margin = |looks: bool| u32::from(looks);

@@ -5,7 +5,7 @@ use crate::error::resize;
 use std::ops::Range;
 
 use super::kernels::{Kernels, PADDING, Transform};
-use super::layout::{Colour, Layout, MOST_PARTS, Part, Upsampling, Window};
+use super::layout::{Colour, Component, Layout, MOST_COMPONENTS, Upsampling, Window};
 
 /// Samples before the first one of a row: one for upsampling, the others for alignment.
 const MARGIN: usize = 64;
@@ -26,13 +26,13 @@ pub(crate) struct View<'a> {
     pub(crate) layout: &'a Layout,
     pub(crate) window: &'a Window,
     /// Quantisation tables of the components.
-    pub(crate) quant: &'a [[u16; 64]; MOST_PARTS],
+    pub(crate) quant: &'a [[u16; 64]; MOST_COMPONENTS],
 }
 
 /// The stage between coefficients and pixels. Its memory is reused from picture to picture.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
-    stripes: [Stripe; MOST_PARTS],
+    stripes: [Stripe; MOST_COMPONENTS],
     offsets: Vec<u32>,
     /// Next row of pixels to write, in the stored picture.
     next: u32,
@@ -152,7 +152,7 @@ impl Stripe {
     fn transform(
         &mut self,
         idct: Transform,
-        part: &Part,
+        part: &Component,
         row: u32,
         coefficients: &[i16],
         offsets: &[u32],
@@ -175,7 +175,7 @@ impl Stripe {
 
     /// Upsamples the samples for row `y` of the picture, unless [`line`](Stripe::line) can use them
     /// as they are.
-    fn upsample(&mut self, kernels: &Kernels, part: &Part, x: u32, width: usize, y: u32) {
+    fn upsample(&mut self, kernels: &Kernels, part: &Component, x: u32, width: usize, y: u32) {
         let row = y / part.down;
         let last = part.size.height - 1;
         let far = if y.is_multiple_of(2) { row.saturating_sub(1) } else { (row + 1).min(last) };
@@ -200,7 +200,7 @@ impl Stripe {
     }
 
     /// Row `y` of the picture from column `x` on, after a call of [`upsample`](Stripe::upsample).
-    fn line(&self, part: &Part, x: u32, y: u32) -> &[u8] {
+    fn line(&self, part: &Component, x: u32, y: u32) -> &[u8] {
         match part.upsampling {
             Upsampling::None => self.from(y, x.into()),
             _ => &self.wide[(x % part.across) as usize..],

@@ -9,7 +9,7 @@ use super::entropy::{Machine, Slot};
 use super::header::Coding;
 use super::jpeg::Jpeg;
 use super::kernels::{Backend, Kernels};
-use super::layout::{Layout, MOST_PARTS, Window};
+use super::layout::{Layout, MOST_COMPONENTS, Window};
 use super::rows::{Blocks, Rows, View};
 use super::segments::{self, Segment};
 use crate::error::resize;
@@ -46,7 +46,7 @@ pub(crate) struct Transit {
 struct Plan {
     layout: Layout,
     window: Window,
-    quant: [[u16; 64]; MOST_PARTS],
+    quant: [[u16; 64]; MOST_COMPONENTS],
     pattern: usize,
     slot: Slot,
     /// MCU rows per band.
@@ -57,7 +57,7 @@ struct Plan {
 #[derive(Debug, Clone, Copy, Default)]
 struct Cursor {
     bit: usize,
-    dc: [i32; MOST_PARTS],
+    dc: [i32; MOST_COMPONENTS],
 }
 
 /// A group of consecutive MCU rows.
@@ -89,7 +89,7 @@ pub(crate) struct Ticket {
     band: usize,
     piece: usize,
     /// Starting values of the piece's DC coefficients.
-    dc: [i32; MOST_PARTS],
+    dc: [i32; MOST_COMPONENTS],
 }
 
 /// The reason why a picture cannot be decoded in lanes.
@@ -110,7 +110,7 @@ fn is_in_order(jpeg: &Jpeg<'_>) -> bool {
 /// The machine's pattern for the tables of a picture.
 fn pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal> {
     let Jpeg { bytes, header, layout, .. } = jpeg;
-    let mut tables = ArrayVec::<_, MOST_PARTS>::new();
+    let mut tables = ArrayVec::<_, MOST_COMPONENTS>::new();
     for component in header.scan.components() {
         let dc = header.huffman(bytes, false, component.dc).map_err(|_| Refusal::Never)?;
         let ac = header.huffman(bytes, true, component.ac).map_err(|_| Refusal::Never)?;
@@ -139,7 +139,7 @@ impl Transit {
         if frame.coding == Coding::Progressive || !is_in_order(jpeg) || layout.blocks > 10 {
             return Err(Refusal::Never);
         }
-        let mut quant = [[0; 64]; MOST_PARTS];
+        let mut quant = [[0; 64]; MOST_COMPONENTS];
         for (quant, component) in quant.iter_mut().zip(frame.components()) {
             *quant = header.quant(bytes, component.quant).ok_or(Refusal::Never)?;
         }
@@ -253,7 +253,7 @@ impl Transit {
         let (index, piece) = (band.issued, *band.pieces.get(band.issued)?);
         let segment = &self.segments[piece.segment];
         let Cursor { bit, dc } = if piece.first == segment.mcus.start {
-            Cursor { bit: (plan.slot.stream.start + segment.bytes.start) * 8, dc: [0; MOST_PARTS] }
+            Cursor { bit: (plan.slot.stream.start + segment.bytes.start) * 8, dc: [0; MOST_COMPONENTS] }
         } else if before.finished < before.issued {
             // The segment continues from a band that is not finished.
             return None;

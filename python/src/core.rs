@@ -13,11 +13,11 @@ use crate::either::{either, of};
 use crate::error::{Raised as _, raised};
 use crate::function::{Calls, Function};
 use crate::gpu;
-use crate::kept::{Kept, noting};
 use crate::lending::Lending;
 use crate::options::{self, Delivery};
 use crate::order::PythonOrder;
 use crate::stored::{self, Stored};
+use crate::traced::{TracedRef, noting};
 use crate::waiting::{Process, SLICE, Turns, apart, aside, ending, patiently};
 use crate::words::in_python;
 
@@ -103,7 +103,7 @@ pub(crate) struct Core {
     order: Option<Arc<PythonOrder>>,
     renews: bool,
     /// The user's data sets, and their function if it runs in this process.
-    sources: Vec<Arc<Kept>>,
+    sources: Vec<Arc<TracedRef>>,
 }
 
 impl Core {

@@ -27,8 +27,8 @@ use warpfeed::transform::{ImageMut, Transform};
 use warpfeed::{Error, ErrorKind, Result};
 
 use crate::error::{Raised as _, of_program};
-use crate::kept::{Kept, name_of};
 use crate::thread_state::{attached, call};
+use crate::traced::{TracedRef, name_of};
 use crate::waiting::SLICE;
 
 /// Bytes of a request: width, height, and two words of random numbers.
@@ -65,7 +65,7 @@ enum Runs {
     /// In worker processes.
     Processes { pool: Mutex<Pool>, returned: Condvar },
     /// In the worker threads.
-    Threads(Arc<Kept>),
+    Threads(Arc<TracedRef>),
 }
 
 /// The ends of a process that it has yet to take.
@@ -137,7 +137,7 @@ impl Calls {
     }
 
     /// The function in this process, for the garbage collector.
-    pub(crate) fn kept(&self) -> Option<Arc<Kept>> {
+    pub(crate) fn kept(&self) -> Option<Arc<TracedRef>> {
         match &self.runs {
             Runs::Threads(function) => Some(function.clone()),
             Runs::Processes { .. } => None,
@@ -201,7 +201,7 @@ impl Calls {
         Ok(())
     }
 
-    fn in_thread(&self, f: &Kept, image: &mut ImageMut<'_>, words: [u64; 2]) -> Result<()> {
+    fn in_thread(&self, f: &TracedRef, image: &mut ImageMut<'_>, words: [u64; 2]) -> Result<()> {
         let start = Instant::now();
         let called = attached(|py| {
             let of = f.get(py).ok_or_else(|| Error::in_source("the loader was garbage-collected"))?;
@@ -350,7 +350,7 @@ impl Function {
     fn make(py: Python<'_>, function: Py<PyAny>, count: usize) -> PyResult<Self> {
         if count == 0 {
             let name = format!("transform={}", name_of(function.bind(py)));
-            return Ok(Function(Arc::new(Calls::new(Runs::Threads(Kept::new(function, name)), Vec::new()))));
+            return Ok(Function(Arc::new(Calls::new(Runs::Threads(TracedRef::new(function, name)), Vec::new()))));
         }
         let pair = |number: usize| {
             let (socket, theirs) = UnixStream::pair()?;

@@ -11,7 +11,7 @@
 //! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages go to `logging`; `words`:
 //!    both use Python's names.
 //! 4. `waiting`: waits that signals interrupt; `wake`: answers wake event loops; `lending`: batches
-//!    that are copied; `kept` and `thread_state`: Python objects and threads of the interpreter.
+//!    that are copied; `traced` and `thread_state`: Python objects and threads of the interpreter.
 //! 5. `stats`: reports of statistics, and the program's own spans; `pack`: packs a data set.
 //! 6. `program`: the command line, and functions that need no loader.
 
@@ -27,7 +27,6 @@ mod fields;
 mod function;
 mod gpu;
 mod joined;
-mod kept;
 mod lending;
 mod log;
 mod options;
@@ -41,6 +40,7 @@ mod stored;
 mod tensor;
 #[allow(unsafe_code)]
 mod thread_state;
+mod traced;
 mod value;
 mod waiting;
 mod wake;

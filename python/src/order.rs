@@ -8,8 +8,8 @@ use warpfeed::order::{Occurrence, Order};
 use warpfeed::{Error, ErrorKind};
 
 use crate::error::{of_program, raised};
-use crate::kept::{Kept, name_of};
 use crate::thread_state::{attached, call};
+use crate::traced::{TracedRef, name_of};
 
 /// Number of epochs whose order is cached, and the number of samples up to which more are. Short
 /// epochs are prepared several ahead, but not more than there are batches ahead. The orders in use
@@ -22,7 +22,7 @@ const MOST_KEPT: usize = 1024;
 ///
 /// The mutex is never held while a thread waits for the interpreter.
 pub(crate) struct PythonOrder {
-    function: Arc<Kept>,
+    function: Arc<TracedRef>,
     orders: Mutex<Orders>,
 }
 
@@ -38,10 +38,10 @@ struct Orders {
 impl PythonOrder {
     pub(crate) fn new(function: &Bound<'_, PyAny>) -> Self {
         let name = format!("order={}", name_of(function));
-        PythonOrder { function: Kept::new(function.clone().unbind(), name), orders: Mutex::default() }
+        PythonOrder { function: TracedRef::new(function.clone().unbind(), name), orders: Mutex::default() }
     }
 
-    pub(crate) fn function(&self) -> &Arc<Kept> {
+    pub(crate) fn function(&self) -> &Arc<TracedRef> {
         &self.function
     }
 

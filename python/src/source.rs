@@ -11,8 +11,8 @@ use warpfeed::{Error, ErrorKind, Result};
 
 use crate::buffer::{ALSO, Buffer, PICTURE, type_name};
 use crate::error::{Raised as _, of_program};
-use crate::kept::{Kept, keep};
 use crate::thread_state::{attached, item};
+use crate::traced::{TracedRef, keep};
 use crate::value::word;
 use crate::waiting::aside;
 
@@ -142,7 +142,7 @@ pub(crate) fn columns(options: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
 /// A Python object as a source. A read holds the interpreter's lock during `__getitem__` and one
 /// copy.
 struct PythonSource {
-    object: Arc<Kept>,
+    object: Arc<TracedRef>,
     len: usize,
     classes: Vec<String>,
 }

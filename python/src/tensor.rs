@@ -21,7 +21,7 @@ use crate::error::Raised as _;
 /// The owner of a tensor's memory, only kept alive here.
 #[derive(Clone)]
 #[allow(dead_code)]
-pub(crate) enum Memory {
+pub(crate) enum TensorOwner {
     Host(Arc<HostBatch>),
     Own(Arc<Own>),
     #[cfg(feature = "cuda")]
@@ -63,7 +63,7 @@ impl Own {
 /// `torch.from_dlpack`, `numpy.asarray`, `jax.dlpack.from_dlpack` and others share its memory.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Tensor {
-    memory: Memory,
+    memory: TensorOwner,
     address: usize,
     device: DlDevice,
     dtype: Dtype,
@@ -93,11 +93,11 @@ impl Tensor {
         let axes = shown(stored.len(), channels_last);
         let (memory, address) = if copy {
             let own = Arc::new(Own::copy(view.bytes()));
-            (Memory::Own(own.clone()), own.0.as_ptr() as usize)
+            (TensorOwner::Own(own.clone()), own.0.as_ptr() as usize)
         } else {
             // An export has a writable address, a view does not.
             let exported = batch.dlpack(name).expect("a field of this name was just found");
-            (Memory::Host(batch.clone()), exported.tensor().data as usize)
+            (TensorOwner::Host(batch.clone()), exported.tensor().data as usize)
         };
         Tensor { memory, address, device: DlDevice::Host, dtype, stored, axes }
     }
@@ -115,9 +115,9 @@ impl Tensor {
             // SAFETY: the legacy default stream lives as long as the process.
             let copy = unsafe { batch.copy_on(name, DEFAULT_STREAM) }?;
             let copy = Arc::new(copy.expect("a field of this name was just found"));
-            (Memory::CudaOwn(copy.clone()), copy.device_ptr())
+            (TensorOwner::CudaOwn(copy.clone()), copy.device_ptr())
         } else {
-            (Memory::Cuda(batch.clone()), tensor.device_ptr())
+            (TensorOwner::Cuda(batch.clone()), tensor.device_ptr())
         };
         let stored = tensor.shape().to_vec();
         Ok(Tensor {
@@ -152,7 +152,7 @@ impl Tensor {
             None | Some(1) => DEFAULT_STREAM,
             // The consumer synchronises by itself, on streams that it does not name.
             Some(-1) => {
-                if let Memory::Cuda(batch) = &self.memory {
+                if let TensorOwner::Cuda(batch) = &self.memory {
                     batch.use_anywhere();
                 }
                 return Ok(());
@@ -165,9 +165,9 @@ impl Tensor {
         // SAFETY: the consumer's stream lives as long as it uses the tensor, as DLPack demands.
         let used = unsafe {
             match &self.memory {
-                Memory::Cuda(batch) => batch.use_on(stream),
-                Memory::CudaOwn(copy) => copy.use_on(stream),
-                Memory::Host(_) | Memory::Own(_) => Ok(()),
+                TensorOwner::Cuda(batch) => batch.use_on(stream),
+                TensorOwner::CudaOwn(copy) => copy.use_on(stream),
+                TensorOwner::Host(_) | TensorOwner::Own(_) => Ok(()),
             }
         };
         used.raised(py)

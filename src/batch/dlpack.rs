@@ -77,15 +77,15 @@ pub struct DlpackTensor {
     tensor: DlTensor,
     shape: Vec<i64>,
     strides: Vec<i64>,
-    memory: Memory,
+    memory: Backing,
 }
 
 /// Owner of a tensor's memory.
-struct Memory(#[allow(dead_code)] Box<dyn Send + Sync>);
+struct Backing(#[allow(dead_code)] Box<dyn Send + Sync>);
 
-impl std::fmt::Debug for Memory {
+impl std::fmt::Debug for Backing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Memory")
+        f.write_str("Backing")
     }
 }
 
@@ -106,7 +106,7 @@ struct Owner<M> {
     managed: M,
     _shape: Vec<i64>,
     _strides: Vec<i64>,
-    _memory: Memory,
+    _memory: Backing,
 }
 
 impl DlpackTensor {
@@ -156,7 +156,7 @@ impl DlpackTensor {
             strides: strides.as_mut_ptr(),
             byte_offset: 0,
         };
-        DlpackTensor { tensor, shape, strides, memory: Memory(Box::new(memory)) }
+        DlpackTensor { tensor, shape, strides, memory: Backing(Box::new(memory)) }
     }
 
     /// Reorders the axes of the same memory, as a transposed view: `[0, 3, 1, 2]` turns (N, H, W,

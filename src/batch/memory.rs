@@ -2,8 +2,8 @@
 //!
 //! **Invariants**
 //! 1. `base..base + len` is one live allocation, aligned to [`ALIGN`](super::schema::ALIGN),
-//!    initialised, and owned by `owner` until the `Memory` is dropped.
-//! 2. A `Memory` only exposes its address. `slot` decides who may access which byte, and when.
+//!    initialised, and owned by `owner` until the `SlotMemory` is dropped.
+//! 2. A `SlotMemory` only exposes its address. `slot` decides who may access which byte, and when.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -12,7 +12,7 @@ use super::schema::ALIGN;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Host memory of one slot.
-pub struct Memory {
+pub struct SlotMemory {
     base: NonNull<u8>,
     len: usize,
     pinned: bool,
@@ -21,18 +21,18 @@ pub struct Memory {
 
 // SAFETY: `base` is only an address. `slot` controls all access through it (invariant 2), and
 // `owner` is `Send + Sync` itself.
-unsafe impl Send for Memory {}
+unsafe impl Send for SlotMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for SlotMemory {}
 
-impl Memory {
+impl SlotMemory {
     /// Allocates `len` zeroed bytes of pageable memory.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`] if the allocation fails.
     pub(crate) fn heap(len: usize) -> Result<Self> {
         let heap = Heap::new(len)?;
-        Ok(Memory { base: heap.base, len, pinned: false, _owner: Box::new(heap) })
+        Ok(SlotMemory { base: heap.base, len, pinned: false, _owner: Box::new(heap) })
     }
 
     /// Wraps `len` bytes of page-locked memory at `base`. `owner` frees them when it is dropped.
@@ -41,7 +41,7 @@ impl Memory {
     /// Invariant 1 must hold for `base`, `len` and `owner`.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) unsafe fn pinned(base: NonNull<u8>, len: usize, owner: Box<dyn Send + Sync>) -> Self {
-        Memory { base, len, pinned: true, _owner: owner }
+        SlotMemory { base, len, pinned: true, _owner: owner }
     }
 
     pub(crate) fn base(&self) -> *mut u8 {

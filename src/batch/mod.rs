@@ -37,7 +37,7 @@ pub use host::{Element, HostBatch, TensorView};
 pub(crate) use host::{Home, Keeper, MakeKeeper};
 pub use info::BatchInfo;
 pub(crate) use info::{Header, Largest};
-pub(crate) use memory::Memory;
+pub(crate) use memory::SlotMemory;
 pub(crate) use mix::mix;
 pub(crate) use records::{DecodeOps, Encoded, SampleOps};
 pub(crate) use schema::{ALIGN, COUNT, Role, SOFT_LABEL, Schema, Schemas, Span};

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::info::{BatchInfo, Header, SampleInfo};
 use super::schema::Role;
-use super::{Memory, Schema, Schemas};
+use super::{Schema, Schemas, SlotMemory};
 
 /// Alignment of each picture's entropy-coded data, in bytes.
 const ENCODED_ALIGN: usize = 16;
@@ -35,7 +35,7 @@ struct Slot {
     schemas: Schemas,
     /// Number of the batch's schema.
     form: AtomicUsize,
-    memory: Memory,
+    memory: SlotMemory,
     info: UnsafeCell<BatchInfo>,
     left: AtomicUsize,
     /// Bytes of entropy-coded data and blocks of coefficients that have been handed out.
@@ -71,7 +71,7 @@ pub(crate) struct Slots;
 
 impl Slots {
     /// Creates a free slot over `memory`, which must hold the largest of `schemas`.
-    pub(crate) fn make(schemas: &Schemas, memory: Memory) -> Free {
+    pub(crate) fn make(schemas: &Schemas, memory: SlotMemory) -> Free {
         let bytes = schemas.bytes();
         assert!(memory.len() >= bytes, "slot memory of {} bytes for a schema of {bytes}", memory.len());
         let info = UnsafeCell::new(BatchInfo::new(schemas.batch()));
@@ -328,7 +328,7 @@ mod tests {
     fn free(batch: usize) -> Free {
         let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };
         let schemas = Schemas::one(Schema::new(batch, [(field, Role::Picture)]).unwrap());
-        Slots::make(&schemas, Memory::heap(schemas.bytes()).unwrap())
+        Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap())
     }
 
     fn begin(free: Free, samples: usize, group: usize) -> Vec<Part> {

@@ -17,7 +17,7 @@ use crate::error::Result;
 /// not occupy the batch's slot. Dropping it frees the memory after the device's pending work.
 pub struct DeviceCopy<G: Gpu> {
     gpu: G,
-    memory: G::Memory,
+    memory: G::Buffer,
     bytes: usize,
     done: G::Event,
 }

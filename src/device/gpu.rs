@@ -1,7 +1,7 @@
 //! The device as the ring sees it.
 
 use super::spec::Spec;
-use crate::batch::{DlDevice, Largest, Memory};
+use crate::batch::{DlDevice, Largest, SlotMemory};
 use crate::error::{Error, ErrorKind, Result};
 
 /// An accelerator for the ring and its batches: streams of work that run concurrently with the
@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub trait Gpu: Clone + Send + Sync + 'static {
     type Stream: Send + Sync + PartialEq;
     type Event: Send + Sync;
-    type Memory: Send + Sync;
+    type Buffer: Send + Sync;
     type Kernels: Send + Sync;
     /// Host memory for the fault flags of decoded pictures.
     type Faults: Send;
@@ -27,11 +27,11 @@ pub trait Gpu: Clone + Send + Sync + 'static {
 
     fn stay(&self) -> Result<Self::Stay>;
     /// Allocates one block of device memory. Dropping it frees it after all work submitted before.
-    fn memory(&self, bytes: usize) -> Result<Self::Memory>;
+    fn memory(&self, bytes: usize) -> Result<Self::Buffer>;
     /// Address of `bytes` bytes at `offset`.
-    fn address(&self, memory: &Self::Memory, offset: usize, bytes: usize) -> u64;
+    fn address(&self, memory: &Self::Buffer, offset: usize, bytes: usize) -> u64;
     /// Allocates host memory for a slot, from which uploads do not wait.
-    fn slot(&self, bytes: usize) -> Result<Memory>;
+    fn slot(&self, bytes: usize) -> Result<SlotMemory>;
     fn stream(&self) -> Result<Self::Stream>;
     /// Wraps a stream of another library, given its handle.
     ///
@@ -67,9 +67,9 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     /// # Safety
     /// `from` stays allocated and unchanged until the device has passed an event recorded in
     /// `stream` after this call.
-    unsafe fn upload(&self, stream: &Self::Stream, memory: &Self::Memory, offset: usize, from: &[u8]) -> Result<()>;
+    unsafe fn upload(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, from: &[u8]) -> Result<()>;
     /// Queues the clearing of `bytes` bytes.
-    fn clear(&self, stream: &Self::Stream, memory: &Self::Memory, offset: usize, bytes: usize) -> Result<()>;
+    fn clear(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, bytes: usize) -> Result<()>;
     /// Queues a copy of the numbers from `offset` on to `to`.
     ///
     /// # Safety
@@ -78,7 +78,7 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     unsafe fn fetch(
         &self,
         stream: &Self::Stream,
-        memory: &Self::Memory,
+        memory: &Self::Buffer,
         offset: usize,
         to: &mut Self::Faults,
     ) -> Result<()>;
@@ -93,18 +93,18 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     unsafe fn copy(
         &self,
         stream: &Self::Stream,
-        to: &Self::Memory,
-        from: &Self::Memory,
+        to: &Self::Buffer,
+        from: &Self::Buffer,
         offset: usize,
         bytes: usize,
     ) -> Result<()>;
     /// Copies the bytes at `offset` to the host after all earlier work in `stream`, and waits.
-    fn download(&self, stream: &Self::Stream, memory: &Self::Memory, offset: usize, to: &mut [u8]) -> Result<()>;
+    fn download(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, to: &mut [u8]) -> Result<()>;
 
     /// Queues the decoding of one picture of each sample whose record says so.
-    fn decode(&self, stream: &Self::Stream, memory: &Self::Memory, kernels: &Self::Kernels, job: Decode) -> Result<()>;
+    fn decode(&self, stream: &Self::Stream, memory: &Self::Buffer, kernels: &Self::Kernels, job: Decode) -> Result<()>;
     /// Queues the computation of one array of a batch.
-    fn compute(&self, stream: &Self::Stream, memory: &Self::Memory, kernels: &Self::Kernels, job: Job) -> Result<()>;
+    fn compute(&self, stream: &Self::Stream, memory: &Self::Buffer, kernels: &Self::Kernels, job: Job) -> Result<()>;
 }
 
 /// Result of marking all work of a context.

@@ -49,7 +49,7 @@ pub(crate) trait Watch: Send + Sync + 'static {
 }
 
 /// A slot that a device may still read, with its mark, if set.
-type Kept<T, M> = (T, Option<M>);
+type ReturnedSlot<T, M> = (T, Option<M>);
 
 /// Keeps slots of type `T`.
 pub(crate) struct Handoff<W: Watch, T: Send + 'static> {
@@ -57,7 +57,7 @@ pub(crate) struct Handoff<W: Watch, T: Send + 'static> {
     unmarked: Mutex<Vec<T>>,
     /// Whether a consumer waits for a batch. If so, a slot is marked as soon as it returns.
     wanted: AtomicBool,
-    kept: Sender<Kept<T, W::Mark>>,
+    kept: Sender<ReturnedSlot<T, W::Mark>>,
     free: Sender<T>,
 }
 
@@ -187,9 +187,9 @@ impl<W: Watch> Shared<W> {
 
 struct Thread<W: Watch, T> {
     shared: Arc<Shared<W>>,
-    comes: Receiver<Kept<T, W::Mark>>,
+    comes: Receiver<ReturnedSlot<T, W::Mark>>,
     free: Sender<T>,
-    kept: Vec<Kept<T, W::Mark>>,
+    kept: Vec<ReturnedSlot<T, W::Mark>>,
 }
 
 impl<W: Watch, T> Thread<W, T> {

@@ -16,7 +16,7 @@
 //! 7. `nvidia`: the CUDA driver, with its `Gpu`.
 //!
 //! The ring and its batches know only the trait. They can therefore be tested on a simulated device
-//! (`sim`), whose streams are threads with delays.
+//! (`tests::sim`), whose streams are threads with delays.
 
 // Without a vendor's feature only the tests with the simulated device use the ring.
 #![cfg_attr(not(feature = "_device"), allow(dead_code, unused_imports))]
@@ -31,11 +31,9 @@ mod locked;
 #[doc(hidden)] // it is the public module `cuda`
 pub mod nvidia;
 mod ring;
-#[cfg(test)]
-pub(crate) mod sim;
 mod spec;
 #[cfg(test)]
-pub(crate) mod zoo;
+pub(crate) mod tests;
 
 pub use crate::batch::{DlManagedTensorVersioned, DlTensor, DlpackTensor};
 pub use batch::{DeviceBatch, DeviceTensor};

@@ -3,7 +3,7 @@
 //!
 //! 1. `gauge`: counts of batches and bytes. `timing`: durations on the device's clock.
 //! 2. `shared`: a batch's slot on the device, and the state that ring, thread and batches share.
-//! 3. `held`: a batch that the consumer holds; `repair`: a batch that goes back to the workers.
+//! 3. `consumer_batch`: a batch that the consumer holds; `repair`: a batch that goes back to the workers.
 //! 4. `thread`: the copy thread; `on_time`: its waits while a request is decoded.
 //! 5. [`Ring`] (here): the consumer's end.
 //!
@@ -48,9 +48,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
+pub(crate) use self::consumer_batch::Held;
 pub use self::gauge::DeviceStats;
 pub(crate) use self::gauge::Gauge;
-pub(crate) use self::held::Held;
 pub(crate) use self::repair::{HostFeed, Repair};
 pub(crate) use self::shared::{Form, FullSlot, Shared};
 
@@ -63,9 +63,9 @@ use crate::batch::{BatchInfo, Course, Feed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace;
 
+mod consumer_batch;
 mod flight;
 mod gauge;
-mod held;
 mod on_time;
 mod repair;
 mod shared;
@@ -98,10 +98,38 @@ pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     delivers: PhantomData<fn() -> B>,
 }
 
-/// A device slot at `offset` for batches of `batch` samples.
-fn slot<G: Gpu>(gpu: &G, offset: usize, batch: usize) -> Result<Slot<G>> {
-    let (info, ready, released) = (BatchInfo::new(batch), gpu.event()?, gpu.event()?);
-    Ok(Slot { offset, info, ready, released, waited: None, handed_over: false, taken_back: false })
+/// State on a device, the kernels of each form, and the receiver of free slots.
+type Allocated<G> = (Arc<Shared<G>>, Vec<<G as Gpu>::Kernels>, Receiver<Box<Slot<G>>>);
+
+/// Allocates the memory for batches of `specs`. All slots are free.
+fn allocated<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usize) -> Result<Allocated<G>> {
+    let (plan, batch) = (Spec::memory_of(&specs, prefetch), specs[0].batch);
+    let memory = gpu.memory(plan.total())?;
+    let kernels = specs.iter().map(|spec| gpu.kernels(spec)).collect::<Result<_>>()?;
+    let forms = specs.into_iter().map(|spec| Form { places: spec.places(), spec }).collect();
+    // Each channel has room for everything that can be in it: here, all slots. So no thread waits to
+    // send.
+    let (free, freed) = bounded(plan.slots);
+    for i in 0..plan.slots {
+        let (info, ready, released) = (BatchInfo::new(batch), gpu.event()?, gpu.event()?);
+        let offset = i * plan.slot_bytes;
+        let slot = Slot { offset, info, ready, released, waited: None, handed_over: false, taken_back: false };
+        free.send(Box::new(slot)).expect("the receiver is alive");
+    }
+    let shared = Shared {
+        gpu,
+        consumer,
+        when_taken: AtomicBool::new(false),
+        memory,
+        forms,
+        plan,
+        free,
+        wanted: AtomicU64::new(0),
+        failed: Mutex::default(),
+        deferred: Mutex::default(),
+        counters: Arc::default(),
+    };
+    Ok((Arc::new(shared), kernels, freed))
 }
 
 impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
@@ -116,37 +144,17 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         feed: F,
         times: Arc<trace::Counters>,
     ) -> Result<Self> {
-        let (plan, batch) = (Spec::memory_of(&specs, prefetch), specs[0].batch);
-        let memory = gpu.memory(plan.total())?;
-        let kernels = specs.iter().map(|spec| gpu.kernels(spec)).collect::<Result<Vec<_>>>()?;
-        let forms = specs.into_iter().map(|spec| Form { places: spec.places(), spec }).collect();
+        let (shared, kernels, freed) = allocated(gpu, consumer, specs, prefetch)?;
+        let (gpu, plan) = (&shared.gpu, shared.plan);
         let (copy, convert) = (gpu.stream()?, gpu.stream()?);
-        // Each channel has room for everything that can be in it: all slots, an error and an end.
-        // So no thread waits to send.
-        let (free, freed) = bounded(plan.slots);
-        let (sender, messages) = bounded(plan.slots + 2);
-        for i in 0..plan.slots {
-            free.send(Box::new(slot(&gpu, i * plan.slot_bytes, batch)?)).expect("the receiver is alive");
-        }
         let staging = (0..plan.staging).map(|i| {
             let offset = plan.slots * plan.slot_bytes + i * plan.staging_bytes;
             Ok(Staging { offset, converted: gpu.event()? })
         });
-        let staging = staging.collect::<Result<Vec<_>>>()?;
-        let shared = Arc::new(Shared {
-            gpu,
-            consumer,
-            when_taken: AtomicBool::new(false),
-            memory,
-            forms,
-            plan,
-            free,
-            wanted: AtomicU64::new(0),
-            failed: Mutex::default(),
-            deferred: Mutex::default(),
-            counters: Arc::default(),
-        });
-        let asked = shared.gpu.timed_event()?;
+        let staging = staging.collect::<Result<_>>()?;
+        // Room for all slots, an error and an end.
+        let (sender, messages) = bounded(plan.slots + 2);
+        let asked = gpu.timed_event()?;
         let (starts, started) = unbounded();
         let (end, ended) = bounded(0);
         let thread = Thread {

@@ -1,18 +1,18 @@
+mod masks;
+
 use std::cell::RefCell;
 
 use super::columns::Column;
 use super::corners::{BoxFormat, BoxReader};
 use super::encoded;
-use super::pasted::{Objects, Pasted};
 use super::segments::Segments;
 use super::skeleton::Skeleton;
-use super::{Input, Kind, Pastes, Place, Tile};
+use super::{Input, Kind, Pastes, RowMut, Tile};
 use crate::batch::{COUNT, Dtype, Field};
 use crate::decode::{Frame, Size};
-use crate::error::{Error, Result, resize};
-use crate::order::Rng;
+use crate::error::{Error, Result};
 use crate::source::Sample;
-use crate::transform::{Clipped, Plan};
+use crate::transform::Plan;
 
 /// The boxes of a sample, with their classes, masks and key points. They are cropped, resized and
 /// flipped with the picture.
@@ -191,7 +191,7 @@ impl Boxes {
 
 /// A remaining box: its number in the sample, and its corners in the output.
 #[derive(Debug, Clone, Copy)]
-struct Kept {
+struct VisibleBox {
     index: usize,
     corners: [f64; 4],
     /// Share of its area that the crop shows.
@@ -202,7 +202,7 @@ struct Kept {
 #[derive(Default)]
 struct Scratch {
     corners: Vec<[f32; 4]>,
-    kept: Vec<Kept>,
+    kept: Vec<VisibleBox>,
     numbers: Vec<f32>,
     name: String,
     segments: Segments,
@@ -270,7 +270,7 @@ impl Kind for Boxes {
         if self.masks { plans.map(one).max().unwrap_or(0) } else { 0 }
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         SCRATCH.with_borrow_mut(|scratch| {
             let mut count = self.write_one(input, None, 0, scratch, place)?;
             for tile in input.tiles() {
@@ -310,7 +310,7 @@ impl Boxes {
         tile: Option<&Tile<'_>>,
         count: usize,
         scratch: &mut Scratch,
-        place: &mut Place<'_>,
+        place: &mut RowMut<'_>,
     ) -> Result<usize> {
         let (name, plan) = (input.name, tile.map_or_else(|| input.picture(), |tile| tile.plan));
         let sample = tile.map_or(input.sample, |tile| tile.sample);
@@ -362,7 +362,7 @@ impl Boxes {
     }
 
     /// Writes the number of boxes, and fills the places behind them.
-    fn pad(&self, count: usize, place: &mut Place<'_>) {
+    fn pad(&self, count: usize, place: &mut RowMut<'_>) {
         place.bytes(0)[count * 16..].fill(0);
         place.bytes(1).copy_from_slice(&(count as i64).to_ne_bytes());
         for (number, column) in self.columns.iter().enumerate() {
@@ -387,13 +387,13 @@ impl Boxes {
             let Some(clipped) = plan.clip_box(corners.map(f64::from)) else { continue };
             let [x1, y1, x2, y2] = clipped.corners;
             if clipped.visible >= self.min_visible && x2 - x1 >= self.min_size && y2 - y1 >= self.min_size {
-                kept.push(Kept { index, corners: clipped.corners, visible: clipped.visible });
+                kept.push(VisibleBox { index, corners: clipped.corners, visible: clipped.visible });
             }
         }
         Ok(read)
     }
 
-    fn write_boxes(&self, plan: &Plan, kept: &[Kept], to: &mut [u8]) {
+    fn write_boxes(&self, plan: &Plan, kept: &[VisibleBox], to: &mut [u8]) {
         let to: &mut [f32] = bytemuck::cast_slice_mut(to);
         let unit = if self.to_relative { plan.output } else { Size::new(1, 1) };
         let unit = [unit.width, unit.height, unit.width, unit.height].map(f64::from);
@@ -402,141 +402,4 @@ impl Boxes {
             *to = std::array::from_fn(|i| (numbers[i] / unit[i]) as f32);
         }
     }
-
-    /// Writes the masks of the `kept` of `all` boxes, without the pixels that `hidden` covers.
-    fn write_masks(
-        name: &str,
-        sample: &Sample<'_>,
-        placed: (&Plan, Frame, (f64, f64)),
-        (all, kept, hidden): (usize, &[Kept], Option<&Pasted>),
-        (segments, drawn): (&mut Segments, &mut Vec<u8>),
-        to: &mut [u8],
-    ) -> Result<()> {
-        if all == 0 {
-            return Ok(());
-        }
-        let plan = placed.0;
-        let field = read_masks(name, sample, all, segments)?;
-        for (to, kept) in to.chunks_exact_mut(plan.output.area() as usize).zip(kept) {
-            paint(&field, kept.index, placed, (segments, drawn), to)?;
-            hidden.into_iter().for_each(|pasted| pasted.hide(to));
-            // The mask is drawn again for the next box.
-            plan.warp_nearest(to, 1, &[0], drawn);
-        }
-        Ok(())
-    }
-
-    /// Drops the kept boxes of which pasted objects leave too little, and fits the others around
-    /// what they leave.
-    fn hide(
-        &self,
-        name: &str,
-        sample: &Sample<'_>,
-        placed: (&Plan, Frame, (f64, f64)),
-        pasted: &Pasted,
-        scratch: &mut Scratch,
-    ) -> Result<()> {
-        let Scratch { corners, kept, name: full, segments, drawn, plane, .. } = scratch;
-        if kept.is_empty() || pasted.len() == 0 {
-            return Ok(());
-        }
-        let plan = placed.0;
-        let field = read_masks(join(full, name, "masks.json"), sample, corners.len(), segments)?;
-        resize(plane, plan.output.area() as usize, 0);
-        let mut place = 0;
-        while let Some(of) = kept.get_mut(place) {
-            paint(&field, of.index, placed, (segments, drawn), plane)?;
-            let rest = pasted.rest(plane, plan.output.width as usize);
-            let remains = match rest.before {
-                _ if rest.after == 0 => false,
-                before if before == rest.after => true,
-                before => {
-                    let around = rest.around;
-                    let corners = [around.x, around.y, around.x + around.width, around.y + around.height];
-                    let visible = of.visible * rest.after as f64 / before as f64;
-                    let moved = plan.warp_box(Clipped { corners: corners.map(f64::from), visible });
-                    moved.is_some_and(|moved| {
-                        let [x1, y1, x2, y2] = moved.corners;
-                        (of.corners, of.visible) = (moved.corners, visible);
-                        visible >= self.min_visible && x2 - x1 >= self.min_size && y2 - y1 >= self.min_size
-                    })
-                }
-            };
-            if remains {
-                place += 1;
-            } else {
-                kept.remove(place);
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Objects for Boxes {
-    fn paste(
-        &self,
-        name: &str,
-        sample: &Sample<'_>,
-        plan: &Plan,
-        (rng, margin): (&Rng, u32),
-        pasted: &mut Pasted,
-    ) -> Result<()> {
-        pasted.clear(plan.output);
-        SCRATCH.with_borrow_mut(|scratch| {
-            let (frame, units) = self.keep(name, sample, plan, scratch)?;
-            let Scratch { corners, kept, name: full, segments, drawn, plane, .. } = scratch;
-            if kept.is_empty() {
-                return Ok(());
-            }
-            pasted.choose(kept.iter().map(|kept| kept.index), rng);
-            let field = read_masks(join(full, name, "masks.json"), sample, corners.len(), segments)?;
-            resize(plane, plan.output.area() as usize, 0);
-            for place in 0..pasted.len() {
-                paint(&field, pasted.object(place), (plan, frame, units), (segments, drawn), plane)?;
-                pasted.add(plane);
-            }
-            pasted.widen(margin, plan.output);
-            Ok(())
-        })
-    }
-}
-
-/// Reads the masks of a sample with `all` boxes.
-fn read_masks<'a>(
-    name: &str,
-    sample: &Sample<'a>,
-    all: usize,
-    segments: &mut Segments,
-) -> Result<encoded::Encoded<'a>> {
-    let field = encoded::find(sample, name)?;
-    let found = segments.read(field.value).map_err(|e| field.at_field(&e))?;
-    if found != all {
-        return Err(field.error(format_args!("has {found} masks, there are {all} boxes")));
-    }
-    Ok(field)
-}
-
-/// Draws mask number `index` in the output, before geometric operations.
-fn paint(
-    field: &encoded::Encoded<'_>,
-    index: usize,
-    (plan, frame, units): (&Plan, Frame, (f64, f64)),
-    (segments, drawn): (&mut Segments, &mut Vec<u8>),
-    to: &mut [u8],
-) -> Result<()> {
-    segments.draw(index, frame.size(), units, drawn).map_err(|e| field.at_field(&e))?;
-    // Masks are drawn column by column, in the frame in which they were annotated.
-    let (width, shown, high) = (plan.output.width as usize, plan.shown(), frame.size().height as usize);
-    let (across, down) = if frame.is_transposed() { (1, high) } else { (high, 1) };
-    to.fill(0);
-    // A mask may exceed its box.
-    for x in shown.x..shown.x + shown.width {
-        let Some(column) = plan.column(x) else { continue };
-        let column = frame.across(column) as usize * across;
-        for y in shown.y..shown.y + shown.height {
-            let Some(row) = plan.row(y) else { continue };
-            to[y as usize * width + x as usize] = drawn[column + frame.down(row) as usize * down];
-        }
-    }
-    Ok(())
 }

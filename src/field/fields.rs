@@ -6,7 +6,7 @@ use super::image::{ImageField, MixScratch, Written};
 use super::kind::Shown;
 use super::pasted::{Objects, Pasted};
 use super::split::{Room, Split};
-use super::{FieldKind, Image, Input, Kind, Label, Maker, Pastes, Place};
+use super::{FieldKind, Image, Input, Kind, Label, Maker, Pastes, RowMut};
 use crate::batch::{DecodeOps, Dtype, Field, Full, Part, Role, Row, SampleOps, Writer};
 use crate::decode::{MAX_IMAGES, MAX_PLANNED, Oriented};
 use crate::error::{Error, Result};
@@ -66,7 +66,7 @@ impl Member {
         part: &mut Part,
         place: usize,
     ) -> Result<()> {
-        let mut place = Place::new(Row::new(part, place), self.first, self.arrays);
+        let mut place = RowMut::new(Row::new(part, place), self.first, self.arrays);
         self.kind.write(&Input::new(&self.name, sample, shown, rng), &mut place)
     }
 

@@ -1,4 +1,4 @@
-use super::{Input, Kind, Place};
+use super::{Input, Kind, RowMut};
 use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
@@ -80,7 +80,7 @@ impl Kind for Geometry {
         true
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         let plan = input.picture();
         if plan.is_warped() {
             return Err(Error::config(format!(

@@ -1,7 +1,7 @@
 use warpfeed_sources::format::is_picture;
 
 use super::split::Split;
-use super::{Input, Kind, Maker, Place};
+use super::{Input, Kind, Maker, RowMut};
 use crate::batch::{
     self, DecodeOps, Dtype, Encoded, Field, Full, Layout, Normalize, Part, Role, Row, SampleOps, Unwritten, Writer,
 };
@@ -139,7 +139,7 @@ impl Kind for Image {
         self.augment.as_ref()
     }
 
-    fn write(&self, _input: &Input<'_>, _place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, _input: &Input<'_>, _place: &mut RowMut<'_>) -> Result<()> {
         unreachable!("workers decode pictures in groups and call `ImageField::write`")
     }
 }

@@ -19,7 +19,7 @@ use crate::transform::{Augment, Plan};
 /// ```
 /// use warpfeed::batch::{Dtype, Field};
 /// use warpfeed::decode::Size;
-/// use warpfeed::field::{Input, Kind, Place};
+/// use warpfeed::field::{Input, Kind, RowMut};
 ///
 /// /// The number of bytes of the sample's caption.
 /// #[derive(Debug)]
@@ -30,7 +30,7 @@ use crate::transform::{Augment, Plan};
 ///         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![] }])
 ///     }
 ///
-///     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> warpfeed::Result<()> {
+///     fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> warpfeed::Result<()> {
 ///         let length = input.sample.field("txt").map_or(0, |text| text.len()) as i64;
 ///         place.bytes(0).copy_from_slice(&length.to_ne_bytes());
 ///         Ok(())
@@ -53,7 +53,7 @@ pub trait Kind: Send + Sync + Debug {
     ///
     /// # Errors
     /// Any. The loader adds the sample.
-    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()>;
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()>;
 
     /// Returns the names of the sample's fields that [`write`](Kind::write) reads for a field called
     /// `name`, with or without the ending of an encoding. A loader does not open if its source
@@ -234,16 +234,16 @@ impl<'a> Input<'a> {
 }
 
 /// One sample's place in the arrays of a field.
-pub struct Place<'a> {
+pub struct RowMut<'a> {
     row: Row<'a>,
     first: usize,
     arrays: usize,
 }
 
-impl<'a> Place<'a> {
+impl<'a> RowMut<'a> {
     /// The place in `arrays` arrays from span `first` on.
     pub(crate) fn new(row: Row<'a>, first: usize, arrays: usize) -> Self {
-        Place { row, first, arrays }
+        RowMut { row, first, arrays }
     }
 
     /// The sample's bytes in array number `array` of the field, in the machine's byte order. The
@@ -269,9 +269,9 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Debug for Place<'_> {
+impl Debug for RowMut<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Place").field("arrays", &self.arrays).finish_non_exhaustive()
+        f.debug_struct("RowMut").field("arrays", &self.arrays).finish_non_exhaustive()
     }
 }
 

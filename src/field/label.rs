@@ -1,4 +1,4 @@
-use super::{Input, Kind, Maker, Place};
+use super::{Input, Kind, Maker, RowMut};
 use crate::batch::{Dtype, Field, Full, Role, SOFT_LABEL, soft_label};
 use crate::decode::Size;
 use crate::error::{Error, Result, guarded};
@@ -133,7 +133,7 @@ impl Kind for Label {
         Maker::Class
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         let label = input.sample.label()?;
         self.refuse_joined(label)?;
         match (label, self.soft) {

@@ -2,7 +2,7 @@ use std::cell::RefCell;
 
 use super::encoded::Encoding;
 use super::encoded::{self, Encoded};
-use super::{Input, Kind, Place};
+use super::{Input, Kind, RowMut};
 use crate::batch::{Dtype, Field, Layout};
 use crate::decode::{Exif, Frame, Size, Stored};
 use crate::error::{Error, Result};
@@ -165,7 +165,7 @@ impl Kind for Map {
         converted.saturating_add(values.saturating_mul(4))
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         thread_local! {
             static VALUES: RefCell<Vec<f32>> = RefCell::default();
         }

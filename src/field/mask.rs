@@ -3,7 +3,7 @@ use std::cell::RefCell;
 use super::encoded::{Encoded, Encoding};
 use super::sampler::{Integer, Plane, Sampler};
 use super::values::{Meaning, ValueMap};
-use super::{Input, Kind, Pastes, Place};
+use super::{Input, Kind, Pastes, RowMut};
 use crate::batch::{Dtype, Field};
 #[cfg(feature = "formats")]
 use crate::decode::Indexed;
@@ -201,7 +201,7 @@ impl Kind for Mask {
         (plan.warped_area() + other) * self.dtype.bytes() as u64 + decoded
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         let plan = input.picture();
         self.place(input.name, input.sample, (plan, true), place.bytes(0))?;
         for tile in input.others() {

@@ -81,7 +81,7 @@ pub use geometry::Geometry;
 pub use image::Image;
 pub(crate) use image::{ImageField, MixScratch, Written};
 pub(crate) use kind::Shown;
-pub use kind::{FieldKind, Input, Kind, Maker, Pastes, Place, Tile};
+pub use kind::{FieldKind, Input, Kind, Maker, Pastes, RowMut, Tile};
 pub use label::Label;
 pub use map::Map;
 pub use mask::Mask;

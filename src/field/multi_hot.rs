@@ -6,7 +6,7 @@ use serde::de::{Deserializer as _, Error as _, SeqAccess, Visitor};
 
 use super::encoded::{self, Encoded, Encoding};
 use super::number::{Number, put};
-use super::{Input, Kind, Place};
+use super::{Input, Kind, RowMut};
 use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
@@ -203,7 +203,7 @@ impl Kind for MultiHot {
         true
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         let (field, to) = (encoded::find(input.sample, input.name)?, place.bytes(0));
         to.fill(0);
         let size = self.dtype.bytes();

@@ -1,5 +1,5 @@
 use super::encoded::{self, Encoded};
-use super::{Input, Kind, Place};
+use super::{Input, Kind, RowMut};
 use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::Result;
@@ -49,7 +49,7 @@ impl Kind for Numbers {
         true
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         let (field, to) = (encoded::find(input.sample, input.name)?, place.bytes(0));
         field.with_kept_numbers(self.dtype, |bytes, shape| {
             self.check(&field, bytes.len(), shape, to.len())?;

@@ -2,7 +2,7 @@ use std::cell::Cell;
 
 use super::corners::declared_size;
 use super::skeleton::Skeleton;
-use super::{Input, Kind, Place};
+use super::{Input, Kind, RowMut};
 use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
@@ -74,7 +74,7 @@ impl Kind for Points {
         true
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         thread_local! {
             static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
         }

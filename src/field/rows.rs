@@ -1,5 +1,5 @@
 use super::encoded::{self, Encoded};
-use super::{Input, Kind, Place};
+use super::{Input, Kind, RowMut};
 use crate::batch::{COUNT, Dtype, Element, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
@@ -96,7 +96,7 @@ impl Kind for Rows {
         true
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         let field = encoded::find(input.sample, input.name)?;
         if self.plain {
             return self.put(&field, &field.value.encoded(field.name), None, place);
@@ -106,7 +106,7 @@ impl Kind for Rows {
 }
 
 impl Rows {
-    fn put(&self, field: &Encoded<'_>, bytes: &[u8], shape: Option<&Shape>, place: &mut Place<'_>) -> Result<()> {
+    fn put(&self, field: &Encoded<'_>, bytes: &[u8], shape: Option<&Shape>, place: &mut RowMut<'_>) -> Result<()> {
         let to = place.bytes(0);
         let row = to.len() / self.most;
         // An array with one axis contains the rows in sequence.

@@ -267,16 +267,22 @@ fn edge(
     Ok(())
 }
 
+/// Visitors that are their own seeds, each with the method by which it reads.
+macro_rules! seeds {
+    ($($name:ident $method:ident)*) => {
+        $(impl<'de> DeserializeSeed<'de> for $name<'_> {
+            type Value = ();
+
+            fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+                deserializer.$method(self)
+            }
+        })*
+    };
+}
+seeds! { List deserialize_seq One deserialize_any Numbers deserialize_seq Counts deserialize_any }
+
 /// The list of a sample.
 struct List<'a>(&'a mut Segments);
-
-impl<'de> DeserializeSeed<'de> for List<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
 
 impl<'de> Visitor<'de> for List<'_> {
     type Value = ();
@@ -292,14 +298,6 @@ impl<'de> Visitor<'de> for List<'_> {
 }
 
 struct One<'a>(&'a mut Segments);
-
-impl<'de> DeserializeSeed<'de> for One<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
 
 impl<'de> Visitor<'de> for One<'_> {
     type Value = ();
@@ -355,14 +353,6 @@ enum Key {
 /// The coordinates of one polygon.
 struct Numbers<'a>(&'a mut Vec<f64>);
 
-impl<'de> DeserializeSeed<'de> for Numbers<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
 impl<'de> Visitor<'de> for Numbers<'_> {
     type Value = ();
 
@@ -380,14 +370,6 @@ impl<'de> Visitor<'de> for Numbers<'_> {
 
 /// Runs: a list of numbers, or a text.
 struct Counts<'a>(&'a mut Vec<u64>);
-
-impl<'de> DeserializeSeed<'de> for Counts<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
 
 impl<'de> Visitor<'de> for Counts<'_> {
     type Value = ();

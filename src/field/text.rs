@@ -1,5 +1,5 @@
 use super::encoded;
-use super::{Input, Kind, Place};
+use super::{Input, Kind, RowMut};
 use crate::batch::Field;
 use crate::decode::Size;
 use crate::error::Result;
@@ -58,7 +58,7 @@ impl Kind for Text {
         true
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         let field = encoded::find(input.sample, self.of.as_deref().unwrap_or(input.name))?;
         if matches!(field.value, Value::Numbers(_)) && !field.name.ends_with(".txt") {
             return Err(field.error("is an array, not a text"));

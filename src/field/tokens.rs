@@ -1,5 +1,5 @@
 use super::encoded::{self, Encoded};
-use super::{Input, Kind, Place};
+use super::{Input, Kind, RowMut};
 use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
@@ -86,7 +86,7 @@ impl Kind for Tokens {
         true
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         let field = encoded::find(input.sample, input.name)?;
         let numbers = match field.value {
             Value::Numbers(numbers) => Some(numbers.parts()),
@@ -141,7 +141,7 @@ impl Tokens {
         field: &Encoded<'_>,
         tokens: &[[u8; N]],
         read: impl Fn([u8; N]) -> T + Copy,
-        place: &mut Place<'_>,
+        place: &mut RowMut<'_>,
     ) -> Result<()> {
         let limit = self.limit();
         // Tokens of 16 bits fit any of the types.

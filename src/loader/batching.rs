@@ -1,4 +1,4 @@
-use super::share::{Place, Share};
+use super::share::{RankOrigin, Share};
 use super::{DecoderBuilder, Loader};
 #[cfg(doc)]
 use crate::batch::HostBatch;
@@ -76,7 +76,7 @@ impl Loader {
     /// order and augmentation for any world size. Two features pair samples within a rank only:
     /// [`mix`](crate::Augment::mix), and the replacements of [`OnError::Skip`].
     pub fn rank(mut self, rank: usize, world_size: usize) -> Self {
-        self.place = Place::Given { rank, world: world_size };
+        self.place = RankOrigin::Given { rank, world: world_size };
         self
     }
 
@@ -93,7 +93,7 @@ impl Loader {
     /// `SLURM_NTASKS_PER_NODE`). A rank that the launcher has bound to certain processors uses
     /// those.
     pub fn distributed(mut self) -> Self {
-        self.place = Place::Environment;
+        self.place = RankOrigin::Environment;
         self
     }
 

@@ -33,19 +33,20 @@ impl Loader {
 
     /// The same, before there are batches.
     pub(super) fn on_device<G: Gpu, B: From<Held<G>>>(self, gpu: G, consumer: G::Stream) -> Result<OnDevice<G, B>> {
+        let kinds = self.fields()?;
         let this = self.with_classes()?;
         let format = this.pictures.written(this.pictures.layout)?;
         let Written { dtype, layout, normalize, .. } = format;
         Writer::new(this.pictures.augment.output_size(), dtype, layout, normalize)?;
-        let split = this.split_for(dtype)?;
+        let split = this.split_for(&kinds, dtype)?;
         let target = Target { dtype, layout, normalize, retouched: split.retouch };
-        let shares = this.shares()?;
+        let shares = this.shares(&kinds);
         let spec = |schema: &Schema| Spec::new(schema, target, shares.clone());
         let specs = |schemas: &Schemas| schemas.iter().map(spec).collect::<Vec<_>>();
         let beside = |schemas: &Schemas, prefetch| Spec::memory_of(&specs(schemas), prefetch).total();
         let host = Written { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
         let is_asked = this.asked.is_some();
-        let mut parts = this.open(host, split, beside)?;
+        let mut parts = this.open(kinds, host, split, beside)?;
 
         let specs = specs(&parts.schemas);
         specs.iter().try_for_each(Spec::check)?;
@@ -75,17 +76,14 @@ impl Loader {
         let _ = shared.device.set(ring.gauge());
         Ok(OnDevice { ring, shared })
     }
-}
 
-impl Loader {
     /// Where the steps of pictures run that the user receives as `dtype`. Warns about steps that
     /// keep pictures from being decoded on the device.
-    fn split_for(&self, dtype: Dtype) -> Result<Split> {
+    fn split_for(&self, kinds: &[(String, FieldKind)], dtype: Dtype) -> Result<Split> {
         let PictureOptions { augment, transforms, decode_on, .. } = &self.pictures;
         let wanted = decode_on.unwrap_or_default() != DecodeOn::Cpu;
         // User transforms come after all other pixel effects, and run on the host.
         let own = !transforms.is_empty();
-        let kinds = self.fields()?;
         let pictures = kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), Maker::Picture(_)));
         let augments: Vec<&Augment> = pictures.map(|(_, FieldKind(kind))| kind.augment().unwrap_or(augment)).collect();
         let mut host_only: Vec<_> = augments.iter().flat_map(|augment| augment.without_device_code()).collect();
@@ -117,11 +115,11 @@ impl Loader {
     }
 
     /// Rows of class shares that the device computes from the labels.
-    fn shares(&self) -> Result<Option<Shares>> {
+    fn shares(&self, kinds: &[(String, FieldKind)]) -> Option<Shares> {
         let label = self.label();
-        let has_class = self.fields()?.iter().any(|(_, FieldKind(kind))| kind.maker() == Maker::Class);
+        let has_class = kinds.iter().any(|(_, FieldKind(kind))| kind.maker() == Maker::Class);
         let shares = label.shares().zip(label.soft_array()).filter(|_| has_class);
-        Ok(shares.map(|((_, smoothing), (field, _))| Shares { field, smoothing }))
+        shares.map(|((_, smoothing), (field, _))| Shares { field, smoothing })
     }
 }
 

@@ -155,7 +155,6 @@ impl Loader {
     /// Opens the data set now if the rows of shares need the number of its classes.
     pub(super) fn with_classes(mut self) -> Result<Self> {
         if let Some((None, smoothing)) = self.soft_labels {
-            self.fields()?;
             let opened = self.input.clone().open(&self.source_options()?, self.sampling.join()?)?;
             let classes = opened.0.classes().len();
             if classes == 0 {

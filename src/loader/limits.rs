@@ -104,7 +104,9 @@ shared_setters! {
     /// # use warpfeed::Loader;
     /// let loader = Loader::new("train").max_pixels(50_000_000);
     /// ```
-    pub fn max_pixels(mut self, pixels: u64) -> Self { self.pictures.codecs = self.pictures.codecs.max_pixels(pixels); }
+    pub fn max_pixels(mut self, pixels: u64) -> Self {
+        self.pictures.codecs = self.pictures.codecs.max_pixels(pixels);
+    }
 
     /// Limits the bytes that the loader holds, on host and device together: slots and workers'
     /// scratch; see [`MemoryPlan`](crate::MemoryPlan).
@@ -121,5 +123,7 @@ shared_setters! {
     /// Without a limit, opening fails if the plan needs more host memory than is available on the
     /// machine or in the container's cgroup (Linux only). Workers' scratch is then at most half of
     /// what the slots leave. Setting a limit replaces this check.
-    pub fn memory_limit(mut self, bytes: usize) -> Self { self.pictures.memory_limit = Some(bytes); }
+    pub fn memory_limit(mut self, bytes: usize) -> Self {
+        self.pictures.memory_limit = Some(bytes);
+    }
 }

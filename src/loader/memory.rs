@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::batch::{MakeKeeper, Memory, Schemas};
+use crate::batch::{MakeKeeper, Schemas, SlotMemory};
 use crate::device::page_locked;
 use crate::engine::{Bounds, ScratchPlan, Settings};
 use crate::error::{Error, ErrorKind, Result};
@@ -194,7 +194,7 @@ pub(super) fn host_memory(
     slots: usize,
     pinned: bool,
     rank: Rank,
-) -> Result<(Vec<Memory>, Option<MakeKeeper>)> {
+) -> Result<(Vec<SlotMemory>, Option<MakeKeeper>)> {
     if pinned {
         match page_locked(bytes, slots, rank) {
             Ok((memory, keeper)) => return Ok((memory, Some(keeper))),
@@ -204,7 +204,7 @@ pub(super) fn host_memory(
             }
         }
     }
-    Ok(((0..slots).map(|_| Memory::heap(bytes)).collect::<Result<_>>()?, None))
+    Ok(((0..slots).map(|_| SlotMemory::heap(bytes)).collect::<Result<_>>()?, None))
 }
 
 /// Bytes that are available on this machine (`MemAvailable`: without swapping) and within the

@@ -7,7 +7,7 @@
 //!    `classes`, `speed`, `limits`, `observe`. `pictures`: the options that it shares with
 //!    [`DecoderBuilder`], which is in `decoder`.
 //! 3. `open`: checks the options, opens the source, and makes the engine; `device`: the same for
-//!    batches on a device, and `nvidia` on NVIDIA's; `known`: whether the source has the fields.
+//!    batches on a device, and `nvidia` on NVIDIA's; `field_names`: whether the source has the fields.
 //! 4. `memory`: available memory, and the loader's share of it; `processors`: the number of
 //!    processors that it may use.
 
@@ -37,20 +37,16 @@ mod classes;
 mod decoder;
 #[cfg(feature = "_device")]
 mod device;
+mod field_names;
 mod fields;
 mod input;
-mod known;
 mod limits;
 mod listed;
 mod memory;
-#[cfg(test)]
-mod mosaics;
 #[cfg(feature = "cuda")]
 mod nvidia;
 mod observe;
 mod open;
-#[cfg(test)]
-mod pastes;
 mod pictures;
 mod pixels;
 mod processors;
@@ -58,6 +54,8 @@ mod samples;
 mod sampling;
 mod share;
 mod speed;
+#[cfg(test)]
+mod tests;
 
 pub use decoder::DecoderBuilder;
 pub use options::Loader;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::fields::check_images;
 use super::memory::{Demand, Room, host_memory};
 use super::pictures::PictureOptions;
-use super::{Loader, known, listed, processors};
+use super::{Loader, field_names, listed, processors};
 use crate::batch::{Field, HostBatch, Role, Schemas, Slots};
 use crate::engine::{
     Balance, Batches, Bounds, Checkpoint, Engine, IntoIter, MOST_READERS, MOST_WORKERS, MemoryPlan, OnError, Parts,
@@ -39,10 +39,11 @@ impl Loader {
     /// - [`ErrorKind::Memory`] if the plan exceeds the [`memory_limit`](Loader::memory_limit) or
     ///   the memory that is available.
     pub fn host(self) -> Result<Batches<HostBatch>> {
+        let kinds = self.fields()?;
         let this = self.with_classes()?;
         let PictureOptions { layout, pinned, .. } = this.pictures;
         let (format, split) = (this.pictures.written(layout)?, Split::host(&this.pictures.augment));
-        let mut parts = this.open(format, split, |_, _| 0)?;
+        let mut parts = this.open(kinds, format, split, |_, _| 0)?;
         let (memory, keeper) = host_memory(parts.schemas.bytes(), parts.memory.slots, pinned, parts.schedule.rank())?;
         let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&parts.schemas, memory)).collect();
         let pinned_bytes = slots.iter().filter(|s| s.is_pinned()).count() * parts.schemas.bytes();
@@ -81,11 +82,12 @@ impl Loader {
     /// in addition to the slots.
     pub(super) fn open(
         self,
+        kinds: Vec<(String, FieldKind)>,
         format: Written,
         split: Split,
         beside: impl Fn(&Schemas, usize) -> usize,
     ) -> Result<Parts> {
-        let opened = Checked::new(self, format, split)?.open()?;
+        let opened = Checked::new(self, kinds, format, split)?.open()?;
         let granted = opened.grant(&beside)?;
         opened.parts(granted)
     }
@@ -106,7 +108,7 @@ struct Checked {
 }
 
 impl Checked {
-    fn new(loader: Loader, format: Written, split: Split) -> Result<Self> {
+    fn new(loader: Loader, kinds: Vec<(String, FieldKind)>, format: Written, split: Split) -> Result<Self> {
         source::check_retries(loader.retries)?;
         let PictureOptions { augment, decode_share: share, local_world_size, .. } = &loader.pictures;
         if !(0.0..=1.0).contains(share) {
@@ -118,7 +120,6 @@ impl Checked {
         if split.there && format.channels == 1 {
             return Err(Error::config("channels(1) on a device, which makes images of 3: use .host() for images of 1"));
         }
-        let kinds = loader.fields()?;
         let forms =
             Forms::of([augment].into_iter().chain(kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment())));
         let (fields, arrays) = (Vec::new(), Vec::new());
@@ -157,10 +158,11 @@ impl Checked {
             self.make()?;
         }
         let named = |e: Error| if let Some(path) = &path { e.at_path(path) } else { e };
-        known::check_names(&self.kinds, &*source).map_err(named)?;
+        field_names::check_names(&self.kinds, &*source).map_err(named)?;
         self.fields[0].check_labels(&*source)?;
-        let reads =
-            known::names_read(&self.kinds).and_then(|names| source.only(&names)).unwrap_or_else(|| source.clone());
+        let reads = field_names::names_read(&self.kinds)
+            .and_then(|names| source.only(&names))
+            .unwrap_or_else(|| source.clone());
         let processors = processors::processors(&self.rank);
         let workers = match self.loader.pictures.workers {
             0 => processors.min(MOST_WORKERS),
@@ -310,7 +312,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::batch::{Dtype, Free, Keeper, Layout, Memory, Schema};
+    use crate::batch::{Dtype, Free, Keeper, Layout, Schema, SlotMemory};
     use crate::engine::filled;
     use crate::error::ErrorKind;
     use crate::source::{Memory as Samples, OwnedSample};
@@ -325,14 +327,15 @@ mod tests {
         let loader = Loader::source(Samples::new((0..4).map(sample).collect())).batch_size(4).soft_labels(2, 0.1);
         let loader = loader.augment(Augment::pass_through(2, 1).mix(Mix::mixup(0.2)));
         let (format, split) = (loader.pictures.written(Layout::Nhwc).unwrap(), Split::host(&loader.pictures.augment));
-        let parts = loader.open(format, split, |_, _| 0).unwrap();
+        let kinds = loader.fields().unwrap();
+        let parts = loader.open(kinds, format, split, |_, _| 0).unwrap();
         let arrays = parts.schemas.form(0).spans.iter().map(|span| {
             let mut field = span.field.clone();
             damage(&mut field, span.role);
             (field, span.role)
         });
         let schemas = Schemas::one(Schema::new(4, arrays).unwrap());
-        let slot = Slots::make(&schemas, Memory::heap(schemas.bytes()).unwrap());
+        let slot = Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap());
         let mixing = Some(Mixing { weight: 0.5, cut: None });
         let full = filled((parts.recipe, Arc::new(parts.run)), slot, (4, mixing), false).0;
         (0..4).map(|place| full.meta(place).fault.as_ref().map(ToString::to_string)).collect()
@@ -391,8 +394,9 @@ mod tests {
         let reads = Arc::new(AtomicUsize::new(0));
         let loader = Loader::source(Counted(reads.clone())).without("image").batch_size(64).workers(2).prefetch(60);
         let (format, split) = (loader.pictures.written(Layout::Nhwc).unwrap(), Split::host(&loader.pictures.augment));
-        let parts = loader.open(format, split, |_, _| 0).unwrap();
-        let slot = |_| Slots::make(&parts.schemas, Memory::heap(parts.schemas.bytes()).unwrap());
+        let kinds = loader.fields().unwrap();
+        let parts = loader.open(kinds, format, split, |_, _| 0).unwrap();
+        let slot = |_| Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         let slots = (0..parts.memory.slots).map(slot).collect();
         let engine = Engine::to_host(parts, slots, Some(Box::new(|_| Ok(Arc::new(Fails::default()))))).unwrap();
         let shared = engine.shared().clone();

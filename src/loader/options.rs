@@ -5,7 +5,7 @@ use super::input::{Input, Opened};
 use super::listed::Listed;
 use super::pictures::PictureOptions;
 use super::sampling::Sampling;
-use super::share::{Place, Share};
+use super::share::{RankOrigin, Share};
 use crate::decode::Exif;
 use crate::engine::{BatchSampler, Checkpoint, OnError};
 use crate::field::FieldKind;
@@ -101,7 +101,7 @@ pub struct Loader {
     pub(super) masks: Option<PathBuf>,
     pub(super) stores: Stores,
     pub(super) batch: Share,
-    pub(super) place: Place,
+    pub(super) place: RankOrigin,
     pub(super) sampling: Sampling,
     pub(super) last: LastBatch,
     pub(super) resume: Option<Checkpoint>,
@@ -243,7 +243,7 @@ impl Loader {
             masks: None,
             stores: Stores::default(),
             batch: Share::Rank(32),
-            place: Place::Given { rank: 0, world: 1 },
+            place: RankOrigin::Given { rank: 0, world: 1 },
             sampling: Sampling::default(),
             last: LastBatch::default(),
             resume: None,

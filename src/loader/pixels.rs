@@ -55,7 +55,9 @@ shared_setters! {
     /// Opening fails for a loader with both, unless
     /// [`transform_moves_pixels(false)`](Loader::transform_moves_pixels) says that they go
     /// together.
-    pub fn transform(mut self, transform: impl Transform + 'static) -> Self { self.pictures.transforms.push(Arc::new(transform)); }
+    pub fn transform(mut self, transform: impl Transform + 'static) -> Self {
+        self.pictures.transforms.push(Arc::new(transform));
+    }
 
     /// Computes `(pixel / 255 - mean) / std` per channel. The dtype becomes F32 unless
     /// [`dtype`](Loader::dtype) sets another float. Without this option float images are `pixel /
@@ -65,7 +67,9 @@ shared_setters! {
     /// # use warpfeed::{Loader, Normalize};
     /// let loader = Loader::new("train").normalize(Normalize::IMAGENET);
     /// ```
-    pub fn normalize(mut self, normalize: Normalize) -> Self { self.pictures.normalize = Some(normalize); }
+    pub fn normalize(mut self, normalize: Normalize) -> Self {
+        self.pictures.normalize = Some(normalize);
+    }
 
     /// Sets the element type of the images: F32, F16, BF16, or U8 for unchanged pixels. The default
     /// is U8, or F32 with [`normalize`](Loader::normalize).
@@ -105,7 +109,9 @@ shared_setters! {
     /// # use warpfeed::Loader;
     /// let loader = Loader::new("logos").background([255; 3]);
     /// ```
-    pub fn background(mut self, colour: [u8; 3]) -> Self { self.pictures.codecs = self.pictures.codecs.background(colour); }
+    pub fn background(mut self, colour: [u8; 3]) -> Self {
+        self.pictures.codecs = self.pictures.codecs.background(colour);
+    }
 
     /// Sets whether pictures of more than 8 bits per channel become images of 8 bits; off by
     /// default. Values of 16 bits keep their upper 8, and floats from 0 to 1 become 0 to 255. By
@@ -116,7 +122,9 @@ shared_setters! {
     /// # use warpfeed::Loader;
     /// let loader = Loader::new("photographs").to_8_bits(true);
     /// ```
-    pub fn to_8_bits(mut self, converts: bool) -> Self { self.pictures.codecs = self.pictures.codecs.to_8_bits(converts); }
+    pub fn to_8_bits(mut self, converts: bool) -> Self {
+        self.pictures.codecs = self.pictures.codecs.to_8_bits(converts);
+    }
 
     /// Adds your own codec to the [built-in ones](crate::decode#what-is-read). It takes precedence
     /// over them and over codecs that were added earlier, so it can replace a built-in format.
@@ -131,5 +139,7 @@ shared_setters! {
     /// let arrays = Loader::new("arrays.lmdb").codec(RawRgb::new(32, 32));
     /// let loader = arrays.augment(Augment::pass_through(32, 32));
     /// ```
-    pub fn codec(mut self, codec: impl Codec + 'static) -> Self { self.pictures.codecs = self.pictures.codecs.with(codec); }
+    pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
+        self.pictures.codecs = self.pictures.codecs.with(codec);
+    }
 }

@@ -28,18 +28,18 @@ impl Share {
 
 /// The rank of this process, or where to find it.
 #[derive(Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum RankOrigin {
     Given { rank: usize, world: usize },
     Environment,
 }
 
-impl Place {
+impl RankOrigin {
     /// The rank. If the number of `local` ranks is not given, the launcher's environment supplies
     /// it when it names the same rank.
     pub(super) fn rank(self, local: Option<usize>) -> Result<Rank> {
         let found = match self {
-            Place::Environment => Rank::of_launcher()?,
-            Place::Given { rank, world } => {
+            RankOrigin::Environment => Rank::of_launcher()?,
+            RankOrigin::Given { rank, world } => {
                 let launched = Rank::from_env().ok().flatten();
                 launched
                     .filter(|found| (found.rank, found.world_size) == (rank, world))
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_given_number_of_local_ranks_is_kept() {
-        let place = Place::Given { rank: 1, world: 4 };
+        let place = RankOrigin::Given { rank: 1, world: 4 };
         assert_eq!(place.rank(Some(2)).unwrap().local_world_size, Some(2));
         assert_eq!(place.rank(None).unwrap().local_world_size, None);
         assert!(place.rank(Some(0)).unwrap_err().to_string().contains("local_world_size(0)"));

@@ -27,13 +27,13 @@ use crate::error::{Error, Result};
 /// [`of`](Mixture::of).
 #[derive(Clone)]
 pub struct Mixture {
-    parts: Arc<[Part]>,
+    parts: Arc<[Component]>,
     draws: u64,
     seed: u64,
 }
 
 #[derive(Clone)]
-struct Part {
+struct Component {
     /// End of the source's range of tickets in each `PERIOD`, and the length `quota` of that range.
     quota: u64,
     end: u64,
@@ -120,7 +120,7 @@ impl Mixture {
                 return refused(format!("source {number} has no samples to draw, but the proportion {proportion}"));
             }
             end += quota;
-            parts.push(Part { quota, end, first, samples, order, len });
+            parts.push(Component { quota, end, first, samples, order, len });
             (first, draws) = match (first.checked_add(samples), draws.checked_add(len)) {
                 (Some(first), Some(draws)) => (first, draws),
                 _ => return refused("more samples than can be counted".to_owned()),
@@ -143,7 +143,7 @@ impl Mixture {
     }
 
     /// The source that a position draws from, the pass over it, and the position in that pass.
-    fn draw(&self, epoch: u64, position: u64) -> (&Part, u64, u64) {
+    fn draw(&self, epoch: u64, position: u64) -> (&Component, u64, u64) {
         // Wraps after 2^64 draws. No run gets that far, and any answer would be sound.
         let draw = epoch.wrapping_mul(self.draws).wrapping_add(position);
         let (period, place) = (draw / PERIOD, draw % PERIOD);

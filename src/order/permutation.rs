@@ -66,33 +66,31 @@ impl Permutation {
     }
 
     /// The image of `value`, which must be less than `len`.
-    pub(super) fn apply(&self, key: u64, mut value: u64) -> u64 {
+    pub(super) fn apply(&self, key: u64, value: u64) -> u64 {
+        self.walk(value, |(left, right), mask| {
+            (0..ROUNDS).fold((left, right), |(left, right), round| {
+                (right, left ^ mix(right ^ mix(key.wrapping_add(round))) & mask)
+            })
+        })
+    }
+
+    /// The preimage of `value`, found by the same steps backwards.
+    pub(super) fn invert(&self, key: u64, value: u64) -> u64 {
+        self.walk(value, |(left, right), mask| {
+            (0..ROUNDS).rev().fold((left, right), |(left, right), round| {
+                (right ^ mix(left ^ mix(key.wrapping_add(round))) & mask, left)
+            })
+        })
+    }
+
+    /// Repeats `step` on both halves of `value`, with the mask of a half, until the result is less than
+    /// `len`.
+    fn walk(&self, mut value: u64, step: impl Fn((u64, u64), u64) -> (u64, u64)) -> u64 {
         // A walk that starts outside may never get inside.
         assert!(value < self.len, "position {value} of {}", self.len);
         let (shift, mask) = (self.half_bits, (1 << self.half_bits) - 1);
         loop {
-            let (mut left, mut right) = (value >> shift, value & mask);
-            for round in 0..ROUNDS {
-                let f = mix(right ^ mix(key.wrapping_add(round))) & mask;
-                (left, right) = (right, left ^ f);
-            }
-            value = left << shift | right;
-            if value < self.len {
-                return value;
-            }
-        }
-    }
-
-    /// The preimage of `value`, found by the same steps backwards.
-    pub(super) fn invert(&self, key: u64, mut value: u64) -> u64 {
-        assert!(value < self.len, "position {value} of {}", self.len);
-        let (shift, mask) = (self.half_bits, (1 << self.half_bits) - 1);
-        loop {
-            let (mut left, mut right) = (value >> shift, value & mask);
-            for round in (0..ROUNDS).rev() {
-                let f = mix(left ^ mix(key.wrapping_add(round))) & mask;
-                (left, right) = (right ^ f, left);
-            }
+            let (left, right) = step((value >> shift, value & mask), mask);
             value = left << shift | right;
             if value < self.len {
                 return value;

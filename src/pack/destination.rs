@@ -31,7 +31,7 @@ use serde::de::DeserializeOwned;
 
 use super::names::number;
 use super::plan::Plan;
-use super::set::{Entry, Part, Set};
+use super::set::{PartManifest, Set, ShardEntry};
 use super::shard::Sink;
 use crate::error::{Error, Result};
 use crate::source::attempt::{PARTIAL, is_hex};
@@ -79,23 +79,23 @@ pub(super) trait Destination: Sync {
     fn begin(&self, number: u64, id: &str) -> Result<Box<dyn Attempt>>;
 
     /// Notes that a shard of `part` is complete.
-    fn note(&self, part: (u64, u64), number: u64, id: &str, entry: &Entry) -> Result<()>;
+    fn note(&self, part: (u64, u64), number: u64, id: &str, entry: &ShardEntry) -> Result<()>;
 
     /// The entries that were noted for the shards `numbers` of `part`, in order.
-    fn noted(&self, part: (u64, u64), numbers: Range<u64>, id: &str) -> Result<Vec<Entry>>;
+    fn noted(&self, part: (u64, u64), numbers: Range<u64>, id: &str) -> Result<Vec<ShardEntry>>;
 
     /// The file of shard `number`.
     fn place(&self, number: u64, state: State<'_>) -> PathBuf;
 
     /// Whether shard `number` is there with the size of `entry`, and `whole`: with its checksum.
-    fn has(&self, number: u64, state: State<'_>, entry: &Entry, whole: bool) -> Result<bool>;
+    fn has(&self, number: u64, state: State<'_>, entry: &ShardEntry, whole: bool) -> Result<bool>;
 
     /// Excludes other merges, and packs that discard files, until the lock is dropped.
     fn lock(&self) -> Result<Lock>;
 
     /// Gives the checked `shards` of `plan` their final names, and writes the manifest. `existing`
     /// are the shards of an old set, which is replaced.
-    fn publish(&self, plan: &Plan, shards: Vec<Entry>, existing: &[u64]) -> Result<Set>;
+    fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Set>;
 }
 
 /// How far a shard is.
@@ -116,7 +116,7 @@ pub(super) trait Attempt: Write {
 
     /// Makes the shard complete. Another attempt may have been faster: the bytes must be equal
     /// then.
-    fn keep(self: Box<Self>, entry: &Entry) -> Result<()>;
+    fn keep(self: Box<Self>, entry: &ShardEntry) -> Result<()>;
 }
 
 impl Sink for Box<dyn Attempt> {
@@ -176,7 +176,7 @@ pub(super) fn read_set(destination: &dyn Destination) -> Result<Option<Set>> {
     read(destination, MANIFEST_END)
 }
 
-pub(super) fn read_part(destination: &dyn Destination, of: (u64, u64), id: &str) -> Result<Option<Part>> {
+pub(super) fn read_part(destination: &dyn Destination, of: (u64, u64), id: &str) -> Result<Option<PartManifest>> {
     read(destination, &part(of, id))
 }
 

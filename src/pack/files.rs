@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::destination::{self as dest, Attempt, Destination, Lock, MERGE_END, State};
 use super::names::Names;
 use super::plan::Plan;
-use super::set::{Entry, Set};
+use super::set::{Set, ShardEntry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::attempt::{Attempted, create, remove_abandoned, remove_if_there, sync_folder_of, try_lock};
 use crate::source::{MANIFEST_END, is_stopped, rename};
@@ -90,7 +90,7 @@ impl Destination for Files {
 
     /// Appends to the journal of the part. It is not synced: a shard whose line is lost is packed
     /// again.
-    fn note(&self, part: (u64, u64), _: u64, id: &str, entry: &Entry) -> Result<()> {
+    fn note(&self, part: (u64, u64), _: u64, id: &str, entry: &ShardEntry) -> Result<()> {
         let path = self.at(&dest::journal(part, id));
         let line = Line { plan: id.to_owned(), entry: entry.clone() };
         let json = serde_json::to_string(&line).expect("numbers and text");
@@ -101,14 +101,14 @@ impl Destination for Files {
     }
 
     /// Lines that were not written completely are ignored.
-    fn noted(&self, part: (u64, u64), _: Range<u64>, id: &str) -> Result<Vec<Entry>> {
+    fn noted(&self, part: (u64, u64), _: Range<u64>, id: &str) -> Result<Vec<ShardEntry>> {
         let text = self.get(&dest::journal(part, id))?.unwrap_or_default();
         let entry = |line: &[u8]| {
             let (written, json) = std::str::from_utf8(line).ok()?.split_once(' ')?;
             let line: Line = serde_json::from_str(json).ok()?;
             (written == sum(crc32fast::hash(json.as_bytes())) && line.plan == id).then_some(line.entry)
         };
-        let mut entries: Vec<Entry> = text.split(|&byte| byte == b'\n').filter_map(entry).collect();
+        let mut entries: Vec<ShardEntry> = text.split(|&byte| byte == b'\n').filter_map(entry).collect();
         // Two attempts may have written the same entry.
         entries.sort_by(|a, b| (a.first, &a.name).cmp(&(b.first, &b.name)));
         entries.dedup_by(|a, b| a.name == b.name);
@@ -126,7 +126,7 @@ impl Destination for Files {
         }
     }
 
-    fn has(&self, number: u64, state: State<'_>, entry: &Entry, whole: bool) -> Result<bool> {
+    fn has(&self, number: u64, state: State<'_>, entry: &ShardEntry, whole: bool) -> Result<bool> {
         let path = self.place(number, state);
         if whole { has(&path, entry) } else { Ok(has_size(&path, entry)) }
     }
@@ -144,7 +144,7 @@ impl Destination for Files {
         }
     }
 
-    fn publish(&self, plan: &Plan, shards: Vec<Entry>, existing: &[u64]) -> Result<Set> {
+    fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Set> {
         // From here on the folder has no set until all shards have their names.
         if !dest::is_renaming(self, plan)? {
             self.remove(MANIFEST_END)?;
@@ -179,7 +179,7 @@ impl Destination for Files {
 #[derive(Serialize, Deserialize)]
 struct Line {
     plan: String,
-    entry: Entry,
+    entry: ShardEntry,
 }
 
 /// A shard that one attempt writes.
@@ -204,7 +204,7 @@ impl Attempt for Writing {
         self.file.sync_all()
     }
 
-    fn keep(self: Box<Self>, entry: &Entry) -> Result<()> {
+    fn keep(self: Box<Self>, entry: &ShardEntry) -> Result<()> {
         match fs::hard_link(&self.path, &self.staged) {
             Ok(()) => Ok(()),
             Err(_) if has(&self.staged, entry)? => Ok(()),
@@ -225,7 +225,7 @@ fn stopped() -> Error {
 }
 
 /// Whether the file at `path` is the shard of `entry`, by its size and checksum.
-fn has(path: &Path, entry: &Entry) -> Result<bool> {
+fn has(path: &Path, entry: &ShardEntry) -> Result<bool> {
     let io = |e: io::Error| Error::io(path, &e);
     let mut file = match File::open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -247,7 +247,7 @@ fn has(path: &Path, entry: &Entry) -> Result<bool> {
 }
 
 /// Whether the file at `path` has the size of `entry`.
-fn has_size(path: &Path, entry: &Entry) -> bool {
+fn has_size(path: &Path, entry: &ShardEntry) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == entry.bytes)
 }
 

@@ -9,7 +9,7 @@ use super::destination::{self as dest, Destination, Leftovers, MERGE_END, State}
 use super::place::destination;
 use super::plan::Plan;
 use super::report::{Counts, Report};
-use super::set::{Entry, Part, Set};
+use super::set::{PartManifest, Set, ShardEntry};
 use super::writer::exists;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{PLAN_END, Stop, Store, Stores, during};
@@ -142,9 +142,9 @@ impl Merge {
         &self,
         place: &dyn Destination,
         plan: &Plan,
-        parts: Vec<(String, Part)>,
+        parts: Vec<(String, PartManifest)>,
         renaming: bool,
-    ) -> Result<Vec<Entry>> {
+    ) -> Result<Vec<ShardEntry>> {
         let parts = complete(place, plan, parts)?;
         let shards = joined(place, plan, &parts)?;
         let part_of = |first: u64| {
@@ -160,11 +160,11 @@ impl Merge {
     fn check(
         &self,
         place: &dyn Destination,
-        shards: &[Entry],
+        shards: &[ShardEntry],
         state: State<'_>,
         part_of: &(dyn Fn(u64) -> Option<(u64, u64)> + Sync),
     ) -> Result<()> {
-        let sound = |number: u64, entry: &Entry| -> Result<Option<String>> {
+        let sound = |number: u64, entry: &ShardEntry| -> Result<Option<String>> {
             let sound = place.has(number, state, entry, !self.quick)?;
             let name = || place.place(number, state).file_name().unwrap_or_default().to_string_lossy().into_owned();
             Ok((!sound).then(|| match part_of(entry.first) {
@@ -207,10 +207,10 @@ pub(super) fn not_replaced() -> Error {
 }
 
 /// The manifests of parts, with the ends of their names.
-pub(super) fn read_parts(place: &dyn Destination, ends: &[String]) -> Result<Vec<(String, Part)>> {
+pub(super) fn read_parts(place: &dyn Destination, ends: &[String]) -> Result<Vec<(String, PartManifest)>> {
     let mut parts = Vec::new();
     for end in Leftovers::of(ends).parts {
-        parts.extend(dest::read::<Part>(place, &end)?.map(|part| (end, part)));
+        parts.extend(dest::read::<PartManifest>(place, &end)?.map(|part| (end, part)));
     }
     Ok(parts)
 }
@@ -219,8 +219,8 @@ pub(super) fn read_parts(place: &dyn Destination, ends: &[String]) -> Result<Vec
 ///
 /// # Errors
 /// If no division is complete.
-fn complete(place: &dyn Destination, plan: &Plan, parts: Vec<(String, Part)>) -> Result<Vec<Part>> {
-    let mut divisions = BTreeMap::<u64, BTreeMap<u64, Part>>::new();
+fn complete(place: &dyn Destination, plan: &Plan, parts: Vec<(String, PartManifest)>) -> Result<Vec<PartManifest>> {
+    let mut divisions = BTreeMap::<u64, BTreeMap<u64, PartManifest>>::new();
     let mut foreign = None;
     for (end, part) in parts {
         let path = place.at(&end);
@@ -271,10 +271,10 @@ pub(super) fn missing(present: impl Iterator<Item = u64>, end: u64) -> String {
 ///
 /// # Errors
 /// If samples are missing or packed twice.
-fn joined(place: &dyn Destination, plan: &Plan, parts: &[Part]) -> Result<Vec<Entry>> {
-    let mut shards: Vec<Entry> = Vec::new();
-    let mut before: Option<&Part> = None;
-    let wrong = |part: &Part, cause: String| {
+fn joined(place: &dyn Destination, plan: &Plan, parts: &[PartManifest]) -> Result<Vec<ShardEntry>> {
+    let mut shards: Vec<ShardEntry> = Vec::new();
+    let mut before: Option<&PartManifest> = None;
+    let wrong = |part: &PartManifest, cause: String| {
         Err(Error::in_source(format!("{cause}; delete this manifest and pack the part again"))
             .at_path(place.at(&dest::part((part.part, part.parts), &plan.id()))))
     };
@@ -338,14 +338,14 @@ fn clean(place: &dyn Destination, set: Set) -> Result<Merged> {
 }
 
 /// The report of some shards.
-pub(super) fn report(place: &dyn Destination, shards: &[Entry], duplicate_keys: u64) -> Report {
+pub(super) fn report(place: &dyn Destination, shards: &[ShardEntry], duplicate_keys: u64) -> Report {
     let (mut counts, mut bytes) = (Counts::default(), 0);
     for entry in shards {
         counts.join(&entry.counts);
         bytes += entry.bytes;
     }
     // A set of this destination names its shards by their numbers.
-    let end = |entry: &Entry| entry.name.rfind('-').map_or(String::new(), |at| entry.name[at..].to_owned());
+    let end = |entry: &ShardEntry| entry.name.rfind('-').map_or(String::new(), |at| entry.name[at..].to_owned());
     let paths = shards.iter().map(|entry| place.at(&end(entry))).collect();
     let written = Written { samples: counts.samples, bytes, paths };
     counts.report(duplicate_keys, written)

@@ -5,7 +5,7 @@ use super::plan::{Cut, Plan};
 use super::prepare::Prepared;
 use super::report::{Counts, Tally};
 use super::run::{Chosen, Run};
-use super::set::{Entry, Keys, Part, Set};
+use super::set::{Keys, PartManifest, Set, ShardEntry};
 use super::shard::Shard;
 use super::writer::exists;
 use crate::error::{Error, Result};
@@ -35,7 +35,7 @@ impl Packer<'_> {
     /// # Errors
     /// If samples cannot be read or written, images are bad, or the target holds a set, or parts,
     /// of another plan.
-    pub(super) fn pack(&mut self, tally: &mut Tally<'_>) -> Result<Vec<Entry>> {
+    pub(super) fn pack(&mut self, tally: &mut Tally<'_>) -> Result<Vec<ShardEntry>> {
         if let Some(set) = self.claim()? {
             return self.of_set(&set);
         }
@@ -84,7 +84,7 @@ impl Packer<'_> {
                 }
             }
             drop(stage);
-            let done = Part::new(self.plan.clone(), part, self.keys()?, entries.clone());
+            let done = PartManifest::new(self.plan.clone(), part, self.keys()?, entries.clone());
             dest::write(destination, &dest::part(part, &id), &done, false)?;
         }
         destination.remove(&dest::journal(part, &id))?;
@@ -213,7 +213,7 @@ impl Packer<'_> {
     ///
     /// # Errors
     /// If they are not there: the set must be packed again.
-    fn of_set(&self, set: &Set) -> Result<Vec<Entry>> {
+    fn of_set(&self, set: &Set) -> Result<Vec<ShardEntry>> {
         let range = self.plan.range(self.part.0, self.part.1);
         let (mut entries, mut bad) = (Vec::new(), Vec::new());
         for (number, entry) in (0..).zip(&set.shards).filter(|(_, entry)| range.contains(&entry.first)) {
@@ -231,7 +231,7 @@ impl Packer<'_> {
     }
 
     /// The shards at the beginning of the part that are complete.
-    fn complete(&self, id: &str) -> Result<Vec<Entry>> {
+    fn complete(&self, id: &str) -> Result<Vec<ShardEntry>> {
         let (part, numbers) = (self.part, self.plan.shards(self.part.0, self.part.1));
         let known = match dest::read_part(self.destination, part, id)? {
             Some(done) if done.plan == self.plan && (done.part, done.parts) == part => done.shards,
@@ -310,7 +310,7 @@ struct Stage<'a, 'b> {
     open: Option<Open>,
     /// Number and first position of the next shard.
     next: (u64, u64),
-    entries: Vec<Entry>,
+    entries: Vec<ShardEntry>,
     /// The set, if it was merged meanwhile.
     overtaken: Option<Set>,
 }
@@ -359,7 +359,8 @@ impl Stage<'_, '_> {
         let (number, first) = self.next;
         let Packer { destination, plan, part, .. } = self.packer;
         let name = dest::shard_name(*destination, number);
-        let entry = Entry { name, first, samples: counts.samples, bytes: done.bytes, crc32: sum(done.crc), counts };
+        let entry =
+            ShardEntry { name, first, samples: counts.samples, bytes: done.bytes, crc32: sum(done.crc), counts };
         match dest::read_plan(*destination)? {
             Some(now) if now == *plan => {}
             Some(_) => {

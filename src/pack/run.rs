@@ -1,7 +1,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crossbeam::channel;
 use rayon::prelude::*;
@@ -126,21 +126,21 @@ impl Run<'_> {
             let ended = ended.clone();
             move || ended.load(Ordering::Relaxed) || outer.as_ref().is_some_and(Stop::is_set)
         });
-        let (keep_bad, strict, mut bad) = (self.keep_bad, self.strict, Bad::default());
-        let spare = Mutex::new(Vec::new());
+        let (spare, mut bad) = (Mutex::default(), Bad::default());
         let samples = positions.len() as u64;
         // The calling thread hands out positions, restores the order of the results, and writes. It
         // may wait. The workers never wait, because the channel has room for everything in flight.
         let outcome = pool.in_place_scope(|scope| {
             let (sender, results) = channel::unbounded();
             let mut ordered = Ordered { next: positions.start, waiting: VecDeque::new(), bytes: 0 };
-            let packed = loop {
+            let mut packed = Ok(());
+            while packed.is_ok() {
                 while ordered.begun() < positions.end && ordered.has_room(workers) {
                     let (position, index) = (ordered.begun(), chosen.index(ordered.begun()));
                     let (sender, spare, stop) = (sender.clone(), &spare, &stop);
                     scope.spawn(move |_| {
                         let prepare = || {
-                            let spare: Option<Prepared> = spare.lock().expect("nothing panics while holding it").pop();
+                            let spare = spares(spare).pop();
                             task.prepare(index, spare.unwrap_or_default())
                         };
                         let prepared = stop.during(|| if is_stopped() { Err(stopped()) } else { prepare() });
@@ -150,37 +150,48 @@ impl Run<'_> {
                     ordered.waiting.push_back(None);
                 }
                 if ordered.waiting.is_empty() {
-                    break Ok(());
+                    break;
                 }
                 let (position, prepared) = results.recv().expect("this thread holds a sender");
                 ordered.arrived(position, prepared);
-                let mut put_ready = || {
-                    while let Some((position, ready)) = ordered.take() {
-                        let (index, prepared) = (chosen.index(position), ready?);
-                        if let Some(remark) = prepared.remark.as_ref().filter(|it| !keep_bad && it.is_bad(strict)) {
-                            bad.add(index as u64, &prepared.key, remark);
-                        }
-                        put(index as u64, &prepared, bad.is_empty()).map_err(|e| match e.path() {
-                            // The target could not be written; the sample is not the cause.
-                            Some(_) => e,
-                            None => source::sample_error(source, index, &prepared.key, e),
-                        })?;
-                        if prepared.bytes.capacity() <= SPARE_BYTES {
-                            spare.lock().expect("nothing panics while holding it").push(prepared);
-                        }
-                    }
-                    Ok(())
-                };
-                if let Err(e) = put_ready() {
-                    break Err(e);
-                }
-            };
+                packed = self.put_ready(&mut ordered, chosen, &mut bad, &spare, put);
+            }
             ended.store(true, Ordering::Relaxed);
             packed
         });
         outcome?;
         bad.check(samples)
     }
+
+    /// Passes the samples that are next and have arrived to `put`, and notes bad images.
+    fn put_ready(
+        &self,
+        ordered: &mut Ordered,
+        chosen: &Chosen,
+        bad: &mut Bad,
+        spare: &Mutex<Vec<Prepared>>,
+        put: &mut dyn FnMut(u64, &Prepared, bool) -> Result<()>,
+    ) -> Result<()> {
+        while let Some((position, ready)) = ordered.take() {
+            let (index, prepared) = (chosen.index(position), ready?);
+            if let Some(remark) = prepared.remark.as_ref().filter(|it| !self.keep_bad && it.is_bad(self.strict)) {
+                bad.add(index as u64, &prepared.key, remark);
+            }
+            put(index as u64, &prepared, bad.is_empty()).map_err(|e| match e.path() {
+                // The target could not be written; the sample is not the cause.
+                Some(_) => e,
+                None => source::sample_error(self.source, index, &prepared.key, e),
+            })?;
+            if prepared.bytes.capacity() <= SPARE_BYTES {
+                spares(spare).push(prepared);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn spares(of: &Mutex<Vec<Prepared>>) -> MutexGuard<'_, Vec<Prepared>> {
+    of.lock().expect("nothing panics while holding it")
 }
 
 /// Samples in progress, which leave in the order of their positions.

@@ -9,7 +9,7 @@ use crate::source::MANIFEST_VERSION;
 
 /// A complete shard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct ShardEntry {
     pub(super) name: String,
     /// Position of its first sample among those that are packed.
     pub(super) first: u64,
@@ -21,14 +21,14 @@ pub(super) struct Entry {
 
 /// The manifest of a part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Part {
+pub(super) struct PartManifest {
     warpfeed_part: u64,
     pub(super) plan: Plan,
     pub(super) part: u64,
     pub(super) parts: u64,
     /// Keys of the first and the last sample, and of their neighbours in other parts.
     pub(super) keys: Keys,
-    pub(super) shards: Vec<Entry>,
+    pub(super) shards: Vec<ShardEntry>,
 }
 
 /// Keys at the borders of a part. Neighbouring parts have the same.
@@ -46,26 +46,26 @@ pub(super) struct Set {
     warpfeed_set: u64,
     pub(super) samples: u64,
     pub(super) plan: Plan,
-    pub(super) shards: Vec<Entry>,
+    pub(super) shards: Vec<ShardEntry>,
 }
 
-impl Part {
-    pub(super) fn new(plan: Plan, (part, parts): (u64, u64), keys: Keys, shards: Vec<Entry>) -> Self {
-        Part { warpfeed_part: MANIFEST_VERSION, plan, part, parts, keys, shards: limited(shards) }
+impl PartManifest {
+    pub(super) fn new(plan: Plan, (part, parts): (u64, u64), keys: Keys, shards: Vec<ShardEntry>) -> Self {
+        PartManifest { warpfeed_part: MANIFEST_VERSION, plan, part, parts, keys, shards: limited(shards) }
     }
 }
 
 impl Set {
-    pub(super) fn new(plan: Plan, shards: Vec<Entry>) -> Self {
+    pub(super) fn new(plan: Plan, shards: Vec<ShardEntry>) -> Self {
         Set { warpfeed_set: MANIFEST_VERSION, samples: plan.samples, plan, shards: limited(shards) }
     }
 }
 
 /// Limits the lists of images of all shards together to the length that a report has. With a list
 /// for each shard, a manifest could become too large to be opened.
-fn limited(mut shards: Vec<Entry>) -> Vec<Entry> {
+fn limited(mut shards: Vec<ShardEntry>) -> Vec<ShardEntry> {
     let mut left = [MAX_LISTED; 2];
-    for Entry { counts, .. } in &mut shards {
+    for ShardEntry { counts, .. } in &mut shards {
         for (list, left) in [&mut counts.refused, &mut counts.damaged].into_iter().zip(&mut left) {
             list.truncate(*left);
             *left -= list.len();
@@ -89,7 +89,7 @@ mod tests {
                 damaged: vec![image(number)],
                 ..Counts::default()
             };
-            Entry { name: String::new(), first: 0, samples: 0, bytes: 0, crc32: String::new(), counts }
+            ShardEntry { name: String::new(), first: 0, samples: 0, bytes: 0, crc32: String::new(), counts }
         };
         let shards = limited((0..4).map(shard).collect());
         let listed: Vec<u64> = shards.iter().flat_map(|s| s.counts.refused.iter().map(|r| r.index)).collect();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::destination::{self as dest, Attempt, Destination, Lock, State};
 use super::files::sum;
 use super::plan::Plan;
-use super::set::{Entry, Set};
+use super::set::{Set, ShardEntry};
 use super::writer::exists;
 use crate::error::{Error, Result};
 use crate::source::{MANIFEST_END, Object, Remote, Store, Upload};
@@ -110,11 +110,11 @@ impl Destination for Stored {
         Ok(Box::new(Uploading { upload: self.store.create(&url)?, remote: self.remote.clone(), url }))
     }
 
-    fn note(&self, _: (u64, u64), number: u64, id: &str, entry: &Entry) -> Result<()> {
+    fn note(&self, _: (u64, u64), number: u64, id: &str, entry: &ShardEntry) -> Result<()> {
         dest::write(self, &dest::staged(number, id), entry, false).map(drop)
     }
 
-    fn noted(&self, _: (u64, u64), numbers: Range<u64>, id: &str) -> Result<Vec<Entry>> {
+    fn noted(&self, _: (u64, u64), numbers: Range<u64>, id: &str) -> Result<Vec<ShardEntry>> {
         let ends = self.ends()?;
         let notes = numbers.map(|number| dest::staged(number, id)).take_while(|note| ends.binary_search(note).is_ok());
         let entries = notes.map(|note| dest::read(self, &note)).take_while(|entry| !matches!(entry, Ok(None)));
@@ -125,7 +125,7 @@ impl Destination for Stored {
         self.at(&dest::shard(number))
     }
 
-    fn has(&self, number: u64, _: State<'_>, entry: &Entry, whole: bool) -> Result<bool> {
+    fn has(&self, number: u64, _: State<'_>, entry: &ShardEntry, whole: bool) -> Result<bool> {
         has(&self.remote, &self.url(&dest::shard(number)), entry, whole)
     }
 
@@ -135,7 +135,7 @@ impl Destination for Stored {
         Ok(Box::new(()))
     }
 
-    fn publish(&self, plan: &Plan, shards: Vec<Entry>, _: &[u64]) -> Result<Set> {
+    fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, _: &[u64]) -> Result<Set> {
         let set = Set::new(plan.clone(), shards);
         if dest::write(self, MANIFEST_END, &set, true)? {
             return Ok(set);
@@ -175,7 +175,7 @@ impl Attempt for Uploading {
         Ok(())
     }
 
-    fn keep(self: Box<Self>, entry: &Entry) -> Result<()> {
+    fn keep(self: Box<Self>, entry: &ShardEntry) -> Result<()> {
         let Uploading { upload, remote, url } = *self;
         if upload.complete(true)? || has(&remote, &url, entry, true)? {
             return Ok(());
@@ -214,7 +214,7 @@ fn object(remote: &Remote, url: &str) -> Result<Option<Object>> {
 }
 
 /// Whether the object at `url` is the shard of `entry`, by its size and, if `whole`, its checksum.
-fn has(remote: &Remote, url: &str, entry: &Entry, whole: bool) -> Result<bool> {
+fn has(remote: &Remote, url: &str, entry: &ShardEntry, whole: bool) -> Result<bool> {
     let Some(object) = object(remote, url)?.filter(|object| object.len == entry.bytes) else { return Ok(false) };
     if !whole {
         return Ok(true);

@@ -61,7 +61,8 @@ struct Consumer {
 /// Sums over the life of a loader.
 pub(crate) struct Counters {
     workers: Box<[CachePadded<WorkerCounters>]>,
-    readers: Box<[CachePadded<ReaderCounters>]>,
+    /// Most loaders never start a reader, so each takes its memory when it first reads.
+    readers: Box<[OnceLock<Box<CachePadded<ReaderCounters>>>]>,
     /// Names of the fields that compute.
     fields: Box<[String]>,
     opened: Instant,
@@ -96,7 +97,7 @@ impl Counters {
         let tallies = || fields.iter().map(|_| Tally::default()).collect();
         let worker = || CachePadded::new(WorkerCounters { fields: tallies(), ..WorkerCounters::default() });
         of_workers.resize_with(workers, worker);
-        of_readers.resize_with(readers, CachePadded::default);
+        of_readers.resize_with(readers, OnceLock::new);
         Ok(Counters {
             workers: of_workers.into(),
             readers: of_readers.into(),
@@ -151,7 +152,7 @@ impl Counters {
 
     /// Notes that reader `index` begins to read `sample`.
     pub(crate) fn reads(&self, index: usize, sample: u64) {
-        let reader = &self.readers[index];
+        let reader = self.readers[index].get_or_init(Box::default);
         reader.since.store(nanos(Instant::now(), self.opened), Relaxed);
         reader.sample.store(sample + 1, Relaxed);
         nvtx::push(Stage::Read.name());
@@ -160,8 +161,9 @@ impl Counters {
     /// Counts a read of reader `index`: `bytes` bytes in `ns`.
     pub(crate) fn has_read(&self, index: usize, ns: u64, bytes: usize) {
         nvtx::pop();
-        self.readers[index].sample.store(0, Relaxed);
-        self.readers[index].read.add(ns, bytes);
+        let reader = self.readers[index].get().expect("the read began");
+        reader.sample.store(0, Relaxed);
+        reader.read.add(ns, bytes);
     }
 
     fn consumer(&self) -> std::sync::MutexGuard<'_, Consumer> {
@@ -291,7 +293,8 @@ impl Counters {
             Some(format!("worker {i} in {stage} of sample {sample}"))
         };
         let now = nanos(Instant::now(), self.opened);
-        let reads = |(i, r): (usize, &CachePadded<ReaderCounters>)| {
+        let reads = |(i, r): (usize, &OnceLock<Box<CachePadded<ReaderCounters>>>)| {
+            let r = r.get()?;
             let sample = r.sample.load(Relaxed).checked_sub(1)?;
             let seconds = now.saturating_sub(r.since.load(Relaxed)) as f64 * 1e-9;
             Some(format!("reader {i} reading sample {sample} for {seconds:.1} s"))
@@ -333,7 +336,8 @@ impl Counters {
             epochs: consumer.epochs,
             start_seconds: consumer.start_ns as f64 * 1e-9,
             read,
-            ahead: Some(Tally::sum(self.readers.iter().map(|r| &r.read))).filter(|ahead| ahead.count > 0),
+            ahead: Some(Tally::sum(self.readers.iter().filter_map(OnceLock::get).map(|r| &r.read)))
+                .filter(|ahead| ahead.count > 0),
             decode: stage(Stage::Decode),
             transform: stage(Stage::Transform),
             write: stage(Stage::Write),

@@ -12,7 +12,7 @@ use warpfeed_sources::{Error, ErrorKind, Result};
 
 use crate::error::convert;
 use crate::http::Connector;
-use crate::open::{Place, hub_endpoint, hub_name, in_address};
+use crate::open::{StorePath, hub_endpoint, hub_name, in_address};
 use crate::runtime::PerProcess;
 use crate::store::{COMMIT, heard, wait};
 
@@ -27,7 +27,7 @@ type Commits = Mutex<HashMap<String, String>>;
 ///
 /// # Errors
 /// If the hub does not say it.
-async fn commit_of(client: &HttpClient, place: &Place) -> Result<String> {
+async fn commit_of(client: &HttpClient, place: &StorePath) -> Result<String> {
     static COMMITS: PerProcess<Commits> = PerProcess::new();
     let (name, revision) = hub_name(place.root.split_once("://").map_or("", |(_, name)| name));
     // A full hash is a commit itself.
@@ -53,14 +53,14 @@ fn client() -> Result<HttpClient> {
 }
 
 /// The file of the hub at `url`, which is in the store of `place`. Its tag is the commit.
-pub(crate) fn object(place: Place, url: String) -> Result<Object> {
+pub(crate) fn object(place: StorePath, url: String) -> Result<Object> {
     wait(async move {
         let commit = match client() {
             Ok(client) => commit_of(&client, &place).await,
             Err(e) => Err(e),
         };
         let commit = commit.map_err(|e| e.at_path(&url))?;
-        let place = Place::of_commit(&url, &commit)?;
+        let place = StorePath::of_commit(&url, &commit)?;
         let meta = heard(place.store.head(&place.path), &url, "opening").await?;
         Ok(Object { url, len: meta.size, tag: Some(format!("{COMMIT}{commit}")), server: place.server })
     })
@@ -69,7 +69,7 @@ pub(crate) fn object(place: Place, url: String) -> Result<Object> {
 /// The objects of the data set whose URL begins with `prefix`, by the hub's HTTP interface
 /// (`/api/datasets/{org}/{name}/tree/{commit}/{path}?recursive=true`). The tag of an object is the
 /// commit of the revision, and reads ask for the file of this commit.
-pub(crate) fn list(place: Arc<Place>, prefix: String) -> Result<Vec<Object>> {
+pub(crate) fn list(place: Arc<StorePath>, prefix: String) -> Result<Vec<Object>> {
     wait(async move {
         let failed = |e: Error| e.at_path(&prefix);
         let broken = |cause: String| failed(Error::new(ErrorKind::Io, cause));

@@ -17,7 +17,7 @@ use crate::profile::Profile;
 use crate::runtime::{Client, Process};
 
 /// A location in a store, as a URL names it.
-pub(crate) struct Place {
+pub(crate) struct StorePath {
     pub(crate) store: Arc<dyn ObjectStore>,
     /// The server of the store, if the URL does not name it.
     pub(crate) server: Option<Arc<str>>,
@@ -32,21 +32,21 @@ pub(crate) struct Place {
     pub(crate) conditional: bool,
 }
 
-impl Place {
+impl StorePath {
     /// The location that `url` names, with the client of this process.
     ///
     /// # Errors
     /// If the URL is malformed, or the store lacks configuration.
     pub(crate) fn of(url: &str) -> Result<Self> {
-        Place::with(url, Access::Read)
+        StorePath::with(url, Access::Read)
     }
 
     /// The location that `url` names, with a client that repeats requests.
     ///
     /// # Errors
-    /// If the store cannot be written, and the errors of [`of`](Place::of).
+    /// If the store cannot be written, and the errors of [`of`](StorePath::of).
     pub(crate) fn to_write(url: &str) -> Result<Self> {
-        Place::with(url, Access::Write)
+        StorePath::with(url, Access::Write)
     }
 
     fn with(url: &str, access: Access) -> Result<Self> {
@@ -67,13 +67,13 @@ impl Place {
             client(&parts, url, access).map_err(|e| convert(e, url, "opening the store"))
         })?;
         let path = path(parts.key, web).map_err(|cause| Error::config(cause).at_path(url))?;
-        Ok(Place { store, server, path, root: parts.root, web, conditional: true })
+        Ok(StorePath { store, server, path, root: parts.root, web, conditional: true })
     }
 
     /// The location of the file of the hub at `url`, in `commit`.
     pub(crate) fn of_commit(url: &str, commit: &str) -> Result<Self> {
         let parts = Parts::of(url)?;
-        Place::of(&format!("hf://{}@{commit}/{}", hub_name(parts.bucket).0, parts.key))
+        StorePath::of(&format!("hf://{}@{commit}/{}", hub_name(parts.bucket).0, parts.key))
     }
 
     /// The URL of another object of this store.

@@ -19,7 +19,7 @@ use warpfeed_sources::{Object, Reply, Store, Upload, is_stopped};
 
 use crate::error::convert;
 use crate::http::SILENCE;
-use crate::open::{self, Place};
+use crate::open::{self, StorePath};
 use crate::runtime::Process;
 use crate::write::Uploading;
 
@@ -47,44 +47,44 @@ pub(crate) struct One(pub(crate) Arc<dyn ObjectStore>, pub(crate) Option<Arc<str
 
 /// Finds the location that a URL names.
 trait Find: Send + Sync {
-    fn find(&self, url: &str) -> Result<Place>;
+    fn find(&self, url: &str) -> Result<StorePath>;
 
     /// Finds the location for writing.
-    fn find_to_write(&self, url: &str) -> Result<Place> {
+    fn find_to_write(&self, url: &str) -> Result<StorePath> {
         self.find(url)
     }
 
     /// Finds the location of the version of `object` that was opened.
-    fn find_version(&self, object: &Object) -> Result<Place> {
+    fn find_version(&self, object: &Object) -> Result<StorePath> {
         self.find(&object.url)
     }
 }
 
 impl Find for ByUrl {
-    fn find(&self, url: &str) -> Result<Place> {
-        Place::of(url)
+    fn find(&self, url: &str) -> Result<StorePath> {
+        StorePath::of(url)
     }
 
-    fn find_to_write(&self, url: &str) -> Result<Place> {
-        Place::to_write(url)
+    fn find_to_write(&self, url: &str) -> Result<StorePath> {
+        StorePath::to_write(url)
     }
 
-    fn find_version(&self, object: &Object) -> Result<Place> {
+    fn find_version(&self, object: &Object) -> Result<StorePath> {
         match object.tag.as_ref().and_then(|tag| tag.strip_prefix(COMMIT)) {
-            Some(commit) => Place::of_commit(&object.url, commit),
+            Some(commit) => StorePath::of_commit(&object.url, commit),
             None => self.find(&object.url),
         }
     }
 }
 
 impl Find for One {
-    fn find(&self, url: &str) -> Result<Place> {
+    fn find(&self, url: &str) -> Result<StorePath> {
         let start = url.find("://").map_or(0, |at| at + 3);
         let end = url[start..].find('/').map_or(url.len(), |at| start + at);
         let key = url[end..].trim_start_matches('/');
         let path = open::path(key, false).map_err(|cause| Error::config(cause).at_path(url))?;
         let (store, server) = (self.0.clone(), self.1.clone());
-        Ok(Place { store, server, path, root: url[..end].to_owned(), web: false, conditional: false })
+        Ok(StorePath { store, server, path, root: url[..end].to_owned(), web: false, conditional: false })
     }
 }
 
@@ -264,7 +264,7 @@ fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
 }
 
 /// All objects below a folder.
-async fn below(place: &Place, folder: &Path, url: &str) -> Result<Vec<ObjectMeta>> {
+async fn below(place: &StorePath, folder: &Path, url: &str) -> Result<Vec<ObjectMeta>> {
     let (mut pages, mut found) = (place.store.list(Some(folder)), Vec::new());
     while let Some(meta) = heard(pages.try_next(), url, "listing").await? {
         found.push(meta);
@@ -324,7 +324,7 @@ async fn cancelled(reply: &Reply) {
 }
 
 /// The bytes of `range` of the version of `object` that was opened.
-async fn bytes(place: &Place, object: &Object, range: Range<u64>, reply: &Reply) -> Result<Vec<u8>> {
+async fn bytes(place: &StorePath, object: &Object, range: Range<u64>, reply: &Reply) -> Result<Vec<u8>> {
     if range.is_empty() {
         return Ok(Vec::new());
     }

@@ -14,7 +14,7 @@ use warpfeed_sources::{Error, ErrorKind, Result};
 
 use crate::error::convert;
 use crate::http::creating;
-use crate::open::Place;
+use crate::open::StorePath;
 use crate::runtime::Process;
 use crate::store::wait;
 
@@ -83,8 +83,8 @@ fn interrupted(url: &str, cause: impl std::fmt::Display) -> Error {
 }
 
 impl Uploading {
-    pub(crate) fn new(place: Place, url: &str) -> Self {
-        let Place { store, path, .. } = place;
+    pub(crate) fn new(place: StorePath, url: &str) -> Self {
+        let StorePath { store, path, .. } = place;
         Uploading { store, path, url: url.to_owned(), buffer: Vec::new(), state: State::Whole }
     }
 

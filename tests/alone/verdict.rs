@@ -11,7 +11,7 @@ use crate::process::alone;
 use crate::support::no_hang;
 use warpfeed::batch::Field;
 use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
-use warpfeed::field::{Input, Kind, Place};
+use warpfeed::field::{Input, Kind, RowMut};
 use warpfeed::format::Format;
 use warpfeed::source::{Sample, Source};
 use warpfeed::trace::{Limit, Stage};
@@ -180,7 +180,7 @@ impl Kind for Slow {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape: vec![] }])
     }
 
-    fn write(&self, _: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, _: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         sleep(ms(3));
         place.bytes(0).fill(1);
         Ok(())

@@ -5,7 +5,7 @@
 use crate::support::no_hang;
 use warpfeed::batch::Field;
 use warpfeed::decode::Size;
-use warpfeed::field::{BoxFormat, BoxReader, Boxes, Image, Input, Kind, Label, Maker, Numbers, Place, Rows};
+use warpfeed::field::{BoxFormat, BoxReader, Boxes, Image, Input, Kind, Label, Maker, Numbers, RowMut, Rows};
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
 
@@ -243,7 +243,7 @@ impl Kind for Region {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape: vec![4] }])
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         let window = input.plan.expect("there is a picture").window;
         let corners = [window.x, window.y, window.width, window.height].map(|v| v as f32);
         place.bytes(0).copy_from_slice(&corners.map(f32::to_ne_bytes).concat());
@@ -274,7 +274,7 @@ impl Kind for Dice {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![4] }])
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         let (mut rng, mut again) = (input.rng(), input.rng());
         let thrown: Vec<u8> = (0..4).flat_map(|_| rng.below(1 << 62).to_ne_bytes()).collect();
         assert!(thrown.chunks(8).all(|number| number == again.below(1 << 62).to_ne_bytes()));
@@ -325,7 +325,7 @@ impl<K: Kind> Kind for Wrapped<K> {
         self.0.arrays(name, output)
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         self.0.write(input, place)
     }
 
@@ -397,7 +397,7 @@ impl Kind for Large {
         if input.name == "large" { u64::MAX } else { 0 }
     }
 
-    fn write(&self, _: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, _: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         use std::sync::atomic::Ordering::SeqCst;
         let [now, most] = &*self.0;
         most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);

@@ -8,7 +8,7 @@ use crate::follow::npy;
 use crate::support::no_hang;
 use warpfeed::batch::Field;
 use warpfeed::decode::{Rect, Size};
-use warpfeed::field::{Input, Kind, Map, Mask, Place};
+use warpfeed::field::{Input, Kind, Map, Mask, RowMut};
 use warpfeed::order::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{Border, ImageMut, Mix};
@@ -253,7 +253,7 @@ impl Kind for Odd {
         Ok((self.0)(output).into_iter().enumerate().map(named).collect())
     }
 
-    fn write(&self, _: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, _: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         place.bytes(0).fill(7);
         Ok(())
     }

@@ -41,10 +41,10 @@ fn floats_of(values: &[f32]) -> Vec<u8> {
 }
 
 /// The name of a field, its file, the number of channels of its map, and its values.
-type Kept = (&'static str, Vec<u8>, Option<usize>, Vec<f32>);
+type StoredFile = (&'static str, Vec<u8>, Option<usize>, Vec<f32>);
 
 /// Files of every kind.
-fn files() -> Vec<Kept> {
+fn files() -> Vec<StoredFile> {
     let (w, h) = (SIZE.width, SIZE.height);
     let wide = |values: &[u16]| values.iter().map(|&value| f32::from(value)).collect::<Vec<_>>();
     let narrow = |values: &[u16]| values.iter().map(|&value| value as u8).collect::<Vec<_>>();

@@ -100,7 +100,8 @@ fn saved() -> Vec<Saved> {
         let loader = loader.batch_size(7).augment(Augment::pass_through(2, 2)).workers(1);
         let written = loader.pictures.written(Layout::Nhwc).expect("options that work");
         let split = Split::host(&loader.pictures.augment);
-        let opening = loader.clone().open(written, split, |_, _| 0).expect("options that work");
+        let kinds = loader.fields().expect("options that work");
+        let opening = loader.clone().open(kinds, written, split, |_, _| 0).expect("options that work");
         let state = loader.clone().host().expect("options that work").checkpoint();
         let mut value = serde_json::to_value(&state).expect("numbers and text");
         value["epoch"] = i.into();

@@ -10,7 +10,7 @@ use crate::device::noise::{DTYPES, LAYOUTS, random_bytes};
 use crate::device::stream;
 use crate::reference::{Ops, convert};
 use warpfeed::cuda::internal::{
-    AfterFork, Context, Convert, Event, Launch, Memory, Pinned, Retouch, SampleOps, SoftLabels, Stream,
+    AfterFork, Context, Convert, DeviceBuffer, Event, Launch, Pinned, Retouch, SampleOps, SoftLabels, Stream,
 };
 use warpfeed::decode::{Rect, Size};
 use warpfeed::order::Rng;
@@ -51,7 +51,7 @@ fn no_ops() -> SampleOps {
     SampleOps::of(&Plan::resized_crop(Size::new(1, 1), Rect::new(0, 0, 1, 1), Size::new(1, 1), Rect::new(0, 0, 1, 1)))
 }
 
-fn upload(stream: &Stream, memory: &Memory, offset: usize, bytes: &[u8]) {
+fn upload(stream: &Stream, memory: &DeviceBuffer, offset: usize, bytes: &[u8]) {
     // SAFETY: `synchronize` below waits for the copy while `bytes` is borrowed.
     unsafe { stream.upload(memory, offset, bytes) }.unwrap();
     stream.synchronize().unwrap();
@@ -62,7 +62,7 @@ fn every_kernel_gives_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };
     let context = Context::of(&stream).unwrap();
     let own = Stream::new(&context).unwrap();
-    let memory = Memory::new(&context, 8 << 20).unwrap();
+    let memory = DeviceBuffer::new(&context, 8 << 20).unwrap();
     let (from, to, records) = (0, 2 << 20, 7 << 20);
     let mut rng = Rng::new(2026, 0, 0);
     // Widths divisible by 8, by 4 and by neither; more than one block per sample; a single pixel.
@@ -108,7 +108,7 @@ fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), i
     let (each, count) = (size.0 * size.1 * 3, plans.len());
     let records = (images.len() + 64).next_multiple_of(256);
     let copies = (records + count * SampleOps::BYTES).next_multiple_of(256);
-    let memory = Memory::new(context, copies + images.len()).unwrap();
+    let memory = DeviceBuffer::new(context, copies + images.len()).unwrap();
     let mut bytes = vec![0; count * SampleOps::BYTES];
     plans.iter().zip(bytes.as_chunks_mut().0).for_each(|(plan, record)| SampleOps::of(plan).write(record));
     upload(stream, &memory, 0, &[images, &[0xa5; 64]].concat());
@@ -230,7 +230,7 @@ fn kernels_process_more_samples_than_a_grid_has_rows() {
     let (count, size) = (70_000, (2, 4));
     let input = random_bytes(&mut Rng::new(7, 0, 0), count * 24);
     let at = input.len().next_multiple_of(256);
-    let memory = Memory::new(&context, at + count * 48).unwrap();
+    let memory = DeviceBuffer::new(&context, at + count * 48).unwrap();
     upload(&own, &memory, 0, &input);
     let kernel = Convert::load(&context, Dtype::F16, Layout::Nchw, size, Normalize::UNIT, false).unwrap();
     // SAFETY: the ranges are disjoint, and the kernel lives until the download below has waited.
@@ -245,7 +245,7 @@ fn soft_labels_are_mixed_and_smoothed() {
     let Some(stream) = stream() else { return };
     let context = Context::of(&stream).unwrap();
     let own = Stream::new(&context).unwrap();
-    let memory = Memory::new(&context, 1 << 20).unwrap();
+    let memory = DeviceBuffer::new(&context, 1 << 20).unwrap();
     let labels = [3i64, 0, 299, -1];
     let ops = [
         no_ops(),
@@ -294,7 +294,7 @@ fn pinned_memory_streams_and_events_work() {
         }
         assert_ne!(found, Found::Copied, "{len} bytes, {after_fork:?}");
         pinned.copy_from_slice(&random_bytes(&mut Rng::new(1, 0, 0), len));
-        let memory = Memory::new(&context, len).unwrap();
+        let memory = DeviceBuffer::new(&context, len).unwrap();
         let (before, after) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
         assert!(after.is_done().unwrap(), "waiting for an event that was never recorded returns at once");
         before.record(&copy).unwrap();
@@ -308,7 +308,7 @@ fn pinned_memory_streams_and_events_work() {
         assert!(back == pinned[..]);
         assert!(before.elapsed_ms(&after).unwrap() > 0.0);
     }
-    let e = Memory::new(&context, 1 << 50).unwrap_err();
+    let e = DeviceBuffer::new(&context, 1 << 50).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory);
     assert!(e.to_string().contains("CUDA_ERROR_OUT_OF_MEMORY") && e.to_string().contains("prefetch"), "{e}");
 }

@@ -17,7 +17,7 @@ use crate::support::{quiet, wait_for_threads};
 use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::order::{Order, Rng, Shuffled};
-use warpfeed::source::{Follow, Lookahead, Place as At, Sample, Source};
+use warpfeed::source::{Follow, Lookahead, Place, Sample, Source};
 use warpfeed::transform::{ImageMut, Transform};
 use warpfeed::{Augment, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result};
 
@@ -28,7 +28,7 @@ const SCARCE: usize = 25_000;
 
 /// The stage at which a sample fails or is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Stage {
     Read,
     Size,
     Decode,
@@ -38,15 +38,15 @@ enum Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Sound,
-    Slow(Place),
-    Fails(Place),
-    Panics(Place),
+    Slow(Stage),
+    Fails(Stage),
+    Panics(Stage),
 }
 
 /// Where an epoch begins.
 #[derive(Debug, Clone, Copy)]
 enum Begin {
-    At(u64),
+    Place(u64),
     /// In a new loader, at the position that the previous one saved.
     Resumed,
 }
@@ -101,7 +101,7 @@ impl Schedule {
         let len = 1 + below(40);
         // One sample in `rate` fails, and one is slow: none with the first rate, all with the last.
         let rate = [u64::MAX, 40, 10, 5, 2][below(5) as usize];
-        let place = |n: u64| [Place::Read, Place::Size, Place::Decode, Place::Transform][n as usize];
+        let place = |n: u64| [Stage::Read, Stage::Size, Stage::Decode, Stage::Transform][n as usize];
         let fates = (0..len).map(|_| match (below(rate), below(3), place(below(4))) {
             (0, 0, at) => Fate::Panics(at),
             (0, _, at) => Fate::Fails(at),
@@ -122,9 +122,9 @@ impl Schedule {
         let kept = [1, 3, 3, 9][below(4) as usize];
         let epochs = (0..count).map(|_| {
             let first = match below(6) {
-                0 => Begin::At(below(batches + 1)),
+                0 => Begin::Place(below(batches + 1)),
                 1 => Begin::Resumed,
-                _ => Begin::At(0),
+                _ => Begin::Place(0),
             };
             let asked = match below(2) {
                 _ if hasty => below(3).min(batches),
@@ -170,7 +170,7 @@ impl Schedule {
     }
 
     fn loader(&self) -> Loader {
-        let part = || Part(self.clone());
+        let part = || Scheduled(self.clone());
         let mut augment = Augment::resize(SIDE, SIDE);
         if self.grows {
             augment = augment.from_epoch(1, Augment::resize(self.side(1), self.side(1)));
@@ -192,7 +192,7 @@ impl Schedule {
     }
 
     /// Applies the fate of `sample` at `place`.
-    fn meet(&self, sample: u64, place: Place) -> Result<()> {
+    fn meet(&self, sample: u64, place: Stage) -> Result<()> {
         if self.calm.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -220,15 +220,15 @@ impl Schedule {
 }
 
 /// The schedule as a source, a decoder and a transform.
-struct Part(Schedule);
+struct Scheduled(Schedule);
 
-impl Source for Part {
+impl Source for Scheduled {
     fn len(&self) -> usize {
         self.0.fates.len()
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        self.0.meet(index as u64, Place::Read)?;
+        self.0.meet(index as u64, Stage::Read)?;
         scratch.clear();
         scratch.extend_from_slice(&(index as u64).to_le_bytes());
         if self.0.large[index] {
@@ -249,16 +249,16 @@ impl Source for Part {
 /// What the source hears of the batches.
 struct Heard {
     /// The batches that are done, if a run is in progress.
-    run: Mutex<Option<HashSet<At>>>,
+    run: Mutex<Option<HashSet<Place>>>,
     misled: Arc<Mutex<Vec<String>>>,
 }
 
 impl Follow for Heard {
-    fn start(&self, _: At) {
+    fn start(&self, _: Place) {
         *self.run.lock().unwrap() = Some(HashSet::new());
     }
 
-    fn done(&self, place: At) {
+    fn done(&self, place: Place) {
         let is_new = self.run.lock().unwrap().as_mut().is_some_and(|done| done.insert(place));
         if !is_new {
             self.misled.lock().unwrap().push(format!("{place:?} is done again, or after the run"));
@@ -276,29 +276,29 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(*bytes.first_chunk().expect("eight bytes"))
 }
 
-impl Codec for Part {
+impl Codec for Scheduled {
     fn format(&self) -> Format {
         Format::any("part")
     }
 
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-        self.0.meet(number(bytes), Place::Size)?;
+        self.0.meet(number(bytes), Stage::Size)?;
         let side = if self.0.large[number(bytes) as usize] { LARGE.0 } else { SIDE };
         Ok(Picture::new(bytes, Size::new(side, side)))
     }
 
     fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         let number = number(picture.bytes());
-        self.0.meet(number, Place::Decode)?;
+        self.0.meet(number, Stage::Decode)?;
         out.reset(region.size()).fill(number as u8);
         out.place(region.x, region.y);
         Ok(())
     }
 }
 
-impl Transform for Part {
+impl Transform for Scheduled {
     fn apply(&self, image: &mut ImageMut<'_>, _: &mut Rng) -> Result<()> {
-        self.0.meet(u64::from(image.data()[0]), Place::Transform)
+        self.0.meet(u64::from(image.data()[0]), Stage::Transform)
     }
 }
 
@@ -345,7 +345,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
     for (round, (begin, uses)) in schedule.epochs.iter().enumerate() {
         epoch = if round == 0 { 0 } else { epoch + 1 };
         let first = match begin {
-            Begin::At(batch) => *batch,
+            Begin::Place(batch) => *batch,
             Begin::Resumed => {
                 // Saving and opening read some samples, whose faults are not those of batches.
                 schedule.calm.store(true, Ordering::Relaxed);
@@ -363,7 +363,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
         let mut expected = schedule.samples(epoch).into_iter().zip(0u64..).skip(first as usize);
         account.all += expected.clone().map(|(samples, _)| samples.len() as u64).sum::<u64>();
         let mut arriving = match begin {
-            Begin::At(_) => batches.epoch_from(epoch, first),
+            Begin::Place(_) => batches.epoch_from(epoch, first),
             Begin::Resumed => batches.epoch(epoch),
         };
         at = (epoch, first);

@@ -4,7 +4,7 @@
 #[path = "../support/process.rs"]
 mod process;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-#[path = "../support/scheduler.rs"]
+#[path = "../support/scheduler/mod.rs"]
 mod scheduler;
 #[path = "../support/mod.rs"]
 mod support;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::files::folder;
 use warpfeed::batch::Field;
-use warpfeed::field::{Input, Kind, Place};
+use warpfeed::field::{Input, Kind, RowMut};
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Classes, Concat, Memory, Options, OwnedSample, Source, open};
 use warpfeed::{Augment, Dtype, Error, ErrorKind, HostBatch, Loader, OnError, Result};
@@ -178,7 +178,7 @@ impl Kind for Other {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![] }])
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         let class = input.sample.class(input.sample.field(input.name).unwrap()[0].into())?;
         place.bytes(0).copy_from_slice(&class.to_ne_bytes());
         Ok(())

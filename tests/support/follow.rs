@@ -4,7 +4,7 @@
 
 use warpfeed::batch::Field;
 use warpfeed::decode::Size;
-use warpfeed::field::{Input, Kind, Place};
+use warpfeed::field::{Input, Kind, RowMut};
 use warpfeed::transform::{Filter, Plan};
 use warpfeed::{Augment, Dtype, Result};
 
@@ -31,7 +31,7 @@ impl Kind for Told {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![14] }])
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         let plan = input.plan.unwrap();
         let Plan { crop, resized, offset, target, .. } = plan;
         let numbers = [crop.x, crop.y, crop.width, crop.height, resized.width, resized.height, offset.0, offset.1];

@@ -66,6 +66,32 @@ fn boxes(set: &Set) -> bool {
     set.kind == Kind::Boxes
 }
 
+/// Formats that are read from a store by ranges. The files of others are brought to a cache, which is in
+/// `warpfeed-stores`.
+pub const BY_RANGES: [&str; 21] = [
+    "tar",
+    "tar shards",
+    "folder",
+    "csv",
+    "tsv",
+    "json lines",
+    "coco",
+    "mds",
+    "litdata",
+    "beton",
+    "recordio",
+    "npy",
+    "npz",
+    "safetensors",
+    "torch",
+    "parquet",
+    "parquet, plain",
+    "parquet, snappy",
+    "parquet, gzip",
+    "parquet, zstd",
+    "parquet, lz4",
+];
+
 pub const FORMATS: &[Format] = &[
     Format { name: "folder", holds: plain, write: folder, key: by_class, mapped: false },
     Format { name: FOLDER_WITH_MASKS, holds: masks, write: folder_with_masks, key: by_class, mapped: false },

@@ -32,7 +32,7 @@ use formats::Format;
 use observe::Member;
 use record::{Known, Record};
 use store::Objects;
-use twins::{Counts, Place, World, draw, member};
+use twins::{Counts, Opened, World, draw, member};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
@@ -41,26 +41,6 @@ fn number(name: &str) -> Option<u64> {
 fn file(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).map(PathBuf::from)
 }
-
-/// Formats that are read from a store by ranges. Others need a cache, which is in `warpfeed-stores`.
-const BY_RANGES: [&str; 16] = [
-    "tar",
-    "tar shards",
-    "folder",
-    "csv",
-    "tsv",
-    "json lines",
-    "parquet",
-    "coco",
-    "mds",
-    "litdata",
-    "beton",
-    "recordio",
-    "npy",
-    "npz",
-    "safetensors",
-    "torch",
-];
 
 /// This machine, with and without memory maps, and a store in memory.
 fn media(format: &'static Format, folder: &Path, name: &str) -> Vec<Member> {
@@ -76,7 +56,7 @@ fn media(format: &'static Format, folder: &Path, name: &str) -> Vec<Member> {
 }
 
 fn world() -> World<'static> {
-    let may_refuse = |place: &Place| place.medium == "store" && !BY_RANGES.contains(&place.format);
+    let may_refuse = |place: &Opened| place.medium == "store" && !formats::BY_RANGES.contains(&place.format);
     World { formats: formats::FORMATS.iter().chain(features::FORMATS).collect(), media: &media, may_refuse }
 }
 

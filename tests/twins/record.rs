@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use super::observe::{Seen, hash};
-use super::twins::Place;
+use super::twins::Opened;
 
 /// Writes a line for each combination.
 pub struct Record(fs::File);
@@ -18,14 +18,14 @@ fn digests(seen: &Seen) -> Vec<(String, String)> {
     seen.parts().into_iter().map(of).collect()
 }
 
-fn line(seed: u64, place: &Place, seen: &Seen) -> String {
+fn line(seed: u64, place: &Opened, seen: &Seen) -> String {
     let parts: Vec<_> = digests(seen).iter().map(|(part, digest)| format!("{part}={digest}")).collect();
     let state = if seen.is_refused { "refused" } else { "opened" };
     format!("{seed}\t{}\t{}\t{state}\t{}", place.format, place.medium, parts.join(" "))
 }
 
 /// With `WARPFEED_TWINS_SHOW`, the whole text of what was observed is appended to this file.
-fn show(seed: u64, place: &Place, seen: &Seen) {
+fn show(seed: u64, place: &Opened, seen: &Seen) {
     let Some(path) = std::env::var_os("WARPFEED_TWINS_SHOW") else { return };
     let mut file = fs::File::options().create(true).append(true).open(path).unwrap();
     for (part, lines) in seen.parts() {
@@ -40,7 +40,7 @@ impl Record {
         Record(fs::File::create(path).unwrap())
     }
 
-    pub fn add(&mut self, seed: u64, place: &Place, seen: &Seen) {
+    pub fn add(&mut self, seed: u64, place: &Opened, seen: &Seen) {
         show(seed, place, seen);
         writeln!(self.0, "{}", line(seed, place, seen)).unwrap();
     }
@@ -72,7 +72,7 @@ impl Known {
         seeds
     }
 
-    pub fn compare(&mut self, seed: u64, place: &Place, seen: &Seen) {
+    pub fn compare(&mut self, seed: u64, place: &Opened, seen: &Seen) {
         show(seed, place, seen);
         let Some(before) = self.lines.remove(&(seed, place.format.to_owned(), place.medium.to_owned())) else {
             return self.differences.push(format!("seed {seed}, {} ({}): not recorded", place.format, place.medium));

@@ -17,7 +17,7 @@ use super::observe::{Member, Seen, observe};
 
 /// Where a set was opened.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct Opened {
     pub format: &'static str,
     pub medium: &'static str,
 }
@@ -28,7 +28,7 @@ pub struct World<'a> {
     /// Opens the path in the folder.
     pub media: &'a dyn Fn(&'static Format, &Path, &str) -> Vec<Member>,
     /// Whether a format may be refused in a medium.
-    pub may_refuse: fn(&Place) -> bool,
+    pub may_refuse: fn(&Opened) -> bool,
 }
 
 /// Number of combinations, and the differences.
@@ -69,7 +69,7 @@ fn scheme(url: &str) -> Option<String> {
 }
 
 /// Everything of the draw `seed`, with the differences from the set in memory added to `counts`.
-pub fn draw(seed: u64, world: &World<'_>, counts: &mut Counts) -> Vec<(Place, Seen)> {
+pub fn draw(seed: u64, world: &World<'_>, counts: &mut Counts) -> Vec<(Opened, Seen)> {
     let random = &mut Random::new(seed);
     let set = Set::draw(random);
     let choice = Choice::draw(random, &set);
@@ -100,7 +100,7 @@ pub fn draw(seed: u64, world: &World<'_>, counts: &mut Counts) -> Vec<(Place, Se
         let name = (format.write)(&set, &folder);
         for member in (world.media)(format, &folder, &name) {
             let found = see(&member);
-            let place = Place { format: member.format, medium: member.medium };
+            let place = Opened { format: member.format, medium: member.medium };
             let words = format!("{}, {}", place.format, place.medium);
             counts.combinations += 1;
             if found.is_refused && (world.may_refuse)(&place) {
@@ -117,7 +117,7 @@ pub fn draw(seed: u64, world: &World<'_>, counts: &mut Counts) -> Vec<(Place, Se
             all.push((place, found));
         }
     }
-    all.push((Place { format: "memory", medium: "machine" }, expected));
+    all.push((Opened { format: "memory", medium: "machine" }, expected));
     all
 }
 

@@ -51,12 +51,12 @@ impl ToBurn for HostBatch {
 pub struct BurnBatch(Arc<HostBatch>);
 
 /// A field of a batch, as bytes that keep the batch alive.
-struct Part {
+struct FieldBytes {
     batch: Arc<HostBatch>,
     field: String,
 }
 
-impl AsRef<[u8]> for Part {
+impl AsRef<[u8]> for FieldBytes {
     fn as_ref(&self) -> &[u8] {
         self.batch.field(&self.field).expect("it was there when this was created").bytes()
     }
@@ -146,7 +146,7 @@ impl BurnBatch {
                 return Err(refused(name, &format!("elements of type {}, which burn does not support", other.name())));
             }
         };
-        let part = Part { batch: self.0.clone(), field: name.to_owned() };
+        let part = FieldBytes { batch: self.0.clone(), field: name.to_owned() };
         // The property tells CubeCL not to copy. From memory that is not page-locked, it would copy
         // to its own page-locked memory first. The driver does the same for pageable memory, so the
         // property is used for all batches.

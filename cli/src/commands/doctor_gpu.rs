@@ -15,13 +15,13 @@ use warpfeed::{Loader, Result, Stats};
 pub(crate) fn copy_speed() -> Result<f64> {
     use std::time::Instant;
 
-    use warpfeed::cuda::internal::{AfterFork, Context, Memory, Pinned, Stream};
+    use warpfeed::cuda::internal::{AfterFork, Context, DeviceBuffer, Pinned, Stream};
 
     const BYTES: usize = 32 << 20;
     const COPIES: usize = 40;
     let context = Context::new(0)?;
     let pinned = Pinned::new(&context, BYTES, AfterFork::Absent)?;
-    let (memory, stream) = (Memory::new(&context, BYTES)?, Stream::new(&context)?);
+    let (memory, stream) = (DeviceBuffer::new(&context, BYTES)?, Stream::new(&context)?);
     let mut seconds = 0.0;
     // The first round is the warm-up.
     for _ in 0..2 {

@@ -61,8 +61,8 @@ pub(crate) struct Args {
     shard_samples: Option<u64>,
     /// Pack one part of the shards: 3/64 is the fourth of 64; auto takes it from an array of SLURM
     /// or AWS Batch; auto/64 also from an indexed job of Kubernetes
-    #[arg(long, value_name = "PART", value_parser = Part::parse)]
-    part: Option<Part>,
+    #[arg(long, value_name = "PART", value_parser = PartChoice::parse)]
+    part: Option<PartChoice>,
     /// Make the packed parts of OUT a set
     #[arg(long, value_name = "OUT", conflicts_with_all = ["paths", "from", "to", "part"])]
     merge: Option<PathBuf>,
@@ -183,24 +183,24 @@ impl Args {
     }
 }
 
-/// Part of a set, as the user gives it.
+/// PartChoice of a set, as the user gives it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Part {
+pub(crate) enum PartChoice {
     /// A part and the number of parts.
     Of(u64, u64),
     /// That of the cluster, and the number of parts if given.
     Auto(Option<u64>),
 }
 
-impl Part {
+impl PartChoice {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (part, parts) = text.split_once('/').map_or((text, None), |(part, parts)| (part, Some(parts)));
         let parts = parts.map(|parts| parts.parse::<u64>().ok().filter(|&parts| parts > 0));
         match (part, parts) {
-            ("auto", None) => Ok(Part::Auto(None)),
-            ("auto", Some(Some(parts))) => Ok(Part::Auto(Some(parts))),
+            ("auto", None) => Ok(PartChoice::Auto(None)),
+            ("auto", Some(Some(parts))) => Ok(PartChoice::Auto(Some(parts))),
             (part, Some(Some(parts))) if part.parse().is_ok_and(|part: u64| part < parts) => {
-                Ok(Part::Of(part.parse().expect("parsed before"), parts))
+                Ok(PartChoice::Of(part.parse().expect("parsed before"), parts))
             }
             _ => Err("expected a part and the number of parts, such as 3/64 (from 0/64 to 63/64), auto, or auto/64"
                 .to_owned()),
@@ -210,8 +210,8 @@ impl Part {
     /// The part, and the number of parts.
     pub(crate) fn find(self) -> warpfeed::Result<(u64, u64)> {
         match self {
-            Part::Of(part, parts) => Ok((part, parts)),
-            Part::Auto(parts) => warpfeed::pack::part_from_env(parts),
+            PartChoice::Of(part, parts) => Ok((part, parts)),
+            PartChoice::Auto(parts) => warpfeed::pack::part_from_env(parts),
         }
     }
 }

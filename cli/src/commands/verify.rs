@@ -10,7 +10,7 @@ use warpfeed::field::Annotations;
 use warpfeed::source::{self, Sample, Source};
 use warpfeed::{Error, ErrorKind};
 
-use super::pack::Part;
+use super::pack::PartChoice;
 use crate::data::{DataArgs, FollowArgs};
 use crate::log::say;
 use crate::words::in_flags;
@@ -43,8 +43,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
     /// Check one part of the samples: 3/64, or auto as for `warpfeed pack`
-    #[arg(long, value_name = "PART", value_parser = Part::parse)]
-    part: Option<Part>,
+    #[arg(long, value_name = "PART", value_parser = PartChoice::parse)]
+    part: Option<PartChoice>,
     /// Treat damaged samples as bad even if they decode
     #[arg(long)]
     strict: bool,

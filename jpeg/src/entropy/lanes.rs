@@ -33,8 +33,8 @@ pub(super) struct Link {
     pub(super) next: u32,
 }
 
-/// Memory that the backends access.
-pub(super) struct Memory {
+/// Pointers that the backends access.
+pub(super) struct Pointers {
     pub(super) stream: *const u8,
     /// Last bit at which a lane may be.
     pub(super) limit: u64,

@@ -20,7 +20,7 @@ use arrayvec::ArrayVec;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
 use super::backend::{Backend, Kind};
-use super::lanes::{LANES, LINKS, Lanes, Link, Memory, SLACK_BYTES};
+use super::lanes::{LANES, LINKS, Lanes, Link, Pointers, SLACK_BYTES};
 use super::scalar;
 use super::table::{STRIDE, Table};
 use crate::error::{Result, reserve};
@@ -305,7 +305,7 @@ impl Machine {
     pub(crate) fn run(&mut self) {
         let (at, end) = (&self.lanes.at[..self.busy], &self.lanes.end[..self.busy]);
         assert!(self.busy > 0 && at.iter().zip(end).all(|(at, end)| at < end));
-        let memory = Memory {
+        let memory = Pointers {
             stream: self.stream.as_ptr(),
             limit: self.last_bit() as u64,
             coefficients: self.blocks.as_mut_ptr().cast(),

@@ -3,8 +3,8 @@
 //! A branch decides whether a block ends. It is mispredicted about once per block, which costs less
 //! than choosing the next table and the next place by conditional moves at every lookup.
 
-use super::lanes::{Lanes, Link, Memory, SLACK_BYTES};
-use super::table::{BITS, Entry, LONGEST, LONGEST_CODE, ODD, Table};
+use super::lanes::{Lanes, Link, Pointers, SLACK_BYTES};
+use super::table::{BITS, LONGEST, LONGEST_CODE, ODD, Table, TableEntry};
 
 /// Minimum number of bits that a lane holds after a refill.
 const HELD: usize = 56;
@@ -19,7 +19,7 @@ const _: () = assert!(2 * LONGEST <= HELD && SLACK_BYTES >= 64 * LONGEST_CODE / 
 ///
 /// # Safety
 /// The invariants of [`super::Machine`] hold for `memory` and for the first `count` of `lanes`.
-pub(super) unsafe fn run(memory: &Memory, lanes: &mut Lanes, count: usize) {
+pub(super) unsafe fn run(memory: &Pointers, lanes: &mut Lanes, count: usize) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         match count {
@@ -36,7 +36,7 @@ pub(super) unsafe fn run(memory: &Memory, lanes: &mut Lanes, count: usize) {
 /// Those of [`run`], on a CPU with BMI1, BMI2, LZCNT and MOVBE.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "bmi1,bmi2,lzcnt,movbe")]
-pub(super) unsafe fn run_bmi(memory: &Memory, lanes: &mut Lanes, count: usize) {
+pub(super) unsafe fn run_bmi(memory: &Pointers, lanes: &mut Lanes, count: usize) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         match count {
@@ -71,7 +71,7 @@ struct Lane {
 /// Everything is spelled out for each lane, because the compiler keeps a loop over lanes as a loop,
 /// and their state in memory.
 #[inline(always)]
-unsafe fn interleaved<const L: usize>(memory: &Memory, lanes: &mut Lanes) {
+unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
     macro_rules! each {
         ($lane:ident $body:block) => {
             each!($lane 0 $body);
@@ -121,7 +121,7 @@ unsafe fn interleaved<const L: usize>(memory: &Memory, lanes: &mut Lanes) {
     each!(I { unsafe { lane[I].store(memory, lanes, I) } });
 }
 
-impl Memory {
+impl Pointers {
     /// A read position that no lane inside its segment reaches.
     #[inline(always)]
     fn beyond(&self) -> *const u8 {
@@ -134,7 +134,7 @@ impl Lane {
     /// # Safety
     /// Lane `i` must be a valid lane of `memory`.
     #[inline(always)]
-    unsafe fn load(memory: &Memory, lanes: &Lanes, i: usize) -> Lane {
+    unsafe fn load(memory: &Pointers, lanes: &Lanes, i: usize) -> Lane {
         let (bit, at) = (lanes.bit[i] as usize, lanes.at[i] as usize);
         // SAFETY: offsets and indices of a valid lane are inside the memory that they refer to,
         // which has a block after `end`.
@@ -160,7 +160,7 @@ impl Lane {
     /// # Safety
     /// The lane must have been [loaded](Lane::load) from `memory`.
     #[inline(always)]
-    unsafe fn store(&self, memory: &Memory, lanes: &mut Lanes, i: usize) {
+    unsafe fn store(&self, memory: &Pointers, lanes: &mut Lanes, i: usize) {
         // SAFETY: both pointers of each pair point into the same memory.
         unsafe {
             let read = self.next.offset_from(memory.stream) as u64 * 8;
@@ -181,7 +181,7 @@ impl Lane {
     /// Marks the lane as finished, at a position after all segments. There its owner notices that
     /// the lane left its segment.
     #[inline(always)]
-    fn lose(&mut self, memory: &Memory) {
+    fn lose(&mut self, memory: &Pointers) {
         self.next = memory.beyond();
         (self.held, self.last, self.place) = (0, self.end, -64);
     }
@@ -206,14 +206,14 @@ unsafe fn refill(lane: &mut Lane) {
 /// # Safety
 /// The lane's table must be valid.
 #[inline(always)]
-unsafe fn look_up<'a>(lane: &Lane) -> &'a Entry {
+unsafe fn look_up<'a>(lane: &Lane) -> &'a TableEntry {
     // SAFETY: a table starts with an entry for each value of that many bits.
-    unsafe { &*lane.table.cast::<Entry>().add((lane.bits >> (64 - BITS)) as usize) }
+    unsafe { &*lane.table.cast::<TableEntry>().add((lane.bits >> (64 - BITS)) as usize) }
 }
 
 /// The second value of an entry, with its bits after the window.
 #[inline(always)]
-fn second_value(entry: &Entry, bits: u64) -> i16 {
+fn second_value(entry: &TableEntry, bits: u64) -> i16 {
     entry.values[1].wrapping_add((bits << BITS >> 1 >> (entry.rest & 63)) as i16)
 }
 
@@ -247,7 +247,7 @@ unsafe fn step(lane: &mut Lane) -> bool {
 /// # Safety
 /// Like [`step`].
 #[inline(always)]
-unsafe fn turn(memory: &Memory, lane: &mut Lane) -> bool {
+unsafe fn turn(memory: &Pointers, lane: &mut Lane) -> bool {
     // SAFETY: the lane is valid, and stays in its block or moves to the next one, which exists
     // unless the block was the last.
     unsafe {
@@ -283,7 +283,7 @@ unsafe fn turn(memory: &Memory, lane: &mut Lane) -> bool {
 /// # Safety
 /// The lane must be valid, and not have reached its end.
 #[inline(always)]
-unsafe fn dc(memory: &Memory, lane: &mut Lane) -> bool {
+unsafe fn dc(memory: &Pointers, lane: &mut Lane) -> bool {
     // SAFETY: the lane is valid, and so is its link. After the previous block there is enough slack
     // to refill from.
     unsafe {
@@ -314,7 +314,7 @@ unsafe fn dc(memory: &Memory, lane: &mut Lane) -> bool {
 /// # Safety
 /// The lane must be valid, and not have reached its end.
 #[inline(always)]
-unsafe fn long(memory: &Memory, lane: &mut Lane, shortest: usize) -> bool {
+unsafe fn long(memory: &Pointers, lane: &mut Lane, shortest: usize) -> bool {
     // SAFETY: the lane is valid; the place is in its block.
     unsafe {
         refill(lane);

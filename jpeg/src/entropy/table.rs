@@ -16,7 +16,7 @@ pub(super) const CODE_BITS: usize = 10;
 #[derive(Clone)]
 #[repr(C, align(64))]
 pub(super) struct Table {
-    pub(super) pairs: [Entry; 1 << BITS],
+    pub(super) pairs: [TableEntry; 1 << BITS],
     /// Entries for the vectors, which compute the value: total length, advance, length of the code,
     /// and 32 minus the value's size, 8 bits each. 0 if the code is longer than the index, or
     /// longer than [`WINDOW`] with its value.
@@ -43,7 +43,7 @@ pub(super) struct Table {
 ///   the window, so that the sign of its value is unknown.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
-pub(super) struct Entry {
+pub(super) struct TableEntry {
     /// Total number of bits.
     pub(super) length: u8,
     pub(super) first: u8,
@@ -59,7 +59,7 @@ pub(super) const LONGEST_CODE: usize = 16 + 15;
 /// Maximum number of bits of an entry whose code is within the window.
 pub(super) const LONGEST: usize = BITS + 15;
 
-impl Entry {
+impl TableEntry {
     /// `length` in the lower eight bits, with other data above it.
     #[inline(always)]
     pub(super) fn head(&self) -> u64 {
@@ -70,9 +70,9 @@ impl Entry {
 /// `rest` if no bits after the window belong to the value.
 const NONE: u8 = 63;
 
-const NO_ENTRY: Entry = Entry { length: 0, first: ODD, second: 0, rest: NONE, values: [0; 2] };
+const NO_ENTRY: TableEntry = TableEntry { length: 0, first: ODD, second: 0, rest: NONE, values: [0; 2] };
 
-/// See [`Entry`].
+/// See [`TableEntry`].
 pub(super) const ODD: u8 = 64;
 
 /// The advance of a symbol that ends its block.
@@ -127,14 +127,14 @@ impl Table {
                 continue;
             }
             let first = code << (BITS - length);
-            let single = Entry { length: total as u8, first: 1, second: advance, rest: NONE, values: [0; 2] };
+            let single = TableEntry { length: total as u8, first: 1, second: advance, rest: NONE, values: [0; 2] };
             if let Some(behind @ 1..) = (total as usize).checked_sub(BITS) {
                 // The window has the value's upper bits, the first of which is its sign. The lower
                 // bits count the same for either sign.
                 let known = BITS - length;
                 for bits in 0..if known > 0 { 1 << known } else { 0 } {
                     let least = extend((bits as u32) << behind, size) as i16;
-                    table.pairs[first + bits] = Entry { rest: NONE - behind as u8, values: [0, least], ..single };
+                    table.pairs[first + bits] = TableEntry { rest: NONE - behind as u8, values: [0, least], ..single };
                 }
                 continue;
             }
@@ -142,7 +142,7 @@ impl Table {
             for bits in 0..1 << size {
                 let at = first + bits as usize * repeat;
                 let values = [0, extend(bits, size) as i16];
-                table.pairs[at..at + repeat].fill(Entry { values, ..single });
+                table.pairs[at..at + repeat].fill(TableEntry { values, ..single });
             }
         }
         if ac {
@@ -169,7 +169,7 @@ impl Table {
                 if next.first == ODD || usize::from(next.length) > left {
                     continue;
                 }
-                *pair = Entry {
+                *pair = TableEntry {
                     length: entry.length + next.length,
                     first: entry.second + 1,
                     second: if next.second == END { END } else { next.second + 1 },

@@ -106,15 +106,7 @@ impl Tokens {
 
     /// Reads one sequential scan of all components, symbol by symbol.
     fn read_scan(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<()> {
-        let named = |cause: &str| Error::new(format!("jpeg SOS at byte {}: {cause}", header.scan.at));
-        let mut tables = Vec::new();
-        reserve(&mut tables, 4)?;
-        for c in header.scan.components() {
-            let dc = header.huffman(bytes, false, c.dc).map_err(|e| named(&e))?;
-            let ac = header.huffman(bytes, true, c.ac).map_err(|e| named(&e))?;
-            let tables_of = Lookup::new(&dc, false).and_then(|dc| Ok((dc, Lookup::new(&ac, true)?)));
-            tables.push(tables_of.map_err(|e| named(&e.to_string()))?);
-        }
+        let tables = scan_tables(bytes, header)?;
         let blocks: Vec<usize> = mcu_blocks(&header.frame).flat_map(|(i, (h, v))| [i].repeat(h * v)).collect();
         let mut bits = Bits::new(bytes, header.scan.data);
         let (mut last_read, mut last_written) = ([0i32; 4], [0i32; 4]);
@@ -136,29 +128,9 @@ impl Tokens {
                 last_read[i] = value;
                 bits.faults += u32::from(size > DC_SIZE || value.unsigned_abs() >= 1 << DC_SIZE);
                 self.dc(i, value, &mut last_written[i])?;
-                let first = table_start(true, group(i));
-                // A block has at most 63 AC symbols.
-                let (mut block, mut count) = ([0; 64], 0);
-                let mut k = 1;
-                while k < 64 {
-                    let (symbol, value) = bits.symbol_and_bits(ac);
-                    self.counts[first + usize::from(symbol)] += 1;
-                    block[count & 63] = ((first + usize::from(symbol)) as u32) << 16 | value;
-                    count += 1;
-                    let (run, size) = (usize::from(symbol >> 4), symbol & 15);
-                    k += run + 1;
-                    if size == 0 && run != 15 {
-                        if run != 0 {
-                            return Err(Error::new(format!("jpeg MCU {mcu} has the AC symbol {symbol:#04x}")));
-                        }
-                        break;
-                    }
-                    if k > 64 || size > AC_SIZE {
-                        let cause = format!("jpeg MCU {mcu} has an AC coefficient {} of {size} bits", k - 1);
-                        return Err(Error::new(cause));
-                    }
+                if let Err(cause) = self.read_ac(&mut bits, ac, i) {
+                    return Err(Error::new(format!("jpeg MCU {mcu} has {cause}")));
                 }
-                self.list.extend_from_slice(&block[..count]);
             }
             if mcu + 1 == grid.across * grid.down {
                 bits.close();
@@ -172,6 +144,34 @@ impl Tokens {
         if !is_closed(bytes, bits.at) {
             return Err(Error::new(NO_EOI));
         }
+        Ok(())
+    }
+
+    /// Reads the AC symbols of a block of component `i`.
+    #[inline]
+    fn read_ac(&mut self, bits: &mut Bits<'_>, ac: &Lookup, i: usize) -> std::result::Result<(), String> {
+        let first = table_start(true, group(i));
+        // A block has at most 63 AC symbols.
+        let (mut block, mut count) = ([0; 64], 0);
+        let mut k = 1;
+        while k < 64 {
+            let (symbol, value) = bits.symbol_and_bits(ac);
+            self.counts[first + usize::from(symbol)] += 1;
+            block[count & 63] = ((first + usize::from(symbol)) as u32) << 16 | value;
+            count += 1;
+            let (run, size) = (usize::from(symbol >> 4), symbol & 15);
+            k += run + 1;
+            if size == 0 && run != 15 {
+                if run != 0 {
+                    return Err(format!("the AC symbol {symbol:#04x}"));
+                }
+                break;
+            }
+            if k > 64 || size > AC_SIZE {
+                return Err(format!("an AC coefficient {} of {size} bits", k - 1));
+            }
+        }
+        self.list.extend_from_slice(&block[..count]);
         Ok(())
     }
 
@@ -253,6 +253,20 @@ impl Tokens {
         }
         Ok(())
     }
+}
+
+/// The DC and AC tables of each component of the first scan.
+fn scan_tables(bytes: &[u8], header: &Header) -> Result<Vec<(Lookup, Lookup)>> {
+    let named = |cause: &str| Error::new(format!("jpeg SOS at byte {}: {cause}", header.scan.at));
+    let mut tables = Vec::new();
+    reserve(&mut tables, 4)?;
+    for c in header.scan.components() {
+        let dc = header.huffman(bytes, false, c.dc).map_err(|e| named(&e))?;
+        let ac = header.huffman(bytes, true, c.ac).map_err(|e| named(&e))?;
+        let of = Lookup::new(&dc, false).and_then(|dc| Ok((dc, Lookup::new(&ac, true)?)));
+        tables.push(of.map_err(|e| named(&e.to_string()))?);
+    }
+    Ok(tables)
 }
 
 /// Components of an MCU, each with its columns and rows of blocks. With one component an MCU is one

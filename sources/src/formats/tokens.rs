@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::medium::{Files, HeldFile};
+use crate::model::forward::forward;
 use crate::model::value::{Element, Numbers};
 use crate::model::{Sample, Source};
 use crate::values::Npy;
@@ -250,10 +251,6 @@ fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
 }
 
 impl Source for Tokens {
-    fn len(&self) -> usize {
-        self.files.len()
-    }
-
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (file, windows, window) = self.files.open(index)?;
         let bytes = self.length as u64 * self.kind.bytes();
@@ -267,15 +264,6 @@ impl Source for Tokens {
         let tokens = tokens.expect("bytes of this length");
         let key = std::str::from_utf8(&scratch[..key]).expect("a name and a number");
         Sample::new(key).with_field("tokens.npy", tokens)
-    }
-
-    fn check(&self) -> Result<()> {
-        self.files.check();
-        Ok(())
-    }
-
-    fn is_unchanged(&self) -> bool {
-        self.files.are_unchanged()
     }
 
     fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
@@ -302,6 +290,12 @@ impl Source for Tokens {
 
     fn kind(&self) -> &'static str {
         "tokens"
+    }
+
+    forward! { |this| this.files;
+        fn len() -> usize;
+        fn check() -> Result<()>;
+        fn is_unchanged() -> bool;
     }
 }
 

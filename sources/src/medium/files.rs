@@ -86,12 +86,16 @@ impl<T> Files<T> {
 
     /// Asks each file to be checked when it is next read. To check all of them here would delay an
     /// epoch by seconds for 10,000 files on a network.
-    pub(crate) fn check(&self) {
+    ///
+    /// # Errors
+    /// None. The method has the signature of [`Source::check`](crate::Source::check).
+    pub(crate) fn check(&self) -> Result<()> {
         self.looks.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Whether the files are unchanged, as far as that takes little time.
-    pub(crate) fn are_unchanged(&self) -> bool {
+    pub(crate) fn is_unchanged(&self) -> bool {
         are_unchanged(self.files.iter().map(|(file, _)| file), self.looks.load(Ordering::Relaxed))
     }
 

@@ -3,6 +3,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::forward::forward;
 use super::relabel::Relabel;
 use super::{Follow, Lookahead, Sample, Source};
 use crate::error::{Error, Result};
@@ -158,24 +159,8 @@ struct Numbered {
 }
 
 impl Source for Numbered {
-    fn len(&self) -> usize {
-        self.source.len()
-    }
-
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         self.source.read(index, scratch)?.relabelled(&self.relabel)
-    }
-
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
-        self.source.follow(order)
-    }
-
-    fn ahead_bytes(&self) -> usize {
-        self.source.ahead_bytes()
-    }
-
-    fn fields(&self) -> Option<Vec<String>> {
-        self.source.fields()
     }
 
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
@@ -183,55 +168,32 @@ impl Source for Numbered {
         Some(Arc::new(Numbered { source, classes: self.classes.clone(), relabel }))
     }
 
-    fn network(&self) -> Option<NetworkStats> {
-        self.source.network()
-    }
-
-    fn check(&self) -> Result<()> {
-        self.source.check()
-    }
-
-    fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
-        self.source.verify(samples, found);
-    }
-
-    fn is_unchanged(&self) -> bool {
-        self.source.is_unchanged()
-    }
-
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         self.source.label(index, scratch)?.map(|label| self.relabel.of(label)).transpose()
-    }
-
-    fn key(&self, index: usize, scratch: &mut Vec<u8>) -> Result<String> {
-        self.source.key(index, scratch)
-    }
-
-    fn fingerprint(&self) -> Option<u64> {
-        self.source.fingerprint()
-    }
-
-    fn path(&self, index: usize) -> Option<PathBuf> {
-        self.source.path(index)
-    }
-
-    fn part(&self, index: usize) -> usize {
-        self.source.part(index)
     }
 
     fn classes(&self) -> &[String] {
         self.classes.names()
     }
 
-    fn has_pictures(&self) -> Option<bool> {
-        self.source.has_pictures()
-    }
-
     fn category_ids(&self) -> Vec<i64> {
         category_ids(self.classes.names(), std::iter::once(&self.source))
     }
 
-    fn kind(&self) -> &'static str {
-        self.source.kind()
+    forward! { |this| this.source;
+        fn len() -> usize;
+        fn follow(order: Lookahead) -> Option<Box<dyn Follow>>;
+        fn ahead_bytes() -> usize;
+        fn check() -> Result<()>;
+        fn verify(samples: Range<usize>, found: &mut dyn FnMut(Error));
+        fn is_unchanged() -> bool;
+        fn key(index: usize, scratch: &mut Vec<u8>) -> Result<String>;
+        fn fingerprint() -> Option<u64>;
+        fn path(index: usize) -> Option<PathBuf>;
+        fn part(index: usize) -> usize;
+        fn has_pictures() -> Option<bool>;
+        fn fields() -> Option<Vec<String>>;
+        fn network() -> Option<NetworkStats>;
+        fn kind() -> &'static str;
     }
 }

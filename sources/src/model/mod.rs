@@ -5,10 +5,12 @@
 //! 3. [`Lookahead`]: the future reads of a loader; [`Position`]: where an epoch has a sample.
 //! 4. [`Memory`], [`Concat`], [`Classes`]: samples in memory, several sources as one, and a list
 //!    that numbers labels; `relabel` maps old labels to new ones.
-//! 5. [`labels`]: the labels of many samples; [`sample_error`]: adds the sample to an error.
+//! 5. `forward`: passes methods on to another source, store or file.
+//! 6. [`labels`]: the labels of many samples; [`sample_error`]: adds the sample to an error.
 
 pub(super) mod classes;
 pub(super) mod concat;
+pub(super) mod forward;
 pub(super) mod labels;
 pub(super) mod lookahead;
 pub(super) mod memory;

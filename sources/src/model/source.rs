@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::forward::forward;
 use super::lookahead::{Follow, Lookahead};
 use super::sample::Sample;
 use crate::error::{Error, Result};
@@ -244,83 +245,29 @@ pub trait Source: Send + Sync {
 /// Implemented so that `Loader::source` accepts the result of
 /// [`open`](crate::open()).
 impl<S: Source + ?Sized> Source for Arc<S> {
-    fn len(&self) -> usize {
-        (**self).len()
-    }
-
-    fn is_empty(&self) -> bool {
-        (**self).is_empty()
-    }
-
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         (**self).read(index, scratch)
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
-        (**self).follow(order)
-    }
-
-    fn ahead_bytes(&self) -> usize {
-        (**self).ahead_bytes()
-    }
-
-    fn check(&self) -> Result<()> {
-        (**self).check()
-    }
-
-    fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
-        (**self).verify(samples, found);
-    }
-
-    fn is_unchanged(&self) -> bool {
-        (**self).is_unchanged()
-    }
-
-    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
-        (**self).label(index, scratch)
-    }
-
-    fn key(&self, index: usize, scratch: &mut Vec<u8>) -> Result<String> {
-        (**self).key(index, scratch)
-    }
-
-    fn fingerprint(&self) -> Option<u64> {
-        (**self).fingerprint()
-    }
-
-    fn path(&self, index: usize) -> Option<PathBuf> {
-        (**self).path(index)
-    }
-
-    fn part(&self, index: usize) -> usize {
-        (**self).part(index)
-    }
-
-    fn classes(&self) -> &[String] {
-        (**self).classes()
-    }
-
-    fn category_ids(&self) -> Vec<i64> {
-        (**self).category_ids()
-    }
-
-    fn has_pictures(&self) -> Option<bool> {
-        (**self).has_pictures()
-    }
-
-    fn fields(&self) -> Option<Vec<String>> {
-        (**self).fields()
-    }
-
-    fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
-        (**self).only(fields)
-    }
-
-    fn network(&self) -> Option<NetworkStats> {
-        (**self).network()
-    }
-
-    fn kind(&self) -> &'static str {
-        (**self).kind()
+    forward! { |this| **this;
+        fn len() -> usize;
+        fn is_empty() -> bool;
+        fn follow(order: Lookahead) -> Option<Box<dyn Follow>>;
+        fn ahead_bytes() -> usize;
+        fn check() -> Result<()>;
+        fn verify(samples: Range<usize>, found: &mut dyn FnMut(Error));
+        fn is_unchanged() -> bool;
+        fn label(index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>>;
+        fn key(index: usize, scratch: &mut Vec<u8>) -> Result<String>;
+        fn fingerprint() -> Option<u64>;
+        fn path(index: usize) -> Option<PathBuf>;
+        fn part(index: usize) -> usize;
+        fn classes() -> &[String];
+        fn category_ids() -> Vec<i64>;
+        fn has_pictures() -> Option<bool>;
+        fn fields() -> Option<Vec<String>>;
+        fn only(fields: &[String]) -> Option<Arc<dyn Source>>;
+        fn network() -> Option<NetworkStats>;
+        fn kind() -> &'static str;
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::forward::forward;
 use super::{Lookahead, Place};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -232,44 +233,17 @@ pub enum Tier {
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
-    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        (**self).list(prefix)
-    }
-
-    fn object(&self, url: &str) -> Result<Object> {
-        (**self).object(url)
-    }
-
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        (**self).read(object, at, to)
-    }
-
-    fn read_ranges(&self, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
-        (**self).read_ranges(object, ranges)
-    }
-
-    fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
-        (**self).fetch(object, range, reply);
-    }
-
-    fn create(&self, url: &str) -> Result<Box<dyn Upload>> {
-        (**self).create(url)
-    }
-
-    fn remove(&self, url: &str) -> Result<()> {
-        (**self).remove(url)
-    }
-
-    fn list_now(&self, prefix: &str) -> Result<Vec<Object>> {
-        (**self).list_now(prefix)
-    }
-
-    fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn Keep>> {
-        (**self).keep(set, order)
-    }
-
-    fn bring(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
-        (**self).bring(base, objects, read)
+    forward! { |this| **this;
+        fn list(prefix: &str) -> Result<Vec<Object>>;
+        fn object(url: &str) -> Result<Object>;
+        fn read(object: &Object, at: u64, to: &mut [u8]) -> Result<()>;
+        fn read_ranges(object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()>;
+        fn fetch(object: &Object, range: Range<u64>, reply: Reply);
+        fn create(url: &str) -> Result<Box<dyn Upload>>;
+        fn remove(url: &str) -> Result<()>;
+        fn list_now(prefix: &str) -> Result<Vec<Object>>;
+        fn keep(set: u64, order: &Lookahead) -> Option<Arc<dyn Keep>>;
+        fn bring(base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf>;
     }
 }
 

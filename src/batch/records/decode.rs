@@ -4,7 +4,7 @@ use crate::transform::{Border, Filter, Plan, Record, record};
 
 record! {
     /// One component on the grid of MCUs.
-    pub(crate) struct Part {
+    pub(crate) struct Component {
         /// Blocks in an MCU, across and down.
         h: u32,
         v: u32,
@@ -53,7 +53,7 @@ record! {
         place: u32,
         /// Number of blocks in the window.
         kept: u32,
-        parts: [Part; 3],
+        parts: [Component; 3],
         /// DC table of each part, plus 256 times its AC table.
         choice: [u32; 3],
         /// Bytes of the longest segment.
@@ -182,7 +182,7 @@ impl DecodeOps {
             ..Self::nothing()
         };
         for (i, part) in grid.parts().iter().enumerate() {
-            ops.parts[i] = Part {
+            ops.parts[i] = Component {
                 h: part.h,
                 v: part.v,
                 first: part.first,

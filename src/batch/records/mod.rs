@@ -7,8 +7,8 @@
 mod decode;
 mod sample;
 
+#[cfg(all(test, feature = "_device"))]
+pub(crate) use decode::Component;
 pub use decode::DecodeOps;
 pub(crate) use decode::Encoded;
-#[cfg(all(test, feature = "_device"))]
-pub(crate) use decode::Part;
 pub use sample::SampleOps;

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use warpfeed_sources::format::{self, Format};
 
-use super::unknown::unknown;
+use super::unsupported::unsupported;
 use crate::decode::jpegs::Jpegs;
 use crate::decode::raw::Npy;
 use crate::decode::{Codec, Options, Picture, Size};
@@ -159,7 +159,7 @@ impl Codecs {
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if no codec matches the bytes, if the header
     /// is invalid, or if it claims 0 pixels or more than the limit.
     pub fn open<'a>(&'a self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-        let codec = self.all().find(|codec| codec.matches(bytes)).ok_or_else(|| unknown(bytes))?;
+        let codec = self.all().find(|codec| codec.matches(bytes)).ok_or_else(|| unsupported(bytes))?;
         let picture = codec.open(bytes)?;
         let (Size { width, height }, area) = (picture.size(), picture.size().area());
         let name = codec.format().name;

@@ -8,7 +8,7 @@ use crate::decode::Size;
 const MOST: u64 = 1 << 31;
 
 /// A strip or tile in the picture.
-pub(in crate::decode) struct Part {
+pub(in crate::decode) struct Chunk {
     /// The first pixel.
     pub(in crate::decode) x: usize,
     pub(in crate::decode) y: usize,
@@ -55,7 +55,7 @@ impl Tiff<'_> {
 
     /// Decodes all strips and tiles, one after the other. The values are in native byte order, and
     /// values of fewer than 8 bits take a byte.
-    pub(in crate::decode) fn parts(&self, mut put: impl FnMut(&Part, &[u8])) -> Result<(), String> {
+    pub(in crate::decode) fn parts(&self, mut put: impl FnMut(&Chunk, &[u8])) -> Result<(), String> {
         if !matches!(self.bits, 1 | 2 | 4 | 8 | 16 | 32 | 64) {
             return Err(format!("{} are not supported", self.kind()));
         }
@@ -93,7 +93,7 @@ impl Tiff<'_> {
                 }
                 all = &values;
             }
-            let part = Part {
+            let part = Chunk {
                 x: x as usize,
                 y: y as usize,
                 width: inside.width as usize,

@@ -5,9 +5,9 @@
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use super::super::Gpu;
-use super::super::sim::{Mistake, Sim, SimEvent, SimMemory, SimStream};
 use super::*;
 use crate::device::gpu::Recorded;
+use crate::device::tests::sim::{Mistake, Sim, SimEvent, SimMemory, SimStream};
 use crate::order::Rng;
 use crossbeam::channel::bounded;
 

@@ -5,7 +5,7 @@
 //! 1. The parameter list of each launch matches the entry point in `convert.cu`: same order, same
 //!    widths. The PTX is the compiled form of that source (`tests/gpu/ptx.rs` compares them), and
 //!    `tests/gpu/kernels.rs` runs every entry point against the host.
-//! 2. Addresses come from `Memory::at`, given the number of bytes that the kernel accesses for
+//! 2. Addresses come from `DeviceBuffer::at`, given the number of bytes that the kernel accesses for
 //!    `count` samples. The kernel also reads the sample that a record names as partner. The caller
 //!    of a launch guarantees that the partner's number is below `count`.
 
@@ -15,7 +15,7 @@ use arrayvec::ArrayVec;
 
 use super::driver::Context;
 use super::kernel::{Grid, Kernel};
-use super::memory::Memory;
+use super::memory::DeviceBuffer;
 use super::stream::Stream;
 use crate::batch::SampleOps;
 use crate::batch::{Dtype, Layout, Normalize};
@@ -90,7 +90,7 @@ impl Convert {
         }
         // Without records, rows do not matter, so an image counts as one row.
         let (height, width) = if with_ops { (height, width) } else { (1, pixels) };
-        let Entry { name, group, groups } = Entry::find(dtype, layout, width, with_ops)?;
+        let EntryPoint { name, group, groups } = EntryPoint::find(dtype, layout, width, with_ops)?;
         let kernel = Kernel::load(context, name)?;
         let threads = (pixels / group).div_ceil(groups) as u32;
         let block = kernel.best_block(MAX_BLOCK)?.min(threads.next_multiple_of(32));
@@ -116,7 +116,7 @@ impl Convert {
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
-    pub unsafe fn launch(&self, stream: &Stream, memory: &Memory, at: Launch) -> Result<()> {
+    pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, at: Launch) -> Result<()> {
         let values = self.pixels * 3;
         let (mut height, mut width, mut normalize) = (self.height, self.width, self.normalize);
         let own = [(&raw mut height).cast(), (&raw mut width).cast(), (&raw mut normalize).cast()];
@@ -153,7 +153,7 @@ impl Retouch {
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
-    pub unsafe fn launch(&self, stream: &Stream, memory: &Memory, at: Launch) -> Result<()> {
+    pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, at: Launch) -> Result<()> {
         let (mut height, mut width) = (self.height, self.width);
         let own = [(&raw mut height).cast(), (&raw mut width).cast()];
         let image = self.height as usize * self.width as usize * 3;
@@ -190,7 +190,7 @@ impl SoftLabels {
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
-    pub unsafe fn launch(&self, stream: &Stream, memory: &Memory, at: Launch) -> Result<()> {
+    pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, at: Launch) -> Result<()> {
         let (mut classes, mut smoothing) = (self.classes, self.smoothing);
         let own = [(&raw mut classes).cast(), (&raw mut smoothing).cast()];
         let bytes = SampleBytes { from: size_of::<i64>(), to: self.classes as usize * size_of::<f32>() };
@@ -202,7 +202,7 @@ impl SoftLabels {
 
 /// An entry point of the kernel source.
 #[derive(Debug)]
-struct Entry {
+struct EntryPoint {
     name: String,
     /// Number of neighbouring pixels that a thread reads and writes at once.
     group: usize,
@@ -210,9 +210,9 @@ struct Entry {
     groups: usize,
 }
 
-impl Entry {
+impl EntryPoint {
     /// Finds the entry point for a dtype, a layout and rows of `width` pixels.
-    fn find(dtype: Dtype, layout: Layout, width: usize, with_ops: bool) -> Result<Entry> {
+    fn find(dtype: Dtype, layout: Layout, width: usize, with_ops: bool) -> Result<EntryPoint> {
         if dtype == Dtype::U8 && layout == Layout::Nhwc && !with_ops {
             return Err(Error::config(
                 "images of u8 (N, H, W, 3) are already in the device's format and need no kernel",
@@ -235,11 +235,13 @@ impl Entry {
             Layout::Nhwc => "nhwc",
         };
         Ok(match (width.is_multiple_of(wide), with_ops) {
-            (false, _) => Entry { name: format!("{kind}_{layout}_any"), group: 1, groups: 2 },
-            (true, true) => Entry { name: format!("{kind}_{layout}_ops"), group: wide, groups: 2 },
-            (true, false) => {
-                Entry { name: format!("{kind}_{layout}"), group: wide, groups: if dtype == Dtype::F32 { 2 } else { 1 } }
-            }
+            (false, _) => EntryPoint { name: format!("{kind}_{layout}_any"), group: 1, groups: 2 },
+            (true, true) => EntryPoint { name: format!("{kind}_{layout}_ops"), group: wide, groups: 2 },
+            (true, false) => EntryPoint {
+                name: format!("{kind}_{layout}"),
+                group: wide,
+                groups: if dtype == Dtype::F32 { 2 } else { 1 },
+            },
         })
     }
 }
@@ -260,7 +262,7 @@ struct SampleBytes {
 unsafe fn launch<const N: usize>(
     kernel: &Kernel,
     stream: &Stream,
-    memory: &Memory,
+    memory: &DeviceBuffer,
     Launch { from, to, records, count }: Launch,
     bytes: SampleBytes,
     (blocks, block): (u32, u32),
@@ -296,10 +298,10 @@ mod tests {
                 for width in [224, 225, 228, 300] {
                     for with_ops in [false, true] {
                         if (dtype, layout, with_ops) == (Dtype::U8, Layout::Nhwc, false) {
-                            assert!(Entry::find(dtype, layout, width, with_ops).is_err(), "it is copied");
+                            assert!(EntryPoint::find(dtype, layout, width, with_ops).is_err(), "it is copied");
                             continue;
                         }
-                        let Entry { name, group, .. } = Entry::find(dtype, layout, width, with_ops).unwrap();
+                        let EntryPoint { name, group, .. } = EntryPoint::find(dtype, layout, width, with_ops).unwrap();
                         assert_eq!(width % group, 0, "{name}");
                         let text = entry_text(&name).unwrap_or_else(|| panic!("{name} is not in the PTX"));
                         assert_eq!(text.matches(".visible .entry").count(), 1);
@@ -309,7 +311,7 @@ mod tests {
                 }
             }
         }
-        assert!(Entry::find(Dtype::I64, Layout::Nchw, 224, false).is_err());
+        assert!(EntryPoint::find(Dtype::I64, Layout::Nchw, 224, false).is_err());
         assert!(entry_text("soft_labels").is_some() && entry_text("f32").is_none());
     }
 }

@@ -6,7 +6,7 @@
 //!    widths.
 //! 2. Work that is queued in a [`Branch`] comes after what its launch queued before in the stream of
 //!    the program, and before what is queued there after the launch, also if the launch fails.
-//! 3. Addresses come from `Memory::at`, given the number of bytes that the kernels access. If a
+//! 3. Addresses come from `DeviceBuffer::at`, given the number of bytes that the kernels access. If a
 //!    record determines these bytes, the caller of the launch guarantees them.
 
 use std::ops::Range;
@@ -14,7 +14,7 @@ use std::ops::Range;
 use super::driver::Context;
 use super::event::Event;
 use super::kernel::{Grid, Kernel};
-use super::memory::Memory;
+use super::memory::DeviceBuffer;
 use super::stream::Stream;
 use crate::batch::DecodeOps;
 use crate::error::{Error, Result};
@@ -120,7 +120,7 @@ impl DecodeAt {
     }
 
     /// The addresses in `memory`, for outputs of (`height`, `width`).
-    fn addresses(&self, memory: &Memory, (height, width): (usize, usize)) -> Addresses {
+    fn addresses(&self, memory: &DeviceBuffer, (height, width): (usize, usize)) -> Addresses {
         // The kernel that resizes computes the address of both from the start of the coefficients.
         let gap = self.planes.checked_sub(self.coefficients).filter(|gap| gap.is_multiple_of(DecodeOps::PLANE_BYTES));
         let gap = gap.expect("planes lie behind the coefficients, at a multiple of a block's bytes");
@@ -240,7 +240,7 @@ impl Decode {
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
-    pub unsafe fn launch(&self, stream: &Stream, memory: &Memory, at: DecodeAt) -> Result<()> {
+    pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, at: DecodeAt) -> Result<()> {
         // SAFETY: guaranteed by the caller.
         unsafe { self.launch_in_parts(stream, memory, at, at.parts()) }
     }
@@ -255,7 +255,7 @@ impl Decode {
     pub(crate) unsafe fn launch_in_parts(
         &self,
         stream: &Stream,
-        memory: &Memory,
+        memory: &DeviceBuffer,
         at: DecodeAt,
         most: usize,
     ) -> Result<()> {
@@ -293,7 +293,7 @@ impl Decode {
     pub unsafe fn launch_stage(
         &self,
         stream: &Stream,
-        memory: &Memory,
+        memory: &DeviceBuffer,
         at: DecodeAt,
         stage: Stage,
         samples: Range<usize>,

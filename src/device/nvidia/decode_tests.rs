@@ -6,10 +6,10 @@
 
 use std::path::PathBuf;
 
-use super::internal::{Context, Decode, DecodeAt, DecodeOps, Event, Memory, Stage, Stream};
+use super::internal::{Context, Decode, DecodeAt, DecodeOps, DeviceBuffer, Event, Stage, Stream};
 use crate::decode::{Rect, Size, standard};
-use crate::device::sim::decode as model;
-use crate::device::zoo::{self, Coded};
+use crate::device::tests::coded::{self, Coded};
+use crate::device::tests::sim::decode as model;
 use crate::order::Rng;
 use crate::pack::repack_jpeg;
 use crate::transform::Augment;
@@ -18,7 +18,7 @@ use crate::transform::Augment;
 struct Loaded {
     context: Context,
     stream: Stream,
-    memory: Memory,
+    memory: DeviceBuffer,
     at: DecodeAt,
 }
 
@@ -55,7 +55,7 @@ impl Loaded {
             copied: largest.copied,
             columns: largest.columns as usize,
         };
-        let memory = Memory::new(context, end).unwrap();
+        let memory = DeviceBuffer::new(context, end).unwrap();
         let stream = Stream::new(context).unwrap();
         // A sanitizer finds reads of unwritten memory. No kernel reads the output.
         let from = if sanitize() { at.out } else { 0 };
@@ -148,7 +148,7 @@ fn the_kernels_give_the_pixels_of_the_host() {
     for (seed, size) in sizes.into_iter().enumerate() {
         for pictures in [100, 300, 600] {
             let count = if sanitize() { 6 } else { 100 };
-            let batch = zoo::random_batch(seed as u64 * 1000 + pictures, size, count, pictures);
+            let batch = coded::random_batch(seed as u64 * 1000 + pictures, size, count, pictures);
             let left = modelled(&batch).1;
             assert!(left.iter().filter(|&&left| left).count() * 20 <= batch.count(), "nearly all synchronise");
             let loaded = Loaded::new(&context, &batch);
@@ -170,7 +170,7 @@ fn parts_of_a_batch_give_the_pixels_of_the_whole() {
     let (size, count) = ((48, 48), if sanitize() { 9 } else { 100 });
     let kernels = Decode::load(&context, size).unwrap();
     for (seed, pictures) in [(31, 600), (32, 600), (33, 300), (34, 600), (35, 20)] {
-        let mut batch = zoo::random_batch(seed, size, count, pictures);
+        let mut batch = coded::random_batch(seed, size, count, pictures);
         batch.drop_copies();
         let left = modelled(&batch).1;
         for parts in (1..=4).chain([4, 3, 2]) {
@@ -190,7 +190,7 @@ fn parts_of_a_batch_give_the_pixels_of_the_whole() {
 fn a_batch_with_a_copy_is_decoded_whole() {
     let Some(context) = context() else { return };
     let (size, count) = ((48, 48), if sanitize() { 45 } else { 100 });
-    let batch = zoo::random_batch(31, size, count, 600);
+    let batch = coded::random_batch(31, size, count, 600);
     let copy = DecodeOps::read(&batch.records.as_chunks().0[44]);
     assert!(copy.place() < count / 3 && copy.longest() >= 2048, "sample 44 is a copy of a long segment");
     let (kernels, left) = (Decode::load(&context, size).unwrap(), modelled(&batch).1);
@@ -208,7 +208,7 @@ fn a_batch_with_a_copy_is_decoded_whole() {
 #[test]
 fn bits_after_the_last_mcu_of_a_segment_are_left_to_the_host() {
     let Some(context) = context() else { return };
-    let (batch, expected) = zoo::with_rests((48, 48));
+    let (batch, expected) = coded::with_rests((48, 48));
     assert_eq!(modelled(&batch).1, expected);
     let loaded = Loaded::new(&context, &batch);
     let kernels = Decode::load(&context, batch.size).unwrap();
@@ -224,7 +224,7 @@ fn the_kernels_equal_their_model_for_any_data() {
     let (mut rng, size) = (Rng::new(77, 0, 0), (48, 48));
     let mut seen = [0; 2];
     for seed in 0..if sanitize() { 2 } else { 20 } {
-        let mut batch = zoo::random_batch(1000 + seed, size, if sanitize() { 20 } else { 100 }, 200);
+        let mut batch = coded::random_batch(1000 + seed, size, if sanitize() { 20 } else { 100 }, 200);
         for data in batch.data.clone().into_iter().filter(|data| !data.is_empty()) {
             // A few bytes, or all of them.
             let most = if rng.chance(0.1) { 1 << 20 } else { rng.below(3) };
@@ -251,7 +251,7 @@ fn the_kernels_equal_their_model_for_any_data() {
 fn the_kernels_write_all_of_the_memory_that_they_read() {
     let Some(context) = context() else { return };
     let size = (48, 48);
-    let batch = zoo::random_batch(9, size, if sanitize() { 10 } else { 100 }, 600);
+    let batch = coded::random_batch(9, size, if sanitize() { 10 } else { 100 }, 600);
     let kernels = Decode::load(&context, size).unwrap();
     if sanitize() {
         let loaded = Loaded::new(&context, &batch);
@@ -292,9 +292,9 @@ fn codes_that_never_synchronise_are_left_to_the_host_in_bounded_time() {
     let Some(context) = context() else { return };
     let (size, side) = ((24, 24), if sanitize() { 700 } else { 2000 });
     let kernels = Decode::load(&context, size).unwrap();
-    for (jpeg, left, what) in [(zoo::pattern(side, None), true, "pattern"), (zoo::noise(side), false, "noise")] {
+    for (jpeg, left, what) in [(coded::pattern(side, None), true, "pattern"), (coded::noise(side), false, "noise")] {
         let mut batch = Coded::new(size);
-        assert!(batch.add(&jpeg, &zoo::corner(side, size), true));
+        assert!(batch.add(&jpeg, &coded::corner(side, size), true));
         // In a batch of many samples, a block of threads has more than one tile of this one.
         (0..63).for_each(|_| batch.add_nothing());
         let loaded = Loaded::new(&context, &batch);
@@ -326,7 +326,7 @@ fn pictures_of_12_48_and_96_megapixels_are_those_of_the_host() {
             Rect::new(width - 2001, height - 1501, 2001, 1501),
             Rect::new(width / 3, height / 2, 640, 480),
         ];
-        zoo::add_large(&mut batch, Size::new(width, height), sampling, &regions);
+        coded::add_large(&mut batch, Size::new(width, height), sampling, &regions);
         let loaded = Loaded::new(&context, &batch);
         loaded.run(&kernels);
         let faults = loaded.faults();

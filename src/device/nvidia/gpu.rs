@@ -16,7 +16,7 @@ use super::decode::{self, DecodeAt};
 use super::driver::{Context, Entered};
 use super::event::Event;
 use super::host;
-use super::memory::Memory;
+use super::memory::DeviceBuffer;
 use super::pinned::{AfterFork, Pinned};
 use super::stream::Stream;
 use crate::batch::{self, DecodeOps, DlDevice, Largest};
@@ -51,7 +51,7 @@ pub struct Kernels {
 impl Gpu for Nvidia {
     type Stream = Stream;
     type Event = Event;
-    type Memory = Memory;
+    type Buffer = DeviceBuffer;
     type Kernels = Kernels;
     type Faults = Pinned;
     type Stay = Entered;
@@ -66,15 +66,15 @@ impl Gpu for Nvidia {
         self.0.enter().map(Entered::resting)
     }
 
-    fn memory(&self, bytes: usize) -> Result<Memory> {
-        Memory::new(&self.0, bytes)
+    fn memory(&self, bytes: usize) -> Result<DeviceBuffer> {
+        DeviceBuffer::new(&self.0, bytes)
     }
 
-    fn address(&self, memory: &Memory, offset: usize, bytes: usize) -> u64 {
+    fn address(&self, memory: &DeviceBuffer, offset: usize, bytes: usize) -> u64 {
         memory.at(offset, bytes)
     }
 
-    fn slot(&self, bytes: usize) -> Result<batch::Memory> {
+    fn slot(&self, bytes: usize) -> Result<batch::SlotMemory> {
         // The slots never leave the ring.
         host::slot(&self.0, bytes, AfterFork::Absent)
     }
@@ -149,17 +149,17 @@ impl Gpu for Nvidia {
         stream.synchronize()
     }
 
-    unsafe fn upload(&self, stream: &Stream, memory: &Memory, offset: usize, from: &[u8]) -> Result<()> {
+    unsafe fn upload(&self, stream: &Stream, memory: &DeviceBuffer, offset: usize, from: &[u8]) -> Result<()> {
         // SAFETY: invariant 1.
         unsafe { stream.upload(memory, offset, from) }
     }
 
-    fn clear(&self, stream: &Stream, memory: &Memory, offset: usize, bytes: usize) -> Result<()> {
+    fn clear(&self, stream: &Stream, memory: &DeviceBuffer, offset: usize, bytes: usize) -> Result<()> {
         // SAFETY: invariant 2.
         unsafe { stream.clear(memory, offset, bytes) }
     }
 
-    unsafe fn fetch(&self, stream: &Stream, memory: &Memory, offset: usize, to: &mut Pinned) -> Result<()> {
+    unsafe fn fetch(&self, stream: &Stream, memory: &DeviceBuffer, offset: usize, to: &mut Pinned) -> Result<()> {
         // SAFETY: guaranteed by the ring.
         unsafe { stream.fetch(to, memory, offset) }
     }
@@ -168,16 +168,23 @@ impl Gpu for Nvidia {
         faults[index * DecodeOps::FAULT_BYTES..][..DecodeOps::FAULT_BYTES] != [0; DecodeOps::FAULT_BYTES]
     }
 
-    unsafe fn copy(&self, stream: &Stream, to: &Memory, from: &Memory, offset: usize, bytes: usize) -> Result<()> {
+    unsafe fn copy(
+        &self,
+        stream: &Stream,
+        to: &DeviceBuffer,
+        from: &DeviceBuffer,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
         // SAFETY: guaranteed by the caller.
         unsafe { stream.copy(to, from, offset, bytes) }
     }
 
-    fn download(&self, stream: &Stream, memory: &Memory, offset: usize, to: &mut [u8]) -> Result<()> {
+    fn download(&self, stream: &Stream, memory: &DeviceBuffer, offset: usize, to: &mut [u8]) -> Result<()> {
         stream.download(to, memory, offset)
     }
 
-    fn decode(&self, stream: &Stream, memory: &Memory, kernels: &Kernels, job: Decode) -> Result<()> {
+    fn decode(&self, stream: &Stream, memory: &DeviceBuffer, kernels: &Kernels, job: Decode) -> Result<()> {
         let Largest { segments, longest, columns, blocks, turned, copied } = job.largest;
         let at = DecodeAt {
             ops: job.records,
@@ -203,7 +210,7 @@ impl Gpu for Nvidia {
         unsafe { kernels.decode[job.picture].launch(stream, memory, at) }
     }
 
-    fn compute(&self, stream: &Stream, memory: &Memory, kernels: &Kernels, job: Job) -> Result<()> {
+    fn compute(&self, stream: &Stream, memory: &DeviceBuffer, kernels: &Kernels, job: Job) -> Result<()> {
         let Job { array, from, to, records, count } = job;
         let at = Launch { from, to, records, count };
         match &kernels.arrays[array] {

@@ -6,7 +6,7 @@ use std::path::Path;
 use warpfeed_jpeg::bitstream::Turn;
 
 use crate::batch::SampleOps;
-use crate::batch::records::{DecodeOps, Part};
+use crate::batch::records::{Component, DecodeOps};
 use crate::decode::Rect;
 use crate::transform::{Effect, Record, declarations, dispatch, numbers};
 
@@ -37,7 +37,7 @@ fn the_kernels_declare_the_records_of_rust() {
             Turn::MIRRORED,
             Turn::FLIPPED
         ),
-        Part::declaration(),
+        Component::declaration(),
         DecodeOps::declaration(),
         numbers(),
     ];

@@ -10,14 +10,14 @@ use super::devices::{Devices, Mark};
 use super::driver::Context;
 use super::pinned::{AfterFork, Pinned};
 use super::stream::Stream;
-use crate::batch::{Free, HostBatch, Keeper, Memory};
+use crate::batch::{Free, HostBatch, Keeper, SlotMemory};
 use crate::device::gpu::capturing;
 use crate::device::handoff::{Handoff, Marked, UploadStream, Watch};
 use crate::error::Result;
 use crate::order::Rank;
 
 /// Allocates page-locked memory for `slots` slots.
-pub(crate) fn page_locked(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<Memory>> {
+pub(crate) fn page_locked(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<SlotMemory>> {
     // A context takes memory of its device: the rank's own, unless the launcher shows each rank
     // only one device.
     let context = match rank.local_rank {
@@ -30,12 +30,12 @@ pub(crate) fn page_locked(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<
 
 /// Page-locked memory for one slot.
 #[allow(unsafe_code)]
-pub(super) fn slot(context: &Context, bytes: usize, after_fork: AfterFork) -> Result<Memory> {
+pub(super) fn slot(context: &Context, bytes: usize, after_fork: AfterFork) -> Result<SlotMemory> {
     let mut pinned = Pinned::new(context, bytes.max(1), after_fork)?;
     let base = NonNull::from(&mut *pinned).cast();
     // SAFETY: `base` is the start of `bytes` initialised bytes that the `Pinned` frees when it is
-    // dropped; it is aligned to a page, and nothing else uses it (`Memory`, invariant 1).
-    Ok(unsafe { Memory::pinned(base, bytes, Box::new(pinned)) })
+    // dropped; it is aligned to a page, and nothing else uses it (`SlotMemory`, invariant 1).
+    Ok(unsafe { SlotMemory::pinned(base, bytes, Box::new(pinned)) })
 }
 
 /// Makes the keeper of page-locked batches that a device may still read.

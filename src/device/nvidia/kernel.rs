@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use cudarc::driver::{result, sys};
 
 use super::driver::{Context, Doing};
-use super::memory::Memory;
+use super::memory::DeviceBuffer;
 use super::stream::Stream;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -109,7 +109,7 @@ impl Kernel {
     pub(super) unsafe fn queue(
         &self,
         stream: &Stream,
-        memory: &Memory,
+        memory: &DeviceBuffer,
         Grid { blocks, block, count, shared }: Grid,
         parameters: &mut [*mut c_void],
     ) -> Result<()> {

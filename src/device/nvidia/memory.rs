@@ -17,13 +17,13 @@ use std::time::Duration;
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, DeviceRepr, result, sys};
 
 use super::capture;
+use super::deferred_free::{FREED_WITHIN, free_when_idle, settle};
 use super::driver::{Context, Doing};
-use super::later::{FREED_WITHIN, later, settle};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A block of device memory. It is allocated when a loader opens and freed after the loader's last
 /// batch has been dropped.
-pub struct Memory {
+pub struct DeviceBuffer {
     start: sys::CUdeviceptr,
     len: usize,
     context: Context,
@@ -31,7 +31,7 @@ pub struct Memory {
     slice: OnceLock<ManuallyDrop<CudaSlice<u8>>>,
 }
 
-impl Memory {
+impl DeviceBuffer {
     /// Allocates `len` uninitialised bytes. The start is aligned to at least 256 bytes.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Memory {
                 format!("{want:.1} MB wanted on device {device}, {free:.1} MB free: {}; a smaller batch or .prefetch(n) needs less", e.cause()),
             )
         })?;
-        Ok(Memory { start, len, context: context.clone(), slice: OnceLock::new() })
+        Ok(DeviceBuffer { start, len, context: context.clone(), slice: OnceLock::new() })
     }
 
     /// Number of bytes.
@@ -84,7 +84,7 @@ impl Memory {
     }
 }
 
-impl Memory {
+impl DeviceBuffer {
     /// cudarc's view of `len` elements at `offset`, which must be a multiple of 256. Any bytes must
     /// be valid as a `T`.
     pub(crate) fn view<T: DeviceRepr>(&self, stream: &Arc<CudaStream>, offset: usize, len: usize) -> CudaView<'_, T> {
@@ -108,10 +108,10 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         let (start, slice) = (self.start, self.slice.take());
-        later(self.context.clone(), move || {
+        free_when_idle(self.context.clone(), move || {
             if let Some(slice) = slice {
                 // When the slice is dropped, cudarc makes its stream wait for all uses of the
                 // slice. During a capture, that wait would become part of the graph.
@@ -127,8 +127,8 @@ impl Drop for Memory {
     }
 }
 
-impl fmt::Debug for Memory {
+impl fmt::Debug for DeviceBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Memory({} bytes on device {})", self.len, self.context.ordinal())
+        write!(f, "DeviceBuffer({} bytes on device {})", self.len, self.context.ordinal())
     }
 }

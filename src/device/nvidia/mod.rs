@@ -13,7 +13,7 @@
 //!    process exits.
 //! 2. `capture`: [`stream`] creates a stream, [`borrowed_stream`] wraps one of another library;
 //!    detects captures of CUDA graphs.
-//! 3. `event`: marks of work. `later`: frees memory without making the program wait.
+//! 3. `event`: marks of work. `deferred_free`: frees memory without making the program wait.
 //! 4. `pinned`: page-locked host memory. `memory`: device memory, one block per loader.
 //! 5. `stream`: streams, and copies in them.
 //! 6. `devices`: marks all work of a program at once. `host`: page-locked batches on the host.
@@ -30,6 +30,7 @@ mod decode;
 #[cfg(test)]
 #[allow(unsafe_code)] // it launches kernels
 mod decode_tests;
+mod deferred_free;
 mod devices;
 mod driver;
 #[allow(unsafe_code)] // it registers a handler for the exit of the process
@@ -40,7 +41,6 @@ mod gpu;
 mod headers;
 mod host;
 mod kernel;
-mod later;
 mod memory;
 mod pinned;
 mod stream;
@@ -63,7 +63,7 @@ pub mod internal {
         driver::Context,
         ending::calls_in_progress,
         event::Event,
-        memory::Memory,
+        memory::DeviceBuffer,
         pinned::{AfterFork, Pinned},
         stream::Stream,
     };

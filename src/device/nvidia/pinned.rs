@@ -24,10 +24,10 @@ use std::ptr::NonNull;
 
 use cudarc::driver::{result, sys};
 
+use super::deferred_free::{FREED_WITHIN, free_when_idle, settle};
 #[cfg(target_os = "linux")]
 use super::driver::marks_contexts;
 use super::driver::{Context, Doing};
-use super::later::{FREED_WITHIN, later, settle};
 use crate::error::{Error, Result};
 
 /// Size from which blocks are mapped.
@@ -193,7 +193,7 @@ impl DerefMut for Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let (start, _len, is_mapped) = (self.start.as_ptr() as usize, self.len, self.is_mapped);
-        later(self.context.clone(), move || {
+        free_when_idle(self.context.clone(), move || {
             let start = start as *mut std::ffi::c_void;
             if is_mapped {
                 #[cfg(target_os = "linux")]

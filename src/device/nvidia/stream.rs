@@ -11,7 +11,7 @@
 //!    destroyed here.
 //! 2. Handles are only combined with handles of the same context: `Stream` and `Event` store
 //!    theirs, and every call compares them.
-//! 3. Addresses come from [`Memory::at`], which checks the range.
+//! 3. Addresses come from [`DeviceBuffer::at`], which checks the range.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use cudarc::driver::{CudaStream, result, sys};
 use super::capture;
 use super::driver::{Context, Doing, Entered};
 use super::event::Event;
-use super::memory::Memory;
+use super::memory::DeviceBuffer;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A queue of work on the device.
@@ -122,7 +122,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
-    pub unsafe fn upload(&self, to: &Memory, offset: usize, from: &[u8]) -> Result<()> {
+    pub unsafe fn upload(&self, to: &DeviceBuffer, offset: usize, from: &[u8]) -> Result<()> {
         let _here = self.same_context(to.context())?;
         let address = to.at(offset, from.len());
         // SAFETY: the range is checked (invariant 3), and the caller guarantees the lifetime of
@@ -136,12 +136,9 @@ impl Stream {
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
-    pub fn download(&self, to: &mut [u8], from: &Memory, offset: usize) -> Result<()> {
-        let _here = self.same_context(from.context())?;
-        let address = from.at(offset, to.len());
-        // SAFETY: the range is checked (invariant 3), and `to` is borrowed until the copy is done.
-        unsafe { result::memcpy_dtoh_async(to, address, self.raw) }
-            .doing(|| format!("copying {} bytes to the host", to.len()))?;
+    pub fn download(&self, to: &mut [u8], from: &DeviceBuffer, offset: usize) -> Result<()> {
+        // SAFETY: `to` is borrowed until the copy is done.
+        unsafe { self.fetch(to, from, offset)? };
         self.synchronize()
     }
 
@@ -154,7 +151,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
-    pub unsafe fn fetch(&self, to: &mut [u8], from: &Memory, offset: usize) -> Result<()> {
+    pub unsafe fn fetch(&self, to: &mut [u8], from: &DeviceBuffer, offset: usize) -> Result<()> {
         let _here = self.same_context(from.context())?;
         let address = from.at(offset, to.len());
         // SAFETY: the range is checked (invariant 3), and the caller guarantees the lifetime of
@@ -172,7 +169,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
-    pub unsafe fn copy(&self, to: &Memory, from: &Memory, offset: usize, bytes: usize) -> Result<()> {
+    pub unsafe fn copy(&self, to: &DeviceBuffer, from: &DeviceBuffer, offset: usize, bytes: usize) -> Result<()> {
         let _here = self.same_context(from.context())?;
         let (to, from) = (to.at(0, bytes), from.at(offset, bytes));
         // SAFETY: the ranges are checked (invariant 3), and the caller guarantees the rest.
@@ -187,7 +184,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
-    pub unsafe fn clear(&self, memory: &Memory, offset: usize, bytes: usize) -> Result<()> {
+    pub unsafe fn clear(&self, memory: &DeviceBuffer, offset: usize, bytes: usize) -> Result<()> {
         let _here = self.same_context(memory.context())?;
         let address = memory.at(offset, bytes);
         // SAFETY: the range is checked (invariant 3), and the caller guarantees the order.

@@ -37,7 +37,7 @@ pub(crate) struct Shared<G: Gpu> {
     /// Whether batches are ordered when they are taken; see
     /// [`Held::take_on`](super::Held::take_on).
     pub(super) when_taken: AtomicBool,
-    pub(crate) memory: G::Memory,
+    pub(crate) memory: G::Buffer,
     /// The forms of batches, by their numbers.
     pub(super) forms: Vec<Form>,
     pub(super) plan: DeviceMemory,

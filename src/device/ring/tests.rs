@@ -3,16 +3,16 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use self::host::*;
-use super::super::sim::{Mistake, SLOTS, Sim, SimStream};
 use super::*;
 use crate::batch::{Delivered, Dtype, Role};
+use crate::device::tests::sim::{Mistake, SLOTS, Sim, SimStream};
 use crate::order::Rng;
 
 mod host;
+mod order_on_take;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod schedules;
 mod streams;
-mod taken;
 
 /// Requests a batch, and waits as long as it takes.
 fn next(ring: &mut Ring<Sim>) -> Option<Result<Held<Sim>>> {

@@ -240,12 +240,12 @@ mod tests {
     use crossbeam::channel::unbounded;
 
     use super::*;
-    use crate::batch::{Dtype, Field, Memory, Role, Schema, Schemas, Slots};
+    use crate::batch::{Dtype, Field, Role, Schema, Schemas, SlotMemory, Slots};
 
     fn slots(count: usize) -> Vec<Free> {
         let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };
         let schemas = Schemas::one(Schema::new(2, [(field, Role::Picture)]).unwrap());
-        (0..count).map(|_| Slots::make(&schemas, Memory::heap(schemas.bytes()).unwrap())).collect()
+        (0..count).map(|_| Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap())).collect()
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(super) struct Owner {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct BlockEntry {
     bytes: u64,
     owner: Owner,
     rank: Rank,
@@ -115,7 +115,7 @@ pub(super) struct Index {
     /// Maximum bytes of all blocks.
     limit: u64,
     bytes: u64,
-    entries: HashMap<Key, Entry>,
+    entries: HashMap<Key, BlockEntry>,
     sets: HashMap<u64, Set>,
     uses: u64,
     followers: u64,
@@ -225,7 +225,7 @@ impl Index {
         self.uses
     }
 
-    fn put(&mut self, key: Key, mut entry: Entry) {
+    fn put(&mut self, key: Key, mut entry: BlockEntry) {
         let set = self.sets.entry(entry.owner.set).or_default();
         entry.state = set.state;
         match entry.rank {
@@ -236,7 +236,7 @@ impl Index {
         self.entries.insert(key, entry);
     }
 
-    fn take(&mut self, key: Key) -> Option<Entry> {
+    fn take(&mut self, key: Key) -> Option<BlockEntry> {
         let entry = self.entries.remove(&key)?;
         self.bytes -= entry.bytes;
         let set = self.sets.get_mut(&entry.owner.set).expect("a set stays as long as its blocks");
@@ -253,11 +253,11 @@ impl Index {
 
     /// Notes a use of a block.
     pub(super) fn used(&mut self, key: Key) {
-        if let Some(Entry { rank: Rank::Used(_), .. }) = self.entries.get(&key)
+        if let Some(BlockEntry { rank: Rank::Used(_), .. }) = self.entries.get(&key)
             && let Some(entry) = self.take(key)
         {
             let (is_old, rank) = (self.sets[&entry.owner.set].state != entry.state, Rank::Used(self.tick()));
-            self.put(key, Entry { rank, ..entry });
+            self.put(key, BlockEntry { rank, ..entry });
             if is_old {
                 self.rank(key);
             }
@@ -268,7 +268,7 @@ impl Index {
     pub(super) fn add(&mut self, key: Key, bytes: u64, owner: Owner) {
         self.take(key);
         let rank = Rank::Used(self.tick());
-        self.put(key, Entry { bytes, owner, rank, state: 0 });
+        self.put(key, BlockEntry { bytes, owner, rank, state: 0 });
         self.rank(key);
     }
 

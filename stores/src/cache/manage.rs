@@ -11,8 +11,8 @@ use super::block::{Header, begins_like_a_block};
 use super::files;
 use super::folder::{Blocks, Folder, Journal};
 use super::index::Key;
-use super::kept::remove;
 use super::listing::{self, Listing};
+use super::tiered::remove;
 
 /// Blocks in the folder of a cache.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

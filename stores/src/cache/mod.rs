@@ -2,7 +2,7 @@
 //!
 //! 1. `index` chooses the blocks to keep, by their next use in the order of a loader.
 //! 2. `block` is one block in a file; `folder` is the folder with its journal.
-//! 3. `kept` has the blocks of this process: in memory, and in the folder.
+//! 3. `tiered` has the blocks of this process: in memory, and in the folder.
 //! 4. `listing` keeps listings of stores in the folder.
 //! 5. `files` keeps whole files in the folder, for formats that need them.
 //! 6. `store` wraps a store with the cache.
@@ -15,10 +15,10 @@ mod block;
 mod files;
 mod folder;
 mod index;
-mod kept;
 mod listing;
 mod manage;
 mod store;
+mod tiered;
 mod warm;
 
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub use manage::{Contents, check, empty, refresh, show};
 pub use warm::warm;
 
 use crate::runtime::PerProcess;
-use kept::Kept;
+use tiered::TieredCache;
 
 /// Bytes of stores on this machine: in memory, and in a folder of bounded size.
 ///
@@ -74,7 +74,7 @@ use kept::Kept;
 /// **Errors.** A full disk or a read-only folder is one warning: the loader then reads from the
 /// store what the cache does not have.
 #[derive(Clone)]
-pub struct Cache(Arc<Kept>);
+pub struct Cache(Arc<TieredCache>);
 
 impl Cache {
     /// Opens the cache in the folder `path`, with up to `bytes` bytes of blocks. Creates the folder
@@ -105,7 +105,7 @@ impl Cache {
         if let Some(kept) = path.as_ref().canonicalize().ok().and_then(find) {
             return Ok(Cache(kept));
         }
-        let kept = Arc::new(Kept::open(path.as_ref(), bytes, memory)?);
+        let kept = Arc::new(TieredCache::open(path.as_ref(), bytes, memory)?);
         if let Ok(path) = path.as_ref().canonicalize() {
             open.push((opened(path), Arc::downgrade(&kept)));
         }
@@ -114,7 +114,7 @@ impl Cache {
 
     /// A cache of `bytes` bytes in the memory of this process, without a folder.
     pub fn in_memory(bytes: u64) -> Self {
-        Cache(Arc::new(Kept::in_memory(bytes)))
+        Cache(Arc::new(TieredCache::in_memory(bytes)))
     }
 
     /// The default folder of a cache: `blocks` in `$WARPFEED_CACHE`, or in `warpfeed` in
@@ -154,7 +154,7 @@ impl std::fmt::Debug for Cache {
 }
 
 /// The caches that a process has open.
-type OpenCaches = Mutex<Vec<(Opened, Weak<Kept>)>>;
+type OpenCaches = Mutex<Vec<(Opened, Weak<TieredCache>)>>;
 
 /// A folder that this process has open, and its limits.
 #[derive(PartialEq)]

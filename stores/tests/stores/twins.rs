@@ -24,36 +24,12 @@ use std::time::{Duration, SystemTime};
 
 use crate::process::own_process;
 use crate::support::Server;
-use compared::{Counts, Place, World, member};
+use compared::{Counts, Opened, World, member};
 use formats::Format;
 use observe::Member;
 use store::Objects;
 
 use warpfeed_stores::Cache;
-
-/// Formats that are read by ranges. Others come to the cache as whole files.
-const BY_RANGES: [&str; 20] = [
-    "tar",
-    "tar shards",
-    "folder",
-    "csv",
-    "tsv",
-    "json lines",
-    "coco",
-    "mds",
-    "litdata",
-    "beton",
-    "recordio",
-    "npy",
-    "npz",
-    "safetensors",
-    "torch",
-    "parquet, plain",
-    "parquet, snappy",
-    "parquet, gzip",
-    "parquet, zstd",
-    "parquet, lz4",
-];
 
 /// Draws of an ordinary run.
 const DRAWS: u64 = 12;
@@ -87,7 +63,7 @@ fn a_data_set_is_the_same_from_a_server_and_through_the_cache() {
             // Now the folder has everything.
             member(format, "cache, again", mem.clone(), in_memory(), true),
         ];
-        if BY_RANGES.contains(&format.name) {
+        if formats::BY_RANGES.contains(&format.name) {
             let small = Cache::open(folder.with_extension("small"), 3_000).unwrap().store(objects);
             all.push(member(format, "small cache", mem, Some(small), true));
             // Names of class folders have spaces, too.
@@ -96,7 +72,7 @@ fn a_data_set_is_the_same_from_a_server_and_through_the_cache() {
         }
         all
     };
-    let may_refuse = |place: &Place| place.format == formats::FOLDER_WITH_MASKS;
+    let may_refuse = |place: &Opened| place.format == formats::FOLDER_WITH_MASKS;
     let compressed = if cfg!(all(feature = "hdf5", feature = "parquet")) { compressed::FORMATS } else { &[] };
     let formats = formats::FORMATS.iter().chain(compressed).collect();
     let world = World { formats, media: &media, may_refuse };

@@ -10,6 +10,7 @@ use crate::machine::parallel::in_parallel;
 use crate::medium::splits;
 use crate::medium::tree::Tree;
 use crate::medium::{Files, HeldFile};
+use crate::model::forward::forward;
 use crate::model::value::Element;
 use crate::model::{Sample, Source};
 use crate::options::Options;
@@ -262,10 +263,6 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
 }
 
 impl Source for Arrow {
-    fn len(&self) -> usize {
-        self.files.len()
-    }
-
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (file, _, _) = self.files.open(index)?;
         let root = file.path.parent().unwrap_or(Path::new(""));
@@ -274,15 +271,6 @@ impl Source for Arrow {
             self.find(index, place, scratch)?.opened(root, anywhere, scratch)
         });
         found.map_err(|e| if e.path().is_some() { e } else { e.at_path(&file.path) })
-    }
-
-    fn check(&self) -> Result<()> {
-        self.files.check();
-        Ok(())
-    }
-
-    fn is_unchanged(&self) -> bool {
-        self.files.are_unchanged()
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
@@ -311,6 +299,12 @@ impl Source for Arrow {
 
     fn kind(&self) -> &'static str {
         self.kind
+    }
+
+    forward! { |this| this.files;
+        fn len() -> usize;
+        fn check() -> Result<()>;
+        fn is_unchanged() -> bool;
     }
 }
 

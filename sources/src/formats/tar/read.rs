@@ -15,6 +15,7 @@ use crate::machine::hash::Hash;
 use crate::machine::parallel::in_parallel;
 use crate::medium::ahead::Remote;
 use crate::medium::{Files, HeldFile};
+use crate::model::forward::forward;
 use crate::model::sample::MAX_FIELDS;
 use crate::model::{Follow, Lookahead, Object, Sample, Source};
 use crate::stats::NetworkStats;
@@ -232,10 +233,6 @@ impl Tar {
 }
 
 impl Source for Tar {
-    fn len(&self) -> usize {
-        self.shards.len()
-    }
-
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (file, shard, place) = self.shards.open(index)?;
         let (key, fields) = shard.sample(place);
@@ -246,23 +243,6 @@ impl Source for Tar {
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
         self.shards.follow(order, |index, place| stored::span(index.sample(place).1))
-    }
-
-    fn network(&self) -> Option<NetworkStats> {
-        self.shards.network()
-    }
-
-    fn ahead_bytes(&self) -> usize {
-        self.shards.ahead_bytes()
-    }
-
-    fn check(&self) -> Result<()> {
-        self.shards.check();
-        Ok(())
-    }
-
-    fn is_unchanged(&self) -> bool {
-        self.shards.are_unchanged()
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
@@ -304,6 +284,14 @@ impl Source for Tar {
 
     fn kind(&self) -> &'static str {
         "tar"
+    }
+
+    forward! { |this| this.shards;
+        fn len() -> usize;
+        fn network() -> Option<NetworkStats>;
+        fn ahead_bytes() -> usize;
+        fn check() -> Result<()>;
+        fn is_unchanged() -> bool;
     }
 }
 

@@ -12,6 +12,7 @@ use crate::medium::brought::{Companions, brought};
 use crate::medium::layout::is_records_name;
 use crate::medium::splits;
 use crate::medium::{Files, Medium, Part};
+use crate::model::forward::forward;
 use crate::model::{Follow, Lookahead, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
@@ -176,10 +177,6 @@ fn shards_in(medium: &Medium, folder: &Path, wanted: Option<&str>) -> Result<Vec
 }
 
 impl Source for TfRecord {
-    fn len(&self) -> usize {
-        self.shards.len()
-    }
-
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (shard, number) = self.shards.number(index);
         scratch.clear();
@@ -203,23 +200,6 @@ impl Source for TfRecord {
         self.shards.follow(order, Places::range)
     }
 
-    fn network(&self) -> Option<NetworkStats> {
-        self.shards.network()
-    }
-
-    fn ahead_bytes(&self) -> usize {
-        self.shards.ahead_bytes()
-    }
-
-    fn check(&self) -> Result<()> {
-        self.shards.check();
-        Ok(())
-    }
-
-    fn is_unchanged(&self) -> bool {
-        self.shards.are_unchanged()
-    }
-
     fn path(&self, index: usize) -> Option<PathBuf> {
         Some(self.shards.path(index).to_owned())
     }
@@ -234,6 +214,14 @@ impl Source for TfRecord {
 
     fn kind(&self) -> &'static str {
         "tfrecord"
+    }
+
+    forward! { |this| this.shards;
+        fn len() -> usize;
+        fn network() -> Option<NetworkStats>;
+        fn ahead_bytes() -> usize;
+        fn check() -> Result<()>;
+        fn is_unchanged() -> bool;
     }
 }
 

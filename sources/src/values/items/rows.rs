@@ -6,6 +6,7 @@ use arrayvec::ArrayVec;
 use super::set::{Items, MAX_COLUMNS, Read, Row, Samples};
 use crate::error::{Error, Result};
 use crate::machine::parallel::{ASKING, on_threads};
+use crate::model::forward::forward;
 use crate::model::{Follow, Lookahead, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
@@ -236,10 +237,6 @@ fn with_cell<L: Layout, T>(
 }
 
 impl<L: Layout> Source for Rows<L> {
-    fn len(&self) -> usize {
-        self.items.len()
-    }
-
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let names = self.layout.names();
         let Read { key, row, page } = self.items.read(index, scratch, |item, made| self.row(index, item, made))?;
@@ -252,25 +249,8 @@ impl<L: Layout> Source for Rows<L> {
         self.items.files.follow(order, Samples::span)
     }
 
-    fn network(&self) -> Option<NetworkStats> {
-        self.items.files.network()
-    }
-
-    fn ahead_bytes(&self) -> usize {
-        self.items.files.ahead_bytes()
-    }
-
-    fn check(&self) -> Result<()> {
-        self.items.files.check();
-        Ok(())
-    }
-
     fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
         self.items.verify(samples, found);
-    }
-
-    fn is_unchanged(&self) -> bool {
-        self.items.files.are_unchanged()
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
@@ -293,6 +273,14 @@ impl<L: Layout> Source for Rows<L> {
 
     fn kind(&self) -> &'static str {
         L::KIND
+    }
+
+    forward! { |this| this.items.files;
+        fn len() -> usize;
+        fn network() -> Option<NetworkStats>;
+        fn ahead_bytes() -> usize;
+        fn check() -> Result<()>;
+        fn is_unchanged() -> bool;
     }
 }
 

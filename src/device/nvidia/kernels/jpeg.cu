@@ -984,7 +984,7 @@ struct Plane {
     u32 first;          // its first block
     u32 wide, high;     // in blocks
     __device__ __forceinline__ Plane(const DecodeOps& o, u32 part) {
-        const Part& p = o.parts[part];
+        const Component& p = o.parts[part];
         first = o.block + o.columns * o.rows * p.first;
         wide = o.columns * p.h, high = o.rows * p.v;
     }
@@ -1005,7 +1005,7 @@ jpeg_idct(u8* planes, const i16* coefficients, const u32* faults, const u8* aren
             // Neighbouring threads take neighbouring blocks of a component.
             u32 part = 0;
             if (o.count == 3) part = (i >= o.columns * o.rows * o.parts[1].first) + (i >= o.columns * o.rows * o.parts[2].first);
-            const Part& p = o.parts[part];
+            const Component& p = o.parts[part];
             const Plane plane(o, part);
             const u32 j = i - (plane.first - o.block), y = j / plane.wide, x = j - y * plane.wide;
             const u32 row = y / p.v, column = x / p.h;
@@ -1067,7 +1067,7 @@ struct Four {
 
     // `x` is a multiple of 4. The whole row of the plane is readable.
     __device__ __forceinline__ void stand(const DecodeOps& o, const u8* planes, u32 part, u32 up, u32 x) {
-        const Part& p = o.parts[part];
+        const Component& p = o.parts[part];
         const Plane plane(o, part);
         const int left = o.column * p.h * 8, top = o.row * p.v * 8;
         stride = plane.wide * 8;

@@ -42,7 +42,7 @@ enum { MIX = 1, CUT = 2 };
 enum { TRANSPOSED = 1, MIRRORED = 2, FLIPPED = 4 };
 
 // One component on the grid of MCUs.
-struct Part {
+struct Component {
     // Blocks in an MCU, across and down.
     u32 h;
     u32 v;
@@ -57,7 +57,7 @@ struct Part {
     u32 width;
     u32 height;
 };
-static_assert(sizeof(Part) == 32, "Part");
+static_assert(sizeof(Component) == 32, "Component");
 
 // Work of the decode kernels on one sample: one record per sample, copied to the device with
 // its batch. A record of zeros leaves the sample unchanged, because its pixels crossed the
@@ -90,7 +90,7 @@ struct __align__(16) DecodeOps {
     u32 place;
     // Number of blocks in the window.
     u32 kept;
-    Part parts[3];
+    Component parts[3];
     // DC table of each part, plus 256 times its AC table.
     u32 choice[3];
     // Bytes of the longest segment.

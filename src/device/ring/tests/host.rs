@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, unbounded};
 
-use super::super::super::sim::{converted, sample_bytes};
 use super::super::super::spec::{Array, Origin, Spec};
 use super::super::super::{Shares, Target};
 use super::super::{FullSlot, HostFeed, Repair};
 use crate::batch::{BatchInfo, Course, Dtype, Feed, Field, Layout, Normalize, Role, SampleOps, Schema};
+use crate::device::tests::sim::{converted, sample_bytes};
 use crate::error::{Error, Result};
 use crate::order::{Entry, Rng};
 use crate::transform::Mixing;

@@ -1,7 +1,7 @@
 //! Mosaics and copy-paste for a device: workers join the pictures, to the bits of the host.
 
 use super::*;
-use crate::loader::mosaics::{FILL, SIDE, loader};
+use crate::loader::tests::mosaics::{FILL, SIDE, loader};
 use crate::transform::CopyPaste;
 
 fn plain() -> Augment {

@@ -1,7 +1,7 @@
 //! Memory that workers keep for pictures that the device decodes.
 
 use super::*;
-use crate::batch::Memory;
+use crate::batch::SlotMemory;
 use crate::engine::{Parts, kept_after, taken_again};
 
 /// A JPEG of noise, about 3 MB.
@@ -18,7 +18,7 @@ fn open(loader: Loader) -> Parts {
     let host = loader.pictures.written(Layout::Nhwc).unwrap();
     let room = Room { bytes: ENCODED_BYTES, blocks: BLOCKS };
     let split = Split { there: true, decode: Some(room), retouch: false, records: false };
-    loader.open(host, split, |_, _| 0).unwrap()
+    loader.clone().open(loader.fields().unwrap(), host, split, |_, _| 0).unwrap()
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn encoded_bytes_that_are_left_to_the_device_stay_within_a_workers_share() {
     let ample = open(loader.clone());
     let scarce = open(loader.memory_limit(ample.memory.host_bytes + (3 << 20)));
     for (parts, most) in [(ample, usize::MAX), (scarce, 2 << 20)] {
-        let slot = Slots::make(&parts.schemas, Memory::heap(parts.schemas.bytes()).unwrap());
+        let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         let (left, kept, share) = kept_after(parts.recipe, parts.run, slot, 4);
         // As many pictures as fit into the batch together.
         assert!(left > 1, "{left} pictures are left to the device");
@@ -49,7 +49,7 @@ fn a_picture_that_is_decoded_again_is_admitted_with_its_encoded_bytes() {
     let ample = open(loader.clone());
     let scarce = open(loader.memory_limit(ample.memory.host_bytes + (3 << 20)));
     for (parts, is_taken) in [(ample, false), (scarce, true)] {
-        let slot = Slots::make(&parts.schemas, Memory::heap(parts.schemas.bytes()).unwrap());
+        let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         let taken = taken_again(parts.recipe, parts.run, slot);
         // The pixels, and a buffer of the source, which may have grown to twice its content.
         let (least, most) = if is_taken { (3_000_000 + 2 * bytes, usize::MAX) } else { (0, 0) };

@@ -6,7 +6,7 @@ use crate::transform::{Mix, RandomErasing};
 /// The steps that the device runs for batches of u8 and of f32. All others run on the host.
 fn there(loader: Loader) -> [String; 2] {
     [Dtype::U8, Dtype::F32].map(|dtype| {
-        let split = loader.split_for(dtype).unwrap();
+        let split = loader.split_for(&loader.fields().unwrap(), dtype).unwrap();
         assert!(split.there && (split.records || !split.retouch));
         let steps = [("decode", split.decode.is_some()), ("retouch", split.retouch), ("values", split.values())];
         steps.iter().filter(|(_, there)| *there).map(|(step, _)| *step).collect::<Vec<_>>().join(" ")

@@ -3,30 +3,30 @@
 
 use std::collections::HashMap;
 
-use super::Loader;
 use crate::batch::{Dtype, HostBatch};
 use crate::decode::raw::npy_header;
 use crate::decode::{Codecs, Pixels, Rect, Size};
 use crate::field::{Boxes, Mask};
+use crate::loader::Loader;
 use crate::order::{Order, Rng, Shuffled};
 use crate::source::{Memory, OwnedSample};
 use crate::transform::{Augment, Join, Mosaic, Plan, Resizer, Tiling};
 
-pub(super) const LEN: u64 = 23;
-pub(super) const SEED: u64 = 42;
-pub(super) const SIDE: u32 = 48;
-pub(super) const FILL: [u8; 3] = [114, 7, 30];
+pub(in crate::loader) const LEN: u64 = 23;
+pub(in crate::loader) const SEED: u64 = 42;
+pub(in crate::loader) const SIDE: u32 = 48;
+pub(in crate::loader) const FILL: [u8; 3] = [114, 7, 30];
 const IGNORED: u8 = 255;
 
 /// A picture with its mask and its boxes, (x1, y1, x2, y2) and a class.
-pub(super) struct Truth {
-    pub(super) size: Size,
+pub(in crate::loader) struct Truth {
+    pub(in crate::loader) size: Size,
     pixels: Vec<u8>,
     mask: Vec<u8>,
     boxes: Vec<([u32; 4], i64)>,
 }
 
-pub(super) fn truth(number: u64) -> Truth {
+pub(in crate::loader) fn truth(number: u64) -> Truth {
     let mut rng = Rng::new(number, 9, 9);
     let size = Size::new(5 + rng.below(90) as u32, 5 + rng.below(90) as u32);
     let pixels = (0..size.area() * 3).map(|_| rng.next_u64() as u8).collect();
@@ -63,7 +63,7 @@ impl Truth {
     }
 }
 
-pub(super) fn loader(augment: Augment) -> Loader {
+pub(in crate::loader) fn loader(augment: Augment) -> Loader {
     let boxes = Boxes::new(12).column("class", Dtype::I64).masks().points(1);
     pictures(augment).field("boxes", boxes).field("mask", Mask::new(Dtype::U8).fill(IGNORED.into()))
 }
@@ -75,21 +75,21 @@ fn pictures(augment: Augment) -> Loader {
 }
 
 /// The numbers in `bytes`.
-pub(super) fn read<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> Vec<T> {
+pub(in crate::loader) fn read<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }
 
 /// What a batch shows of one sample: image, mask, boxes with classes, and points.
 #[derive(Debug, PartialEq)]
-pub(super) struct Shown {
-    pub(super) image: Vec<u8>,
-    pub(super) mask: Vec<u8>,
-    pub(super) boxes: Vec<([f32; 4], i64)>,
-    pub(super) points: Vec<[f32; 3]>,
-    pub(super) masks: Vec<Vec<u8>>,
+pub(in crate::loader) struct Shown {
+    pub(in crate::loader) image: Vec<u8>,
+    pub(in crate::loader) mask: Vec<u8>,
+    pub(in crate::loader) boxes: Vec<([f32; 4], i64)>,
+    pub(in crate::loader) points: Vec<[f32; 3]>,
+    pub(in crate::loader) masks: Vec<Vec<u8>>,
 }
 
-pub(super) fn shown(batch: &HostBatch) -> HashMap<u64, Shown> {
+pub(in crate::loader) fn shown(batch: &HostBatch) -> HashMap<u64, Shown> {
     let bytes = |name: &str, place: usize| {
         let all = batch.field(name).unwrap().bytes();
         let each = all.len() / batch.len();
@@ -146,7 +146,7 @@ fn blank() -> Shown {
 }
 
 /// The output of one picture.
-pub(super) fn drawn(truth: &Truth, plan: &Plan) -> Shown {
+pub(in crate::loader) fn drawn(truth: &Truth, plan: &Plan) -> Shown {
     let mut all = blank();
     draw(truth, plan, &mut all);
     all

@@ -47,7 +47,7 @@ fn queue() -> MutexGuard<'static, Queue> {
 
 /// Runs `free`, in its context, after all work submitted to the context's device so far. The thread
 /// ends when the queue is empty.
-pub(super) fn later(context: Context, free: impl FnOnce() + Send + 'static) {
+pub(super) fn free_when_idle(context: Context, free: impl FnOnce() + Send + 'static) {
     let mut after = After { mark: Event::new(&context).ok(), context, marked: false };
     // Marks at once, so that the mark does not fall into a capture that starts while the device is
     // busy.

@@ -9,34 +9,34 @@ use crate::transform::{Augment, Plan, Resizer};
 
 /// A batch as it crosses the bus.
 #[derive(Default)]
-pub(super) struct Coded {
+pub(in crate::device) struct Coded {
     /// Height and width of the output.
-    pub(super) size: (usize, usize),
-    pub(super) records: Vec<u8>,
-    pub(super) arena: Vec<u8>,
+    pub(in crate::device) size: (usize, usize),
+    pub(in crate::device) records: Vec<u8>,
+    pub(in crate::device) arena: Vec<u8>,
     /// The host's pixels of each sample, or `None` if it does not decode there.
-    pub(super) expected: Vec<Option<Vec<u8>>>,
-    pub(super) blocks: usize,
-    pub(super) segments: usize,
+    pub(in crate::device) expected: Vec<Option<Vec<u8>>>,
+    pub(in crate::device) blocks: usize,
+    pub(in crate::device) segments: usize,
     /// Ranges of the arena with entropy-coded bytes.
-    pub(super) data: Vec<std::ops::Range<usize>>,
+    pub(in crate::device) data: Vec<std::ops::Range<usize>>,
 }
 
 impl Coded {
-    pub(super) fn new(size: (usize, usize)) -> Self {
+    pub(in crate::device) fn new(size: (usize, usize)) -> Self {
         Coded { size, ..Coded::default() }
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(in crate::device) fn count(&self) -> usize {
         self.expected.len()
     }
 
-    pub(super) fn sample_bytes(&self) -> usize {
+    pub(in crate::device) fn sample_bytes(&self) -> usize {
         self.size.0 * self.size.1 * 3
     }
 
     /// Adds a picture, unless it stays on the host. `compare` says whether the host decodes it too.
-    pub(super) fn add(&mut self, jpeg: &[u8], plan: &Plan, compare: bool) -> bool {
+    pub(in crate::device) fn add(&mut self, jpeg: &[u8], plan: &Plan, compare: bool) -> bool {
         let Ok(mut picture) = standard().open(jpeg) else { return false };
         let mut stream = Bitstream::default();
         let Some(grid) = picture.bitstream(plan.region, usize::MAX, &mut stream).filter(|_| DecodeOps::takes(plan))
@@ -73,7 +73,7 @@ impl Coded {
     }
 
     /// Replaces each copy of a record by a record whose pixels are in place.
-    pub(super) fn drop_copies(&mut self) {
+    pub(in crate::device) fn drop_copies(&mut self) {
         for (place, record) in self.records.as_chunks_mut().0.iter_mut().enumerate() {
             if DecodeOps::read(record).place() != place {
                 *record = [0; DecodeOps::BYTES];
@@ -83,7 +83,7 @@ impl Coded {
     }
 
     /// Adds a sample whose pixels are in place.
-    pub(super) fn add_nothing(&mut self) {
+    pub(in crate::device) fn add_nothing(&mut self) {
         self.records.extend([0; DecodeOps::BYTES]);
         self.expected.push(None);
         self.data.push(0..0);
@@ -91,7 +91,7 @@ impl Coded {
 }
 
 /// Every way to write a picture that a device decodes: channels and options.
-pub(super) fn kinds() -> Vec<(usize, Options)> {
+pub(in crate::device) fn kinds() -> Vec<(usize, Options)> {
     let of = |sampling: [(u8, u8); 3]| Options { sampling, ..Options::new(85, 1, 1) };
     let mut kinds = vec![(1, of([(1, 1); 3])), (1, of([(2, 2); 3])), (3, Options { rgb: true, ..of([(1, 1); 3]) })];
     for (h, v) in [(1, 1), (2, 1), (2, 2), (1, 2), (4, 1), (1, 4), (4, 2)] {
@@ -105,7 +105,7 @@ pub(super) fn kinds() -> Vec<(usize, Options)> {
 }
 
 /// A picture with smooth parts, edges and noise, with one or three samples per pixel.
-pub(super) fn draw(rng: &mut Rng, size: Size, channels: usize) -> Vec<u8> {
+pub(in crate::device) fn draw(rng: &mut Rng, size: Size, channels: usize) -> Vec<u8> {
     let (noise, step) = ([1, 20, 256][rng.below(3) as usize], 3 + rng.below(40));
     let mut pixels = Vec::new();
     for y in 0..u64::from(size.height) {
@@ -120,7 +120,11 @@ pub(super) fn draw(rng: &mut Rng, size: Size, channels: usize) -> Vec<u8> {
 }
 
 /// A file of one of the [`kinds`], of random size, quality and restart interval.
-pub(super) fn random_jpeg(rng: &mut Rng, (channels, options): &(usize, Options), largest: u64) -> (Vec<u8>, Size) {
+pub(in crate::device) fn random_jpeg(
+    rng: &mut Rng,
+    (channels, options): &(usize, Options),
+    largest: u64,
+) -> (Vec<u8>, Size) {
     let side = |rng: &mut Rng| {
         let most = if rng.chance(0.3) { 20 } else { largest };
         1 + rng.below(most) as u32
@@ -153,7 +157,7 @@ pub(crate) fn oriented(jpeg: &[u8], exif: u8) -> Vec<u8> {
 
 /// The same picture as an extended sequential file (SOF1), with quantisation tables of 16 bits
 /// whose later values are larger than a byte.
-pub(super) fn extended(jpeg: &[u8]) -> Vec<u8> {
+pub(in crate::device) fn extended(jpeg: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (jpeg[..2].to_vec(), &jpeg[2..]);
     while rest[1] != 0xda {
         let (segment, behind) = rest.split_at(2 + usize::from(u16::from_be_bytes([rest[2], rest[3]])));
@@ -177,14 +181,14 @@ pub(super) fn extended(jpeg: &[u8]) -> Vec<u8> {
 
 /// A square picture of boxes of four pixels, without restart markers or with one every `restart`
 /// MCUs. Its codes repeat, so decoding from a wrong position never synchronises.
-pub(super) fn pattern(side: u32, restart: Option<u32>) -> Vec<u8> {
+pub(in crate::device) fn pattern(side: u32, restart: Option<u32>) -> Vec<u8> {
     let pixel = |i: u32| if (i % side / 4 + i / side / 4).is_multiple_of(2) { [250, 240, 200] } else { [0; 3] };
     let pixels: Vec<u8> = (0..side * side).flat_map(pixel).collect();
     encode(&pixels, side, side, 3, &Options { restart: restart.unwrap_or(0), ..Options::new(75, 2, 2) })
 }
 
 /// A square picture of noise, without restart markers.
-pub(super) fn noise(side: u32) -> Vec<u8> {
+pub(in crate::device) fn noise(side: u32) -> Vec<u8> {
     let mut rng = Rng::new(3, 1, 4);
     let pixels: Vec<u8> = (0..side * side * 3).map(|_| rng.next_u64() as u8).collect();
     encode(&pixels, side, side, 3, &Options::new(75, 2, 2))
@@ -192,7 +196,7 @@ pub(super) fn noise(side: u32) -> Vec<u8> {
 
 /// Pictures whole and cropped, without and with bytes after the last MCU of a segment, and whether
 /// a device leaves them to the host.
-pub(super) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) {
+pub(in crate::device) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) {
     let (mut rng, mut coded, mut faults) = (Rng::new(23, 0, 0), Coded::new(size), Vec::new());
     let output = Size::new(size.1 as u32, size.0 as u32);
     let noise: Vec<u8> = (0..9000).map(|_| rng.below(255) as u8).collect();
@@ -223,7 +227,7 @@ pub(super) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) {
 
 /// The plan for the last pixels of a square picture, for an output of (`height`, `width`). Without
 /// restart markers, everything before them is decoded too.
-pub(super) fn corner(side: u32, (height, width): (usize, usize)) -> Plan {
+pub(in crate::device) fn corner(side: u32, (height, width): (usize, usize)) -> Plan {
     let output = Size::new(width as u32, height as u32);
     let region = Rect::new(side - output.width, side - output.height, output.width, output.height);
     Plan::resized_crop(Size::new(side, side), region, output, Rect::full(output))
@@ -231,7 +235,7 @@ pub(super) fn corner(side: u32, (height, width): (usize, usize)) -> Plan {
 
 /// Adds a picture of `size` with a restart marker for each row of MCUs, once for each of `regions`,
 /// as it is and [`extended`].
-pub(super) fn add_large(coded: &mut Coded, size: Size, (h, v): (u8, u8), regions: &[Rect]) {
+pub(in crate::device) fn add_large(coded: &mut Coded, size: Size, (h, v): (u8, u8), regions: &[Rect]) {
     let mut rng = Rng::new(size.area(), 0, 0);
     let options = Options { restart: size.width.div_ceil(8 * u32::from(h)), ..Options::new(85, h, v) };
     let jpeg = encode(&draw(&mut rng, size, 3), size.width, size.height, 3, &options);
@@ -246,7 +250,7 @@ pub(super) fn add_large(coded: &mut Coded, size: Size, (h, v): (u8, u8), regions
 }
 
 /// A random plan for an output of (`height`, `width`).
-pub(super) fn random_plan(rng: &mut Rng, size: Size, (height, width): (usize, usize)) -> Plan {
+pub(in crate::device) fn random_plan(rng: &mut Rng, size: Size, (height, width): (usize, usize)) -> Plan {
     let (height, width) = (height as u32, width as u32);
     let augment = match rng.below(7) {
         0 => Augment::train(224).output(width, height),
@@ -264,7 +268,7 @@ pub(super) fn random_plan(rng: &mut Rng, size: Size, (height, width): (usize, us
 }
 
 /// A batch of `count` pictures.
-pub(super) fn random_batch(seed: u64, size: (usize, usize), count: usize, largest: u64) -> Coded {
+pub(in crate::device) fn random_batch(seed: u64, size: (usize, usize), count: usize, largest: u64) -> Coded {
     let (mut rng, mut coded, kinds) = (Rng::new(seed, 0, 0), Coded::new(size), kinds());
     for i in 0.. {
         if coded.count() == count {

@@ -1,10 +1,10 @@
 //! Copy-paste of loaders, compared with images and annotations that are put together from samples
 //! which were loaded alone.
 
-use super::Loader;
 use super::mosaics::{FILL, LEN, SEED, SIDE, Shown, drawn, loader, read, shown, truth};
 use crate::batch::Dtype;
 use crate::field::Boxes;
+use crate::loader::Loader;
 use crate::order::{Order, Rng, Shuffled};
 use crate::source::{Memory, OwnedSample};
 use crate::transform::{Augment, CopyPaste, Join, Pasting};

@@ -17,14 +17,14 @@ use crossbeam::channel::Sender;
 
 use self::stream::{Marks, Reached, Work};
 pub(crate) use self::stream::{SimEvent, SimStream};
-use super::gpu::Recorded;
-use super::spec::{Array, Origin};
-use super::{Decode, Gpu, Job, Spec};
-use crate::batch::{DecodeOps, DlDevice, Memory, SampleOps};
+use crate::batch::{DecodeOps, DlDevice, SampleOps, SlotMemory};
+use crate::device::gpu::Recorded;
+use crate::device::spec::{Array, Origin};
+use crate::device::{Decode, Gpu, Job, Spec};
 use crate::error::{Error, ErrorKind, Result};
 use crate::transform::{ImageMut, Scratch};
 
-pub(super) mod decode;
+pub(in crate::device) mod decode;
 mod follow;
 mod stream;
 
@@ -58,13 +58,13 @@ pub(crate) struct State {
     /// Number of calls before one fails; negative for never.
     calls_left: AtomicI64,
     seed: AtomicUsize,
-    pub(super) memories: AtomicUsize,
-    pub(super) events: AtomicUsize,
-    pub(super) timed_events: AtomicUsize,
-    pub(super) synchronizations: AtomicUsize,
+    pub(in crate::device) memories: AtomicUsize,
+    pub(in crate::device) events: AtomicUsize,
+    pub(in crate::device) timed_events: AtomicUsize,
+    pub(in crate::device) synchronizations: AtomicUsize,
     /// (thread, stream, event) of each wait.
-    pub(super) waits: Mutex<Vec<(std::thread::ThreadId, usize, usize)>>,
-    pub(super) calls: AtomicUsize,
+    pub(in crate::device) waits: Mutex<Vec<(std::thread::ThreadId, usize, usize)>>,
+    pub(in crate::device) calls: AtomicUsize,
     after_failure: AtomicUsize,
     failed: AtomicBool,
     /// Whether only one call fails, and what it would have done.
@@ -72,8 +72,8 @@ pub(crate) struct State {
     failure: Mutex<Option<String>>,
     /// Whether an unknown stream is being captured, and whether the driver is too old to mark all
     /// work.
-    pub(super) capture: AtomicBool,
-    pub(super) cannot_mark: AtomicBool,
+    pub(in crate::device) capture: AtomicBool,
+    pub(in crate::device) cannot_mark: AtomicBool,
     /// The numbers and queues of all streams.
     queues: Mutex<Vec<(usize, Sender<Work>)>>,
 }
@@ -101,7 +101,7 @@ impl Sim {
         }))
     }
 
-    pub(super) fn state(&self) -> &State {
+    pub(in crate::device) fn state(&self) -> &State {
         &self.0
     }
 
@@ -126,12 +126,12 @@ impl Sim {
         Arc::strong_count(&self.0) == 1
     }
 
-    pub(super) fn calls_after_failure(&self) -> usize {
+    pub(in crate::device) fn calls_after_failure(&self) -> usize {
         self.0.after_failure.load(SeqCst)
     }
 
     /// Marks the work of all streams, whatever driver is simulated.
-    pub(super) fn record_anyway(&self, event: &SimEvent) {
+    pub(in crate::device) fn record_anyway(&self, event: &SimEvent) {
         let mark = {
             let mut at = event.marks.0.lock().unwrap();
             at.0 += 1;
@@ -187,7 +187,7 @@ pub(crate) fn converted(byte: u8, record: u8) -> u8 {
 }
 
 /// Bytes of one sample that the simulated kernel of an array writes, and reads.
-pub(super) fn sample_bytes(array: &Array) -> (usize, usize) {
+pub(in crate::device) fn sample_bytes(array: &Array) -> (usize, usize) {
     match array.origin {
         Origin::Copied { .. } => (0, 0),
         Origin::Converted { height, width, .. } => (height * width * 3, height * width * 3),
@@ -198,7 +198,7 @@ pub(super) fn sample_bytes(array: &Array) -> (usize, usize) {
 impl Gpu for Sim {
     type Stream = SimStream;
     type Event = SimEvent;
-    type Memory = SimMemory;
+    type Buffer = SimMemory;
     type Kernels = SimKernels;
     type Faults = SimFaults;
     type Stay = ();
@@ -223,8 +223,8 @@ impl Gpu for Sim {
         memory[offset..offset + bytes].as_ptr() as u64
     }
 
-    fn slot(&self, bytes: usize) -> Result<Memory> {
-        Memory::heap(bytes)
+    fn slot(&self, bytes: usize) -> Result<SlotMemory> {
+        SlotMemory::heap(bytes)
     }
 
     fn stream(&self) -> Result<SimStream> {
@@ -483,4 +483,4 @@ fn retouch(memory: &SimMemory, picture: usize, record: usize, (height, width): (
 }
 
 /// Device slots in the tests of single mistakes, which identify events by their numbers.
-pub(super) const SLOTS: usize = 3;
+pub(in crate::device) const SLOTS: usize = 3;

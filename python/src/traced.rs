@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 
 /// One reference to a Python object.
-pub(crate) struct Kept {
+pub(crate) struct TracedRef {
     object: Mutex<Option<Py<PyAny>>>,
     /// What a loader calls, for messages, and the number of calls in progress.
     name: String,
@@ -19,7 +19,7 @@ pub(crate) struct Kept {
 }
 
 /// A call in progress.
-pub(crate) struct Calling<'a>(&'a Kept);
+pub(crate) struct Calling<'a>(&'a TracedRef);
 
 impl Drop for Calling<'_> {
     fn drop(&mut self) {
@@ -27,10 +27,10 @@ impl Drop for Calling<'_> {
     }
 }
 
-impl Kept {
+impl TracedRef {
     /// Keeps `object`. `name` is what a loader calls.
     pub(crate) fn new(object: Py<PyAny>, name: String) -> Arc<Self> {
-        Arc::new(Kept { object: Mutex::new(Some(object)), name, calls: AtomicUsize::new(0) })
+        Arc::new(TracedRef { object: Mutex::new(Some(object)), name, calls: AtomicUsize::new(0) })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -80,19 +80,19 @@ pub(crate) fn name_of(object: &Bound<'_, PyAny>) -> String {
 
 thread_local! {
     /// Objects that were kept since `noting` began.
-    static NOTED: RefCell<Option<Vec<Arc<Kept>>>> = const { RefCell::new(None) };
+    static NOTED: RefCell<Option<Vec<Arc<TracedRef>>>> = const { RefCell::new(None) };
 }
 
 /// Runs `make`. Also returns the objects that it kept with [`keep`] on this thread.
-pub(crate) fn noting<T>(make: impl FnOnce() -> T) -> (T, Vec<Arc<Kept>>) {
+pub(crate) fn noting<T>(make: impl FnOnce() -> T) -> (T, Vec<Arc<TracedRef>>) {
     let before = NOTED.replace(Some(Vec::new()));
     let made = make();
     (made, NOTED.replace(before).unwrap_or_default())
 }
 
 /// Keeps `object`. `name` is what a loader calls.
-pub(crate) fn keep(object: Py<PyAny>, name: String) -> Arc<Kept> {
-    let kept = Kept::new(object, name);
+pub(crate) fn keep(object: Py<PyAny>, name: String) -> Arc<TracedRef> {
+    let kept = TracedRef::new(object, name);
     NOTED.with_borrow_mut(|noted| noted.iter_mut().for_each(|noted| noted.push(kept.clone())));
     kept
 }

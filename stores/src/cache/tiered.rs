@@ -21,13 +21,13 @@ use super::index::{Index, Key, Owner};
 use super::{Counts, files, listing};
 
 /// Blocks in memory and in a folder.
-pub(super) struct Kept {
+pub(super) struct TieredCache {
     folder: Option<Folder>,
     /// Maximum bytes of files and blocks in the folder.
     limit: u64,
     /// Whether new blocks are written. False after the first error, such as a full disk.
     writable: AtomicBool,
-    memory: Mutex<Memory>,
+    memory: Mutex<MemoryTier>,
     /// Held while this process changes the folder, so its threads queue here and not at the lock of
     /// the folder.
     journal: Mutex<Journal>,
@@ -43,7 +43,7 @@ pub(super) struct Kept {
 /// a large block among small ones, the next writes remove the rest.
 const EVICTIONS: usize = 256;
 
-struct Memory {
+struct MemoryTier {
     index: Index,
     blocks: HashMap<Key, Block>,
     /// The number of each loader in the index.
@@ -79,7 +79,7 @@ struct Counters {
     damaged: AtomicU64,
 }
 
-impl Kept {
+impl TieredCache {
     /// Opens the folder at `path` for `disk` bytes. Up to `memory` bytes in memory come before it.
     ///
     /// # Errors
@@ -105,11 +105,15 @@ impl Kept {
     }
 
     fn new(folder: Option<Folder>, writable: bool, disk: u64, memory: u64) -> Self {
-        Kept {
+        TieredCache {
             folder,
             limit: disk,
             writable: AtomicBool::new(writable),
-            memory: Mutex::new(Memory { index: Index::new(memory), blocks: HashMap::new(), followers: HashMap::new() }),
+            memory: Mutex::new(MemoryTier {
+                index: Index::new(memory),
+                blocks: HashMap::new(),
+                followers: HashMap::new(),
+            }),
             journal: Mutex::default(),
             disk: Mutex::new(Disk { index: Index::new(disk), lost: HashSet::new(), followers: HashMap::new() }),
             loaders: AtomicU64::new(0),
@@ -118,7 +122,7 @@ impl Kept {
         }
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    fn memory(&self) -> MutexGuard<'_, MemoryTier> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -410,7 +414,7 @@ impl Kept {
             return 0;
         }
         let number = self.loaders.fetch_add(1, Relaxed);
-        let Memory { index, followers, .. } = &mut *self.memory();
+        let MemoryTier { index, followers, .. } = &mut *self.memory();
         followers.insert(number, index.follow(set, order.clone()));
         let Disk { index, followers, .. } = &mut *self.disk();
         followers.insert(number, index.follow(set, order.clone()));
@@ -421,7 +425,7 @@ impl Kept {
         if !self.is_here() {
             return;
         }
-        let Memory { index, followers, .. } = &mut *self.memory();
+        let MemoryTier { index, followers, .. } = &mut *self.memory();
         followers.remove(&number).into_iter().for_each(|number| index.unfollow(set, number));
         let Disk { index, followers, .. } = &mut *self.disk();
         followers.remove(&number).into_iter().for_each(|number| index.unfollow(set, number));
@@ -431,7 +435,7 @@ impl Kept {
         if !self.is_here() {
             return;
         }
-        let Memory { index, followers, .. } = &mut *self.memory();
+        let MemoryTier { index, followers, .. } = &mut *self.memory();
         followers.get(&number).into_iter().for_each(|&number| index.start(set, number, place));
         let Disk { index, followers, .. } = &mut *self.disk();
         followers.get(&number).into_iter().for_each(|&number| index.start(set, number, place));
@@ -483,7 +487,7 @@ mod tests {
     #[test]
     fn reads_from_the_folder_do_not_wait_while_its_journal_is_read() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = Kept::open(folder.path(), 1 << 30, 0).unwrap();
+        let kept = TieredCache::open(folder.path(), 1 << 30, 0).unwrap();
         let object = Object { url: "mem://b/x".to_owned(), len: 99, tag: Some("1".to_owned()), server: None };
         let offer = |at: u64| kept.offer(&object, at, &[at as u8; 9], Owner { set: 7, sample: at }, None);
         offer(0);

@@ -56,11 +56,11 @@ impl Record {
         f64::from_bits(u64::from(self.0[i]) | u64::from(self.0[i + 1]) << 32)
     }
 
-    fn parts(&self) -> Vec<Part> {
+    fn parts(&self) -> Vec<Component> {
         let part = |i: usize| {
             let word = |j: usize| self.word(16 + 8 * i + j);
             let choice = self.word(40 + i);
-            Part {
+            Component {
                 h: word(0),
                 v: word(1),
                 first: word(2),
@@ -75,7 +75,7 @@ impl Record {
     }
 }
 
-struct Part {
+struct Component {
     h: usize,
     v: usize,
     first: usize,
@@ -110,7 +110,7 @@ struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    fn new(record: &Record, parts: &[Part], arena: &'a [u8]) -> Self {
+    fn new(record: &Record, parts: &[Component], arena: &'a [u8]) -> Self {
         let bytes = &arena[record.word(2)..][..record.word(3)];
         let (quant, rest) = bytes.split_at(parts.len() * 128);
         let (specs, rest) = rest.split_at(record.word(13) * 272);
@@ -121,11 +121,11 @@ impl<'a> Head<'a> {
     }
 
     /// DC and AC table of a part.
-    fn tables_of(&self, part: &Part) -> (&Lookup, &Lookup) {
+    fn tables_of(&self, part: &Component) -> (&Lookup, &Lookup) {
         (&self.tables[part.tables.0], &self.tables[part.tables.1])
     }
 
-    fn synchronises(&self, record: &Record, parts: &[Part], arena: &[u8]) -> bool {
+    fn synchronises(&self, record: &Record, parts: &[Component], arena: &[u8]) -> bool {
         let tables = parts.iter().flat_map(|part| std::iter::repeat_n(self.tables_of(part), part.h * part.v));
         let sample = Sample {
             bytes: &arena[record.word(2)..],
@@ -140,7 +140,7 @@ impl<'a> Head<'a> {
 
     /// The coefficients of the window's blocks, in the order of its MCUs. `None` if the data is
     /// invalid.
-    fn coefficients(&self, record: &Record, parts: &[Part]) -> Option<Vec<[i16; 64]>> {
+    fn coefficients(&self, record: &Record, parts: &[Component]) -> Option<Vec<[i16; 64]>> {
         let [column, columns, row, rows, blocks] = [6, 7, 8, 9, 10].map(|i| record.word(i));
         let mut coefficients = vec![[0i16; 64]; columns * rows * blocks];
         for segment in &self.segments {
@@ -169,7 +169,7 @@ impl<'a> Head<'a> {
     }
 
     /// The samples of part `i`.
-    fn plane(&self, record: &Record, (i, part): (usize, &Part), coefficients: &[[i16; 64]]) -> Plane {
+    fn plane(&self, record: &Record, (i, part): (usize, &Component), coefficients: &[[i16; 64]]) -> Plane {
         let [column, columns, row, rows, blocks] = [6, 7, 8, 9, 10].map(|i| record.word(i));
         let (wide, high) = (columns * part.h, rows * part.v);
         let quant = &self.quant[i * 128..];
@@ -201,7 +201,7 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
 }
 
 /// The pixels of the record's region, upright.
-fn upright(record: &Record, parts: &[Part], planes: &[Plane]) -> Pixels {
+fn upright(record: &Record, parts: &[Component], planes: &[Plane]) -> Pixels {
     let (region, turned) = (record.rect(44), record.word(55));
     let (width, height) = (region.width as usize, region.height as usize);
     let mut pixels = Pixels::new();
@@ -249,7 +249,7 @@ fn plan(record: &Record, output: Size) -> Plan {
 }
 
 /// Value of a part at a pixel of the picture, by libjpeg-turbo's "fancy" upsampling.
-fn upsampled(part: &Part, plane: &Plane, x: usize, y: usize) -> u8 {
+fn upsampled(part: &Component, plane: &Plane, x: usize, y: usize) -> u8 {
     let (across, down) = (x / part.across, y / part.down);
     let beside = |at: usize, odd: bool, end: usize| if odd { (at + 1).min(end - 1) } else { at.saturating_sub(1) };
     let (side, far) = (beside(across, x % 2 == 1, part.size.0), beside(down, y % 2 == 1, part.size.1));
@@ -319,14 +319,14 @@ impl Bits<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::zoo;
     use super::*;
+    use crate::device::tests::coded;
     use crate::order::Rng;
 
     #[test]
     fn the_model_of_the_kernels_gives_the_pixels_of_the_host() {
         for (seed, size) in [(1, (32, 40)), (2, (33, 17)), (3, (1, 1)), (4, (64, 64))] {
-            let batch = zoo::random_batch(seed, size, 60, 200);
+            let batch = coded::random_batch(seed, size, 60, 200);
             let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
             let faults = decode(&batch.records, &batch.arena, size, &mut out);
             // Some generated pictures are regular patterns, whose codes do not synchronise.
@@ -341,10 +341,10 @@ mod tests {
     #[test]
     fn codes_that_never_synchronise_are_left_to_the_host() {
         let size = (24, 24);
-        let mut batch = zoo::Coded::new(size);
-        let kinds = [zoo::pattern(700, None), zoo::pattern(700, Some(4)), zoo::noise(700)];
+        let mut batch = coded::Coded::new(size);
+        let kinds = [coded::pattern(700, None), coded::pattern(700, Some(4)), coded::noise(700)];
         for jpeg in &kinds {
-            assert!(batch.add(jpeg, &zoo::corner(700, size), true));
+            assert!(batch.add(jpeg, &coded::corner(700, size), true));
         }
         let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
         let faults = decode(&batch.records, &batch.arena, size, &mut out);
@@ -357,9 +357,9 @@ mod tests {
 
     #[test]
     fn crops_from_12_megapixels_equal_the_hosts_also_with_sof1_and_16_bit_tables() {
-        let mut batch = zoo::Coded::new((60, 80));
+        let mut batch = coded::Coded::new((60, 80));
         let regions = [Rect::new(3200, 2400, 800, 600), Rect::new(1001, 777, 300, 200)];
-        zoo::add_large(&mut batch, Size::new(4000, 3000), (2, 2), &regions);
+        coded::add_large(&mut batch, Size::new(4000, 3000), (2, 2), &regions);
         let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
         let faults = decode(&batch.records, &batch.arena, batch.size, &mut out);
         assert_eq!(faults, [false; 4]);
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn bits_after_the_last_mcu_of_a_segment_are_a_fault_where_it_is_decoded_to_the_end() {
-        let (batch, expected) = zoo::with_rests((48, 48));
+        let (batch, expected) = coded::with_rests((48, 48));
         let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
         let faults = decode(&batch.records, &batch.arena, batch.size, &mut out);
         assert_eq!(faults, expected);
@@ -381,16 +381,16 @@ mod tests {
 
     #[test]
     fn damaged_data_is_a_fault_or_gives_the_pixels_of_the_host() {
-        let (mut rng, kinds, size) = (Rng::new(5, 0, 0), zoo::kinds(), (24, 24));
-        let mut batch = zoo::Coded::new(size);
+        let (mut rng, kinds, size) = (Rng::new(5, 0, 0), coded::kinds(), (24, 24));
+        let mut batch = coded::Coded::new(size);
         for i in 0..300 {
-            let (mut jpeg, picture) = zoo::random_jpeg(&mut rng, &kinds[i % kinds.len()], 100);
+            let (mut jpeg, picture) = coded::random_jpeg(&mut rng, &kinds[i % kinds.len()], 100);
             let start = jpeg.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 10;
             for _ in 0..1 + rng.below(3) {
                 let at = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
                 jpeg[at] = rng.below(256) as u8;
             }
-            let plan = zoo::random_plan(&mut rng, picture, size);
+            let plan = coded::random_plan(&mut rng, picture, size);
             batch.add(&jpeg, &plan, true);
         }
         let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];

@@ -3,7 +3,7 @@ use warpfeed_sources::format;
 use crate::error::Error;
 
 /// The error for bytes that no codec matches.
-pub(super) fn unknown(bytes: &[u8]) -> Error {
+pub(super) fn unsupported(bytes: &[u8]) -> Error {
     if bytes.is_empty() {
         return Error::decode("0 bytes, not an image");
     }

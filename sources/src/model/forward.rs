@@ -1,0 +1,14 @@
+/// Implements methods by calling the methods of the same names of what the first line names:
+/// `|this| this.source;`.
+macro_rules! forward {
+    (|$this:ident| $to:expr; $(fn $name:ident($($arg:ident: $type:ty),*) $(-> $returned:ty)?;)*) => {
+        $(forward!(@method $this, $to, $name($($arg: $type),*) $(-> $returned)?);)*
+    };
+    (@method $this:ident, $to:expr, $name:ident($($arg:ident: $type:ty),*) $(-> $returned:ty)?) => {
+        fn $name(&self, $($arg: $type),*) $(-> $returned)? {
+            let $this = self;
+            $to.$name($($arg),*)
+        }
+    };
+}
+pub(crate) use forward;

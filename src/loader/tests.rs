@@ -1,0 +1,2 @@
+pub(super) mod mosaics;
+mod pastes;

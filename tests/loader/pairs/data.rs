@@ -1,0 +1,154 @@
+//! The data sets, and what setters need.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use image::{GrayImage, Luma, Rgba, RgbaImage};
+use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::format::Format;
+use warpfeed::order::{Order, Rng};
+use warpfeed::transform::ImageMut;
+use warpfeed::{DataSet, Loader, Result};
+
+/// Samples of each of the two sets. The first has nine of `even`, then two of `odd`, the second as many
+/// of `odd` and `zero`.
+pub(super) const COUNT: u64 = 11;
+pub(super) const OF_FIRST: u64 = 9;
+pub(super) const SETS: [(&str, [&str; 2]); 2] = [("set", ["even", "odd"]), ("other", ["odd", "zero"])];
+
+pub(super) const SUBSET: [u64; 7] = [7, 3, 5, 1, 8, 2, 10];
+pub(super) const ORDER: [u64; 7] = [5, 5, 2, 8, 3, 1, 7];
+pub(super) const LISTED: [&str; 3] = ["zero", "odd", "even"];
+pub(super) const LISTED_IN_FILE: [&str; 3] = ["odd", "zero", "even"];
+
+pub(super) fn length(id: u64) -> u32 {
+    (3 * id % 10) as u32
+}
+
+pub(super) struct Own;
+
+impl Order for Own {
+    fn len(&self, _: u64) -> u64 {
+        ORDER.len() as u64
+    }
+
+    fn index(&self, _: u64, position: u64) -> u64 {
+        ORDER[position as usize]
+    }
+}
+
+/// Replaces the codec of PNG. Its pictures have one color.
+pub(super) struct Red;
+
+impl Codec for Red {
+    fn format(&self) -> Format {
+        Format::any("png")
+    }
+
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+        Ok(Picture::new(bytes, Size::new(4, 4)))
+    }
+
+    fn decode(&self, _: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        out.reset(region.size()).chunks_exact_mut(3).for_each(|pixel| pixel.copy_from_slice(&[250, 20, 20]));
+        out.place(region.x, region.y);
+        Ok(())
+    }
+}
+
+pub(super) fn darker(image: &mut ImageMut<'_>, _: &mut Rng) -> Result<()> {
+    image.data_mut().iter_mut().for_each(|value| *value /= 2);
+    Ok(())
+}
+
+/// The name of the class of a sample.
+pub(super) fn class(id: u64) -> &'static str {
+    let (_, [many, few]) = SETS[(id / COUNT) as usize];
+    if id % COUNT < OF_FIRST { many } else { few }
+}
+
+/// The same in the column `species`.
+pub(super) fn swapped(id: u64) -> &'static str {
+    let (_, [many, few]) = SETS[(id / COUNT) as usize];
+    if id % COUNT < OF_FIRST { few } else { many }
+}
+
+/// Writes both sets as folders and as tables, with masks. The upper half of each picture is transparent.
+pub(super) fn write(root: &Path) {
+    for (set, (name, _)) in SETS.iter().enumerate() {
+        let mut table = "path,label,species\n".to_owned();
+        for id in (0..COUNT).map(|n| set as u64 * COUNT + n) {
+            let mut rng = Rng::new(3, 0, id);
+            let color = |_, y| {
+                Rgba(
+                    [0; 3]
+                        .map(|_| rng.next_u64() as u8)
+                        .into_iter()
+                        .chain([if y < 2 { 0 } else { 255 }])
+                        .collect::<Vec<_>>()
+                        .try_into()
+                        .unwrap(),
+                )
+            };
+            let picture = RgbaImage::from_fn(4, 4, color);
+            let path = format!("{}/p{id:02}.png", class(id));
+            for folder in [*name, "masks"] {
+                fs::create_dir_all(root.join(folder).join(class(id))).unwrap();
+            }
+            picture.save(root.join(name).join(&path)).unwrap();
+            GrayImage::from_pixel(4, 4, Luma([id as u8])).save(root.join("masks").join(&path)).unwrap();
+            writeln!(table, "{name}/{path},{},{}", class(id), swapped(id)).unwrap();
+        }
+        fs::write(root.join(name).with_extension("csv"), table).unwrap();
+        // No index is written while a folder is new.
+        for folder in [*name, SETS[set].1[0], SETS[set].1[1]] {
+            let folder = if folder == *name { root.join(name) } else { root.join(name).join(folder) };
+            let settled = SystemTime::now() - Duration::from_secs(3600);
+            fs::File::open(folder).unwrap().set_modified(settled).unwrap();
+        }
+    }
+    fs::write(root.join("classes.txt"), LISTED_IN_FILE.join("\n")).unwrap();
+}
+
+/// What setters get.
+pub(super) struct World<'a> {
+    pub(super) root: &'a Path,
+    /// Samples of the data.
+    pub(super) samples: u64,
+    /// A checkpoint after the first batch.
+    pub(super) saved: Option<String>,
+}
+
+impl World<'_> {
+    pub(super) fn trace(&self) -> std::path::PathBuf {
+        self.root.join("trace.json")
+    }
+}
+
+/// Data sets that setters need.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Data(pub(super) Vec<String>);
+
+impl Data {
+    pub(super) fn of(names: &[&str]) -> Data {
+        let has = |name| names.contains(&name);
+        let sets = &SETS[..if has("by_class_name") || has("keep_labels") { 2 } else { 1 }];
+        let end = if has("table") { ".csv" } else { "" };
+        let stores = ["store", "stores"].into_iter().zip(["one://data/", "two://data/"]);
+        let mut places: Vec<_> = stores.filter(|(name, _)| has(name)).map(|(_, place)| place).collect();
+        if places.is_empty() {
+            places.push("");
+        }
+        Data(places.iter().flat_map(|place| sets.iter().map(move |(set, _)| format!("{place}{set}{end}"))).collect())
+    }
+
+    pub(super) fn loader(&self, root: &Path) -> Loader {
+        let path = |name: &String| if name.contains("://") { name.into() } else { root.join(name) };
+        match &self.0[..] {
+            [one] => Loader::new(path(one)),
+            all => Loader::mixture(all.iter().map(|name| (DataSet::from(path(name)), 0.5))),
+        }
+    }
+}

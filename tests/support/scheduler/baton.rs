@@ -1,0 +1,191 @@
+//! The one schedule that runs, and the baton that its threads hand to each other.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::c_int;
+use std::fmt::{self, Write};
+use std::hint::spin_loop;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+
+use super::functions::real_futex;
+use super::schedule::{MOST, On, Schedule, State, Step, next_random};
+
+thread_local! {
+    /// Number of this thread in the schedule, or `MOST`.
+    pub(super) static ME: Cell<usize> = const { Cell::new(MOST) };
+    /// Whether the scheduler itself runs on this thread.
+    pub(super) static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// Rounds of destructors of thread-local values that have begun.
+    pub(super) static ROUNDS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The number of this thread, if the schedule decides when it runs.
+pub(super) fn managed() -> Option<usize> {
+    Some(ME.get()).filter(|me| *me < MOST && !INSIDE.get())
+}
+
+/// Runs `body` without steps.
+pub(super) fn inside<R>(body: impl FnOnce() -> R) -> R {
+    let before = INSIDE.replace(true);
+    let result = body();
+    INSIDE.set(before);
+    result
+}
+
+/// A lock without functions of libc.
+pub(super) struct Spin {
+    pub(super) taken: AtomicBool,
+    pub(super) schedule: UnsafeCell<Option<Schedule>>,
+}
+
+// SAFETY: only the holder of `taken` uses the schedule.
+unsafe impl Sync for Spin {}
+
+pub(super) static SCHEDULE: Spin = Spin { taken: AtomicBool::new(false), schedule: UnsafeCell::new(None) };
+/// Whether a schedule runs.
+pub(super) static ON: AtomicBool = AtomicBool::new(false);
+/// Whether a schedule has failed, so that its threads print where they are.
+pub(super) static FAILED: AtomicBool = AtomicBool::new(false);
+/// One for each thread that may run.
+pub(super) static BATONS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
+/// The value of a thread with this key is destroyed after its other values.
+pub(super) static LAST: AtomicU32 = AtomicU32::new(0);
+
+pub(super) struct Held {
+    pub(super) before: bool,
+}
+
+impl Held {
+    pub(super) fn new() -> Self {
+        let before = INSIDE.replace(true);
+        while SCHEDULE.taken.swap(true, SeqCst) {
+            spin_loop();
+        }
+        Held { before }
+    }
+}
+
+impl Deref for Held {
+    type Target = Schedule;
+    fn deref(&self) -> &Schedule {
+        // SAFETY: this thread has taken the lock.
+        unsafe { &*SCHEDULE.schedule.get() }.as_ref().expect("a schedule runs")
+    }
+}
+
+impl DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut Schedule {
+        // SAFETY: this thread has taken the lock.
+        unsafe { &mut *SCHEDULE.schedule.get() }.as_mut().expect("a schedule runs")
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        SCHEDULE.taken.store(false, SeqCst);
+        INSIDE.set(self.before);
+    }
+}
+
+/// Standard error without a lock.
+pub(super) struct Raw;
+
+impl Write for Raw {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        // SAFETY: the bytes are valid.
+        unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+        Ok(())
+    }
+}
+
+/// Prints where this thread is. The last thread ends the process.
+pub(super) fn report(me: usize) -> ! {
+    INSIDE.set(true);
+    BATONS[me].store(u32::MAX, SeqCst);
+    let thread = std::thread::current();
+    let place = std::backtrace::Backtrace::force_capture();
+    let _ = writeln!(Raw, "\nthread {me} ({}):\n{place}", thread.name().unwrap_or("unnamed"));
+    // SAFETY: only the thread that prints reads the schedule; its threads are stopped.
+    let threads = &unsafe { &*SCHEDULE.schedule.get() }.as_ref().expect("it failed").threads;
+    let left = |id: &usize| threads[*id].state != State::Ended && BATONS[*id].load(SeqCst) != u32::MAX;
+    match (0..threads.len()).find(left) {
+        Some(next) => pass_baton(next),
+        None => exit(101),
+    }
+    loop {
+        // SAFETY: it only waits.
+        unsafe { libc::pause() };
+    }
+}
+
+pub(super) fn pass_baton(next: usize) {
+    BATONS[next].store(1, SeqCst);
+    real_futex(&BATONS[next], libc::FUTEX_WAKE, 1);
+}
+
+pub(super) fn await_baton(me: usize) {
+    while BATONS[me].compare_exchange(1, 0, SeqCst, SeqCst).is_err() {
+        real_futex(&BATONS[me], libc::FUTEX_WAIT, 0);
+    }
+    if FAILED.load(SeqCst) {
+        report(me);
+    }
+}
+
+/// Lets `next` run in place of `me`.
+pub(super) fn hand_over(me: usize, next: usize) {
+    if me != next {
+        {
+            let mut schedule = Held::new();
+            let covered = &mut schedule.covered;
+            covered.switches += 1;
+            let mut order = covered.order ^ covered.steps << 16 ^ next as u64;
+            covered.order = next_random(&mut order);
+        }
+        inside(|| {
+            pass_baton(next);
+            await_baton(me);
+        });
+    }
+}
+
+/// A step: lets another thread run, or not.
+pub(super) fn step() {
+    if let Some(me) = managed() {
+        let next = Held::new().after(me, Step::Call);
+        hand_over(me, next);
+    }
+}
+
+pub(super) fn step_after_waking(me: usize) {
+    let next = Held::new().after(me, Step::Wake);
+    hand_over(me, next);
+}
+
+/// Waits while others run. Returns whether the wait ended by time.
+pub(super) fn wait(me: usize, on: On, deadline: Option<u64>) -> bool {
+    let next = {
+        let mut schedule = Held::new();
+        schedule.pass(me, Step::Call);
+        schedule.threads[me].waits += 1;
+        schedule.threads[me].state = State::Waits(on, deadline);
+        match schedule.choose(None) {
+            Some(next) => next,
+            None => schedule.fail("is a deadlock"),
+        }
+    };
+    hand_over(me, next);
+    Held::new().threads[me].timed_out
+}
+
+/// Waits until the virtual time `deadline`.
+pub(super) fn sleep(me: usize, deadline: u64) {
+    wait(me, On::Time, Some(deadline));
+}
+
+/// Ends the process, without destructors.
+pub(super) fn exit(status: c_int) -> ! {
+    INSIDE.set(true);
+    // SAFETY: it ends the process.
+    unsafe { libc::_exit(status) }
+}

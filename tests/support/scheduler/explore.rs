@@ -1,0 +1,218 @@
+//! Runs schedules in processes of their own.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{c_int, c_uint};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::baton::{Held, LAST, ME, ON, SCHEDULE, exit, inside, wait};
+use super::functions::{end_key, pthread_join};
+use super::schedule::{Covered, MOST, On, Schedule, State};
+
+/// Schedules that a process runs.
+const TOGETHER: u64 = 50;
+/// Real seconds after which a schedule fails: a thread spins without a step.
+const REAL_PATIENCE: c_uint = 120;
+
+/// Runs `body` and the threads that it starts in the order of `seed`. Returns when all of them have
+/// ended.
+fn run(seed: u64, body: impl FnOnce()) -> Covered {
+    // SAFETY: no other thread of a schedule exists.
+    let schedule = unsafe { &mut *SCHEDULE.schedule.get() };
+    let stacks = schedule.take().map(|before| before.stacks).unwrap_or_default();
+    let schedule = schedule.insert(Schedule { stacks, ..Schedule::new(seed) });
+    ME.set(schedule.add());
+    ON.store(true, SeqCst);
+    body();
+    if running() > 0 {
+        wait(0, On::EndOfAll, None);
+    }
+    let left: Vec<_> = inside(|| Held::new().threads.iter().filter_map(|thread| thread.handle).collect());
+    for handle in left {
+        // SAFETY: nothing else joins the thread, whose end is near.
+        unsafe { pthread_join(handle, ptr::null_mut()) };
+    }
+    ON.store(false, SeqCst);
+    ME.set(MOST);
+    Held::new().covered
+}
+
+/// Number of threads of the schedule that run, in addition to the first.
+pub fn running() -> usize {
+    Held::new().threads.iter().skip(1).filter(|thread| thread.state != State::Ended).count()
+}
+
+/// What a process reports of a schedule: what it did, and the test's own counts.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Report<const N: usize> {
+    seed: u64,
+    covered: Covered,
+    counts: [u64; N],
+}
+
+/// Whether the environment asks for seeds.
+pub fn are_asked() -> bool {
+    std::env::var_os("WARPFEED_SCHEDULES").is_some()
+}
+
+/// Seeds that the environment asks for: `WARPFEED_SCHEDULES=0..1000000`.
+pub fn seeds(usual: Range<u64>) -> Range<u64> {
+    let Ok(text) = std::env::var("WARPFEED_SCHEDULES") else { return usual };
+    let parse = || text.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
+    parse().unwrap_or_else(|| panic!("WARPFEED_SCHEDULES={text:?} is no range of seeds, such as 0..1000"))
+}
+
+/// What schedules did.
+#[derive(Debug)]
+pub struct Explored<const N: usize> {
+    /// Sums of the counts of the schedules.
+    pub counts: [u64; N],
+    /// Sum of the hashes of their orders.
+    pub order: u64,
+    pub covered: String,
+}
+
+/// Runs `one` in the order of each seed, on all processors. The process must have no thread except
+/// this one and that of the test harness, which waits. The error is the seed of a schedule that
+/// failed.
+pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N]) -> Result<Explored<N>, u64> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").count();
+    assert!(tasks <= 2, "a process with other threads cannot be copied: see `own_process`");
+    prepare();
+    let mut pipe = [0; 2];
+    // SAFETY: the array has room for both ends.
+    assert_eq!(unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_NONBLOCK) }, 0);
+    let begun = std::time::Instant::now();
+    let (mut counts, mut all, mut orders) = ([0; N], Covered::default(), HashSet::new());
+    let (mut idle, mut running, mut next, mut failed) = (processors(), HashMap::new(), seeds.start, None);
+    loop {
+        while next < seeds.end
+            && failed.is_none()
+            && let Some(processor) = idle.pop()
+        {
+            let some = next..(next + TOGETHER).min(seeds.end);
+            next = some.end;
+            // SAFETY: this process has one thread.
+            match unsafe { libc::fork() } {
+                0 => child(some, processor, pipe[1], &one),
+                -1 => panic!("cannot start a process: {}", std::io::Error::last_os_error()),
+                process => running.insert(process, (some.start, some, processor)),
+            };
+        }
+        if running.is_empty() {
+            break;
+        }
+        let mut status = 0;
+        // SAFETY: `status` is valid for writes.
+        let process = unsafe { libc::wait(&raw mut status) };
+        while let Some(Report { seed, covered, counts: own }) = report_from::<N>(pipe[0]) {
+            counts.iter_mut().zip(own).for_each(|(sum, count)| *sum += count);
+            let Covered { threads, steps, switches, order } = covered;
+            (all.threads, all.steps, all.switches) =
+                (all.threads + threads, all.steps + steps, all.switches + switches);
+            orders.insert(order);
+            let of = running.values_mut().find(|(_, left, _)| left.contains(&seed)).expect("a process runs it");
+            of.1.start = seed + 1;
+        }
+        let Some((first, left, processor)) = running.remove(&process) else { continue };
+        idle.push(processor);
+        if status != 0 || !left.is_empty() {
+            let seed = left.start;
+            let hangs = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGALRM;
+            let how = if hangs { "spins or hangs" } else { "failed" };
+            eprintln!("schedule {seed} {how}; WARPFEED_SCHEDULES={first}..{} repeats it", seed + 1);
+            failed = Some(failed.map_or(seed, |before: u64| before.min(seed)));
+        }
+    }
+    // SAFETY: both ends are open.
+    pipe.iter().for_each(|end| assert_eq!(unsafe { libc::close(*end) }, 0));
+    if let Some(seed) = failed {
+        return Err(seed);
+    }
+    let count = seeds.end - seeds.start;
+    let each = |n: u64| n / count.max(1);
+    let covered = format!(
+        "{count} schedules in {} different orders, {:.1} s: each {} threads, {} steps and {} switches",
+        orders.len(),
+        begun.elapsed().as_secs_f64(),
+        each(all.threads),
+        each(all.steps),
+        each(all.switches)
+    );
+    Ok(Explored { counts, order: orders.iter().fold(0, |sum, order| sum.wrapping_add(*order)), covered })
+}
+
+/// The next report of a process, if one has come.
+fn report_from<const N: usize>(pipe: c_int) -> Option<Report<N>> {
+    let mut report = Report { seed: 0, covered: Covered::default(), counts: [0; N] };
+    let bytes = size_of::<Report<N>>();
+    // SAFETY: a report consists of integers, and a process writes one at once.
+    let read = unsafe { libc::read(pipe, (&raw mut report).cast(), bytes) };
+    (read == bytes as isize).then_some(report)
+}
+
+/// Processors of this process.
+fn processors() -> Vec<usize> {
+    // SAFETY: a set consists of bits, and has room for the answer.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of_val(&set), &raw mut set);
+        (0..libc::CPU_SETSIZE as usize).filter(|&n| libc::CPU_ISSET(n, &set)).collect()
+    }
+}
+
+/// Prepares a process for schedules.
+fn prepare() {
+    if LAST.load(SeqCst) != 0 {
+        return;
+    }
+    let mut key = 0;
+    // Zero stands for no key.
+    while key == 0 {
+        // SAFETY: the arguments are valid.
+        assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(end_key)) }, 0);
+    }
+    LAST.store(key, SeqCst);
+    // All threads allocate from one heap, which does not shrink. Threads that run one at a time gain
+    // nothing from more of them, and new pages take time.
+    for (option, value) in [
+        (libc::M_ARENA_MAX, 1),
+        (libc::M_MMAP_THRESHOLD, 1 << 30),
+        (libc::M_TRIM_THRESHOLD, 1 << 30),
+        (libc::M_TOP_PAD, 1 << 20),
+    ] {
+        // SAFETY: it sets a number.
+        unsafe { libc::mallopt(option, value) };
+    }
+}
+
+/// Runs schedules in a process of their own, on one processor, because a thread then hands over the
+/// baton in half the time.
+fn child<const N: usize>(seeds: Range<u64>, processor: usize, to: c_int, one: impl Fn(u64) -> [u64; N]) -> ! {
+    // SAFETY: a set consists of bits.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processor, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+    }
+    for seed in seeds {
+        // SAFETY: the signal ends this process.
+        unsafe { libc::alarm(REAL_PATIENCE) };
+        let mut counts = [0; N];
+        let result = catch_unwind(AssertUnwindSafe(|| run(seed, || counts = one(seed))));
+        let Ok(covered) = result else {
+            // The hook has printed the panic.
+            exit(101)
+        };
+        let report = Report { seed, covered, counts };
+        let bytes = size_of::<Report<N>>();
+        // SAFETY: a report consists of integers.
+        if unsafe { libc::write(to, (&raw const report).cast(), bytes) } != bytes as isize {
+            exit(102);
+        }
+    }
+    exit(0)
+}

@@ -1,0 +1,439 @@
+//! The functions of libc at which threads of a schedule hand over the baton.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ffi::{c_int, c_long, c_uint, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+
+use super::baton::{
+    Held, INSIDE, LAST, ME, ON, ROUNDS, await_baton, hand_over, inside, managed, pass_baton, sleep, step,
+    step_after_waking, wait,
+};
+use super::schedule::{MOST, On, PAGE, Stack, State, Step, next_random};
+
+/// Processors that the library sees.
+pub(super) const PROCESSORS: usize = 2;
+
+/// The functions of a sanitizer in the place of libc's, or 0.
+mod sanitizer {
+    macro_rules! functions {
+        ($($name:ident $sanitizers:literal $label:literal)*) => {
+            $(std::arch::global_asm!(
+                concat!(".weak ", $sanitizers),
+                ".pushsection .data.rel.ro.scheduler,\"aw\"",
+                ".balign 8",
+                concat!($label, ": .8byte ", $sanitizers),
+                concat!(".globl ", $label),
+                ".popsection"
+            );)*
+            unsafe extern "C" {
+                $(#[link_name = $label] pub(super) static $name: usize;)*
+            }
+        };
+    }
+    functions! {
+        syscall "__interceptor_syscall" "scheduler_syscall"
+        sched_yield "__interceptor_sched_yield" "scheduler_sched_yield"
+        nanosleep "__interceptor_nanosleep" "scheduler_nanosleep"
+        clock_nanosleep "__interceptor_clock_nanosleep" "scheduler_clock_nanosleep"
+        clock_gettime "__interceptor_clock_gettime" "scheduler_clock_gettime"
+        getrusage "__interceptor_getrusage" "scheduler_getrusage"
+        getrandom "__interceptor_getrandom" "scheduler_getrandom"
+        sched_getaffinity "__interceptor_sched_getaffinity" "scheduler_sched_getaffinity"
+        pthread_create "__interceptor_pthread_create" "scheduler_pthread_create"
+        pthread_join "__interceptor_pthread_join" "scheduler_pthread_join"
+        pthread_detach "__interceptor_pthread_detach" "scheduler_pthread_detach"
+        pthread_getattr_np "__interceptor_pthread_getattr_np" "scheduler_pthread_getattr_np"
+    }
+}
+
+/// Calls libc's function, or that of a sanitizer, which calls libc's.
+macro_rules! libc_call {
+    ($name:ident($($argument:expr),*) as $type:ty) => {{
+        static FOUND: AtomicUsize = AtomicUsize::new(0);
+        let mut at = FOUND.load(Relaxed);
+        if at == 0 {
+            // SAFETY: it is a constant, defined above.
+            at = unsafe { sanitizer::$name };
+            if at == 0 {
+                let name = concat!(stringify!($name), "\0").as_ptr();
+                // SAFETY: `name` is a C string.
+                at = unsafe { libc::dlsym(libc::RTLD_NEXT, name.cast()) } as usize;
+            }
+            FOUND.store(at, Relaxed);
+        }
+        // SAFETY: libc's function of this name has this type.
+        let function = unsafe { std::mem::transmute::<usize, $type>(at) };
+        // SAFETY: the caller's arguments are passed on.
+        unsafe { function($($argument),*) }
+    }};
+}
+
+pub(super) type Syscall = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
+
+pub(super) fn real_futex(word: &AtomicU32, operation: c_int, value: u32) {
+    let word = ptr::from_ref(word) as usize;
+    let operation = (operation | libc::FUTEX_PRIVATE_FLAG) as usize;
+    libc_call!(syscall(libc::SYS_futex, word, operation, value as usize, 0, 0, 0) as Syscall);
+}
+
+pub(super) fn fails(error: c_int) -> c_long {
+    // SAFETY: it is this thread's `errno`.
+    unsafe { *libc::__errno_location() = error };
+    -1
+}
+
+/// # Safety
+/// `time` is valid.
+pub(super) unsafe fn nanos(time: *const libc::timespec) -> u64 {
+    // SAFETY: passed on.
+    let time = unsafe { &*time };
+    (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
+}
+
+// SAFETY: it does what libc's function does, which has this name.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
+    if n == libc::SYS_futex && ON.load(Relaxed) && !INSIDE.get() {
+        let operation = b as c_int & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
+        let bits = match operation {
+            libc::FUTEX_WAIT_BITSET | libc::FUTEX_WAKE_BITSET => f as u32,
+            _ => u32::MAX,
+        };
+        match (operation, managed()) {
+            (libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET, Some(me)) => {
+                // SAFETY: the caller guarantees that the word exists.
+                if unsafe { &*(a as *const AtomicU32) }.load(SeqCst) != c as u32 {
+                    return fails(libc::EAGAIN);
+                }
+                // SAFETY: the caller guarantees that the time is valid, if there is one.
+                let deadline = (d != 0).then(|| unsafe { nanos(d as *const libc::timespec) });
+                let deadline = match operation {
+                    libc::FUTEX_WAIT => deadline.map(|time| Held::new().now.saturating_add(time)),
+                    _ => deadline,
+                };
+                let timed_out = wait(me, On::Futex { address: a, bits }, deadline);
+                return if timed_out { fails(libc::ETIMEDOUT) } else { 0 };
+            }
+            (libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET, me) => {
+                let meant = |on| matches!(on, On::Futex { address, bits: of } if address == a && of & bits != 0);
+                let woken = Held::new().wake(meant, c);
+                if let Some(me) = me {
+                    step_after_waking(me);
+                }
+                if woken == c {
+                    return woken as c_long;
+                }
+                // Others may be threads that no schedule manages.
+                return woken as c_long + libc_call!(syscall(n, a, b, c - woken, d, e, f) as Syscall);
+            }
+            _ => {}
+        }
+    }
+    libc_call!(syscall(n, a, b, c, d, e, f) as Syscall)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn sched_yield() -> c_int {
+    let Some(me) = managed() else { return libc_call!(sched_yield() as unsafe extern "C" fn() -> c_int) };
+    let next = {
+        let mut schedule = Held::new();
+        // Threads yield before they wait, which says nothing about their priority. But two threads
+        // must not yield to each other for ever.
+        if schedule.one_in(16) {
+            schedule.demote(me);
+        }
+        let yields = schedule.yields;
+        if schedule.one_in(yields) {
+            schedule.pass(me, Step::Call);
+            schedule.choose(Some(me)).expect("this thread is ready")
+        } else {
+            schedule.after(me, Step::Call)
+        }
+    };
+    hand_over(me, next);
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nanosleep(time: *const libc::timespec, left: *mut libc::timespec) -> c_int {
+    type Of = unsafe extern "C" fn(*const libc::timespec, *mut libc::timespec) -> c_int;
+    let Some(me) = managed() else { return libc_call!(nanosleep(time, left) as Of) };
+    // SAFETY: passed on.
+    let deadline = Held::new().now.saturating_add(unsafe { nanos(time) });
+    sleep(me, deadline);
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn clock_nanosleep(
+    clock: libc::clockid_t,
+    flags: c_int,
+    time: *const libc::timespec,
+    left: *mut libc::timespec,
+) -> c_int {
+    type Of = unsafe extern "C" fn(libc::clockid_t, c_int, *const libc::timespec, *mut libc::timespec) -> c_int;
+    let Some(me) = managed() else { return libc_call!(clock_nanosleep(clock, flags, time, left) as Of) };
+    let from = if flags & libc::TIMER_ABSTIME != 0 { 0 } else { Held::new().now };
+    // SAFETY: passed on.
+    sleep(me, from.saturating_add(unsafe { nanos(time) }));
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::timespec) -> c_int {
+    type Of = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int;
+    if managed().is_none() {
+        return libc_call!(clock_gettime(clock, time) as Of);
+    }
+    step();
+    let now = Held::new().now;
+    let now = libc::timespec { tv_sec: (now / 1_000_000_000) as i64, tv_nsec: (now % 1_000_000_000) as i64 };
+    // SAFETY: the caller guarantees that `time` is valid for writes.
+    unsafe { time.write(now) };
+    0
+}
+
+/// The time for which a thread ran and the number of its waits decide whether readers start.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_int {
+    type Of = unsafe extern "C" fn(c_int, *mut libc::rusage) -> c_int;
+    let Some(me) = managed() else { return libc_call!(getrusage(who, usage) as Of) };
+    let (ran, waits) = {
+        let schedule = Held::new();
+        (schedule.threads[me].ran, schedule.threads[me].waits)
+    };
+    // SAFETY: a `rusage` consists of integers, and the caller guarantees that it is valid.
+    let usage = unsafe {
+        usage.write_bytes(0, 1);
+        &mut *usage
+    };
+    let (seconds, micros) = (ran / 1_000_000_000, ran % 1_000_000_000 / 1000);
+    usage.ru_utime = libc::timeval { tv_sec: seconds as i64, tv_usec: micros as i64 };
+    usage.ru_nvcsw = waits as c_long;
+    0
+}
+
+/// The order of hash maps is part of a schedule.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getrandom(to: *mut c_void, bytes: usize, flags: c_uint) -> isize {
+    type Of = unsafe extern "C" fn(*mut c_void, usize, c_uint) -> isize;
+    if managed().is_none() {
+        return libc_call!(getrandom(to, bytes, flags) as Of);
+    }
+    let mut schedule = Held::new();
+    for at in 0..bytes {
+        // SAFETY: the caller guarantees that `bytes` bytes are valid for writes.
+        unsafe { to.cast::<u8>().add(at).write(next_random(&mut schedule.random) as u8) };
+    }
+    bytes as isize
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sched_getaffinity(of: libc::pid_t, bytes: usize, set: *mut libc::cpu_set_t) -> c_int {
+    type Of = unsafe extern "C" fn(libc::pid_t, usize, *mut libc::cpu_set_t) -> c_int;
+    if managed().is_none() {
+        return libc_call!(sched_getaffinity(of, bytes, set) as Of);
+    }
+    // SAFETY: the caller guarantees that `bytes` bytes are valid for writes; a set consists of bits.
+    unsafe {
+        set.cast::<u8>().write_bytes(0, bytes);
+        (0..PROCESSORS).for_each(|n| libc::CPU_SET(n, &mut *set));
+    }
+    0
+}
+
+pub(super) type Main = extern "C" fn(*mut c_void) -> *mut c_void;
+pub(super) type Create =
+    unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Main, *mut c_void) -> c_int;
+
+/// A thread that begins.
+pub(super) struct Start {
+    pub(super) id: usize,
+    pub(super) main: Main,
+    pub(super) argument: *mut c_void,
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_create(
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    main: Main,
+    argument: *mut c_void,
+) -> c_int {
+    let Some(me) = managed() else {
+        return libc_call!(pthread_create(thread, attributes, main, argument) as Create);
+    };
+    let failed = inside(|| {
+        let mut bytes = 0;
+        // SAFETY: the caller guarantees that the attributes are valid, which std sets.
+        assert_eq!(unsafe { libc::pthread_attr_getstacksize(attributes, &raw mut bytes) }, 0);
+        let (id, stack) = {
+            let mut schedule = Held::new();
+            let found = schedule.stacks.iter().rposition(|stack| stack.bytes == bytes);
+            (schedule.add(), found.map(|at| schedule.stacks.swap_remove(at)))
+        };
+        let stack = stack.unwrap_or_else(|| Stack::new(bytes));
+        let start = Box::into_raw(Box::new(Start { id, main, argument }));
+        // SAFETY: libc initializes the attributes, and the stack belongs to this thread.
+        let own = unsafe {
+            let mut own: libc::pthread_attr_t = std::mem::zeroed();
+            libc::pthread_attr_init(&raw mut own);
+            libc::pthread_attr_setstack(&raw mut own, stack.at, stack.bytes);
+            own
+        };
+        let failed = libc_call!(pthread_create(thread, &raw const own, begin, start.cast()) as Create);
+        let mut schedule = Held::new();
+        let started = &mut schedule.threads[id];
+        if failed == 0 {
+            // SAFETY: a thread that has started has a handle.
+            (started.handle, started.stack) = (Some(unsafe { *thread }), Some(stack));
+        } else {
+            started.state = State::Ended;
+        }
+        failed
+    });
+    step_after_waking(me);
+    failed
+}
+
+pub(super) extern "C" fn begin(start: *mut c_void) -> *mut c_void {
+    INSIDE.set(true);
+    // SAFETY: `pthread_create` made it for this thread.
+    let Start { id, main, argument } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+    ME.set(id);
+    await_baton(id);
+    // SAFETY: the key exists.
+    unsafe { libc::pthread_setspecific(LAST.load(SeqCst), ptr::dangling()) };
+    INSIDE.set(false);
+    main(argument)
+}
+
+/// Ends a thread of the schedule, after the destructors of its thread-local values, which std runs
+/// in the second round at the latest.
+pub(super) extern "C" fn end(value: *mut c_void) {
+    ROUNDS.set(ROUNDS.get() + 1);
+    if ROUNDS.get() < 3 {
+        // SAFETY: the key exists.
+        unsafe { libc::pthread_setspecific(LAST.load(SeqCst), value) };
+        return;
+    }
+    let me = ME.replace(MOST);
+    INSIDE.set(true);
+    let next = {
+        let mut schedule = Held::new();
+        schedule.threads[me].state = State::Ended;
+        schedule.wake(|on| on == On::End { thread: me }, usize::MAX);
+        if schedule.threads.iter().skip(1).all(|thread| thread.state == State::Ended) {
+            schedule.wake(|on| on == On::EndOfAll, 1);
+        }
+        schedule.covered.switches += 1;
+        match schedule.choose(None) {
+            Some(next) => next,
+            None => {
+                ME.set(me);
+                schedule.threads[me].state = State::Ready;
+                schedule.fail("is a deadlock")
+            }
+        }
+    };
+    pass_baton(next);
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn pthread_join(thread: libc::pthread_t, result: *mut *mut c_void) -> c_int {
+    type Of = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_int;
+    let found = managed().and_then(|me| Some((me, thread_of(thread)?)));
+    let Some((me, id)) = found else { return inside(|| libc_call!(pthread_join(thread, result) as Of)) };
+    let state = Held::new().threads[id].state;
+    if state != State::Ended {
+        wait(me, On::End { thread: id }, None);
+    }
+    inside(|| {
+        let failed = libc_call!(pthread_join(thread, result) as Of);
+        let mut schedule = Held::new();
+        // Another thread may get the same handle.
+        schedule.threads[id].handle = None;
+        let stack = schedule.threads[id].stack.take();
+        schedule.stacks.extend(stack);
+        failed
+    })
+}
+
+pub(super) fn thread_of(handle: libc::pthread_t) -> Option<usize> {
+    Held::new().threads.iter().rposition(|of| of.handle == Some(handle))
+}
+
+/// A thread of a schedule is joined at the end of the schedule, because its stack is reused.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_detach(thread: libc::pthread_t) -> c_int {
+    type Of = unsafe extern "C" fn(libc::pthread_t) -> c_int;
+    if managed().is_some() && thread_of(thread).is_some() {
+        return 0;
+    }
+    libc_call!(pthread_detach(thread) as Of)
+}
+
+/// The standard library looks for the guard of its thread's stack, which libc does not know.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_getattr_np(thread: libc::pthread_t, attributes: *mut libc::pthread_attr_t) -> c_int {
+    type Of = unsafe extern "C" fn(libc::pthread_t, *mut libc::pthread_attr_t) -> c_int;
+    let failed = libc_call!(pthread_getattr_np(thread, attributes) as Of);
+    if failed == 0 && managed().is_some_and(|me| me > 0) {
+        // SAFETY: libc has initialized the attributes.
+        unsafe { libc::pthread_attr_setguardsize(attributes, PAGE) };
+    }
+    failed
+}
+
+/// Makes every allocation a step.
+pub struct Allocator;
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        step();
+        // SAFETY: the caller's guarantee for `layout` is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        step();
+        // SAFETY: the caller's guarantee for `layout` is passed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        step();
+        // SAFETY: the caller's guarantee for `pointer` and `layout` is passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+/// Whether a branch is being examined. What examines it may itself have branches.
+pub(super) static AT_BRANCH: AtomicBool = AtomicBool::new(false);
+
+/// LLVM's coverage calls this at every branch of a crate that is built with it.
+#[unsafe(no_mangle)]
+extern "C" fn __sanitizer_cov_trace_pc_guard(_: *mut u32) {
+    if !ON.load(Relaxed) || AT_BRANCH.swap(true, Relaxed) {
+        return;
+    }
+    let me = managed();
+    INSIDE.set(INSIDE.get() || me.is_some());
+    AT_BRANCH.store(false, Relaxed);
+    if let Some(me) = me {
+        let next = Held::new().after(me, Step::Branch);
+        hand_over(me, next);
+        AT_BRANCH.store(true, Relaxed);
+        INSIDE.set(false);
+        AT_BRANCH.store(false, Relaxed);
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn __sanitizer_cov_trace_pc_guard_init(_: *mut u32, _: *mut u32) {}
+
+pub(super) unsafe extern "C" fn end_key(value: *mut c_void) {
+    end(value);
+}

@@ -1,0 +1,285 @@
+//! The choices of one seed.
+
+use std::ffi::c_void;
+use std::fmt::Write as _;
+use std::ptr;
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::baton::{FAILED, ME, Raw, report};
+
+/// Threads that a schedule may start.
+pub(super) const MOST: usize = 1024;
+
+/// A schedule fails if its threads still wait for each other after this time, in virtual ns.
+pub(super) const PATIENCE: u64 = 1_000_000_000_000;
+
+/// A schedule that takes more steps than this does not end.
+pub(super) const STEPS: u64 = 20_000_000;
+
+/// So many steps after a wait that ended by time, a different thread may run after one step in so
+/// many: these steps are rare, and what the thread waited for may happen meanwhile.
+pub(super) const RARE: (u32, u64) = (8, 4);
+
+/// What a thread waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum On {
+    Futex { address: usize, bits: u32 },
+    End { thread: usize },
+    EndOfAll,
+    Time,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Ready,
+    Waits(On, Option<u64>),
+    Ended,
+}
+
+pub(super) struct Thread {
+    pub(super) state: State,
+    pub(super) timed_out: bool,
+    /// Number of its next steps that are likely to be interrupted.
+    pub(super) rare: u32,
+    /// Its handle and its stack, until it has been joined.
+    pub(super) handle: Option<libc::pthread_t>,
+    pub(super) stack: Option<Stack>,
+    pub(super) priority: u64,
+    /// Virtual time for which it ran, and how often it waited.
+    pub(super) ran: u64,
+    pub(super) waits: u64,
+}
+
+/// Memory of a thread's stack. It is reused, because new pages take longer than all that a short
+/// thread does.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stack {
+    pub(super) at: *mut c_void,
+    pub(super) bytes: usize,
+}
+
+impl Stack {
+    pub(super) fn new(bytes: usize) -> Self {
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: it maps new memory.
+        let at = unsafe { libc::mmap(ptr::null_mut(), bytes, access, kind | libc::MAP_STACK, -1, 0) };
+        assert_ne!(at, libc::MAP_FAILED, "no memory for the stack of a thread");
+        // SAFETY: the lowest page guards what lies below.
+        assert_eq!(unsafe { libc::mprotect(at, PAGE, libc::PROT_NONE) }, 0);
+        Stack { at, bytes }
+    }
+}
+
+pub(super) const PAGE: usize = 4096;
+
+/// How the next thread is chosen.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Style {
+    /// Any thread, after one step in so many.
+    Uniform(u64),
+    /// The thread with the highest priority, which becomes the lowest after one step in so many:
+    /// few preemptions at arbitrary places find what needs a particular order ("A randomized
+    /// scheduler with probabilistic guarantees of finding bugs", ASPLOS 2010).
+    Priorities(u64),
+}
+
+/// Where a different thread may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Where a thread has been woken or started.
+    Wake,
+    /// Where the clock is read, or memory is allocated.
+    Call,
+    /// At a branch of an instrumented crate.
+    Branch,
+}
+
+pub(super) struct Schedule {
+    pub(super) seed: u64,
+    pub(super) random: u64,
+    pub(super) style: Style,
+    /// A wait ends by time in one choice of so many, although others could run.
+    pub(super) hurry: u64,
+    /// Time in ns by which a wait may end too late, so that waits end at once.
+    pub(super) late: u64,
+    /// A thread that yields lets others run once in so many times.
+    pub(super) yields: u64,
+    pub(super) now: u64,
+    /// Virtual time of a step.
+    pub(super) step: u64,
+    /// A different thread may run after one branch in so many.
+    pub(super) branches: u64,
+    /// Whether threads have become ready since the last choice by priorities.
+    pub(super) more: bool,
+    pub(super) threads: Vec<Thread>,
+    /// Stacks that no thread uses.
+    pub(super) stacks: Vec<Stack>,
+    pub(super) lowest: u64,
+    pub(super) covered: Covered,
+}
+
+/// What a schedule did.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Covered {
+    pub threads: u64,
+    pub steps: u64,
+    pub switches: u64,
+    /// Hash of the order of the threads.
+    pub order: u64,
+}
+
+/// SplitMix64.
+pub(super) fn next_random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Schedule {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut random = seed;
+        let mut one_of = |values: &[u64]| values[next_random(&mut random) as usize % values.len()];
+        let every = one_of(&[2, 8, 32, 128, 512]);
+        Schedule {
+            seed,
+            style: if one_of(&[0, 1]) == 0 { Style::Uniform(every) } else { Style::Priorities(every * 4) },
+            hurry: one_of(&[u64::MAX, 200, 20]),
+            late: one_of(&[0, 100_000, 10_000_000, 10_000_000]),
+            yields: one_of(&[1, 8, 64]),
+            step: one_of(&[20, 500, 20_000]),
+            branches: one_of(&[50, 500, 5000]),
+            more: true,
+            random,
+            now: 1_000_000_000,
+            threads: Vec::with_capacity(MOST),
+            stacks: Vec::new(),
+            lowest: u64::MAX / 2,
+            covered: Covered::default(),
+        }
+    }
+
+    pub(super) fn one_in(&mut self, n: u64) -> bool {
+        next_random(&mut self.random).is_multiple_of(n)
+    }
+
+    pub(super) fn add(&mut self) -> usize {
+        assert!(self.threads.len() < MOST, "a schedule starts more than {MOST} threads");
+        let priority = u64::MAX / 2 + next_random(&mut self.random) / 2;
+        let (state, handle, stack) = (State::Ready, None, None);
+        let thread = Thread { state, timed_out: false, rare: 0, handle, stack, priority, ran: 0, waits: 0 };
+        self.threads.push(thread);
+        self.covered.threads += 1;
+        self.more = true;
+        self.threads.len() - 1
+    }
+
+    /// Passes the time of a step of `me`.
+    pub(super) fn pass(&mut self, me: usize, step: Step) {
+        self.covered.steps += 1;
+        if step != Step::Branch {
+            self.now += self.step;
+            self.threads[me].ran += self.step;
+        }
+        if self.covered.steps > STEPS {
+            self.fail("takes too many steps");
+        }
+    }
+
+    /// Lets the wait with the first deadline end, and those that end soon after. Returns whether there
+    /// is one.
+    pub(super) fn end_first_wait(&mut self) -> bool {
+        let deadline = |thread: &Thread| match thread.state {
+            State::Waits(_, deadline) => deadline,
+            _ => None,
+        };
+        let Some(first) = self.threads.iter().filter_map(deadline).min() else { return false };
+        self.now = self.now.max(first + self.late);
+        if self.now > PATIENCE {
+            self.fail("waits in vain");
+        }
+        let now = self.now;
+        for thread in self.threads.iter_mut().filter(|thread| deadline(thread).is_some_and(|end| end <= now)) {
+            (thread.state, thread.timed_out, thread.rare) = (State::Ready, true, RARE.0);
+        }
+        self.more = true;
+        true
+    }
+
+    /// Chooses a thread. `None` if every thread waits without a deadline. `but` is not chosen if there
+    /// is a choice.
+    pub(super) fn choose(&mut self, but: Option<usize>) -> Option<usize> {
+        if self.hurry < u64::MAX && self.one_in(self.hurry) {
+            self.end_first_wait();
+        }
+        let ready = |s: &Self, but: Option<usize>| -> Vec<usize> {
+            (0..s.threads.len()).filter(|id| s.threads[*id].state == State::Ready && Some(*id) != but).collect()
+        };
+        let mut ids = ready(self, but);
+        if ids.is_empty() && self.end_first_wait() {
+            ids = ready(self, but);
+        }
+        if ids.is_empty() {
+            return but.filter(|me| self.threads[*me].state == State::Ready);
+        }
+        match self.style {
+            Style::Uniform(_) => Some(ids[next_random(&mut self.random) as usize % ids.len()]),
+            Style::Priorities(_) => ids.into_iter().max_by_key(|id| self.threads[*id].priority),
+        }
+    }
+
+    /// Chooses the thread that runs after a step of `me`.
+    pub(super) fn after(&mut self, me: usize, step: Step) -> usize {
+        self.pass(me, step);
+        let every = match (self.style, step) {
+            (_, Step::Branch) => self.branches,
+            (Style::Uniform(every), Step::Wake) => every.min(2),
+            (Style::Uniform(every) | Style::Priorities(every), _) => every,
+        };
+        let left = &mut self.threads[me].rare;
+        let is_rare = *left > 0;
+        *left = left.saturating_sub(1);
+        let every = if is_rare { every.min(RARE.1) } else { every };
+        if self.one_in(every) {
+            self.demote(me);
+            // The thread may be away for long.
+            if is_rare && self.one_in(2) {
+                self.end_first_wait();
+            }
+        } else if matches!(self.style, Style::Uniform(_)) || !std::mem::take(&mut self.more) {
+            return me;
+        }
+        self.choose(None).expect("this thread is ready")
+    }
+
+    pub(super) fn demote(&mut self, me: usize) {
+        self.lowest -= 1;
+        self.threads[me].priority = self.lowest;
+    }
+
+    /// Ends up to `count` waits, and returns their number.
+    pub(super) fn wake(&mut self, is_meant: impl Fn(On) -> bool, count: usize) -> usize {
+        for woken in 0..count {
+            let waits = |thread: &Thread| matches!(thread.state, State::Waits(on, _) if is_meant(on));
+            let ids: Vec<usize> = (0..self.threads.len()).filter(|id| waits(&self.threads[*id])).collect();
+            if ids.is_empty() {
+                return woken;
+            }
+            let id = ids[next_random(&mut self.random) as usize % ids.len()];
+            (self.threads[id].state, self.threads[id].timed_out) = (State::Ready, false);
+            self.more = true;
+        }
+        count
+    }
+
+    /// Ends the process, after every thread has printed where it is.
+    pub(super) fn fail(&mut self, why: &str) -> ! {
+        let _ = writeln!(Raw, "schedule {} {why} ({:?}, {:?})", self.seed, self.style, self.covered);
+        for (id, thread) in self.threads.iter().enumerate().filter(|(_, thread)| thread.state != State::Ended) {
+            let _ = writeln!(Raw, "thread {id}: {:?}", thread.state);
+        }
+        FAILED.store(true, SeqCst);
+        report(ME.get())
+    }
+}
