@@ -187,7 +187,7 @@ pub use device::CudaBatch;
 #[cfg(feature = "cuda")]
 #[doc(inline)]
 pub use device::nvidia as cuda;
-pub use engine::{Batches, Checkpoint, DecodeOn, Decoder, Epoch, Epochs, Fault, IntoIter, Joined, JoinedBatch};
+pub use engine::{Batches, Checkpoint, DecodeOn, Decoder, Epoch, Fault, IntoIter, Joined, JoinedBatch};
 pub use engine::{MemoryPlan, Monitor, OnError, Pending, Replay};
 pub use error::{Error, ErrorKind, Result};
 pub use loader::{DecoderBuilder, Loader};

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyo3::{PyTraverseError, PyVisit};
 use warpfeed::source::Source;
-use warpfeed::{Batches, Epochs, Error, HostBatch, Loader, MemoryPlan, Monitor};
+use warpfeed::{Batches, Error, HostBatch, Loader, MemoryPlan, Monitor};
 
 use crate::batch::{Batch, Delivered};
 use crate::either::{either, of};
@@ -23,7 +23,7 @@ use crate::words::in_python;
 
 either! {
     /// An open loader.
-    Open of Epochs
+    Open of Batches
 }
 
 /// State that one thread at a time uses, detached from the interpreter.
@@ -175,7 +175,7 @@ impl Core {
     fn first(&self, py: Python<'_>, epoch: u64, at: Option<(u64, u64)>) -> PyResult<Option<u64>> {
         match at {
             Some((_, first)) => Ok(Some(first)),
-            None => self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.batches().first_batch(epoch)))),
+            None => self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.first_batch(epoch)))),
         }
     }
 
@@ -215,12 +215,12 @@ impl Core {
             None => {
                 let batches = loader.host()?;
                 let (monitor, plan) = (batches.monitor(), batches.memory_plan());
-                Ok((Open::Host(Epochs::new(batches)), monitor, plan))
+                Ok((Open::Host(batches), monitor, plan))
             }
             Some(ordinal) => on_device(loader, ordinal, stream),
         })?;
         let advice = "open the loader in the process that uses it, or start processes with the method \"spawn\"";
-        let epoch = of!(Open, &open, epochs => epochs.batches().first_epoch());
+        let epoch = of!(Open, &open, epochs => epochs.first_epoch());
         // A resumed epoch has the order that was compared with the checkpoint.
         order.iter().for_each(|order| order.begin(epoch));
         let state = Turns::new(State { open: Some(open), turn: 0 });
@@ -299,11 +299,11 @@ impl Core {
     /// Returns the first `count` batches of epoch 0, or all of a shorter epoch, for repeated use.
     fn replay(&self, py: Python<'_>, count: usize) -> PyResult<Vec<Batch>> {
         fn all<B>(
-            epochs: &mut Epochs<B>,
+            epochs: &mut Batches<B>,
             count: usize,
             idle: &mut dyn FnMut() -> Option<Duration>,
         ) -> warpfeed::Result<Vec<Arc<B>>> {
-            let Some(replay) = epochs.replay(count, idle)? else { return Err(closed()) };
+            let Some(replay) = epochs.replay_while(count, idle)? else { return Err(closed()) };
             let mut batches: Vec<Arc<B>> = Vec::new();
             for batch in replay.take(count) {
                 if batches.first().is_some_and(|first| Arc::ptr_eq(first, &batch)) {
@@ -455,36 +455,36 @@ impl Core {
     /// Batches of `epoch`.
     fn num_batches(&self, py: Python<'_>, epoch: u64) -> PyResult<u64> {
         self.prepare(py, epoch)?;
-        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.batches().num_batches(epoch))))
+        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.num_batches(epoch))))
     }
 
     /// Samples of `epoch` on all ranks together.
     fn epoch_len(&self, py: Python<'_>, epoch: u64) -> PyResult<u64> {
         self.prepare(py, epoch)?;
-        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.batches().epoch_len(epoch))))
+        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.epoch_len(epoch))))
     }
 
     /// Samples of the source.
     fn source_len(&self, py: Python<'_>) -> PyResult<usize> {
-        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.batches().source_len())))
+        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.source_len())))
     }
 
     /// Whether the data set is a flat folder, whose pictures have no labels.
     fn lacks_labels(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |state| {
             let flat = |source: &dyn Source| source.kind() == "folder" && source.classes().is_empty();
-            Ok(of!(Open, state.open()?, epochs => flat(&**epochs.batches().source())))
+            Ok(of!(Open, state.open()?, epochs => flat(&**epochs.source())))
         })
     }
 
     /// Names of the classes by label.
     fn classes(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.batches().classes().to_vec())))
+        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.classes().to_vec())))
     }
 
     /// The data set's own number of each class, by label.
     fn category_ids(&self, py: Python<'_>) -> PyResult<Vec<i64>> {
-        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.batches().category_ids())))
+        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.category_ids())))
     }
 
     /// Sample `id` as it is stored.
@@ -509,27 +509,25 @@ impl Core {
 
     /// The number of the joined data set that has the sample `id`.
     fn part(&self, py: Python<'_>, id: usize) -> PyResult<usize> {
-        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.batches().source().part(id))))
+        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.source().part(id))))
     }
 
     /// The rank and the number of ranks.
     fn rank(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
         self.with(py, |state| {
-            let rank = of!(Open, state.open()?, epochs => epochs.batches().rank());
+            let rank = of!(Open, state.open()?, epochs => epochs.rank());
             Ok((rank.rank, rank.world_size))
         })
     }
 
     /// The numbers of worker threads and of batches ahead at this moment.
     fn settings(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
-        self.with(py, |state| {
-            Ok(of!(Open, state.open()?, epochs => (epochs.batches().workers(), epochs.batches().prefetch())))
-        })
+        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => (epochs.workers(), epochs.prefetch()))))
     }
 
     /// The memory plan as JSON, and as a sentence.
     fn memory_plan(&self, py: Python<'_>) -> PyResult<(String, String)> {
-        let plan = self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.batches().memory_plan())))?;
+        let plan = self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.memory_plan())))?;
         Ok((json(&plan), plan.to_string()))
     }
 
@@ -538,7 +536,7 @@ impl Core {
         self.with(py, |state| match state.open()? {
             Open::Host(_) => Ok(None),
             #[cfg(feature = "cuda")]
-            Open::Cuda(epochs) => Ok(Some(json(&epochs.batches().device_stats()))),
+            Open::Cuda(epochs) => Ok(Some(json(&epochs.device_stats()))),
         })
     }
 
@@ -611,7 +609,7 @@ pub(crate) fn json(value: &impl serde::Serialize) -> String {
 fn on_device(loader: Loader, ordinal: usize, stream: usize) -> warpfeed::Result<(Open, Monitor, MemoryPlan)> {
     let batches = loader.cuda(&gpu::stream(ordinal, stream)?)?;
     let (monitor, plan) = (batches.monitor(), batches.memory_plan());
-    Ok((Open::Cuda(Epochs::new(batches)), monitor, plan))
+    Ok((Open::Cuda(batches), monitor, plan))
 }
 
 #[cfg(not(feature = "cuda"))]

@@ -32,7 +32,7 @@ mod soft;
 mod write;
 
 pub use dlpack::{DlDevice, DlManagedTensor, DlManagedTensorVersioned, DlTensor, DlpackTensor};
-pub(crate) use feed::{Course, Delivered, Feed};
+pub(crate) use feed::{Course, Delivered, Feed, Wait, ended, goes_on};
 pub use host::{Element, HostBatch, TensorView};
 pub(crate) use host::{Home, Keeper, MakeKeeper};
 pub use info::BatchInfo;

@@ -55,12 +55,13 @@ pub(crate) use self::repair::{HostFeed, Repair};
 pub(crate) use self::shared::{Form, FullSlot, Shared};
 
 use self::flight::{Flight, Staging};
-use self::shared::{Message, POLL, Slot, Start, TICK};
+use self::shared::{Message, POLL, Slot, TICK};
 use self::thread::Thread;
 use super::Gpu;
 use super::spec::Spec;
-use crate::batch::{BatchInfo, Course, Feed};
+use crate::batch::{BatchInfo, Course, Feed, Wait};
 use crate::error::{Error, ErrorKind, Result};
+use crate::source::Place;
 use crate::trace;
 
 mod consumer_batch;
@@ -81,16 +82,16 @@ const GRACE: Duration = Duration::from_millis(20);
 /// The consumer's end.
 pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     shared: Arc<Shared<G>>,
-    starts: Option<Sender<Start>>,
+    starts: Option<Sender<Course>>,
     messages: Receiver<Message<G>>,
     thread: Option<JoinHandle<()>>,
     /// Closes when the thread has dropped the feed, and with it all other threads.
     ended: Receiver<()>,
+    /// Number of the run.
     run: u64,
-    open: bool,
+    /// The next batch; `None` if the run has ended.
+    next: Option<Place>,
     timeout: Duration,
-    /// Total wait for the next batch in calls that timed out, if there were any.
-    given_up: Option<Duration>,
     /// Marks the consumer's stream when a batch is requested. It is swapped with the mark of the
     /// slot that is then delivered.
     asked: G::Event,
@@ -183,9 +184,8 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
             thread: Some(thread),
             ended,
             run: 0,
-            open: false,
+            next: None,
             timeout,
-            given_up: None,
             asked,
             delivers: PhantomData,
         })
@@ -224,9 +224,16 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         self.shared.when_taken.store(true, Ordering::Relaxed);
     }
 
+    /// Ends all use of the device with `e`.
+    fn failed(&self, e: Error) -> Error {
+        self.shared.fail(&e);
+        e
+    }
+
     fn hand_over(&mut self, mut slot: Box<Slot<G>>) -> Result<Held<G>> {
         let shared = self.shared.clone();
         shared.check()?;
+        self.next = slot.info.header.next;
         shared.counters.held.fetch_add(1, Ordering::Relaxed);
         if shared.is_ordered_when_taken() {
             return Ok(Held::new(slot, shared));
@@ -235,11 +242,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         let waited = slot.waited.as_mut().expect("every batch that was sent has one");
         std::mem::swap(&mut waited.begin, &mut self.asked);
         let held = Held::new(slot, shared);
-        if let Err(e) = held.wait() {
-            self.open = false;
-            held.shared.fail(&e);
-            return Err(e);
-        }
+        held.wait().inspect_err(|e| held.shared.fail(e))?;
         Ok(held)
     }
 }
@@ -247,7 +250,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
 impl<G: Gpu, B> Ring<G, B> {
     /// Returns the batches that were prepared.
     fn end_run(&mut self) {
-        self.open = false;
+        self.next = None;
         self.shared.wanted.store(0, Ordering::Relaxed);
         while let Ok((_, message)) = self.messages.try_recv() {
             self.shared.take_back(message);
@@ -275,12 +278,14 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
 
     fn start(&mut self, course: Course) {
         self.stop();
-        self.given_up = None;
-        self.run += 1;
-        self.open = true;
-        self.shared.wanted.store(self.run, Ordering::Relaxed);
+        (self.run, self.next) = (course.run, Some(course.first));
+        self.shared.wanted.store(course.run, Ordering::Relaxed);
         // If the thread has ended after an error, `next` reports it.
-        let _ = self.starts.as_ref().expect("open until drop").send((self.run, course));
+        let _ = self.starts.as_ref().expect("open until drop").send(course);
+    }
+
+    fn at(&self) -> Option<Place> {
+        self.next
     }
 
     fn stop(&mut self) {
@@ -288,57 +293,37 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
     }
 
     /// Makes the consumer's stream wait for the batch. The host waits only until there is a batch.
-    fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
-        if !self.open {
-            return None;
-        }
+    fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<B>> {
         let when_taken = self.shared.is_ordered_when_taken();
         if !when_taken && self.shared.failure().is_none() {
-            match self.shared.ask(&self.asked, self.given_up.is_some()) {
+            match self.shared.ask(&self.asked, wait.continues) {
                 Ok(()) => {}
-                // Neither the capture nor the ring ends.
+                // The ring does not end.
                 Err(e) if e.kind() == ErrorKind::Capturing => return Some(Err(e)),
-                Err(e) => {
-                    self.open = false;
-                    self.shared.fail(&e);
-                    return Some(Err(e));
-                }
+                Err(e) => return Some(Err(self.failed(e))),
             }
         }
-        let (before, begun) = (self.given_up.take().unwrap_or_default(), Instant::now());
         loop {
-            let waited = before + begun.elapsed();
-            let Some(wait) = idle() else {
-                self.given_up = Some(waited);
-                return None;
-            };
-            match self.messages.recv_timeout(wait.min(TICK)) {
+            match self.messages.recv_timeout(wait.pause()?.min(TICK)) {
                 Ok((run, message)) if run != self.run => self.shared.take_back(message),
                 Ok((_, Some(Ok(slot)))) => return Some(self.hand_over(slot).map(B::from)),
                 Ok((_, Some(Err(e)))) => {
-                    self.open = false;
                     if self.shared.failure().is_some() {
                         self.join();
                     }
                     return Some(Err(e));
                 }
-                Ok((_, None)) => {
-                    self.open = false;
-                    return None;
-                }
+                Ok((_, None)) => return None,
                 Err(RecvTimeoutError::Timeout) => {
                     let released = if when_taken { Ok(()) } else { self.shared.release_deferred() };
                     if let Err(e) = released {
-                        self.open = false;
-                        self.shared.fail(&e);
-                        return Some(Err(e));
+                        return Some(Err(self.failed(e)));
                     }
-                    if let Some(e) = self.hold_up(waited) {
+                    if let Some(e) = self.hold_up(wait.since.elapsed()) {
                         return Some(Err(e));
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    self.open = false;
                     self.join();
                     let gone = || Error::new(ErrorKind::Panic, "the copy thread has ended; see standard error for why");
                     return Some(Err(self.shared.failure().unwrap_or_else(gone)));

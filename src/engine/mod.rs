@@ -17,7 +17,7 @@ mod settings;
 mod state;
 mod working;
 
-pub use delivering::{Batches, Epoch, Epochs, IntoIter, Replay};
+pub use delivering::{Batches, Epoch, IntoIter, Replay};
 pub(crate) use delivering::{Engine, Parts};
 pub use serving::{Decoder, Joined, JoinedBatch, Pending};
 pub(crate) use serving::{Limits, Requests};

@@ -52,15 +52,15 @@ impl Loader {
         specs.iter().try_for_each(Spec::check)?;
         // The automatic depth applies to host slots only: they even out variation, and device
         // memory belongs to the model.
-        let (prefetch, timeout) = (parts.prefetch.least, parts.timeout);
-        let (device, slots, slot_bytes) =
-            (Spec::memory_of(&specs, prefetch), parts.memory.slots, parts.schemas.bytes());
-        parts.memory = MemoryPlan {
-            pinned_bytes: parts.memory.host_bytes,
+        let (prefetch, timeout) = (parts.shared.run.settings.prefetch.least, parts.timeout);
+        let memory = parts.shared.memory;
+        let (device, slots, slot_bytes) = (Spec::memory_of(&specs, prefetch), memory.slots, parts.schemas.bytes());
+        parts.shared.memory = MemoryPlan {
+            pinned_bytes: memory.host_bytes,
             device_bytes: device.total(),
             device_slots: device.slots,
             staging_bytes: device.staging * device.staging_bytes,
-            ..parts.memory
+            ..memory
         };
         let slots = (0..slots).map(|_| Ok(Slots::make(&parts.schemas, gpu.slot(slot_bytes)?)));
         let slots = slots.collect::<Result<Vec<_>>>()?;

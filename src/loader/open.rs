@@ -44,10 +44,11 @@ impl Loader {
         let PictureOptions { layout, pinned, .. } = this.pictures;
         let (format, split) = (this.pictures.written(layout)?, Split::host(&this.pictures.augment));
         let mut parts = this.open(kinds, format, split, |_, _| 0)?;
-        let (memory, keeper) = host_memory(parts.schemas.bytes(), parts.memory.slots, pinned, parts.schedule.rank())?;
+        let (memory, keeper) =
+            host_memory(parts.schemas.bytes(), parts.shared.memory.slots, pinned, parts.shared.schedule.rank())?;
         let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&parts.schemas, memory)).collect();
         let pinned_bytes = slots.iter().filter(|s| s.is_pinned()).count() * parts.schemas.bytes();
-        parts.memory.pinned_bytes = pinned_bytes;
+        parts.shared.memory.pinned_bytes = pinned_bytes;
         let trace = parts.trace.take();
         let engine = Engine::to_host(parts, slots, keeper)?;
         let shared = engine.shared().clone();
@@ -264,21 +265,11 @@ impl Opened {
         let run = Run::new(Arc::new(settings), Scratch::new(scratch), balance, computed)?;
         let resume = loader.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
         let memory = MemoryPlan::of(Settings::slots_for(prefetch.most), schemas.bytes(), &scratch);
-        Ok(Parts {
-            recipe,
-            run,
-            schedule,
-            memory,
-            schemas,
-            prefetch,
-            resume,
-            // The run of requests is one epoch.
-            epochs: if is_asked { 0 } else { loader.epochs },
-            asked: loader.asked,
-            on_error: loader.on_error,
-            timeout,
-            trace: loader.pictures.trace,
-        })
+        // The run of requests is one epoch.
+        let epochs = if is_asked { 0 } else { loader.epochs };
+        let at = resume.unwrap_or_default();
+        let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epochs), at);
+        Ok(Parts { shared, schemas, asked: loader.asked, timeout, trace: loader.pictures.trace })
     }
 }
 
@@ -337,7 +328,7 @@ mod tests {
         let schemas = Schemas::one(Schema::new(4, arrays).unwrap());
         let slot = Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap());
         let mixing = Some(Mixing { weight: 0.5, cut: None });
-        let full = filled((parts.recipe, Arc::new(parts.run)), slot, (4, mixing), false).0;
+        let full = filled(&parts.shared, slot, (4, mixing), false).0;
         (0..4).map(|place| full.meta(place).fault.as_ref().map(ToString::to_string)).collect()
     }
 
@@ -397,7 +388,7 @@ mod tests {
         let kinds = loader.fields().unwrap();
         let parts = loader.open(kinds, format, split, |_, _| 0).unwrap();
         let slot = |_| Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
-        let slots = (0..parts.memory.slots).map(slot).collect();
+        let slots = (0..parts.shared.memory.slots).map(slot).collect();
         let engine = Engine::to_host(parts, slots, Some(Box::new(|_| Ok(Arc::new(Fails::default()))))).unwrap();
         let shared = engine.shared().clone();
         let mut batches = Batches::new(engine, &shared);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Loader;
-use crate::engine::{Checkpoint, Parts};
+use crate::engine::{Checkpoint, Parts, Shared};
 use crate::field::Split;
 use crate::fuzz::{self, Random};
 use crate::order::Order;
@@ -106,7 +106,7 @@ fn saved() -> Vec<Saved> {
         let mut value = serde_json::to_value(&state).expect("numbers and text");
         value["epoch"] = i.into();
         value["batch"] = 3.into();
-        value["epoch_samples"] = opening.schedule.order().len(i as u64).into();
+        value["epoch_samples"] = opening.shared.schedule.order().len(i as u64).into();
         value["order"] = Value::Null;
         Saved { loader, opening, text: value.to_string().into(), value, sound: i < careless }
     };
@@ -164,7 +164,7 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
             let far = if random.below(4) == 0 { 0 } else { random.below(64) };
             value["epoch"] = (random.next() >> far).into();
             value["batch"] = random.below(9).into();
-            let len = || saved.opening.schedule.order().len(value["epoch"].as_u64().unwrap_or(0));
+            let len = || saved.opening.shared.schedule.order().len(value["epoch"].as_u64().unwrap_or(0));
             if saved.sound {
                 value["epoch_samples"] = len().into();
             }
@@ -175,7 +175,7 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
     let again = serde_json::to_vec(&state).expect("numbers and text");
     assert!(serde_json::from_slice::<Checkpoint>(&again).expect("the file that was just written") == state);
 
-    let Parts { recipe, run, schedule, .. } = &saved.opening;
+    let Shared { recipe, run, schedule, .. } = &saved.opening.shared;
     let position = match state.check(recipe, &run.counters, schedule) {
         Ok(position) => position,
         Err(e) => {

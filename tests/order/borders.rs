@@ -390,6 +390,49 @@ fn the_last_batch_waits_for_neither_the_order_nor_the_check_of_the_next_epoch() 
     });
 }
 
+/// The program holds every batch while the coordinator learns that it cannot prepare the epoch.
+#[test]
+fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
+    /// An order whose epoch 1 is unknown to the coordinator at first: it waits for the gate and fails.
+    struct Unknown(Arc<Gate>, AtomicU64);
+
+    impl Order for Unknown {
+        fn len(&self, epoch: u64) -> u64 {
+            let is_coordinator = std::thread::current().name() == Some("warpfeed-order");
+            if epoch == 1 && is_coordinator && self.1.fetch_add(1, Ordering::SeqCst) == 0 {
+                self.0.pass();
+                panic!("epoch 1 is not known yet");
+            }
+            12
+        }
+
+        fn index(&self, epoch: u64, position: u64) -> u64 {
+            epoch * EPOCH + position
+        }
+    }
+
+    no_hang(|| {
+        let gate = Arc::<Gate>::default();
+        gate.set(true);
+        let loader = Loader::source(Recorded::new())
+            .codec(Draw)
+            .augment(Augment::train(16))
+            .order(Unknown(gate.clone(), AtomicU64::new(0)));
+        let loader = loader.batch_size(4).workers(2).prefetch(1).timeout(Duration::from_millis(50));
+        let mut batches = loader.host().unwrap();
+        let held: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap()).collect();
+        assert_eq!(held.len(), 3, "every slot is in use");
+        let mut epoch = batches.epoch(1);
+        assert_eq!(epoch.next().unwrap().unwrap_err().kind(), ErrorKind::Timeout);
+        drop(held);
+        gate.set(false);
+        assert_eq!(
+            epoch.map(|batch| batch.unwrap().ids().next()).collect::<Vec<_>>(),
+            [0, 4, 8].map(|sample| Some(EPOCH + sample))
+        );
+    });
+}
+
 #[test]
 fn a_source_is_checked_while_other_threads_read_it() {
     /// A source whose last read of epoch 0 waits for the check that precedes epoch 1, and whose

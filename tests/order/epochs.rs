@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Content, Numbers, loader, no_hang};
-use warpfeed::{Checkpoint, Epochs, ErrorKind, HostBatch};
+use warpfeed::{Batches, Checkpoint, ErrorKind, HostBatch};
 
 const WAIT: Duration = Duration::from_millis(50);
 
-fn rest(epochs: &mut Epochs<HostBatch>) -> Vec<Content> {
+fn rest(epochs: &mut Batches<HostBatch>) -> Vec<Content> {
     std::iter::from_fn(|| epochs.next(&mut || Some(WAIT))).map(|batch| Content::from(&batch.unwrap())).collect()
 }
 
@@ -29,20 +29,20 @@ fn an_epoch_counts_the_batches_that_it_has_yet_to_deliver() {
 #[test]
 fn owned_epochs_equal_those_of_a_loop() {
     let mut batches = loader(Numbers::new(50)).shuffle(3).host().unwrap();
-    let mut epochs = Epochs::new(loader(Numbers::new(50)).shuffle(3).host().unwrap());
+    let mut epochs = loader(Numbers::new(50)).shuffle(3).host().unwrap();
     assert!(epochs.next(&mut || Some(WAIT)).is_none(), "no epoch has begun");
     for epoch in [0, 1, 1, 5] {
         let expected: Vec<_> = batches.epoch(epoch).map(|batch| Content::from(&batch.unwrap())).collect();
         epochs.begin(epoch);
         assert_eq!(rest(&mut epochs), expected);
-        assert_eq!(epochs.batches().checkpoint(), batches.checkpoint());
+        assert_eq!(epochs.checkpoint(), batches.checkpoint());
         assert!(epochs.next(&mut || Some(WAIT)).is_none(), "it has ended");
     }
     for first in [0, 3, 8, 99] {
         let expected: Vec<_> = batches.epoch_from(1, first).map(|batch| Content::from(&batch.unwrap())).collect();
         epochs.begin_from(1, first);
         assert_eq!(rest(&mut epochs), expected);
-        assert_eq!(epochs.batches().checkpoint(), batches.checkpoint());
+        assert_eq!(epochs.checkpoint(), batches.checkpoint());
     }
     // The next epoch ends one that was left early.
     epochs.begin(0);
@@ -54,7 +54,7 @@ fn owned_epochs_equal_those_of_a_loop() {
 #[test]
 fn giving_up_a_wait_loses_no_batch() {
     no_hang(|| {
-        let mut epochs = Epochs::new(loader(Numbers::new(50)).host().unwrap());
+        let mut epochs = loader(Numbers::new(50)).host().unwrap();
         epochs.begin(0);
         let whole = rest(&mut epochs);
         epochs.begin(0);
@@ -76,20 +76,20 @@ fn giving_up_a_wait_loses_no_batch() {
 
 #[test]
 fn a_checkpoint_can_be_loaded_between_epochs() {
-    let open = || Epochs::new(loader(Numbers::new(50)).shuffle(3).host().unwrap());
+    let open = || loader(Numbers::new(50)).shuffle(3).host().unwrap();
     let mut run = open();
     run.begin(0);
     let _ = rest(&mut run);
     run.begin(1);
     (0..3).for_each(|_| drop(run.next(&mut || Some(WAIT)).unwrap().unwrap()));
-    let state = run.batches().checkpoint();
+    let state = run.checkpoint();
     let left = rest(&mut run);
 
     let mut other = open();
     other.begin(7);
     drop(other.next(&mut || Some(WAIT)));
     other.resume(&state).unwrap();
-    assert_eq!((other.batches().first_epoch(), other.batches().checkpoint()), (1, state.clone()));
+    assert_eq!((other.first_epoch(), other.checkpoint()), (1, state.clone()));
     assert!(other.next(&mut || Some(WAIT)).is_none(), "the epoch in progress has ended");
     other.begin(0);
     assert_eq!(rest(&mut other).len(), 0, "epochs before the saved one are empty");
@@ -98,18 +98,18 @@ fn a_checkpoint_can_be_loaded_between_epochs() {
     other.begin(1);
     assert_eq!(rest(&mut other).len(), 8, "the second time it is complete");
 
-    let mut refused = Epochs::new(loader(Numbers::new(50)).shuffle(4).host().unwrap());
+    let mut refused = loader(Numbers::new(50)).shuffle(4).host().unwrap();
     let e = refused.resume(&state).unwrap_err();
     assert!(e.kind() == ErrorKind::Config && e.cause().contains("the seed differs"), "{e}");
     refused.begin(0);
     assert_eq!(rest(&mut refused).len(), 8, "it does not move");
-    let _: Checkpoint = refused.batches().checkpoint();
+    let _: Checkpoint = refused.checkpoint();
 }
 
 #[test]
 fn an_exported_field_keeps_its_batch_and_has_its_bytes() {
     no_hang(|| {
-        let mut epochs = Epochs::new(loader(Numbers::new(200)).prefetch(2).host().unwrap());
+        let mut epochs = loader(Numbers::new(200)).prefetch(2).host().unwrap();
         epochs.begin(0);
         let first = Arc::new(epochs.next(&mut || Some(WAIT)).unwrap().unwrap());
         let (expected, label) = (first.images().bytes().to_vec(), first.labels().unwrap().to_vec());

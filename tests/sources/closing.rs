@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::support::{Draw, Numbers, no_hang};
 use warpfeed::pack::Pack;
 use warpfeed::source::{Follow, Lookahead, Object, Options, Reply, Sample, Source, Stop, Store, is_stopped};
-use warpfeed::{Augment, Epochs, Error, Loader, Result};
+use warpfeed::{Augment, Error, Loader, Result};
 
 /// Far less than the half minute after which a request fails by itself, and far more than a busy
 /// machine needs to close.
@@ -156,7 +156,7 @@ fn a_loader_closes_in_a_moment_during_an_outage_and_leaves_nothing_behind() {
                         let loader = Loader::source(source).codec(Draw).augment(Augment::train(16));
                         let loader = loader.batch_size(4).shuffle(3).workers(2).prefetch(2);
                         // The plan holds a few samples.
-                        let mut epochs = Epochs::new(loader.memory_limit(8 << 20).host().unwrap());
+                        let mut epochs = loader.memory_limit(8 << 20).host().unwrap();
                         if after == 0 {
                             store.becomes(mode);
                         }
@@ -191,15 +191,14 @@ fn another_epoch_begins_at_once_when_the_store_answers_again() {
         let mut batches = loader.batch_size(4).shuffle(3).workers(2).prefetch(2).host().unwrap();
         let expected: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap().labels().unwrap().to_vec()).collect();
         store.becomes(SILENT);
-        let mut epochs = Epochs::new(batches);
-        epochs.begin(7);
+        batches.begin(7);
         let begun = Instant::now();
         let mut idle = || (begun.elapsed() < Duration::from_millis(200)).then_some(Duration::from_millis(20));
-        while epochs.next(&mut idle).is_some() {}
+        while batches.next(&mut idle).is_some() {}
         store.becomes(ANSWERS);
-        epochs.begin(0);
+        batches.begin(0);
         let mut came = Vec::new();
-        while let Some(batch) = epochs.next(&mut || Some(Duration::from_millis(50))) {
+        while let Some(batch) = batches.next(&mut || Some(Duration::from_millis(50))) {
             came.push(batch.unwrap().labels().unwrap().to_vec());
         }
         assert_eq!(came, expected, "the cancelled reads of the other epoch are not faults");

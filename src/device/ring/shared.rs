@@ -8,7 +8,7 @@ use crossbeam::channel::Sender;
 
 use super::gauge::Counters;
 use super::timing::{Bracket, Bracketed, Pair};
-use crate::batch::{BatchInfo, Course};
+use crate::batch::BatchInfo;
 use crate::device::gpu::{Gpu, Recorded};
 use crate::device::spec::{DeviceMemory, Places, Spec};
 use crate::error::{Error, ErrorKind, Result};
@@ -83,9 +83,6 @@ pub(super) enum Used {
     Anywhere,
 }
 
-/// Run, and its batches.
-pub(super) type Start = (u64, Course);
-
 /// Run, and a batch of it, an error, or its end.
 pub(super) type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
 
@@ -102,6 +99,10 @@ impl<G: Gpu> Shared<G> {
     /// The form of a batch.
     pub(crate) fn form(&self, info: &BatchInfo) -> &Form {
         &self.forms[info.header.form]
+    }
+
+    pub(super) fn is_wanted(&self, run: u64) -> bool {
+        self.wanted.load(Ordering::Relaxed) == run
     }
 
     pub(super) fn take_back(&self, message: Option<Result<Box<Slot<G>>>>) {

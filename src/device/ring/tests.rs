@@ -16,7 +16,7 @@ mod streams;
 
 /// Requests a batch, and waits as long as it takes.
 fn next(ring: &mut Ring<Sim>) -> Option<Result<Held<Sim>>> {
-    ring.next(&mut || Some(Duration::from_millis(100)))
+    ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100))))
 }
 
 fn times() -> Arc<trace::Counters> {
@@ -329,7 +329,8 @@ fn a_wait_in_slices_is_one_wait() {
     let (since, mut slices) = (Instant::now(), 0);
     let error = loop {
         let until = Instant::now() + Duration::from_millis(30);
-        match ring.next(&mut || until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())) {
+        let mut idle = || until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+        match ring.next(&mut Wait::new(since, slices > 0, &mut idle)) {
             None => slices += 1,
             Some(batch) => break batch.err().unwrap(),
         }

@@ -3,18 +3,19 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use crossbeam::channel::{Receiver, Sender};
 
 use super::flight::{Flight, Load, Queued, Stage, Staging, is_due};
 use super::on_time::wake_on_time;
 use super::repair::{HostFeed, Repair};
-use super::shared::{Form, FullSlot, Message, Shared, Slot, Start};
+use super::shared::{Form, FullSlot, Message, Shared, Slot};
 use super::timing::{Bracket, Bracketed, Pair};
-use crate::batch::{BatchInfo, DecodeOps};
+use crate::batch::{BatchInfo, Course, DecodeOps, Wait, ended};
 use crate::device::spec::{At, DecodeStep, Upload};
 use crate::device::{Decode, Gpu, Job};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 
 /// The copy thread. It makes all device calls, except for the consumer's wait and mark.
 pub(super) struct Thread<G: Gpu, F: HostFeed> {
@@ -22,7 +23,7 @@ pub(super) struct Thread<G: Gpu, F: HostFeed> {
     /// `None` only in drop.
     pub(super) feed: Option<F>,
     pub(super) end: Option<Sender<()>>,
-    pub(super) started: Receiver<Start>,
+    pub(super) started: Receiver<Course>,
     pub(super) freed: Receiver<Box<Slot<G>>>,
     pub(super) messages: Sender<Message<G>>,
     /// Kernels of each form.
@@ -36,18 +37,13 @@ pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) queue: VecDeque<Queued<G, F::Batch>>,
 }
 
-/// End of a run on the thread.
-enum Ended {
-    Last,
-    Unwanted,
-}
-
 impl<G: Gpu, F: HostFeed> Thread<G, F> {
     pub(super) fn run(mut self) {
         // An error occurs again in the first call.
         let _stay = self.shared.gpu.stay();
-        while let Ok((run, course)) = self.started.recv() {
-            if self.shared.wanted.load(Ordering::Relaxed) != run {
+        while let Ok(course) = self.started.recv() {
+            let run = course.run;
+            if !self.shared.is_wanted(run) {
                 continue;
             }
             if self.shared.is_ordered_when_taken() {
@@ -56,18 +52,10 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             self.feed().start(course);
             let ended = self.batches(run);
             self.take_back();
-            let message = match ended {
-                Ok(Ended::Last) => None,
-                Ok(Ended::Unwanted) => {
-                    self.feed().stop();
-                    continue;
-                }
-                Err(e) => {
-                    self.feed().stop();
-                    Some(Err(e))
-                }
-            };
-            let _ = self.messages.send((run, message));
+            self.feed().stop();
+            if self.shared.is_wanted(run) {
+                let _ = self.messages.send((run, ended.err().map(Err)));
+            }
             if self.shared.failure().is_some() {
                 break;
             }
@@ -90,16 +78,17 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         self.feed.as_mut().expect("the feed leaves in drop only")
     }
 
-    /// Brings the batches of the run to the device, until it ends.
-    fn batches(&mut self, run: u64) -> Result<Ended> {
+    /// Brings the batches of the run to the device, until it ends or is no longer wanted.
+    fn batches(&mut self, run: u64) -> Result<()> {
+        let mut since = Instant::now();
         loop {
             self.deliver(run)?;
             let Thread { shared, feed: Some(feed), flight, queue, .. } = self else {
                 unreachable!("the feed leaves in drop only")
             };
             let (mut failed, mut due) = (None, false);
-            let host = feed.next(&mut || {
-                if shared.wanted.load(Ordering::Relaxed) != run {
+            let mut idle = || {
+                if !shared.is_wanted(run) {
                     return None;
                 }
                 let wait = shared.check().and_then(|()| Ok((flight.land(&shared.gpu)?, is_due(&shared.gpu, queue)?)));
@@ -110,7 +99,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                     }
                     (wait, false) => Some(if queue.is_empty() { wait } else { shared.poll() }),
                 }
-            });
+            };
+            let host = feed.next(&mut Wait::new(since, false, &mut idle));
             if let Some(e) = failed {
                 self.shared.fail(&e);
                 return Err(e);
@@ -119,16 +109,13 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 Some(Ok(host)) => host,
                 // Batches that were finished earlier are delivered first.
                 Some(Err(e)) => return self.deliver_all(run).and(Err(e)),
-                None if self.shared.wanted.load(Ordering::Relaxed) != run => return Ok(Ended::Unwanted),
-                None if due => continue,
-                None => {
-                    self.deliver_all(run)?;
-                    return Ok(Ended::Last);
-                }
+                None if due && self.shared.is_wanted(run) => continue,
+                None => return self.deliver_all(run),
             };
-            let Some(slot) = self.free_slot(run)? else { return Ok(Ended::Unwanted) };
+            let Some(slot) = self.free_slot(run)? else { return Ok(()) };
             let queued = self.send(host, slot).inspect_err(|e| self.shared.fail(e))?;
             self.queue.push_back(queued);
+            since = Instant::now();
         }
     }
 
@@ -152,7 +139,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     /// Delivers all batches that were finished.
     fn deliver_all(&mut self, run: u64) -> Result<()> {
-        while !self.queue.is_empty() && self.shared.wanted.load(Ordering::Relaxed) == run {
+        while !self.queue.is_empty() && self.shared.is_wanted(run) {
             self.deliver(run)?;
             if !self.queue.is_empty() {
                 std::thread::sleep(self.shared.poll());
@@ -203,8 +190,6 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     /// Sends a batch that came back from the workers.
     fn repaired(&mut self, repair: Repair<F::Batch>, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
-        let ended =
-            || Error::new(ErrorKind::Panic, "the loader's threads have ended after a panic; open the loader again");
         match repair.take().ok_or_else(ended).and_then(|batch| self.feed().repaired(batch)) {
             Ok(host) => {
                 slot.taken_back = true;
@@ -233,7 +218,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     fn wait_for_slot(&mut self, run: u64) -> Result<Option<Box<Slot<G>>>> {
         loop {
-            if self.shared.wanted.load(Ordering::Relaxed) != run {
+            if !self.shared.is_wanted(run) {
                 return Ok(None);
             }
             self.shared.check()?;

@@ -3,7 +3,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::batch::{BatchInfo, Course, Delivered, Feed};
+use crate::batch::{BatchInfo, Course, Delivered, Feed, Wait, goes_on};
 use crate::engine::state::{self, Checkpoint, Fault, Monitor, Shared};
 use crate::error::{Error, ErrorKind, Result, counted, guarded, panicked};
 use crate::source::Place;
@@ -27,28 +27,33 @@ pub struct Batches<B> {
     info: fn(&B) -> &BatchInfo,
     monitor: Monitor,
     process: u32,
-    /// Position at which the loader was opened.
-    first: Place,
+    /// The epoch at which the loader was opened.
+    first_epoch: u64,
     /// Position at which a resumed run continues. It has no effect later.
     resume: Place,
+    /// Number of runs of the feed.
+    runs: u64,
     /// Number of batches that the epoch in progress has yet to deliver.
     left: u64,
-    /// The next batch of the feed, if it runs. After the last batch of an epoch, this is the first
-    /// of the epoch that the feed prepares.
-    ahead: Option<Place>,
-    /// The run that is started if the feed turns out not to have prepared the epoch in progress.
-    /// `None` once it has delivered a batch of it.
-    unprepared: Option<Course>,
+    /// What the next call returns, if a batch is left.
+    next: Next,
     /// The last epoch that was delivered to its end.
     finished: Option<u64>,
-    /// Error that is the next item of the epoch.
-    error: Option<Error>,
-    /// Whether the last item was an error.
-    failed: bool,
-    /// Whether the batch at the position failed. The next call passes it.
-    passes: bool,
     /// Time that earlier calls waited for the next batch before they gave up, if any did.
     given_up: Option<Duration>,
+}
+
+/// What the next call of an epoch in progress returns.
+enum Next {
+    /// The next batch of the feed.
+    Batch,
+    /// The same, but the run was started for an earlier epoch. If it ends here, this one is
+    /// started.
+    Prepared(Course),
+    /// The batch after the one at the position, which failed.
+    AfterFailed,
+    /// This error. The epoch ends with it.
+    Error(Error),
 }
 
 impl<B> Batches<B> {
@@ -63,15 +68,12 @@ impl<B> Batches<B> {
             info: B::info,
             monitor: Monitor(shared.clone()),
             process: std::process::id(),
-            first: position,
+            first_epoch: position.epoch,
             resume: position,
+            runs: 0,
             left: 0,
-            ahead: None,
-            unprepared: None,
+            next: Next::Batch,
             finished: None,
-            error: None,
-            failed: false,
-            passes: false,
             given_up: None,
         }
     }
@@ -99,21 +101,46 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Begins `epoch`. A resumed run begins it at the saved batch.
-    pub(crate) fn begin(&mut self, epoch: u64) {
+    /// Begins epoch `epoch` like [`epoch`](Batches::epoch), for iterators that cannot borrow the
+    /// loader, such as those of other languages. [`next`](Batches::next) returns the batches. Ends
+    /// the epoch in progress.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use warpfeed::{Augment, Loader};
+    ///
+    /// # fn main() -> warpfeed::Result<()> {
+    /// # std::env::set_current_dir(env!("CARGO_MANIFEST_DIR")).unwrap();
+    /// let loader = Loader::new("datasets/mini").augment(Augment::train(64)).batch_size(16);
+    /// let mut batches = loader.host()?;
+    /// let mut samples = 0;
+    /// for epoch in 0..2 {
+    ///     batches.begin(epoch);
+    ///     while let Some(batch) = batches.next(&mut || Some(Duration::from_millis(50))) {
+    ///         samples += batch?.len();
+    ///     }
+    /// }
+    /// assert_eq!(samples, 2 * batches.source_len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn begin(&mut self, epoch: u64) {
         match self.first_batch(epoch) {
             None => self.end(),
             Some(first) => self.begin_from(epoch, first),
         }
     }
 
-    /// Number of batches that the epoch in progress has yet to deliver.
-    pub(crate) fn left(&self) -> u64 {
+    /// Number of batches that the epoch in progress has yet to deliver. One that failed counts until
+    /// the next is requested.
+    pub fn left(&self) -> u64 {
         self.left
     }
 
-    /// Begins `epoch` at batch `first`, and moves the position of the run there.
-    pub(crate) fn begin_from(&mut self, epoch: u64, first: u64) {
+    /// Begins epoch `epoch` at batch `first` like [`epoch_from`](Batches::epoch_from). Ends the epoch
+    /// in progress.
+    pub fn begin_from(&mut self, epoch: u64, first: u64) {
         self.resume = Place::default();
         let first = self.start(epoch, first);
         // After `fork`, no lock of the parent may be taken.
@@ -132,14 +159,13 @@ impl<B> Batches<B> {
             Ok(end) => end,
             Err(e) => {
                 self.stop();
-                (self.left, self.error) = (1, Some(e));
+                (self.left, self.next) = (1, Next::Error(e));
                 return first;
             }
         };
         let first = Place { epoch, batch: first.min(end) };
         self.left = end - first.batch;
-        let again = self.finished == Some(epoch);
-        let ahead = self.ahead == Some(first) && self.is_unchanged();
+        let ahead = self.feed().is_some_and(|feed| feed.at() == Some(first)) && self.is_unchanged();
         tracing::debug!(epoch, first = first.batch, end, ahead, "epoch begins");
         if !ahead {
             self.stop();
@@ -148,14 +174,21 @@ impl<B> Batches<B> {
             self.shared().run.begin();
         }
         if self.left > 0 {
-            let course = Course { first, batches: end, again, epochs: self.shared().epochs };
-            self.ahead = Some(first);
-            self.unprepared = ahead.then_some(course);
-            if let Some(feed) = self.feed().filter(|_| !ahead) {
+            let course = self.course(first);
+            if ahead {
+                self.next = Next::Prepared(course);
+            } else if let Some(feed) = self.feed() {
                 feed.start(course);
             }
         }
         first.batch
+    }
+
+    /// A run that begins with the batches that are left, from `first` on.
+    fn course(&mut self, first: Place) -> Course {
+        self.runs += 1;
+        let (batches, again) = (first.batch + self.left, self.finished == Some(first.epoch));
+        Course { run: self.runs, first, batches, again, epochs: self.shared().epochs }
     }
 
     /// Checks the source.
@@ -173,12 +206,11 @@ impl<B> Batches<B> {
         self.feed().is_some() && guarded(|| Ok(self.shared().recipe.reads.is_unchanged())).unwrap_or(false)
     }
 
-    /// Ends the epoch in progress. Its batches that were made ahead are discarded. After its last
-    /// batch, those of the next epoch stay.
-    pub(crate) fn end(&mut self) {
+    /// Ends the epoch in progress, and discards its batches that were made ahead. After the last
+    /// batch of an epoch, those of the next one stay.
+    pub fn end(&mut self) {
         let is_over = self.left == 0;
-        (self.left, self.error, self.failed, self.given_up) = (0, None, false, None);
-        (self.unprepared, self.passes) = (None, false);
+        (self.left, self.next, self.given_up) = (0, Next::Batch, None);
         // After `fork`, no lock of the parent may be taken.
         if self.feed().is_some() {
             self.shared().run.end();
@@ -190,7 +222,6 @@ impl<B> Batches<B> {
 
     /// Discards all batches that were made ahead.
     fn stop(&mut self) {
-        self.ahead = None;
         if let Some(feed) = self.feed() {
             feed.stop();
         }
@@ -203,11 +234,36 @@ impl<B> Batches<B> {
         self.shared().reach(if self.left > 0 { next } else { Place { epoch, batch: 0 } });
     }
 
-    /// The next batch of the epoch in progress. `idle` is called before each wait and returns the
-    /// longest time to wait, or `None` to give up. The epoch can continue later.
-    pub(crate) fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
-        if self.passes {
-            self.pass();
+    /// Moves the position past its batch. Returns the place of the next one.
+    fn pass(&mut self) -> Place {
+        let Place { epoch, batch } = self.shared().position();
+        let next = Place { epoch, batch: batch + 1 };
+        self.left -= 1;
+        if self.left == 0 {
+            self.finished = Some(epoch);
+        }
+        self.reach(next);
+        next
+    }
+
+    /// The next batch of the epoch in progress. `None` after its last batch, without an epoch, and
+    /// if `idle` gave up.
+    ///
+    /// `idle` is called before each wait and returns its maximum length, for example to check for
+    /// signals in between. `None` gives up: the batch is not lost, and the next call continues to
+    /// wait for it.
+    ///
+    /// # Errors
+    /// The errors of [`Epoch`](crate::Epoch), which says how to go on after each.
+    pub fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
+        // After `fork`, no lock of the parent may be taken.
+        if matches!(self.next, Next::AfterFailed) && self.feed().is_some() {
+            self.next = Next::Batch;
+            let first = self.pass();
+            if self.left > 0 {
+                let course = self.course(first);
+                self.feed()?.start(course);
+            }
         }
         if self.left == 0 {
             // From here on, time belongs to the program, although the epoch still exists.
@@ -216,139 +272,107 @@ impl<B> Batches<B> {
             }
             return None;
         }
-        let mut given_up = false;
-        let batch = self.receive(&mut || {
-            let wait = idle();
-            given_up = wait.is_none();
-            wait
-        });
-        match &batch {
-            Some(Ok(_)) => {
-                self.left -= 1;
-                let Place { epoch, batch } = self.shared().position();
-                if self.left == 0 {
-                    self.finished = Some(epoch);
-                }
-                let next = Place { epoch, batch: batch + 1 };
-                self.reach(next);
-                if self.left > 0 && self.ahead != Some(next) {
+        let batch = self.receive(idle)?;
+        match (&batch, &self.next) {
+            (Ok(_), _) => {
+                let next = self.pass();
+                if self.left > 0 && self.feed.as_ref()?.at() != Some(next) {
                     self.stop();
-                    self.error = Some(other_length(next, self.left));
+                    self.next = Next::Error(other_length(next, self.left));
                 }
             }
             // The position stays at the batch that failed, until the program asks for the one after
             // it.
-            Some(Err(_)) if self.passes => self.stop(),
-            // The batch may be requested again once the program has dropped a batch or ended the
-            // capture.
-            Some(Err(e)) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) => {}
-            None if given_up => {}
+            (Err(_), Next::AfterFailed) => self.stop(),
+            (Err(e), Next::Batch | Next::Prepared(_)) if goes_on(e) => {}
             // Any other error ends the epoch. The position stays at the batch that failed.
-            Some(Err(_)) => {
+            (Err(_), _) => {
                 self.left = 0;
                 self.stop();
             }
-            None => {
-                let left = std::mem::take(&mut self.left);
-                self.ahead = None;
-                if !self.failed {
-                    let cause =
-                        format!("the epoch ended {} early; open the loader again", counted(left, "batch", "batches"));
-                    return Some(Err(Error::new(ErrorKind::Panic, cause)));
-                }
-            }
         }
-        self.failed = matches!(batch, Some(Err(_)));
-        batch
+        Some(batch)
     }
 
-    /// Passes the batch that failed. The feed starts again at the one after it.
-    fn pass(&mut self) {
-        (self.passes, self.failed) = (false, false);
-        let Place { epoch, batch } = self.shared().position();
-        let first = Place { epoch, batch: batch + 1 };
-        self.left -= 1;
-        self.reach(first);
-        if self.left == 0 {
-            self.finished = Some(epoch);
-            return;
-        }
-        let (batches, again) = (first.batch + self.left, self.finished == Some(epoch));
-        let course = Course { first, batches, again, epochs: self.shared().epochs };
-        self.ahead = Some(first);
-        if let Some(feed) = self.feed() {
-            feed.start(course);
-        }
-    }
-
-    /// The next batch of the feed. Counts the request, the batch and the consumer's wait.
+    /// The next batch of the feed; `None` if `idle` gives up. Counts the request, the batch and the
+    /// consumer's wait.
     pub(super) fn receive(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
-        if let Some(e) = self.error.take() {
+        if let Next::Error(e) = &self.next {
+            return Some(Err(e.clone()));
+        }
+        if let Err(e) = state::check_process("loader", self.process) {
             return Some(Err(e));
         }
-        let Batches { feed: Some(feed), monitor: Monitor(shared), process, given_up, unprepared, .. } = self else {
+        let Batches { feed: Some(feed), monitor: Monitor(shared), left, next, given_up, .. } = self else {
             unreachable!("the feed leaves in drop only")
         };
-        let here = std::process::id();
-        if here != *process {
-            return Some(Err(Error::config(format!(
-                "the loader was opened by process {process}, this is {here}: worker threads do not survive fork; open it after forking"
-            ))));
-        }
         let _range = trace::range(WAIT);
-        let asked = match given_up {
+        let since = match *given_up {
             None => shared.run.counters.asked(feed.ready()),
-            Some(_) => Instant::now(),
+            Some(before) => Instant::now().checked_sub(before).unwrap_or_else(Instant::now),
         };
-        let mut gave_up = false;
-        let mut came = feed.next(&mut || {
-            let wait = idle();
-            gave_up = wait.is_none();
-            wait
-        });
-        if came.is_none()
-            && !gave_up
-            && let Some(course) = unprepared.take()
-        {
-            // The epoch could not be prepared. It can be now, or `start` would have failed.
-            feed.start(course);
-            came = feed.next(idle);
-        }
-        let Some(batch) = came else {
-            *given_up.get_or_insert_default() += asked.elapsed();
-            return None;
-        };
-        let before = given_up.take().unwrap_or_default();
-        *unprepared = None;
+        let mut wait = Wait::new(since, given_up.is_some(), idle);
         // The position does not follow a measurement, so it may be that of another batch.
-        let place = self.ahead.unwrap_or_else(|| shared.position());
+        let mut place = feed.at();
+        let mut came = feed.next(&mut wait);
+        if let (None, false, Next::Prepared(course)) = (&came, wait.given_up, &next) {
+            // The epoch could not be prepared. It can be now, or `start` would have failed.
+            feed.start(*course);
+            (place, *next) = (feed.at(), Next::Batch);
+            came = feed.next(&mut wait);
+        }
+        *given_up = wait.given_up.then(|| since.elapsed());
+        let batch = match came {
+            Some(batch) => batch,
+            None if wait.given_up => return None,
+            None => {
+                let cause =
+                    format!("the epoch ended {} early; open the loader again", counted(*left, "batch", "batches"));
+                Err(Error::new(ErrorKind::Panic, cause))
+            }
+        };
+        let place = place.unwrap_or_default();
         // An error of a sample fails its batch. All other errors end the epoch.
         let of_samples = batch.as_ref().map_or_else(|e| !e.failed().is_empty(), |_| true);
         let batch = match batch {
             Ok(batch) => shared.skip(place, (self.info)(&batch).failed()).map(|()| batch),
             Err(e) => Err(shared.skip(place, e.failed().iter().map(|(sample, e)| (*sample, e))).err().unwrap_or(e)),
         };
-        self.passes = of_samples && batch.is_err();
-        if let Ok(batch) = &batch {
-            let since = feed.held_up_since(asked.checked_sub(before).unwrap_or(asked));
-            let info = (self.info)(batch);
-            self.ahead = info.header.next;
-            shared.run.delivered(info, since);
+        match &batch {
+            Ok(batch) => {
+                *next = Next::Batch;
+                shared.run.delivered((self.info)(batch), feed.held_up_since(since));
+            }
+            Err(_) if of_samples => *next = Next::AfterFailed,
+            Err(_) => {}
         }
         Some(batch)
     }
 
-    /// Lets the next epochs begin at the position of `state`, as in a loader that was opened with
-    /// it.
-    pub(crate) fn resume(&mut self, state: &Checkpoint) -> Result<()> {
+    /// Moves the loader to the position of `state`, like [`Loader::resume`](crate::Loader::resume).
+    /// This takes effect when the next epoch begins. Ends the epoch in progress.
+    ///
+    /// # Errors
+    /// The errors of [`Loader::resume`](crate::Loader::resume). The position then does not change.
+    pub fn resume(&mut self, state: &Checkpoint) -> Result<()> {
+        self.end();
         let position = self.place(state)?;
-        (self.resume, self.first) = (position, position);
+        (self.resume, self.first_epoch) = (position, position.epoch);
         self.shared().reach(position);
         Ok(())
     }
 
+    /// Checks that [`resume`](Batches::resume) would accept `state`. Nothing changes, and the epoch
+    /// in progress goes on.
+    ///
+    /// # Errors
+    /// The errors of [`Loader::resume`](crate::Loader::resume).
+    pub fn fits(&self, state: &Checkpoint) -> Result<()> {
+        self.place(state).map(drop)
+    }
+
     /// Position at which the loader would continue from `state`.
-    pub(crate) fn place(&self, state: &Checkpoint) -> Result<Place> {
+    fn place(&self, state: &Checkpoint) -> Result<Place> {
         let Shared { recipe, run, schedule, .. } = self.shared();
         state.check(recipe, &run.counters, schedule)
     }
@@ -376,7 +400,7 @@ impl<B> Batches<B> {
     /// # }
     /// ```
     pub fn first_epoch(&self) -> u64 {
-        self.first.epoch
+        self.first_epoch
     }
 
     /// A handle for use while batches are taken; see [`Monitor`].

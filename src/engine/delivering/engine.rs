@@ -1,24 +1,22 @@
 //! Starts and ends the threads, and puts full slots in order.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
-use crate::batch::{Course, Feed, Free, Full, Home, HostBatch, MakeKeeper, Schemas};
+use crate::batch::{Course, Feed, Free, Full, Home, HostBatch, MakeKeeper, Schemas, Wait, ended};
 use crate::device::CAPTURE;
 use crate::engine::reading::{Following, ReadStage};
-use crate::engine::settings::{Bounds, MemoryPlan, Settings};
-use crate::engine::state::{OnError, Run, Shared};
+use crate::engine::settings::Settings;
+use crate::engine::state::{OnError, Shared};
 #[cfg(feature = "_device")]
 use crate::engine::working::Again;
-use crate::engine::working::{BatchSampler, Coordinator, Ended, Outcome, Pool, Start, Task, WorkQueue, WorkSender};
+use crate::engine::working::{BatchSampler, Coordinator, Ended, Outcome, Pool, Task, WorkSender};
 use crate::error::{Error, ErrorKind, Result, guarded, panicked};
-use crate::order::Schedule;
-use crate::recipe::Recipe;
 use crate::source::Place;
 use crate::trace;
 
@@ -27,21 +25,11 @@ const STALL: Duration = Duration::from_secs(30);
 
 /// A loader whose options are checked and whose source is open, without memory and threads.
 pub(crate) struct Parts {
-    pub(crate) recipe: Recipe,
-    pub(crate) run: Run,
-    pub(crate) schedule: Schedule,
+    pub(crate) shared: Shared,
     pub(crate) schemas: Schemas,
-    /// The memory plan, before memory is allocated.
-    pub(crate) memory: MemoryPlan,
-    pub(crate) prefetch: Bounds,
-    /// Position at which a resumed run continues.
-    pub(crate) resume: Option<Place>,
-    /// Number of epochs that are prepared ahead.
-    pub(crate) epochs: u64,
     /// Chooses the samples of batches in place of the schedule. Failed samples then stay in the
     /// batch.
     pub(crate) asked: Option<Arc<dyn BatchSampler>>,
-    pub(crate) on_error: OnError,
     /// Time for which the consumer may hold every slot while asking for more.
     pub(crate) timeout: Duration,
     pub(crate) trace: Option<(PathBuf, trace::Schedule)>,
@@ -54,22 +42,18 @@ pub(crate) type Deliver<B> = Box<dyn Fn(Full, &Home) -> B + Send>;
 pub(crate) struct Engine<B> {
     shared: Arc<Shared>,
     pub(crate) deliver: Deliver<B>,
-    starts: Option<Sender<Start>>,
+    starts: Option<Sender<Course>>,
     full: Receiver<Outcome>,
     home: Home,
-    slots: usize,
-    /// Batches that arrived before their turn, at `turn % slots`.
-    early: Box<[Option<Result<Full>>]>,
+    /// What arrived before its turn, at `turn` modulo the length: full slots, and the end of the run
+    /// with its error, if there is one.
+    early: Box<[Option<std::result::Result<Full, Option<Error>>>]>,
     /// Number of the run.
-    number: u64,
+    run: u64,
     /// The next batch and its number in the run; `None` if the run has ended.
     next: Option<Place>,
     turn: u64,
-    /// Number of the batch at which the run ends, because the epoch cannot be prepared ahead.
-    end: Option<u64>,
-    /// Time that calls waited for the next batch before they gave up, and its value at the last log
-    /// message.
-    waited: Duration,
+    /// Time of the wait for the next batch at the last log message.
     logged: Duration,
     /// Chooses the samples on request. The coordinator may wait in it.
     asked: Option<Arc<dyn BatchSampler>>,
@@ -94,7 +78,8 @@ impl Engine<HostBatch> {
 }
 
 /// Starts the thread of the coordinator. Its panic is an outcome.
-fn spawn(coordinator: Coordinator, outcomes: Sender<Outcome>, stage: &ReadStage) -> Result<JoinHandle<()>> {
+fn spawn(coordinator: Coordinator) -> Result<JoinHandle<()>> {
+    let (outcomes, stage) = (coordinator.outcomes.clone(), coordinator.stage.clone());
     let run = move || {
         let ran = guarded(|| {
             coordinator.run();
@@ -111,94 +96,68 @@ fn spawn(coordinator: Coordinator, outcomes: Sender<Outcome>, stage: &ReadStage)
 }
 
 /// The stage of the readers, which follow the schedule unless samples are requested.
-fn stage(
-    (recipe, run): (&Arc<Recipe>, &Arc<Run>),
-    (schedule, epochs): (&Schedule, u64),
-    parts: usize,
-    is_asked: bool,
-) -> Result<Arc<ReadStage>> {
+fn stage(shared: &Shared, parts: usize, is_asked: bool) -> Result<Arc<ReadStage>> {
     if is_asked {
-        let stage = ReadStage::new(recipe, run, parts, Following::none());
+        let stage = ReadStage::new(shared, parts, Following::none());
         stage.waits.never();
         return Ok(stage);
     }
-    let follow = Following::new(recipe, schedule, run.scratch.plan().source, epochs)?;
+    let follow = Following::new(shared)?;
     if follow.is_some() {
         // The source knows now how many bytes it may fetch ahead.
-        guarded(|| recipe.reads.check())?;
+        guarded(|| shared.recipe.reads.check())?;
     }
-    Ok(ReadStage::new(recipe, run, parts, follow))
+    Ok(ReadStage::new(shared, parts, follow))
 }
 
 impl<B> Engine<B> {
     /// Starts the threads.
     pub(crate) fn new(parts: Parts, slots: Vec<Free>, keeper: Option<MakeKeeper>, deliver: Deliver<B>) -> Result<Self> {
-        let Parts { recipe, run, schedule, asked, on_error, timeout, resume, epochs, memory, prefetch, .. } = parts;
-        let count = slots.len();
-        let (recipe, run) = (Arc::new(recipe), Arc::new(run));
-        let shared = Arc::new(Shared {
-            recipe: recipe.clone(),
-            run: run.clone(),
-            schedule: schedule.clone(),
-            on_error,
-            faults: Mutex::default(),
-            memory,
-            room: prefetch.least + 1,
-            epochs,
-            device: OnceLock::new(),
-            at: Mutex::new(resume.unwrap_or_default()),
-            probes: OnceLock::new(),
-        });
-        let settings = run.settings.clone();
+        let Parts { shared, asked, timeout, .. } = parts;
+        let (shared, count) = (Arc::new(shared), slots.len());
+        let settings = shared.run.settings.clone();
         // Each channel has room for everything that can be in it, so no thread waits to send.
         let (starts, started) = unbounded();
         let (free, freed) = bounded(count);
         // There are extra places for the ends of two runs, of which one is cancelled, and for the
         // end of each thread.
         let (outcomes, full) = bounded(count + 3 + settings.workers);
-        let parts_per_batch = most_parts(&slots, &settings);
+        let parts = count * most_parts(&slots, &settings);
         settings.take_slots(slots, free.clone());
         let keeper = keeper.map(|make| make(free.clone())).transpose()?;
-        let home = Home { free, held: Arc::default(), keeper, process: std::process::id() };
+        let home = Home { free: free.clone(), held: Arc::default(), keeper, process: std::process::id() };
 
         let pool = Pool::new(settings.workers, settings)?;
-        let parts = count * parts_per_batch;
-        let stage = stage((&recipe, &run), (&schedule, epochs), parts, asked.is_some())?;
-        let (queue, sender) = WorkQueue::new(&recipe, &run, &stage, pool.threads(), parts, &outcomes, &home.free);
-        let work = WorkSender { queue, parts: sender, pool: pool.spawner() };
-        let (ahead, again) = (work.clone(), work.clone());
+        let stage = stage(&shared, parts, asked.is_some())?;
+        let work = WorkSender::new(&shared, &stage, &pool, parts, &outcomes, &free);
+        let ahead = work.clone();
         stage.open(Arc::new(move |part, fetched| ahead.send(Task { part, fetched: Some(fetched), again: None })));
         let coordinator = Coordinator {
-            recipe,
-            run,
-            schedule,
+            shared: shared.clone(),
             asked: asked.clone(),
             started,
             freed,
-            free: home.free.clone(),
-            work,
+            free,
+            work: work.clone(),
             stage: stage.clone(),
-            outcomes: outcomes.clone(),
+            outcomes,
         };
-        let coordinator = spawn(coordinator, outcomes, &stage)?;
         Ok(Engine {
             shared,
             deliver,
             starts: Some(starts),
             full,
             home,
-            slots: count,
-            early: (0..count).map(|_| None).collect(),
-            number: 0,
+            // Batches in flight are in different slots, and the run may end after them.
+            early: (0..=count).map(|_| None).collect(),
+            run: 0,
             next: None,
             turn: 0,
-            end: None,
-            waited: Duration::ZERO,
             logged: Duration::ZERO,
             asked,
             timeout,
-            coordinator: Some(coordinator),
-            work: Some(again),
+            coordinator: Some(spawn(coordinator)?),
+            work: Some(work),
             stage,
             lost: None,
             _pool: pool,
@@ -215,35 +174,15 @@ impl<B> Engine<B> {
         &self.home
     }
 
-    /// Ends the run. Its slots return as soon as workers have passed on their parts.
-    fn end_run(&mut self) {
-        self.shared.run.want(0);
-        if self.next.take().is_some() {
-            self.stage.follow.stop();
-        }
-        self.end = None;
-        for slot in &mut self.early {
-            if let Some(Ok(full)) = slot.take() {
-                let _ = self.home.free.send(full.release());
-            }
-        }
-        for late in self.full.try_iter() {
-            match late {
-                Ok(full) => drop(self.home.free.send(full.release())),
-                Err(Ended::Thread(e)) => self.lost = Some(e),
-                Err(Ended::Run { .. }) => {}
-            }
-        }
-    }
-
     /// Place in `early` of batch `turn` of the run.
     fn place(&self, turn: u64) -> usize {
-        (turn % self.slots as u64) as usize
+        (turn % self.early.len() as u64) as usize
     }
 
-    /// The reason why batch `next` cannot arrive, if the consumer holds all slots after it `waited`.
-    /// Logs a stall.
-    fn hold_up(&mut self, next: u64, waited: Duration) -> Result<()> {
+    /// The reason why the next batch cannot arrive, if the consumer holds all slots after it
+    /// `waited`. Logs a stall.
+    fn hold_up(&mut self, waited: Duration) -> Result<()> {
+        let next = self.next.map_or(0, |next| next.batch);
         let (held, keeper) = (self.home.held.load(Ordering::Relaxed), &self.home.keeper);
         keeper.as_ref().map_or(Ok(()), |keeper| keeper.wanted(true))?;
         let kept = keeper.as_ref().map_or(0, |keeper| keeper.kept());
@@ -265,7 +204,7 @@ impl<B> Engine<B> {
             );
             return Err(Error::new(ErrorKind::Timeout, cause));
         }
-        if waited - self.logged > STALL {
+        if waited.saturating_sub(self.logged) > STALL {
             self.logged = waited;
             tracing::warn!(
                 batch = next,
@@ -279,42 +218,35 @@ impl<B> Engine<B> {
         Ok(())
     }
 
-    /// Waits for the next batch, number `next` of its epoch, or its error. An outer error means
-    /// that no batch can arrive now. `None` if `idle` gives up, and if the run ends before this
-    /// batch.
-    fn wait(&mut self, next: u64, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Result<Full>>> {
-        let begun = Instant::now();
-        let before = self.waited;
+    /// Waits for the next batch or its error. `None` if the wait is given up, and if the run ends
+    /// before this batch.
+    fn wait(&mut self, wait: &mut Wait<'_>) -> Option<Result<Full>> {
         loop {
-            let waited = before + begun.elapsed();
-            self.waited = waited;
             if let Some(error) = &self.lost {
-                return Some(Ok(Err(error.clone())));
+                return Some(Err(error.clone()));
             }
-            if let Some(batch) = self.early[self.place(self.turn)].take() {
-                return Some(Ok(batch));
-            }
-            if self.end == Some(self.turn) {
-                self.next = None;
-                return None;
+            if let Some(came) = self.early[self.place(self.turn)].take() {
+                if let Err(None) = came {
+                    self.next = None;
+                }
+                return came.map_or_else(|error| error.map(Err), |full| Some(Ok(full)));
             }
             self.shared.run.settings.lend(self.home.held.load(Ordering::Relaxed));
-            match self.full.recv_timeout(idle()?) {
-                Ok(Ok(full)) if full.header().run != self.number => drop(self.home.free.send(full.release())),
+            match self.full.recv_timeout(wait.pause()?) {
+                Ok(Ok(full)) if full.header().run != self.run => drop(self.home.free.send(full.release())),
                 Ok(Ok(full)) => {
                     let place = self.place(full.header().turn);
                     self.early[place] = Some(Ok(full));
                 }
                 Ok(Err(Ended::Thread(e))) => self.lost = Some(e),
-                Ok(Err(Ended::Run { run, .. })) if run != self.number => {}
-                Ok(Err(Ended::Run { turn, error: Some(e), .. })) => self.early[self.place(turn)] = Some(Err(e)),
-                Ok(Err(Ended::Run { turn, error: None, .. })) => self.end = Some(turn),
+                Ok(Err(Ended::Run { run, .. })) if run != self.run => {}
+                Ok(Err(Ended::Run { turn, error, .. })) => self.early[self.place(turn)] = Some(Err(error)),
                 Err(RecvTimeoutError::Timeout) => {
-                    if let Err(e) = self.hold_up(next, waited) {
+                    if let Err(e) = self.hold_up(wait.since.elapsed()) {
                         return Some(Err(e));
                     }
                 }
-                Err(RecvTimeoutError::Disconnected) => return Some(Ok(Err(ended()))),
+                Err(RecvTimeoutError::Disconnected) => return Some(Err(ended())),
             }
         }
     }
@@ -334,32 +266,23 @@ impl<B> Engine<B> {
     /// skipped, one without any other sample. The failures of other batches are listed when the
     /// program receives them ([`Shared::skip`]).
     pub(crate) fn judge(&mut self, full: Full) -> Result<Full> {
-        if self.asked.is_some() || full.info().failed().next().is_none() {
+        let mut failed: Vec<_> = full.info().failed().map(|(sample, error)| (sample, error.clone())).collect();
+        let (None, Some((_, last))) = (&self.asked, failed.last().cloned()) else { return Ok(full) };
+        let error = if let OnError::Stop = self.shared.on_error {
+            failed.truncate(1);
+            failed[0].1.clone()
+        } else if let Some((_, error)) = failed.iter().find(|(_, error)| error.is_exhausted()) {
+            // Other samples would stand in for ones that are sound.
+            error.clone()
+        } else if failed.len() < full.len() {
             return Ok(full);
-        }
-        let error = match self.shared.on_error {
-            OnError::Stop => {
-                let (sample, error) = full.info().failed().next().expect("the batch has one");
-                error.clone().of_batch(vec![(sample, error.clone())])
-            }
-            OnError::Skip { .. } => {
-                let failed: Vec<_> = full.info().failed().map(|(sample, error)| (sample, error.clone())).collect();
-                let exhausted = failed.iter().find(|(_, error)| error.is_exhausted());
-                if exhausted.is_none() && failed.len() < full.len() {
-                    return Ok(full);
-                }
-                let (_, last) = failed.last().expect("a batch has a sample");
-                let (count, epoch, batch) = (failed.len(), full.header().epoch, full.header().number);
-                let cause = format!("all {count} samples of batch {batch} of epoch {epoch} failed; the last: {last}");
-                match exhausted {
-                    // Other samples would stand in for ones that are sound.
-                    Some((_, error)) => error.clone().of_batch(failed.clone()),
-                    None => Error::new(ErrorKind::TooManySkipped, cause).with_source(last.clone()).of_batch(failed),
-                }
-            }
+        } else {
+            let (count, epoch, batch) = (failed.len(), full.header().epoch, full.header().number);
+            let cause = format!("all {count} samples of batch {batch} of epoch {epoch} failed; the last: {last}");
+            Error::new(ErrorKind::TooManySkipped, cause).with_source(last)
         };
         let _ = self.home.free.send(full.release());
-        Err(error)
+        Err(error.of_batch(failed))
     }
 }
 
@@ -367,59 +290,62 @@ impl<B> Feed for Engine<B> {
     type Batch = B;
 
     fn start(&mut self, mut course: Course) {
-        self.end_run();
-        self.number += 1;
-        self.shared.run.want(self.number);
-        (self.next, self.turn) = (Some(course.first), 0);
+        self.stop();
+        (self.run, self.next, self.turn) = (course.run, Some(course.first), 0);
+        self.shared.run.want(course.run);
         self.shared.run.balance.begin();
-        (self.waited, self.logged) = (Duration::ZERO, Duration::ZERO);
+        self.logged = Duration::ZERO;
         if course.again && self.stage.follow.is_some() {
             // The source fetches the epoch after this one.
             course.epochs = 0;
         }
         let starts = self.starts.as_ref().expect("open until drop");
-        let run = self.number;
-        let started = self.stage.follow.start(run, course.first);
-        if let Err(e) = started.and_then(|()| starts.send(Start { run, course }).map_err(|_| ended())) {
+        let started = self.stage.follow.start(course.run, course.first);
+        if let Err(e) = started.and_then(|()| starts.send(course).map_err(|_| ended())) {
             // It is the first item of the run.
-            self.early[0] = Some(Err(e));
+            self.early[0] = Some(Err(Some(e)));
         }
     }
 
-    fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
-        let next = self.next?.batch;
+    fn at(&self) -> Option<Place> {
+        self.next
+    }
+
+    fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<B>> {
         let keeper = self.home.keeper.clone();
         let came = match keeper.as_ref().map_or(Ok(()), |keeper| keeper.wanted(true)) {
-            Ok(()) => self.wait(next, idle),
+            Ok(()) => self.wait(wait),
             Err(e) => Some(Err(e)),
         };
         // An error is returned by the next call.
         let _ = keeper.map(|keeper| keeper.wanted(false));
-        if came.is_some() {
-            (self.waited, self.logged) = (Duration::ZERO, Duration::ZERO);
-        }
-        let batch = match came? {
-            Ok(batch) => batch.and_then(|full| self.judge(full)),
-            Err(e) => {
-                // The consumer may continue after dropping a batch, or after the capture.
-                if !matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) {
-                    self.end_run();
-                }
-                return Some(Err(e));
-            }
-        };
-        match &batch {
-            Ok(full) => {
-                self.shared.run.balance.took(self.turn);
-                (self.next, self.turn) = (full.header().next, self.turn + 1);
-            }
-            Err(_) => self.end_run(),
-        }
-        Some(batch.map(|full| (self.deliver)(full, &self.home)))
+        let came = came?;
+        self.logged = Duration::ZERO;
+        Some(came.and_then(|full| self.judge(full)).map(|full| {
+            self.shared.run.balance.took(self.turn);
+            (self.next, self.turn) = (full.header().next, self.turn + 1);
+            (self.deliver)(full, &self.home)
+        }))
     }
 
+    /// Its slots return as soon as workers have passed on their parts.
     fn stop(&mut self) {
-        self.end_run();
+        self.shared.run.want(0);
+        if self.next.take().is_some() {
+            self.stage.follow.stop();
+        }
+        for slot in &mut self.early {
+            if let Some(Ok(full)) = slot.take() {
+                let _ = self.home.free.send(full.release());
+            }
+        }
+        for late in self.full.try_iter() {
+            match late {
+                Ok(full) => drop(self.home.free.send(full.release())),
+                Err(Ended::Thread(e)) => self.lost = Some(e),
+                Err(Ended::Run { .. }) => {}
+            }
+        }
     }
 
     fn supplied(&self, supplied: bool) {
@@ -436,11 +362,6 @@ impl<B> Feed for Engine<B> {
     }
 }
 
-/// The error of a loader whose threads have ended.
-fn ended() -> Error {
-    Error::new(ErrorKind::Panic, "the loader's threads have ended after a panic; open the loader again")
-}
-
 /// Number of parts of the largest batch.
 fn most_parts(slots: &[Free], settings: &Settings) -> usize {
     slots.first().map_or(1, |slot| slot.batch().div_ceil(Settings::group(slot.batch(), settings.workers)))
@@ -448,7 +369,7 @@ fn most_parts(slots: &[Free], settings: &Settings) -> usize {
 
 impl<B> Drop for Engine<B> {
     fn drop(&mut self) {
-        self.end_run();
+        self.stop();
         // No batch is requested from now on, so slots that are dropped are marked at once.
         let _ = self.home.keeper.as_ref().map(|keeper| keeper.wanted(true));
         // Without starts, the coordinator ends and drops its spawner. The pool joins its threads.

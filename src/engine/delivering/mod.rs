@@ -6,15 +6,15 @@
 //! 1. `engine`: [`Engine`] starts and ends the threads, orders full slots, and applies the policy
 //!    for failed samples.
 //! 2. `upload`: full slots on their way to a device.
-//! 3. `batches`: [`Batches`], the open loader; `epoch`: [`Epoch`], one pass; `epochs`: [`Epochs`],
-//!    an owned loader; `replay`: [`Replay`], a few batches again and again;
+//! 3. `batches`: [`Batches`], the open loader; `epoch`: [`Epoch`], one pass; `into_iter`:
+//!    [`IntoIter`], a loader in `for`; `replay`: [`Replay`], a few batches again and again;
 //!    `about`: the numbers of the loader.
 
 mod about;
 mod batches;
 mod engine;
 mod epoch;
-mod epochs;
+mod into_iter;
 mod replay;
 #[cfg(feature = "_device")]
 mod upload;
@@ -22,5 +22,5 @@ mod upload;
 pub use batches::Batches;
 pub(crate) use engine::{Engine, Parts};
 pub use epoch::Epoch;
-pub use epochs::{Epochs, IntoIter};
+pub use into_iter::IntoIter;
 pub use replay::Replay;

@@ -31,13 +31,13 @@ impl<B> Batches<B> {
         Ok(self.replay_while(n, &mut || Some(TICK))?.expect("it never gives up"))
     }
 
-    /// Like [`replay`](Batches::replay). Returns `None` if `idle` gives up.
-    pub(crate) fn replay_while(
-        &mut self,
-        n: usize,
-        idle: &mut dyn FnMut() -> Option<Duration>,
-    ) -> Result<Option<Replay<B>>> {
-        let room = self.shared().room;
+    /// Like [`replay`](Batches::replay). `idle` is called before each wait, as for
+    /// [`next`](Batches::next). If it gives up, the result is `None`.
+    ///
+    /// # Errors
+    /// The errors of [`replay`](Batches::replay).
+    pub fn replay_while(&mut self, n: usize, idle: &mut dyn FnMut() -> Option<Duration>) -> Result<Option<Replay<B>>> {
+        let room = self.shared().run.settings.prefetch.least + 1;
         if n == 0 || n > room {
             return Err(Error::config(format!(
                 "replay({n}): from 1 to {room} batches fit the loader; raise prefetch for more"
@@ -46,19 +46,10 @@ impl<B> Batches<B> {
         // Batches are not taken by `next`, so a measurement does not move the position of the run.
         self.start(0, 0);
         let count = self.left().min(n as u64);
-        let mut given_up = false;
-        let mut idle = || {
-            let wait = idle();
-            given_up = wait.is_none();
-            wait
-        };
-        let taken = (0..count).map_while(|_| self.receive(&mut idle));
-        let batches = taken.map(|batch| batch.map(Arc::new)).collect::<Result<Vec<_>>>();
+        let taken = (0..count).map(|_| Some(self.receive(idle)?.map(Arc::new)));
+        let batches = taken.collect::<Option<Result<Vec<_>>>>();
         self.end();
-        let batches = batches?;
-        if given_up {
-            return Ok(None);
-        }
+        let Some(batches) = batches.transpose()? else { return Ok(None) };
         if batches.is_empty() {
             return Err(Error::config("replay: the epoch has no batches"));
         }

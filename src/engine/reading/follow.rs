@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::engine::state::Shared;
 use crate::error::{Result, guarded, panicked};
-use crate::order::{Position, Schedule};
-use crate::recipe::{Recipe, partners};
+use crate::order::Position;
+use crate::recipe::partners;
 use crate::source::{Follow, Lookahead, Place};
 
 /// The [`Follow`] of the source, if it fetches ahead. Its methods are the user's code, so their
@@ -25,13 +26,14 @@ impl Following {
         Following { follow: None, run: Mutex::new(0), epochs: Arc::default() }
     }
 
-    /// Lets the source of `recipe` follow `schedule` with up to `bytes` bytes, up to epoch `epochs`
-    /// and to the end of any later epoch that is requested.
+    /// Lets the source follow the schedule, up to the last epoch that is prepared ahead and to the
+    /// end of any later epoch that is requested.
     ///
     /// # Errors
     /// If the source panics.
-    pub(crate) fn new(recipe: &Recipe, schedule: &Schedule, bytes: usize, epochs: u64) -> Result<Self> {
-        let epochs = Arc::new(AtomicU64::new(epochs));
+    pub(crate) fn new(shared: &Shared) -> Result<Self> {
+        let Shared { recipe, schedule, .. } = shared;
+        let epochs = Arc::new(AtomicU64::new(shared.epochs));
         let end = epochs.clone();
         let (len, order, lengths) = (recipe.source.len() as u64, schedule.clone(), schedule.clone());
         // The order may be the user's. If it fails, the coordinator finds the same error at that
@@ -67,6 +69,7 @@ impl Following {
             }
             guarded(|| Ok(inverse.next(epoch, sample, batch))).unwrap_or(Position::Unknown)
         };
+        let bytes = shared.run.scratch.plan().source;
         let order = Lookahead::new(bytes, batches, samples).with_next(next);
         let follow = guarded(|| Ok(recipe.reads.follow(order)));
         let following = follow.map(|follow| Following { follow, run: Mutex::new(0), epochs });

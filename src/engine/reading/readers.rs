@@ -29,7 +29,7 @@ use super::follow::Following;
 use super::waits::{Waits, Watch};
 use crate::batch::Part;
 use crate::decode::MAX_GROUP;
-use crate::engine::state::Run;
+use crate::engine::state::{Run, Shared};
 use crate::error::{Result, guarded};
 use crate::recipe::Recipe;
 use crate::source::{self, Sample};
@@ -144,14 +144,14 @@ impl Room {
 
 impl ReadStage {
     /// Creates a stage without threads. At most `parts` parts are in flight.
-    pub(crate) fn new(recipe: &Arc<Recipe>, run: &Arc<Run>, parts: usize, follow: Following) -> Arc<Self> {
-        let bound = run.scratch.plan().ahead;
+    pub(crate) fn new(shared: &Shared, parts: usize, follow: Following) -> Arc<Self> {
+        let bound = shared.run.scratch.plan().ahead;
         let room = Room { bound, held: 0, out: 0, idle: Vec::new(), kept: 0, usual: 0, closed: false };
         Arc::new(ReadStage {
             waits: Waits::new(),
             follow,
-            recipe: recipe.clone(),
-            run: run.clone(),
+            recipe: shared.recipe.clone(),
+            run: shared.run.clone(),
             parts,
             room: Mutex::new(room),
             freed: Condvar::new(),

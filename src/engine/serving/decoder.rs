@@ -6,11 +6,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::reply::Reply;
-use super::requests::{Limits, Owned, Picture, Requests};
-use crate::batch::Delivered;
+use super::requests::{Owned, Picture, Requests};
+use crate::batch::{Delivered, goes_on};
 use crate::engine::delivering::Batches;
 use crate::engine::settings::MemoryPlan;
-use crate::engine::state::Monitor;
+use crate::engine::state::{Monitor, check_process};
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace::Stats;
 
@@ -78,7 +78,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// Dropping the decoder ends its threads. Unanswered requests become errors. Batches that you hold
 /// stay valid.
 pub struct Decoder<B> {
-    requests: Arc<Requests<B>>,
+    pub(super) requests: Arc<Requests<B>>,
     monitor: Monitor,
     memory: MemoryPlan,
     thread: Option<JoinHandle<()>>,
@@ -151,7 +151,7 @@ impl<B: Send + 'static> Decoder<B> {
     where
         P: AsRef<[u8]> + Send + Sync + 'static,
     {
-        check_process(self.process)?;
+        check_process("decoder", self.process)?;
         let pictures = pictures.into_iter().map(|picture| Box::new(picture) as Owned).collect();
         Ok(self.pending(self.requests.ask(pictures)?))
     }
@@ -169,18 +169,14 @@ impl<B: Send + 'static> Decoder<B> {
 impl<B> Decoder<B> {
     /// Maximum number of pictures per request: [`batch_size`](crate::DecoderBuilder::batch_size).
     pub fn max_batch(&self) -> usize {
-        self.requests.limits().pictures
-    }
-
-    pub(super) fn limits(&self) -> Limits {
-        self.requests.limits()
+        self.requests.limits.pictures
     }
 
     /// Ends the decoder for all threads that share it. Unanswered and further requests become
     /// errors, also those that are [joined](Decoder::joined). Batches that the program holds stay
     /// valid. Memory is freed when the last owner drops the decoder.
     pub fn close(&self) {
-        if check_process(self.process).is_ok() {
+        if check_process("decoder", self.process).is_ok() {
             self.requests.close();
             let ends = std::mem::take(&mut *self.all_ends());
             ends.iter().filter_map(Weak::upgrade).for_each(|ends| ends.end());
@@ -232,18 +228,6 @@ impl<B> fmt::Debug for Decoder<B> {
     }
 }
 
-/// An error in a process other than `process`: no thread answers there, and locks may be held
-/// permanently.
-pub(super) fn check_process(process: u32) -> Result<()> {
-    let here = std::process::id();
-    if here == process {
-        return Ok(());
-    }
-    Err(Error::config(format!(
-        "the decoder was opened by process {process}, this is {here}: worker threads do not survive fork; open it after forking"
-    )))
-}
-
 /// The pending answer to a request of a [`Decoder`]: one batch, which can be taken once. It is also
 /// a future. After an error of the kind [`Capturing`](crate::ErrorKind::Capturing) the batch can
 /// still be taken; so await `&mut pending` if that may happen.
@@ -276,7 +260,7 @@ impl<B> Pending<B> {
 
     /// Waits for the batch and takes it, unless `order` fails.
     fn take(&self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
-        check_process(self.process)?;
+        check_process("decoder", self.process)?;
         self.reply.wait(order)
     }
 
@@ -288,13 +272,13 @@ impl<B> Pending<B> {
     /// Waits for the batch for at most `timeout`. Returns whether [`wait`](Pending::wait) would now
     /// return at once.
     pub fn is_ready_within(&self, timeout: Duration) -> bool {
-        check_process(self.process).is_err() || self.reply.is_given(timeout)
+        check_process("decoder", self.process).is_err() || self.reply.is_given(timeout)
     }
 
     /// Whether [`wait`](Pending::wait) would return at once. If not, wakes the waker of `context`
     /// when it would. Only the waker of the last call is woken.
     pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
-        if check_process(self.process).is_err() { Poll::Ready(()) } else { self.reply.poll(context) }
+        if check_process("decoder", self.process).is_err() { Poll::Ready(()) } else { self.reply.poll(context) }
     }
 }
 
@@ -358,7 +342,7 @@ impl<B> Server<B> {
             }
             match came.unwrap_or_else(|| Err(Error::new(ErrorKind::Panic, "the decoder's threads have ended"))) {
                 // The run continues, with its batches in flight.
-                Err(e) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) => {
+                Err(e) if goes_on(&e) => {
                     requests.give_up_late(self.room, &e);
                 }
                 Err(e) => {

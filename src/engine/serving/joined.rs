@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
-use super::decoder::{Decoder, Ends, Pending, check_process};
+use super::decoder::{Decoder, Ends, Pending};
 use super::requests::{Limits, Owned, Picture};
+use crate::engine::state::check_process;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Longest delay that can be set.
@@ -96,7 +97,7 @@ impl<B: Send + 'static> Decoder<B> {
         if max_delay > LONGEST {
             return Err(Error::config(format!("max_delay of {max_delay:?}: at most {LONGEST:?} are possible")));
         }
-        let queue = Arc::new(Queue::new(self.limits(), max_delay));
+        let queue = Arc::new(Queue::new(self.requests.limits, max_delay));
         self.ends(queue.clone());
         let (begun, batches) = bounded(AHEAD);
         let collector = Collector { decoder: self.clone(), queue: queue.clone(), begun };
@@ -121,26 +122,26 @@ impl<B, T> Joined<B, T> {
     where
         P: AsRef<[u8]> + Send + Sync + 'static,
     {
-        check_process(self.process)?;
+        check_process("decoder", self.process)?;
         self.queue.put(pictures.into_iter().map(|picture| Box::new(picture) as Owned).collect(), value)
     }
 
     /// Takes a request back that does not belong to a batch yet, and returns its value.
     pub fn cancel(&self, request: u64) -> Option<T> {
-        check_process(self.process).ok()?;
+        check_process("decoder", self.process).ok()?;
         self.queue.remove(request)
     }
 
     /// Waits for the next batch to begin. `None` after [`close`](Joined::close), once all requests
     /// were in a batch. Several threads may call it; each gets batches of its own.
     pub fn next(&self) -> Option<JoinedBatch<B, T>> {
-        check_process(self.process).ok()?;
+        check_process("decoder", self.process).ok()?;
         self.batches.as_ref()?.recv().ok()
     }
 
     /// Refuses further requests, and begins a batch with those that wait.
     pub fn close(&self) {
-        if check_process(self.process).is_ok() {
+        if check_process("decoder", self.process).is_ok() {
             self.queue.close();
         }
     }
@@ -150,7 +151,7 @@ impl<B, T> Drop for Joined<B, T> {
     fn drop(&mut self) {
         let (batches, Some(thread)) = (self.batches.take(), self.thread.take()) else { return };
         // After `fork` the thread does not exist in this process.
-        if check_process(self.process).is_err() {
+        if check_process("decoder", self.process).is_err() {
             std::mem::forget((batches, thread));
             return;
         }

@@ -68,7 +68,7 @@ impl Limits {
 
 /// Requests that are not answered yet. As a source, it holds the pictures of those that have begun.
 pub(crate) struct Requests<B> {
-    limits: Limits,
+    pub(super) limits: Limits,
     state: Mutex<State<B>>,
     /// Signals a new request, another run, or the end.
     changed: Condvar,
@@ -87,7 +87,7 @@ struct State<B> {
     /// Number of the run. After an error that ends a run, the next begins.
     epoch: u64,
     closed: bool,
-    /// Whether the threads that make batches end.
+    /// Whether the threads that make batches end. Requests are still answered, with the reason.
     ended: bool,
 }
 
@@ -138,10 +138,6 @@ impl<B> Requests<B> {
             ended: false,
         };
         Requests { limits, state: Mutex::new(state), changed: Condvar::new() }
-    }
-
-    pub(crate) fn limits(&self) -> Limits {
-        self.limits
     }
 
     fn state(&self) -> MutexGuard<'_, State<B>> {

@@ -21,8 +21,6 @@ pub(crate) struct Shared {
     pub(crate) on_error: OnError,
     pub(crate) faults: Mutex<Faults>,
     pub(crate) memory: MemoryPlan,
-    /// Batches that the consumer may keep while others are made.
-    pub(crate) room: usize,
     /// Number of epochs that are prepared ahead.
     pub(crate) epochs: u64,
     /// The counters of the device's ring, if there is one.
@@ -34,6 +32,27 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// The state of a loader that begins `at` a place.
+    pub(crate) fn new(
+        (recipe, run, schedule): (Recipe, Run, Schedule),
+        memory: MemoryPlan,
+        (on_error, epochs): (OnError, u64),
+        at: Place,
+    ) -> Self {
+        Shared {
+            recipe: Arc::new(recipe),
+            run: Arc::new(run),
+            schedule,
+            on_error,
+            faults: Mutex::default(),
+            memory,
+            epochs,
+            device: OnceLock::new(),
+            at: Mutex::new(at),
+            probes: OnceLock::new(),
+        }
+    }
+
     fn at(&self) -> MutexGuard<'_, Place> {
         self.at.lock().expect("nothing panics while holding it")
     }

@@ -1,3 +1,5 @@
+use std::fmt::Display;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, guarded};
@@ -68,6 +70,28 @@ pub(crate) struct Probe {
     key: Option<String>,
 }
 
+impl Probe {
+    /// Refuses another sample `now` at this position `of` the source or the epoch, and another key.
+    fn check(&self, now: &Probe, of: &str) -> Result<()> {
+        let shown = |sample: Option<u64>| sample.map_or_else(|| "none".to_owned(), |sample| sample.to_string());
+        let sample = shown(self.sample);
+        if (self.position, self.sample) != (now.position, now.sample) {
+            let what = format!("the order (sample at position {} of {of})", self.position);
+            return Err(differs(&what, &sample, &shown(now.sample)));
+        }
+        let (Some(saved), Some(now)) = (&self.key, &now.key) else { return Ok(()) };
+        same(&format!("the data set (key of sample {sample})"), saved, now)
+    }
+}
+
+fn differs(what: &str, saved: &dyn Display, now: &dyn Display) -> Error {
+    Error::config(format!("resume: {what} differs: the checkpoint has {saved}, this loader has {now}"))
+}
+
+fn same<T: PartialEq + Display>(what: &str, saved: T, now: T) -> Result<()> {
+    if saved == now { Ok(()) } else { Err(differs(what, &saved, &now)) }
+}
+
 impl Checkpoint {
     /// Fills in the missing fields of a checkpoint of another version, so that its version can be
     /// read.
@@ -132,58 +156,35 @@ impl Checkpoint {
 
     /// Position at which a loader of `recipe` and `schedule` continues, if the checkpoint fits it.
     pub(crate) fn check(&self, recipe: &Recipe, counters: &Counters, schedule: &Schedule) -> Result<Place> {
-        let differs = |what: &str, saved: &dyn std::fmt::Display, now: &dyn std::fmt::Display| {
-            Err(Error::config(format!("resume: {what} differs: the checkpoint has {saved}, this loader has {now}")))
-        };
-        if self.version != VERSION {
-            let version = self.version;
+        let Checkpoint { version, epoch, batch, stateful, .. } = *self;
+        if version != VERSION {
             return Err(Error::config(format!(
                 "resume: the checkpoint has version {version}; this build reads version {VERSION}"
             )));
         }
-        let epoch = self.epoch;
+        let next = Place { epoch, batch };
         // The order may be the user's, and may panic for an epoch that was never requested.
         let asked = guarded(|| {
-            let next = Place { epoch, batch: self.batch };
-            let probes = probe(recipe, counters, schedule, self.stateful);
-            let now = Checkpoint::new(recipe, schedule, next, self.stateful, probes);
-            Ok((now, if self.stateful && self.batch == 0 { 0 } else { schedule.num_batches(epoch) }))
+            let probes = probe(recipe, counters, schedule, stateful);
+            let now = Checkpoint::new(recipe, schedule, next, stateful, probes);
+            Ok((now, if stateful && batch == 0 { 0 } else { schedule.num_batches(epoch) }))
         });
         let (now, batches) =
             asked.map_err(|e| Error::config(format!("resume: the order panicked for epoch {epoch}: {}", e.cause())))?;
-        for (what, saved, now) in [
-            ("the seed", self.seed, now.seed),
-            ("the global batch size", self.global_batch, now.global_batch),
-            ("the number of source samples", self.samples, now.samples),
-            (&format!("the number of samples in epoch {epoch}"), self.epoch_samples, now.epoch_samples),
-            ("the number of probes", self.probes.len() as u64, now.probes.len() as u64),
-        ] {
-            if saved != now {
-                return differs(what, &saved, &now);
-            }
-        }
-        if self.batch > batches {
-            let batch = self.batch;
+        same("the seed", self.seed, now.seed)?;
+        same("the global batch size", self.global_batch, now.global_batch)?;
+        same("the number of source samples", self.samples, now.samples)?;
+        same(&format!("the number of samples in epoch {epoch}"), self.epoch_samples, now.epoch_samples)?;
+        same("the number of probes", self.probes.len(), now.probes.len())?;
+        if batch > batches {
             return Err(Error::config(format!(
                 "resume: the checkpoint is at batch {batch} of epoch {epoch}, which has {batches} batches"
             )));
         }
-        let shown = |number: Option<u64>| number.map_or_else(|| "none".to_owned(), |n| n.to_string());
-        for (saved, now) in self.probes.iter().zip(&now.probes) {
-            if (saved.position, saved.sample) != (now.position, now.sample) {
-                let of = if self.stateful { "the source" } else { "epoch 0" };
-                let what = format!("the order (sample at position {} of {of})", saved.position);
-                return differs(&what, &shown(saved.sample), &shown(now.sample));
-            }
-            if let (Some(saved_key), Some(key)) = (&saved.key, &now.key)
-                && saved_key != key
-            {
-                let what = format!("the data set (key of sample {})", shown(saved.sample));
-                return differs(&what, saved_key, key);
-            }
-        }
+        let of = if stateful { "the source" } else { "epoch 0" };
+        self.probes.iter().zip(&now.probes).try_for_each(|(saved, now)| saved.check(now, of))?;
         if self.order.is_some() && self.order != now.order {
-            let hint = if self.stateful {
+            let hint = if stateful {
                 "; the order depends on state, which must be what it was when the epoch began: restore it before the loader"
             } else {
                 ""
@@ -191,7 +192,7 @@ impl Checkpoint {
             return Err(Error::config(format!("resume: the order of epoch {epoch} differs from the saved one{hint}")));
         }
         self.check_augments(&recipe.augments().collect::<Vec<_>>())?;
-        Ok(Place { epoch, batch: self.batch })
+        Ok(next)
     }
 
     /// Refuses other augmentations than the saved ones, and names the first step that differs.

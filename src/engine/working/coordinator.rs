@@ -10,10 +10,9 @@ use super::task::Task;
 use crate::batch::{Course, Free};
 use crate::engine::reading::ReadStage;
 use crate::engine::settings::Settings;
-use crate::engine::state::{self, Run};
+use crate::engine::state::{self, Shared};
 use crate::error::{Error, Result, guarded, panicked};
-use crate::order::{Entry, Schedule};
-use crate::recipe::Recipe;
+use crate::order::Entry;
 use crate::source::Place;
 use crate::trace::{self, WAIT_FOR_SLOT};
 
@@ -27,22 +26,14 @@ pub(crate) trait BatchSampler: Send + Sync {
     fn end(&self);
 }
 
-/// The number of a run, and its batches.
-pub(crate) struct Start {
-    pub(crate) run: u64,
-    pub(crate) course: Course,
-}
-
 /// The thread that takes free slots, assigns samples to them, and sends their parts to workers or
 /// readers.
 ///
 /// No other thread waits for free slots.
 pub(crate) struct Coordinator {
-    pub(crate) recipe: Arc<Recipe>,
-    pub(crate) run: Arc<Run>,
-    pub(crate) schedule: Schedule,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) asked: Option<Arc<dyn BatchSampler>>,
-    pub(crate) started: Receiver<Start>,
+    pub(crate) started: Receiver<Course>,
     pub(crate) freed: Receiver<Free>,
     pub(crate) free: Sender<Free>,
     pub(crate) work: WorkSender,
@@ -55,24 +46,25 @@ impl Coordinator {
     pub(crate) fn run(self) {
         let mut entries = Vec::new();
         let mut next_start = self.started.recv().ok();
-        while let Some(Start { run, mut course }) = next_start.take() {
-            let (mut next, mut turn) = (Some(course.first), 0);
-            while let Some(place) = next.filter(|_| self.run.is_wanted(run)) {
+        while let Some(mut course) = next_start.take() {
+            let (run, mut next, mut turn) = (course.run, Some(course.first), 0);
+            while let Some(place) = next.filter(|_| self.shared.run.is_wanted(run)) {
                 // The last batch of the epoch before is on its way, so it waits for nothing here.
-                if place.batch == 0 && turn > 0 && !course.enter(self.length(place.epoch)) {
-                    if self.run.is_wanted(run) {
-                        let _ = self.outcomes.send(Err(Ended::Run { run, turn, error: None }));
+                let goes_on = place.batch > 0 || turn == 0 || course.enter(self.length(place.epoch));
+                let chosen = if goes_on { self.choose(place, &mut entries).map_err(Some) } else { Err(None) };
+                if let Err(error) = chosen {
+                    if self.shared.run.is_wanted(run) {
+                        let _ = self.outcomes.send(Err(Ended::Run { run, turn, error }));
                     }
                     break;
                 }
-                let chosen = self.choose(place, &mut entries);
-                if chosen.is_ok() && entries.is_empty() {
+                if entries.is_empty() {
                     // The run is over.
                     break;
                 }
                 next = course.after(place);
                 // Time between epochs does not count as a wait.
-                let (since, before) = (Instant::now(), self.run.settings.seconds());
+                let (since, before) = (Instant::now(), self.shared.run.settings.seconds());
                 let range = trace::range(WAIT_FOR_SLOT);
                 let slot = loop {
                     select! {
@@ -81,21 +73,17 @@ impl Coordinator {
                             Err(_) => return,
                         },
                         recv(self.freed) -> slot => match slot {
-                            Ok(slot) => if let Some(slot) = self.run.settings.keep(slot) { break Some(slot) },
+                            Ok(slot) => if let Some(slot) = self.shared.run.settings.keep(slot) { break Some(slot) },
                             Err(_) => return,
                         },
                     }
                 };
                 drop(range);
                 let Some(slot) = slot else { break };
-                let waited = Duration::from_secs_f64((self.run.settings.seconds() - before).max(0.0));
-                self.run.counters.slot(place.epoch, place.batch, since, waited);
-                // An error waits for a free slot, because the consumer has one place per slot.
-                if !self.run.is_wanted(run) || chosen.is_err() {
+                let waited = Duration::from_secs_f64((self.shared.run.settings.seconds() - before).max(0.0));
+                self.shared.run.counters.slot(place.epoch, place.batch, since, waited);
+                if !self.shared.run.is_wanted(run) {
                     let _ = self.free.send(slot);
-                    if let Err(error) = chosen {
-                        let _ = self.outcomes.send(Err(Ended::Run { run, turn, error: Some(error) }));
-                    }
                     break;
                 }
                 self.hand_out(slot, (run, turn, next), place, &mut entries);
@@ -115,15 +103,16 @@ impl Coordinator {
         place: Place,
         entries: &mut Vec<Entry>,
     ) {
-        let group = Settings::group(slot.batch(), self.run.settings.workers);
+        let recipe = &self.shared.recipe;
+        let group = Settings::group(slot.batch(), self.shared.run.settings.workers);
         let parts = slot.begin(group, |header| {
             (header.run, header.turn, header.next) = (run, turn, next);
             (header.epoch, header.number) = (place.epoch, place.batch);
-            header.form = self.recipe.forms.at(place.epoch);
+            header.form = recipe.forms.at(place.epoch);
             std::mem::swap(&mut header.entries, entries);
             // A batch of one sample has no partners, and without images nothing is mixed.
-            let partners = header.entries.len() > 1 && !self.recipe.any_fields().images.is_empty();
-            let mixing = || self.recipe.augment.mixing(self.recipe.seed, place.epoch, place.batch);
+            let partners = header.entries.len() > 1 && !recipe.any_fields().images.is_empty();
+            let mixing = || recipe.augment.mixing(recipe.seed, place.epoch, place.batch);
             header.mixing = partners.then(mixing).flatten();
         });
         for part in parts {
@@ -136,17 +125,17 @@ impl Coordinator {
     /// Number of batches in the next epoch. `None` if the source or the order fails, which then is
     /// an error of that epoch once it is requested.
     fn length(&self, epoch: u64) -> Option<u64> {
-        guarded(|| self.recipe.reads.check()).ok()?;
-        state::batches(&self.schedule, epoch).ok()
+        guarded(|| self.shared.recipe.reads.check()).ok()?;
+        state::batches(&self.shared.schedule, epoch).ok()
     }
 
     /// Fills `entries` from the order, which may be the user's code.
     fn choose(&self, Place { epoch, batch: number }: Place, entries: &mut Vec<Entry>) -> Result<()> {
-        let len = self.recipe.source.len() as u64;
+        let len = self.shared.recipe.source.len() as u64;
         guarded(|| {
             match &self.asked {
                 Some(asked) => asked.fill(epoch, number, entries),
-                None => self.schedule.fill(epoch, number, entries),
+                None => self.shared.schedule.fill(epoch, number, entries),
             }
             Ok(())
         })

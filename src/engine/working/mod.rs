@@ -20,10 +20,10 @@ mod queue;
 mod task;
 mod worker;
 
-pub(crate) use coordinator::{BatchSampler, Coordinator, Start};
+pub(crate) use coordinator::{BatchSampler, Coordinator};
 pub(crate) use outcome::{Ended, Outcome};
 pub(crate) use pool::Pool;
-pub(crate) use queue::{WorkQueue, WorkSender};
+pub(crate) use queue::WorkSender;
 #[cfg(feature = "_device")]
 pub(crate) use task::Again;
 pub(crate) use task::Task;

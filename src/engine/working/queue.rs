@@ -14,14 +14,13 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::outcome::{Ended, Outcome};
-use super::pool::Spawner;
+use super::pool::{Pool, Spawner};
 use super::task::Task;
 use super::worker::Worker;
 use crate::batch::Free;
 use crate::engine::reading::ReadStage;
-use crate::engine::state::Run;
+use crate::engine::state::Shared;
 use crate::error::{guarded, panicked};
-use crate::recipe::Recipe;
 
 /// First wait of a task for a part, and the longest one. Between two waits, which double, the task
 /// offers its thread to others. It ends after the longest wait.
@@ -29,9 +28,8 @@ const SHORTEST_WAIT: Duration = Duration::from_micros(50);
 const LONGEST_WAIT: Duration = Duration::from_millis(8);
 
 /// The queue of parts, and the workers that take them.
-pub(crate) struct WorkQueue {
-    recipe: Arc<Recipe>,
-    run: Arc<Run>,
+struct WorkQueue {
+    shared: Arc<Shared>,
     parts: Receiver<Task>,
     stage: Arc<ReadStage>,
     /// Number of tasks that take parts or wait for a thread.
@@ -46,12 +44,35 @@ pub(crate) struct WorkQueue {
 /// dropped.
 #[derive(Clone)]
 pub(crate) struct WorkSender {
-    pub(crate) queue: Arc<WorkQueue>,
-    pub(crate) parts: Sender<Task>,
-    pub(crate) pool: Spawner,
+    queue: Arc<WorkQueue>,
+    parts: Sender<Task>,
+    pool: Spawner,
 }
 
 impl WorkSender {
+    /// Makes a queue for the threads of `pool`, with room for `parts` parts. Its tasks end when this
+    /// sender and all its clones are dropped.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        stage: &Arc<ReadStage>,
+        pool: &Pool,
+        parts: usize,
+        outcomes: &Sender<Outcome>,
+        free: &Sender<Free>,
+    ) -> Self {
+        let (sender, parts) = bounded(parts);
+        let queue = WorkQueue {
+            shared: shared.clone(),
+            parts,
+            stage: stage.clone(),
+            tasks: AtomicUsize::new(0),
+            workers: (0..pool.threads()).map(|_| Mutex::default()).collect(),
+            outcomes: outcomes.clone(),
+            free: free.clone(),
+        };
+        WorkSender { queue: Arc::new(queue), parts: sender, pool: pool.spawner() }
+    }
+
     pub(crate) fn send(&self, task: Task) {
         self.parts.send(task).expect("the queue holds the receiver");
         if self.queue.enters() {
@@ -67,31 +88,6 @@ thread_local! {
 }
 
 impl WorkQueue {
-    /// Makes a queue for `threads` threads with room for `parts` parts. Its tasks end when the
-    /// returned sender and all its clones are dropped.
-    pub(crate) fn new(
-        recipe: &Arc<Recipe>,
-        run: &Arc<Run>,
-        stage: &Arc<ReadStage>,
-        threads: usize,
-        parts: usize,
-        outcomes: &Sender<Outcome>,
-        free: &Sender<Free>,
-    ) -> (Arc<Self>, Sender<Task>) {
-        let (sender, parts) = bounded(parts);
-        let queue = WorkQueue {
-            recipe: recipe.clone(),
-            run: run.clone(),
-            parts,
-            stage: stage.clone(),
-            tasks: AtomicUsize::new(0),
-            workers: (0..threads).map(|_| Mutex::default()).collect(),
-            outcomes: outcomes.clone(),
-            free: free.clone(),
-        };
-        (Arc::new(queue), sender)
-    }
-
     /// Counts one more task. Returns false if every thread already has one.
     fn enters(&self) -> bool {
         let more = |tasks: usize| (tasks < self.workers.len()).then_some(tasks + 1);
@@ -147,27 +143,28 @@ impl WorkQueue {
                 let Some(part) = self.stage.divert(task.part) else { return Ok(()) };
                 task.part = part;
             }
+            let (shared, run) = (&self.shared, &self.shared.run);
             let mut worker = self.workers[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let worker = worker.get_or_insert_with(|| Worker::new(self.recipe.clone(), self.run.clone(), index));
+            let worker = worker.get_or_insert_with(|| Worker::new(shared.recipe.clone(), shared.run.clone(), index));
             if let Some(again) = task.again {
                 if let Some(full) = worker.run_again(task.part, &again) {
                     (again.done)(full);
                 }
                 return Ok(());
             }
-            let (run, turn) = (task.part.header().run, task.part.header().turn);
-            let (balance, decoded) = (&self.run.balance, self.run.counters.device_decode.ns());
+            let (number, turn) = (task.part.header().run, task.part.header().turn);
+            let (balance, decoded) = (&run.balance, run.counters.device_decode.ns());
             let since = balance.clock();
             // A cancelled part is passed on without work, so its time says nothing.
-            let leave = self.run.is_wanted(run) && balance.device_now(turn, decoded);
+            let leave = run.is_wanted(number) && balance.device_now(turn, decoded);
             let full = worker.run(task, &self.stage.waits, leave);
-            if self.run.is_wanted(run) {
+            if run.is_wanted(number) {
                 balance.worked(leave, since);
             }
             let Some(full) = full else { return Ok(()) };
             let header = full.header();
-            if self.run.is_wanted(header.run) {
-                self.stage.follow.done(header.run, header.epoch, header.number);
+            if run.is_wanted(number) {
+                self.stage.follow.done(number, header.epoch, header.number);
                 let _ = self.outcomes.send(Ok(full));
             } else {
                 let _ = self.free.send(full.release());

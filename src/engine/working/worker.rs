@@ -14,6 +14,8 @@ use crate::decode::{self, Bitstream, MAX_GROUP, MAX_IMAGES, MAX_PLANNED, Pixels,
 use crate::engine::reading::{Fetched, Waits, Watch};
 use crate::engine::settings::Share;
 use crate::engine::state::Run;
+#[cfg(test)]
+use crate::engine::state::Shared;
 use crate::error::{Result, guarded, panicked};
 use crate::field::{ImageField, MixScratch, Pasted};
 #[cfg(test)]
@@ -289,12 +291,12 @@ fn keep_for_decoding(bitstream: &mut Bitstream, share: Share) {
 /// their pictures to a device if `leave` is true. Returns the batch, and the worker.
 #[cfg(test)]
 pub(crate) fn filled(
-    (recipe, run): (Recipe, Arc<Run>),
+    shared: &Shared,
     slot: crate::batch::Free,
     (samples, mixing): (u64, Option<crate::transform::Mixing>),
     leave: bool,
 ) -> (Full, Worker) {
-    let mut worker = Worker::new(Arc::new(recipe), run, 0);
+    let mut worker = Worker::new(shared.recipe.clone(), shared.run.clone(), 0);
     let entries = (0..samples).map(|sample| Entry { sample, variant: 0, valid: true });
     let begin = |header: &mut crate::batch::Header| {
         header.entries.extend(entries);
@@ -308,9 +310,9 @@ pub(crate) fn filled(
 /// Fills the first `samples` places of a slot, and leaves their pictures to a device. Returns the
 /// number of pictures left, the bytes that the worker keeps, and the size of its share.
 #[cfg(all(test, feature = "_device"))]
-pub(crate) fn kept_after(recipe: Recipe, run: Run, slot: crate::batch::Free, samples: u64) -> (u64, usize, usize) {
-    let run = Arc::new(run);
-    let (full, worker) = filled((recipe, run.clone()), slot, (samples, None), true);
+pub(crate) fn kept_after(shared: &Shared, slot: crate::batch::Free, samples: u64) -> (u64, usize, usize) {
+    let run = &shared.run;
+    let (full, worker) = filled(shared, slot, (samples, None), true);
     assert!((0..full.len()).all(|place| full.meta(place).fault.is_none()));
     let encoded: usize = worker.encoded.iter().flatten().map(Vec::capacity).sum();
     let pixels: usize = worker.pixels.iter().map(Pixels::capacity).sum();
@@ -321,9 +323,9 @@ pub(crate) fn kept_after(recipe: Recipe, run: Run, slot: crate::batch::Free, sam
 /// Fills a slot with the first sample, and decodes its pictures again, as those that a device could
 /// not decode. Returns the bytes of shared memory that the second decoding asked for.
 #[cfg(all(test, feature = "_device"))]
-pub(crate) fn taken_again(recipe: Recipe, run: Run, slot: crate::batch::Free) -> usize {
-    let run = Arc::new(run);
-    let (full, mut worker) = filled((recipe, run.clone()), slot, (1, None), true);
+pub(crate) fn taken_again(shared: &Shared, slot: crate::batch::Free) -> usize {
+    let run = &shared.run;
+    let (full, mut worker) = filled(shared, slot, (1, None), true);
     run.scratch.most_taken();
     let wanted = Arc::new(());
     let again = Again { places: Arc::from([0]), wanted: Arc::downgrade(&wanted), done: Arc::new(|_| {}) };

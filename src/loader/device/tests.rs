@@ -11,7 +11,7 @@ use jpeg_encoder::SamplingFactor::{F_1_1, F_1_2, F_1_4, F_2_1, F_2_2, F_4_1};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::*;
-use crate::batch::{Course, Feed};
+use crate::batch::{Course, Feed, Wait};
 use crate::decode::{Condition, check};
 use crate::device::Form;
 use crate::device::tests::coded::oriented;
@@ -104,7 +104,7 @@ fn field_on_device(loader: Loader, epoch: u64, first: u64, name: Option<&str>) -
     let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer)?;
     on.start(epoch, first);
     let mut batches = Vec::new();
-    while let Some(batch) = on.ring.next(&mut || Some(Duration::from_millis(100))) {
+    while let Some(batch) = on.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
         batches.push(pixels_of(&sim, &batch?, name));
     }
     let left = on.shared.run.counters.stats().decoded_on_device;
@@ -456,7 +456,7 @@ fn an_epoch_that_is_resumed_or_abandoned_continues_with_the_same_pixels() {
     for epoch in 0..20 {
         on.start(epoch, 0);
         for _ in 0..epoch % 4 {
-            on.ring.next(&mut || Some(Duration::from_millis(100))).unwrap().unwrap();
+            on.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))).unwrap().unwrap();
         }
     }
 }
@@ -639,7 +639,7 @@ fn a_share_of_the_devices_time_limits_what_is_left_to_it() {
         let mut on = loader.clone().decode_share(share).on_device::<_, Held<Sim>>(sim, consumer).unwrap();
         for epoch in 0..20 {
             on.start(epoch, 0);
-            while let Some(batch) = on.ring.next(&mut || Some(Duration::from_millis(100))) {
+            while let Some(batch) = on.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
                 batch.unwrap();
             }
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::support::Server;
 use warpfeed::pack::Pack;
 use warpfeed::source::{Memory, Options, OwnedSample, Stop};
-use warpfeed::{Augment, Epochs, Loader};
+use warpfeed::{Augment, Loader};
 
 /// Far less than the half minute after which a request fails by itself, and far more than a busy
 /// machine needs to close.
@@ -39,7 +39,7 @@ fn a_loader_closes_in_a_moment_and_opening_is_given_up_although_the_server_is_si
         server.silent.store(false, Ordering::SeqCst);
         // Without room for a plan, the workers read.
         let loader = if planned { loader() } else { loader().memory_limit(1 << 20) };
-        let mut epochs = Epochs::new(loader.workers(2).host().unwrap());
+        let mut epochs = loader.workers(2).host().unwrap();
         server.silent.store(true, Ordering::SeqCst);
         epochs.begin(0);
         let begun = Instant::now();

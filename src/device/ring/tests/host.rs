@@ -9,10 +9,11 @@ use crossbeam::channel::{Receiver, Sender, unbounded};
 use super::super::super::spec::{Array, Origin, Spec};
 use super::super::super::{Shares, Target};
 use super::super::{FullSlot, HostFeed, Repair};
-use crate::batch::{BatchInfo, Course, Dtype, Feed, Field, Layout, Normalize, Role, SampleOps, Schema};
+use crate::batch::{BatchInfo, Course, Dtype, Feed, Field, Layout, Normalize, Role, SampleOps, Schema, Wait};
 use crate::device::tests::sim::{converted, sample_bytes};
 use crate::error::{Error, Result};
 use crate::order::{Entry, Rng};
+use crate::source::Place;
 use crate::transform::Mixing;
 
 pub(super) const BATCH: usize = 4;
@@ -173,12 +174,13 @@ impl Feed for Maker {
         (self.epoch, self.next) = (course.first.epoch, course.first.batch);
     }
 
-    fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<HostSlot>> {
-        if self.next == BATCHES {
-            return None;
-        }
+    fn at(&self) -> Option<Place> {
+        (self.next < BATCHES).then_some(Place { epoch: self.epoch, batch: self.next })
+    }
+
+    fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<HostSlot>> {
         let mut slot = loop {
-            match self.free.recv_timeout(idle()?) {
+            match self.free.recv_timeout(wait.pause()?) {
                 Ok(slot) => break slot,
                 Err(_) => continue,
             }
@@ -205,6 +207,7 @@ impl Feed for Maker {
         samples.iter_mut().enumerate().for_each(|(place, sample)| sample.key = key(number, place));
         (header.epoch, header.number) = (self.epoch, number);
         (header.mixing, header.labelled) = (mixing(number), number % 3 == 1);
+        header.next = self.at();
         slot.home = Some(self.home.clone());
         Some(Ok(slot))
     }

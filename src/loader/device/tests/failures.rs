@@ -79,7 +79,7 @@ fn epoch(sim: &Sim, loader: &Loader) -> Seen {
     };
     for epoch in 0..2 {
         on.start(epoch, 0);
-        while let Some(batch) = on.ring.next(&mut || Some(Duration::from_millis(100))) {
+        while let Some(batch) = on.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
             match batch {
                 Ok(batch) => {
                     batch.shared.consumer.finish();

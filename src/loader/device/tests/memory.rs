@@ -29,10 +29,10 @@ fn encoded_bytes_that_are_left_to_the_device_stay_within_a_workers_share() {
     let loader = Loader::source(Samples::new((0..64).map(sample).collect())).batch_size(64).workers(1).prefetch(1);
     let loader = loader.augment(Augment::resize(224, 224));
     let ample = open(loader.clone());
-    let scarce = open(loader.memory_limit(ample.memory.host_bytes + (3 << 20)));
+    let scarce = open(loader.memory_limit(ample.shared.memory.host_bytes + (3 << 20)));
     for (parts, most) in [(ample, usize::MAX), (scarce, 2 << 20)] {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
-        let (left, kept, share) = kept_after(parts.recipe, parts.run, slot, 4);
+        let (left, kept, share) = kept_after(&parts.shared, slot, 4);
         // As many pictures as fit into the batch together.
         assert!(left > 1, "{left} pictures are left to the device");
         assert!(kept <= share && share <= most, "{kept} bytes are kept, a worker's share is {share}");
@@ -47,10 +47,10 @@ fn a_picture_that_is_decoded_again_is_admitted_with_its_encoded_bytes() {
     let loader = Loader::source(Samples::new(samples)).batch_size(1).workers(1).prefetch(1);
     let loader = loader.augment(Augment::resize(224, 224));
     let ample = open(loader.clone());
-    let scarce = open(loader.memory_limit(ample.memory.host_bytes + (3 << 20)));
+    let scarce = open(loader.memory_limit(ample.shared.memory.host_bytes + (3 << 20)));
     for (parts, is_taken) in [(ample, false), (scarce, true)] {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
-        let taken = taken_again(parts.recipe, parts.run, slot);
+        let taken = taken_again(&parts.shared, slot);
         // The pixels, and a buffer of the source, which may have grown to twice its content.
         let (least, most) = if is_taken { (3_000_000 + 2 * bytes, usize::MAX) } else { (0, 0) };
         assert!((least..=most).contains(&taken), "{taken} bytes were taken for {bytes} encoded ones");

@@ -20,9 +20,9 @@ fn run(loader: Loader, names: &[&str]) -> (Vec<Vec<Vec<u8>>>, u64) {
     let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
     let batches = on.shared.schedule.num_batches(0);
     let first = Place { epoch: 0, batch: 0 };
-    on.ring.start(Course { first, batches, again: false, epochs: 4 });
+    on.ring.start(Course { run: 1, first, batches, again: false, epochs: 4 });
     let mut found = Vec::new();
-    while let Some(batch) = on.ring.next(&mut || Some(Duration::from_millis(100))) {
+    while let Some(batch) = on.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
         let batch = batch.unwrap();
         found.push(names.iter().map(|name| pixels_of(&sim, &batch, Some(name))).collect());
     }

@@ -18,7 +18,7 @@ fn texts_of_a_batch_on_a_device_are_those_of_its_samples() {
         let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
         on.start(0, 0);
         let mut found = 0;
-        while let Some(batch) = on.ring.next(&mut || Some(Duration::from_millis(100))) {
+        while let Some(batch) = on.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
             let batch = batch.unwrap();
             let info = &batch.slot().info;
             let texts: Vec<&str> = info.texts("caption").unwrap().collect();

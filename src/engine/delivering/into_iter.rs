@@ -1,0 +1,31 @@
+use super::batches::{Batches, TICK};
+use crate::batch::HostBatch;
+use crate::error::{Error, Result};
+
+/// One pass over a [`Loader`](crate::Loader) that is used directly in `for`. If opening fails, the
+/// error is the only item.
+///
+/// The errors of [`Epoch`](crate::Epoch), which says how to go on after each.
+#[derive(Debug)]
+pub struct IntoIter(std::result::Result<Box<Batches<HostBatch>>, Option<Error>>);
+
+impl IntoIter {
+    pub(crate) fn new(opened: Result<Batches<HostBatch>>) -> Self {
+        let begun = opened.map(|mut batches| {
+            batches.begin(batches.first_epoch());
+            Box::new(batches)
+        });
+        IntoIter(begun.map_err(Some))
+    }
+}
+
+impl Iterator for IntoIter {
+    type Item = Result<HostBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match &mut self.0 {
+            Ok(batches) => batches.next(&mut || Some(TICK)),
+            Err(error) => error.take().map(Err),
+        }
+    }
+}
