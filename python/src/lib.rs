@@ -1,6 +1,6 @@
 //! The native part of the Python package `warpfeed`. Users see `warpfeed/__init__.py`.
 //!
-//! 1. `options`: keyword arguments become a [`warpfeed::Loader`]; `augment`, `fields`, `value`:
+//! 1. `options`: keyword arguments become a [`warpfeed::Loader`]; `augment`, `value`:
 //!    values of these; `source`: a data set or a Python object becomes a source; `buffer`: bytes
 //!    and arrays; `order`: a function becomes an order; `function`: a function on each image, in
 //!    worker processes.
@@ -23,7 +23,6 @@ mod core;
 mod decoder;
 mod either;
 mod error;
-mod fields;
 mod function;
 mod gpu;
 mod joined;

@@ -5,19 +5,18 @@ use std::time::Duration;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use warpfeed::batch::Layout;
+use warpfeed::field::FieldKind;
 use warpfeed::source::{Options, Store};
 use warpfeed::trace::Schedule;
-use warpfeed::{Checkpoint, DecodeOn, DecoderBuilder, Exif, LastBatch, Loader, Normalize, OnError};
+use warpfeed::{Checkpoint, DecoderBuilder, Loader, OnError};
 use warpfeed_stores::Cache;
 
 use crate::augment::augment;
 use crate::error::{Raised, of_option, refused};
-use crate::fields::field;
 use crate::function::{Called, Function};
 use crate::order::PythonOrder;
 use crate::source;
-use crate::value::{dtype, word};
+use crate::value::given;
 
 /// Whether fields are copied, the number of a CUDA device, and the address of a stream of its
 /// primary context. Without a device, batches are in host memory.
@@ -192,10 +191,6 @@ fn numbers<T>(value: &Bound<'_, PyAny>, number: fn([u8; 8]) -> T) -> PyResult<Ve
 fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader> {
     Ok(match name {
         "max_batch" => loader.batch_size(value.extract()?),
-        "last_batch" => {
-            let known = [("keep", LastBatch::Keep), ("drop", LastBatch::Drop), ("pad", LastBatch::Pad)];
-            loader.last_batch(word(name, value, &known)?)
-        }
         "rank" => {
             let (rank, world_size) = value.extract()?;
             loader.rank(rank, world_size)
@@ -211,18 +206,8 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "by_class_name" if value.extract()? => loader.by_class_name(),
         "keep_labels" if value.extract()? => loader.keep_labels(),
         "balanced" | "by_class_name" | "keep_labels" => loader,
-        "decode_on" => {
-            let known = [("cpu", DecodeOn::Cpu), ("gpu", DecodeOn::Gpu), ("auto", DecodeOn::Auto)];
-            loader.decode_on(word(name, value, &known)?)
-        }
-        "classes" => loader.classes(value.extract::<Vec<String>>()?),
+        "classes" => loader.classes(given::<Vec<String>>(value)?),
         "classes_file" => loader.classes_file(value.extract::<PathBuf>()?),
-        "dtype" => loader.dtype(dtype(value)?),
-        "layout" => loader.layout(word(name, value, &[("nhwc", Layout::Nhwc), ("nchw", Layout::Nchw)])?),
-        "normalize" => {
-            let (mean, std) = value.extract()?;
-            loader.normalize(Normalize { mean, std })
-        }
         "transform" => loader.transform(Called(value.cast::<Function>()?.get().0.clone())),
         "augment" => loader.augment(augment(value)?),
         "views" => {
@@ -232,16 +217,12 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "fields" => {
             let mut loader = loader;
             for (name, kind) in value.cast::<PyDict>()?.iter() {
-                let made = field(&kind).map_err(|e| of_option("fields", &kind, e))?;
-                loader = loader.field(name.extract()?, made);
+                let made = kind.call_method0("_describe").and_then(|described| given::<FieldKind>(&described));
+                loader = loader.field(name.extract()?, made.map_err(|e| of_option("fields", &kind, e))?);
             }
             loader
         }
         "without" => value.extract::<Vec<String>>()?.iter().fold(loader, |loader, name| loader.without(name)),
-        "annotations_follow" => {
-            let known = [("stored", Exif::Stored), ("upright", Exif::Upright)];
-            loader.annotations_follow(word(name, value, &known)?)
-        }
         "soft_labels" => {
             let (classes, smoothing): (Option<usize>, f32) = value.extract()?;
             loader.soft_labels(classes, smoothing)
@@ -264,7 +245,7 @@ macro_rules! plain {
         /// Sets an option that is one value.
         fn plain(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader> {
             $(if name == keyword!($setter $(= $keyword)?) {
-                return Ok(loader.$setter(value.extract()?));
+                return Ok(loader.$setter(given(value)?));
             })*
             Err(PyTypeError::new_err(format!("no option {name:?}")))
         }

@@ -13,7 +13,6 @@ use crate::buffer::{ALSO, Buffer, PICTURE, type_name};
 use crate::error::{Raised as _, of_program};
 use crate::thread_state::{attached, item};
 use crate::traced::{TracedRef, keep};
-use crate::value::word;
 use crate::waiting::aside;
 
 /// Opens `data` as a source: the data set at a path, a set of `warpfeed._sources`, or a Python
@@ -97,8 +96,7 @@ fn described(set: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Sou
             })
         }
         "tokens" => {
-            let of = get("dtype")?;
-            let kind = word("dtype", &of, &[("u16", TokenType::U16), ("u32", TokenType::U32)])?;
+            let kind = if get("dtype")?.eq("u32")? { TokenType::U32 } else { TokenType::U16 };
             let (length, stride) = (get("length")?.extract()?, get("stride")?.extract()?);
             let mapped: bool = get("mmap")?.extract()?;
             aside(py, move |_| shared(Tokens::with(path, kind, (length, stride), mapped)))

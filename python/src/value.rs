@@ -1,33 +1,19 @@
-//! Values that options and fields have in common.
+//! Options as plain data.
 
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use warpfeed::Dtype;
+use serde::de::DeserializeOwned;
 
-use crate::error::refused;
-
-/// The value of `option`, which must be one of the words in `known`.
-pub(crate) fn word<T: Copy>(option: &str, value: &Bound<'_, PyAny>, known: &[(&str, T)]) -> PyResult<T> {
-    let word: &str = value.extract()?;
-    let found = known.iter().find(|(name, _)| *name == word).map(|(_, value)| *value);
-    found.ok_or_else(|| {
-        let names: Vec<_> = known.iter().map(|(name, _)| format!("'{name}'")).collect();
-        let (last, others) = names.split_last().expect("an option has words");
-        refused(value.py(), format!("{option}='{word}': known are {} and {last}", others.join(", ")))
+/// Reads plain data: numbers, texts, lists, and dicts by name.
+pub(crate) fn given<T: DeserializeOwned>(value: &Bound<'_, PyAny>) -> PyResult<T> {
+    let json: String = value.py().import("warpfeed._options")?.call_method1("data", (value,))?.extract()?;
+    serde_json::from_str(&json).map_err(|e| {
+        let whole = e.to_string();
+        let cause = whole.split(" at line ").next().unwrap_or_default();
+        // The value ends where the reader stopped. The outer name is known.
+        let mut names = json[..e.column().min(json.len())].rsplit("\":").skip(1);
+        let name = names.next().and_then(|before| before.rsplit('"').next()).filter(|_| names.next().is_some());
+        let text = name.map_or_else(|| cause.to_owned(), |name| format!("{name}: {cause}"));
+        if cause.starts_with("invalid type") { PyTypeError::new_err(text) } else { PyValueError::new_err(text) }
     })
-}
-
-/// The element type of this name.
-pub(crate) fn dtype(name: &Bound<'_, PyAny>) -> PyResult<Dtype> {
-    let known = [
-        ("u8", Dtype::U8),
-        ("f32", Dtype::F32),
-        ("f64", Dtype::F64),
-        ("f16", Dtype::F16),
-        ("bf16", Dtype::Bf16),
-        ("i16", Dtype::I16),
-        ("i32", Dtype::I32),
-        ("i64", Dtype::I64),
-        ("u16", Dtype::U16),
-    ];
-    word("dtype", name, &known)
 }

@@ -322,7 +322,7 @@ def test_field_kinds_can_be_pickled_printed_and_compared() -> None:
         (Boxes(3, min_visible=2), WarpfeedError, "min_visible"),
         (MultiHot([]), WarpfeedError, "class"),
         (Points(3, flip_pairs=[(0, 3)]), WarpfeedError, "3"),
-        (Rows("f16", [], 3, padding=0.0), TypeError, "a padding of integers, f32 or f64"),
+        (Rows("u8", [], 3, padding=0.5), ValueError, "a padding of 0.5, which uint8 cannot hold"),
     ],
 )  # fmt: skip
 def test_a_field_that_cannot_work_is_refused_with_its_name(mini: str, field: object, error: type, text: str) -> None:

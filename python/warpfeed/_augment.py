@@ -6,7 +6,6 @@ can be pickled. The values are checked when a loader opens.
 
 from __future__ import annotations
 
-import json
 import operator
 from numbers import Real
 from typing import Any, Literal, Sequence, Union, overload
@@ -106,17 +105,6 @@ class _Calls:
     def __repr__(self) -> str:
         calls = (f".{name}({', '.join(map(repr, args))})" for name, args in self._calls)
         return (type(self).__name__ + "".join(calls)).replace(".new(", "(", 1)
-
-
-def _step(name: str, args: tuple[Any, ...]) -> dict[str, Any]:
-    """A call as the native part reads it: the arguments in their order, or the options that are the argument."""
-    options = len(args) == 1 and isinstance(args[0], _Calls)
-    return {name: args[0]._data() if options else args}
-
-
-def _plain(value: Any) -> Any:
-    """What JSON has in place of `value`."""
-    return value._data() if isinstance(value, _Calls) else operator.index(value)
 
 
 def _make(cls: type[_Calls], calls: tuple[tuple[str, tuple[Any, ...]], ...]) -> _Calls:
@@ -254,12 +242,13 @@ class Augment(_Calls):
         )
 
     def _data(self) -> Any:
-        return [_step(*call) for call in self._calls]
+        return [self._step(*call) for call in self._calls]
 
     @staticmethod
-    def _step(name: str, args: tuple[Any, ...]) -> str:
-        """A call as JSON, for the native part."""
-        return json.dumps(_step(name, args), default=_plain, allow_nan=False)
+    def _step(name: str, args: tuple[Any, ...]) -> dict[str, Any]:
+        """A call as the native part reads it: the arguments in their order, or the options that are the argument."""
+        options = len(args) == 1 and isinstance(args[0], _Calls)
+        return {name: args[0]._data() if options else args}
 
     @classmethod
     def train(cls, size: Size) -> Augment:

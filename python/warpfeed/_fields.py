@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Mapping, Sequence
 
 from ._error import ConfigError
-from ._options import dtype_name, texts
+from ._options import dtype_name, one_of, texts
 from ._types import Dtype
 
 __all__ = [
@@ -21,6 +21,9 @@ __all__ = [
 ]  # fmt: skip
 
 Pairs = Sequence[tuple[int, int]]
+
+#: Meanings of the four numbers of a box.
+_FORMATS = ("xyxy", "xywh", "cxcywh")
 
 
 def _pairs(pairs: Pairs) -> tuple[tuple[int, int], ...]:
@@ -32,6 +35,11 @@ def _whole(what: str, number: Any) -> int:
         return operator.index(number)
     except TypeError:
         raise TypeError(f"classes of a mask: {what} is {number!r}; want a whole number") from None
+
+
+def _stored(key: Any) -> int | list[int]:
+    """A value of a mask, or a color."""
+    return [_whole("a color", part) for part in key] if hasattr(key, "__iter__") else _whole("a value", key)
 
 
 def _columns(columns: Any) -> tuple[tuple[str, Any], ...]:
@@ -56,7 +64,7 @@ class Image:
     of: str | None = None
 
     def _describe(self) -> dict[str, Any]:
-        return {"kind": "image", "of": self.of}
+        return {"image": {"of": self.of}}
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class Label:
     """The class as an integer, (N), in a field of another name than ``label``."""
 
     def _describe(self) -> dict[str, Any]:
-        return {"kind": "label"}
+        return {"label": {}}
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ class Geometry:
     """
 
     def _describe(self) -> dict[str, Any]:
-        return {"kind": "geometry"}
+        return {"geometry": {}}
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,7 @@ class Numbers:
         object.__setattr__(self, "shape", tuple(self.shape))
 
     def _describe(self) -> dict[str, Any]:
-        return {"kind": "numbers", "dtype": dtype_name(self.dtype), "shape": list(self.shape)}
+        return {"numbers": {"dtype": dtype_name(self.dtype), "shape": self.shape}}
 
 
 @dataclass(frozen=True)
@@ -133,8 +141,9 @@ class Rows:
         return f"Rows({given})"
 
     def _describe(self) -> dict[str, Any]:
-        described = {"dtype": dtype_name(self.dtype), "row": list(self.row), "most": self.most, "plain": self._plain}
-        return {"kind": "rows", **described, "padding": self.padding, "truncated": self.truncated}
+        described = {"dtype": dtype_name(self.dtype), "row": self.row, "most": self.most, "plain": self._plain}
+        padding = None if self.padding is None else str(self.padding)
+        return {"rows": {**described, "padding": padding, "truncated": self.truncated}}
 
 
 @dataclass(frozen=True)
@@ -173,20 +182,12 @@ class Mask:
             object.__setattr__(self, "classes", tuple(self.classes.items()))
 
     def _describe(self) -> dict[str, Any]:
-        values: list[tuple[int, int]] = []
-        colors: list[tuple[tuple[int, int, int], int]] = []
         counted = self.classes is None or not hasattr(self.classes, "__iter__")
-        for stored, value in () if counted else self.classes:  # type: ignore[union-attr]
-            if hasattr(stored, "__iter__"):
-                red, green, blue = (_whole("a color", part) for part in stored)
-                colors.append(((red, green, blue), _whole("a class", value)))
-            else:
-                values.append((_whole("a value", stored), _whole("a class", value)))
-        if not counted and not values and not colors:
+        values = [(_stored(key), _whole("a class", value)) for key, value in (() if counted else self.classes)]  # type: ignore[union-attr]
+        if not counted and not values:
             raise ConfigError("classes={}: a map of the values of a mask needs at least one of them")
         described = {"dtype": dtype_name(self.dtype), "of": self.of, "fill": self.fill, "ignore": self.ignore}
-        classes = self.classes if counted else None
-        return {"kind": "mask", **described, "classes": classes, "map": values, "colors": colors}
+        return {"mask": {**described, "classes": self.classes if counted else None, "map": values}}
 
 
 @dataclass(frozen=True)
@@ -234,9 +235,10 @@ class Map:
     def _describe(self) -> dict[str, Any]:
         if self.picture and self.of is not None:
             raise ConfigError(f"Map(of={self.of!r}, picture=True): set one of them")
-        described: dict[str, Any] = {"channels": self.channels, "nearest": self.nearest, "fill": float(self.fill)}
-        described.update(of=self.of, picture=self.picture)
-        return {"kind": "map", **described, "flow": self._flow, "layout": self._layout}
+        of = "same" if self.of is None else {"named": self.of}
+        described: dict[str, Any] = {"channels": self.channels, "nearest": self.nearest, "fill": str(float(self.fill))}
+        described.update(of="picture" if self.picture else of, flow=self._flow, layout=self._layout)
+        return {"map": described}
 
 
 @dataclass(frozen=True)
@@ -259,8 +261,8 @@ class Points:
         object.__setattr__(self, "flip_pairs", _pairs(self.flip_pairs))
 
     def _describe(self) -> dict[str, Any]:
-        described = {"count": self.count, "visibility": self.visibility, "flip_pairs": list(self.flip_pairs)}
-        return {"kind": "points", **described}
+        skeleton = {"count": self.count, "pairs": self.flip_pairs}
+        return {"points": {"skeleton": skeleton, "visibility": self.visibility}}
 
 
 @dataclass(frozen=True)
@@ -316,8 +318,14 @@ class Boxes:
         object.__setattr__(self, "flip_pairs", _pairs(self.flip_pairs))
 
     def _describe(self) -> dict[str, Any]:
-        described = {**vars(self), "kind": "boxes", "flip_pairs": list(self.flip_pairs)}
-        return {**described, "columns": [(name, dtype_name(dtype)) for name, dtype in dict(self.columns).items()]}
+        described = {**vars(self), "columns": [(name, dtype_name(dtype)) for name, dtype in dict(self.columns).items()]}
+        described["to"] = one_of("to", described["to"], _FORMATS)
+        described["reader"] = {
+            "format": one_of("from_", described.pop("from_"), _FORMATS), "relative": described.pop("relative")
+        }  # fmt: skip
+        points, pairs = self.points, described.pop("flip_pairs")
+        described["points"] = {"count": points or 0, "pairs": pairs} if points is not None or pairs else None
+        return {"boxes": described}
 
 
 @dataclass(frozen=True)
@@ -343,8 +351,7 @@ class MultiHot:
             object.__setattr__(self, "classes", texts("classes", self.classes))
 
     def _describe(self) -> dict[str, Any]:
-        classes = self.classes if isinstance(self.classes, int) else list(self.classes)
-        return {"kind": "multi_hot", "classes": classes, "dtype": dtype_name(self.dtype), "separator": self.separator}
+        return {"multi_hot": {"classes": self.classes, "dtype": dtype_name(self.dtype), "separator": self.separator}}
 
 
 @dataclass(frozen=True)
@@ -361,7 +368,7 @@ class Text:
     of: str | None = None
 
     def _describe(self) -> dict[str, Any]:
-        return {"kind": "text", "of": self.of}
+        return {"text": {"of": self.of}}
 
 
 @dataclass(frozen=True)
@@ -387,7 +394,7 @@ class TokenIds:
 
     def _describe(self) -> dict[str, Any]:
         described = {"length": self.length, "end": self.end, "vocabulary": self.vocabulary}
-        return {"kind": "tokens", **described, "dtype": dtype_name(self.dtype)}
+        return {"tokens": {**described, "dtype": dtype_name(self.dtype)}}
 
 
 def check_none_follows(fields: Mapping[str, Any], moves: bool | None) -> None:

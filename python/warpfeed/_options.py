@@ -14,7 +14,7 @@ import json
 import operator
 import os
 import types
-from typing import Any, Callable, Iterable, Literal, Mapping, Union, get_args, get_origin, get_type_hints
+from typing import Any, Callable, Iterable, Literal, Mapping, Sequence, Union, get_args, get_origin, get_type_hints
 
 from ._error import ConfigError
 from ._numbers import Indices, Numbers, whole
@@ -109,6 +109,32 @@ class Named:
         return super().__new__(cls)
 
 
+def one_of(name: str, value: str, known: Sequence[str]) -> str:
+    """Returns `value` if it is one of the `known` words.
+
+    Raises:
+        ConfigError: if it is not.
+    """
+    if value not in known:
+        *others, last = map(repr, known)
+        raise ConfigError(f"{name}={value!r}: known are {', '.join(others)} and {last}")
+    return value
+
+
+def data(value: Any) -> str:
+    """Plain data as JSON, for the native part."""
+    return json.dumps(value, default=_plain, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has in place of `value`."""
+    if hasattr(value, "_data"):
+        return value._data()
+    if is_flag(value):
+        return bool(value)
+    return operator.index(value) if hasattr(value, "__index__") else float(value)
+
+
 def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
     """Checks that `value` has one of the types `kinds`, and that a number is in range."""
     wanted = []
@@ -119,6 +145,8 @@ def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
                 raise ConfigError(f"{name}={value!r}: want a whole number from 0 to 2**64 - 1")
             if kind is float and float(value) < 0:
                 raise ConfigError(f"{name}={value!r}: want 0 or more")
+            if get_origin(kind) is Literal:
+                one_of(name, value, get_args(kind))
             return
         wanted.append(text)
     raise TypeError(f"{name}={value!r}: want {', or '.join(text for text in wanted if text)}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
 from ._error import ConfigError
-from ._options import Named, Path, texts
+from ._options import Named, Path, one_of, texts
 
 __all__ = ["Coco", "Concat", "TableOptions", "Tokens", "Voc", "Yolo"]
 
@@ -91,7 +91,8 @@ class Tokens:
     mmap: bool = True
 
     def _describe_source(self) -> dict[str, Any]:
-        described = {"path": os.fspath(self.path), "length": self.length, "dtype": self.dtype, "mmap": self.mmap}
+        described = {"path": os.fspath(self.path), "length": self.length, "mmap": self.mmap}
+        described["dtype"] = one_of("dtype", self.dtype, ("u16", "u32"))
         return {"kind": "tokens", **described, "stride": self.length if self.stride is None else self.stride}
 
 

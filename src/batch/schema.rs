@@ -3,7 +3,8 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 
 /// Element type of a batch field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Dtype {
     /// Unsigned bytes. Images keep their values of 0 to 255 and are not normalised.
@@ -67,7 +68,8 @@ impl Dtype {
 }
 
 /// Order of the axes of an image batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Layout {
     /// (N, H, W, C), channels last.
     #[default]
@@ -79,7 +81,7 @@ pub enum Layout {
 /// Per-channel normalisation, `(pixel / 255 - mean) / std`, like torchvision's `ToTensor` followed
 /// by `Normalize`.
 /// Opening a loader is an error if a mean or a std exceeds 1.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Deserialize)]
 pub struct Normalize {
     /// Mean of red, green and blue, each on a scale of 0 to 1.
     pub mean: [f32; 3],

@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 /// The version of a picture that annotations were made on, if EXIF turns the picture.
 ///
 /// [`Loader::annotations_follow`](crate::Loader::annotations_follow) describes when it is needed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Exif {
     /// The pixels as the file stores them: the tool ignored the EXIF orientation.
     Stored,

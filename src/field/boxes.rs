@@ -70,7 +70,7 @@ use crate::transform::Plan;
 /// }
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Deserialize)]
 pub struct Boxes {
     most: usize,
     reader: BoxReader,

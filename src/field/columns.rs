@@ -12,7 +12,7 @@ use crate::source::Sample;
 const CLASS: &str = "class";
 
 /// A batch array with one number per box.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Deserialize)]
 pub(super) struct Column {
     pub(super) name: String,
     pub(super) dtype: Dtype,

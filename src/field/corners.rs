@@ -6,7 +6,8 @@ use crate::error::{Error, Result};
 use crate::source::{Sample, Value};
 
 /// Meaning of the four numbers of a box.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum BoxFormat {
     /// Left, upper, right and lower edge: (x1, y1, x2, y2).
     #[default]
@@ -38,7 +39,7 @@ impl BoxFormat {
 }
 
 /// Reads the boxes of a field.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 pub struct BoxReader {
     pub(super) format: BoxFormat,
     pub(super) relative: bool,

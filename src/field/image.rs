@@ -29,7 +29,7 @@ use crate::transform::{Augment, ImageMut, Mixing, Plan, Resizer, Transform};
 ///     .host()?;
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, serde::Deserialize)]
 pub struct Image {
     of: Option<String>,
     augment: Option<Augment>,

@@ -276,7 +276,7 @@ impl Debug for RowMut<'_> {
 }
 
 /// A field's kind, as [`Loader::field`](crate::Loader::field) takes it. It is made from any
-/// [`Kind`].
+/// [`Kind`]. `serde` reads a built-in kind from a map of its name to all its options.
 #[derive(Debug, Clone)]
 pub struct FieldKind(pub(crate) Arc<dyn Kind>);
 

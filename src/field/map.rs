@@ -1,5 +1,7 @@
 use std::cell::RefCell;
 
+use serde::de::{Deserialize as _, Deserializer, Error as _};
+
 use super::encoded::Encoding;
 use super::encoded::{self, Encoded};
 use super::{Input, Kind, RowMut};
@@ -42,24 +44,31 @@ use crate::transform::{Plan, Planes};
 /// let bands = Loader::new("tiles").field("image", Map::of_channels(4).picture()).host()?; // (N, H, W, 4)
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, serde::Deserialize)]
 pub struct Map {
     of: Of,
     channels: Option<usize>,
     nearest: bool,
+    #[serde(deserialize_with = "parsed")]
     fill: f32,
     flow: bool,
     layout: Layout,
 }
 
 /// The field of a sample that a map reads.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 enum Of {
     /// The one with the name of the batch field.
     #[default]
     Same,
     Named(String),
     Picture,
+}
+
+/// A float that is written as a text, because JSON has no NaN.
+fn parsed<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<f32, D::Error> {
+    String::deserialize(from)?.parse().map_err(D::Error::custom)
 }
 
 impl Map {

@@ -54,7 +54,7 @@ const ENDS: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp", ".
 ///     .host()?;
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Deserialize)]
 pub struct Mask {
     of: Option<String>,
     dtype: Dtype,

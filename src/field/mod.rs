@@ -17,7 +17,7 @@
 //! 12. `tokens`: [`Tokens`], windows of tokens with their documents.
 //! 13. `text`: [`Text`], one string per sample.
 //! 14. `split`: where the steps of a picture run. `fields`: all fields of a loader.
-//! 15. `geometry`: [`Geometry`], where the picture lies in the image.
+//! 15. `geometry`: [`Geometry`], where the picture lies in the image. `given`: built-in kinds as data.
 //! 16. `encoded`: the encodings of numbers. `json` reads lists of numbers, `number` converts one.
 //!
 //! Masks, boxes and points lie in the coordinates of the sample's picture and follow its crop,
@@ -53,6 +53,7 @@ mod corners;
 mod encoded;
 mod fields;
 mod geometry;
+mod given;
 mod image;
 mod json;
 mod kind;

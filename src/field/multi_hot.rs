@@ -31,7 +31,8 @@ use crate::error::{Error, Result};
 /// ```
 ///
 /// [`Rows`](super::Rows) of integers deliver the numbers themselves, with a count.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Deserialize)]
+#[serde(from = "Given")]
 pub struct MultiHot {
     classes: usize,
     numbers: HashMap<String, usize>,
@@ -40,6 +41,31 @@ pub struct MultiHot {
     one: Vec<u8>,
     separator: Option<char>,
     twice: Option<String>,
+}
+
+/// The options as data.
+#[derive(serde::Deserialize)]
+struct Given {
+    classes: Classes,
+    dtype: Dtype,
+    separator: Option<char>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(untagged, expecting = "the number of classes, or their names")]
+enum Classes {
+    Number(usize),
+    Names(Vec<String>),
+}
+
+impl From<Given> for MultiHot {
+    fn from(Given { classes, dtype, separator }: Given) -> Self {
+        let hot = match classes {
+            Classes::Number(count) => Self::numbered(count),
+            Classes::Names(names) => Self::new(names),
+        };
+        MultiHot { separator, ..hot.dtype(dtype) }
+    }
 }
 
 impl MultiHot {

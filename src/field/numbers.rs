@@ -23,7 +23,7 @@ use crate::source::Shape;
 ///     .host()?;
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Deserialize)]
 pub struct Numbers {
     dtype: Dtype,
     shape: Vec<usize>,

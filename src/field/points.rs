@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 /// let batches = Loader::new("faces.tar").field("landmarks", landmarks).host()?;
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Deserialize)]
 pub struct Points {
     skeleton: Skeleton,
     visibility: bool,

@@ -1,4 +1,5 @@
 use super::encoded::{self, Encoded};
+use super::number::{Number, put};
 use super::{Input, Kind, RowMut};
 use crate::batch::{COUNT, Dtype, Element, Field};
 use crate::decode::Size;
@@ -31,7 +32,8 @@ use crate::source::Shape;
 /// }
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Deserialize)]
+#[serde(try_from = "Given")]
 pub struct Rows {
     dtype: Dtype,
     row: Vec<usize>,
@@ -66,6 +68,32 @@ impl Rows {
     pub fn truncated(mut self) -> Self {
         self.truncated = true;
         self
+    }
+}
+
+/// The options as data. The padding is a text, because JSON has no NaN.
+#[derive(serde::Deserialize)]
+struct Given {
+    dtype: Dtype,
+    row: Vec<usize>,
+    most: usize,
+    padding: Option<String>,
+    truncated: bool,
+    plain: bool,
+}
+
+impl TryFrom<Given> for Rows {
+    type Error = String;
+
+    fn try_from(given: Given) -> std::result::Result<Self, String> {
+        let Given { dtype, row, most, padding, truncated, plain } = given;
+        let bytes = |text: String| {
+            let mut bytes = Vec::new();
+            put(Number::Text(&text), dtype, &mut bytes)
+                .map_err(|cause| format!("a padding of {}", cause.trim_end_matches(',')))?;
+            Ok::<_, String>((dtype, bytes))
+        };
+        Ok(Rows { dtype, row, most, padding: padding.map(bytes).transpose()?, truncated, plain })
     }
 }
 

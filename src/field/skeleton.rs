@@ -8,7 +8,7 @@ use crate::source::Shape;
 use crate::transform::Plan;
 
 /// Number of points in a set, and the pairs that trade places in a mirrored picture.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, serde::Deserialize)]
 pub(super) struct Skeleton {
     pub(super) count: usize,
     pub(super) pairs: Vec<(usize, usize)>,

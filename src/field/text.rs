@@ -26,7 +26,7 @@ use crate::source::Value;
 /// ```
 ///
 /// [`Rows::bytes`](super::Rows::bytes) delivers the bytes of a text as an array.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, serde::Deserialize)]
 pub struct Text {
     of: Option<String>,
 }

@@ -16,7 +16,7 @@ const NOT_TOKENS: &str = "is not an array of tokens: integers of one axis are ex
 /// numbers the documents of a window from 0. `<name>.position` is the position of a token in its
 /// document, or in the window for the document that began before it. Two tokens belong to one
 /// document where these numbers are equal, which is the mask of attention in packed documents.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Deserialize)]
 pub struct Tokens {
     dtype: Dtype,
     length: usize,

@@ -6,13 +6,35 @@ use crate::error::{Error, Result};
 use crate::source::Sample;
 
 /// New values by the value or color that is stored.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, serde::Deserialize)]
+#[serde(from = "Vec<(Key, i64)>")]
 pub(super) struct ValueMap {
     new: HashMap<i64, i64>,
     /// Whether the keys are colors, packed into 24 bits.
     colors: bool,
     /// The error of keys that do not go together, in words.
     wrong: Option<String>,
+}
+
+/// A value or a color that is stored.
+#[derive(serde::Deserialize)]
+#[serde(untagged, expecting = "a whole number, or a color of three numbers from 0 to 255")]
+enum Key {
+    Number(i64),
+    Color([u8; 3]),
+}
+
+impl From<Vec<(Key, i64)>> for ValueMap {
+    fn from(values: Vec<(Key, i64)>) -> Self {
+        let mut map = ValueMap::default();
+        for (key, new) in values {
+            match key {
+                Key::Number(key) => map.add_numbers([(key, new)]),
+                Key::Color(color) => map.add_colors([(color, new)]),
+            }
+        }
+        map
+    }
 }
 
 /// A color as one number.

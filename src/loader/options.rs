@@ -23,17 +23,23 @@ use crate::transform::Augment;
 macro_rules! plain_options {
     ($with:ident) => {
         $with! {
+            annotations_follow
             background
             batch_size
             channels
+            decode_on
             decode_share
+            dtype
             epochs
             global_batch_size
+            last_batch
+            layout
             local_world_size
             max_pixels
             max_sample_bytes
             memory_limit
             mmap
+            normalize
             pinned = "pin_memory"
             prefetch
             repeat

@@ -7,7 +7,8 @@ use super::{Occurrence, Order, Position, Rank};
 ///
 /// With several ranks ([`Loader::rank`](crate::Loader::rank)) the global batch is kept, dropped or
 /// padded, so all ranks have the same number of batches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LastBatch {
     /// Delivers the batch short, like PyTorch's `drop_last=False`.
     ///

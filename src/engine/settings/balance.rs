@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 /// A worker hands the device the compressed bytes that a crop needs. The device decodes, crops and
 /// resizes them. So a sample costs a worker about a tenth of the time, and the device some
 /// microseconds. See [`Loader::decode_on`](crate::Loader::decode_on).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum DecodeOn {
     /// On the workers.
     #[default]
