@@ -369,7 +369,7 @@ pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     guarded_with(f, Err)
 }
 
-/// Like [`guarded`]. `other` knows further values that a panic may have, and returns the rest.
+/// Like `guarded`. `other` knows further values that a panic may have, and returns the rest.
 pub fn guarded_with<T>(f: impl FnOnce() -> Result<T>, other: impl FnOnce(Panic) -> Result<Error, Panic>) -> Result<T> {
     // A panic may leave scratch and the sample's own bytes half written. Both are overwritten
     // before they are read again.
@@ -456,7 +456,7 @@ pub fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
 }
 
 /// Like [`Vec::resize`]. If there is no memory, raises the error of [`reserve`] as a panic, which no
-/// hook reports and [`guarded`] turns into the error again. Every sample is processed inside it.
+/// hook reports and `guarded` turns into the error again. Every sample is processed inside it.
 pub fn resize<T: Clone>(vec: &mut Vec<T>, len: usize, value: T) {
     if let Err(e) = reserve(vec, len.saturating_sub(vec.len())) {
         resume_unwind(Box::new(e));

@@ -1,4 +1,4 @@
-//! Object stores for the data loader [`warpfeed`]: S3, Google Cloud Storage, Azure, web servers,
+//! Object stores for the data loader `warpfeed`: S3, Google Cloud Storage, Azure, web servers,
 //! and data sets of the Hugging Face hub.
 //!
 //! ```no_run

@@ -3,7 +3,7 @@ pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     Hash::default().bytes(bytes).end()
 }
 
-/// [`fnv1a`] of several pieces.
+/// 64-bit FNV-1a of several pieces.
 #[derive(Clone, Copy)]
 pub struct Hash(u64);
 

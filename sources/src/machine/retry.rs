@@ -11,7 +11,7 @@ const MOST_RETRIES: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs `attempt` for `sample`, [guarded]. Repeats it up to `times` times while its error is
+/// Runs `attempt` for `sample`, guarded. Repeats it up to `times` times while its error is
 /// transient and `go_on` agrees.
 pub fn retried<T>(
     times: usize,

@@ -80,7 +80,7 @@ impl Lookahead {
     }
 
     /// Maximum bytes of fetched samples that the source may hold until they are read. They are part
-    /// of the [memory plan](crate::MemoryPlan). It may be less than one batch, or 0.
+    /// of the memory plan. It may be less than one batch, or 0.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

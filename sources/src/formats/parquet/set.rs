@@ -33,8 +33,8 @@ use crate::values::record::{Column, Columns, Found, Holds, other_columns, sniffe
 /// such a column is left out with a warning, unless it was chosen.
 ///
 /// **Pages.** Values are compressed and packed in pages of about 1 MB, so reading one picture
-/// decodes its whole page. Decoded pages are kept in memory, at most as much as the [memory
-/// plan](crate::MemoryPlan) says, and the least recently used make room. With
+/// decodes its whole page. Decoded pages are kept in memory, at most as much as the memory
+/// plan says, and the least recently used make room. With
 /// `shuffle_window` each page is decoded once for each epoch, if a
 /// window fits into that memory. With a full shuffle nearly every picture decodes a page: pack the
 /// data set, or save it as Arrow.

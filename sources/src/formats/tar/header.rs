@@ -78,7 +78,7 @@ pub(super) struct Pax {
     pub(super) key: Option<Vec<u8>>,
 }
 
-/// The record that holds [`Pax::key`].
+/// The record that holds `Pax::key`.
 pub const KEY_RECORD: &str = "WARPFEED.key";
 
 impl Pax {
