@@ -24,15 +24,15 @@ thread_local! {
 /// ```
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicBool, Ordering};
-/// use warpfeed_sources::{self, Stop};
+/// use warpfeed_sources::{Stop, is_stopped, open};
 ///
 /// let asked = Arc::new(AtomicBool::new(false)); // set by a signal, for example
 /// let stop = Stop::new({
 ///     let asked = asked.clone();
 ///     move || asked.load(Ordering::Relaxed)
 /// });
-/// let opened = stop.during(|| source::open("s3://bucket/train"));
-/// # assert!(opened.is_err() && !source::is_stopped());
+/// let opened = stop.during(|| open("s3://bucket/train"));
+/// # assert!(opened.is_err() && !is_stopped());
 /// ```
 #[derive(Clone)]
 pub struct Stop {
