@@ -64,6 +64,8 @@ mod _warpfeed {
     #[pymodule_export]
     use super::log::{drain_log, start_log};
     #[pymodule_export]
+    use super::options::options;
+    #[pymodule_export]
     use super::pack::{merge, pack, pack_progress, part_from_env};
     #[pymodule_export]
     use super::program::{in_python, labels, rank_from_env, run_program, split, version};

@@ -16,7 +16,7 @@ use crate::error::{Raised, of_option, refused};
 use crate::function::{Called, Function};
 use crate::order::PythonOrder;
 use crate::source;
-use crate::value::given;
+use crate::value::{given, read};
 
 /// Whether fields are copied, the number of a CUDA device, and the address of a stream of its
 /// primary context. Without a device, batches are in host memory.
@@ -239,33 +239,24 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
     })
 }
 
-/// Defines [`plain`] of the rows of [`warpfeed::plain_options`].
-macro_rules! plain {
-    ($($setter:ident $(= $keyword:literal)?)*) => {
-        /// Sets an option that is one value.
-        fn plain(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader> {
-            $(if name == keyword!($setter $(= $keyword)?) {
-                return Ok(loader.$setter(given(value)?));
-            })*
-            Err(PyTypeError::new_err(format!("no option {name:?}")))
-        }
-
-        /// Setters of such options with their keywords.
-        pub(crate) const PLAIN: &[(&str, &str)] = &[$((stringify!($setter), keyword!($setter $(= $keyword)?)),)*];
+/// Sets an option that is one value.
+fn plain(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader> {
+    let Some((setter, _)) = rows().find(|(_, keyword)| *keyword == name) else {
+        return Err(PyTypeError::new_err(format!("no option {name:?}")));
     };
+    read(value, |json| loader.set(setter, json).expect("the setter has a row"))
 }
 
-/// The keyword of a row.
-macro_rules! keyword {
-    ($setter:ident) => {
-        stringify!($setter)
-    };
-    ($setter:ident = $keyword:literal) => {
-        $keyword
-    };
+/// The setters of options that are one value, with their keywords.
+pub(crate) fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
+    Loader::OPTIONS.iter().map(|&[setter, keyword, ..]| (setter, if keyword.is_empty() { setter } else { keyword }))
 }
 
-warpfeed::plain_options!(plain);
+/// The rows of options that are one value, for the tests of the package.
+#[pyfunction]
+pub(crate) fn options() -> Vec<[&'static str; 4]> {
+    Loader::OPTIONS.to_vec()
+}
 
 /// A state as `state_dict` gives it.
 pub(crate) fn checkpoint(json: &str) -> PyResult<Checkpoint> {

@@ -6,8 +6,13 @@ use serde::de::DeserializeOwned;
 
 /// Reads plain data: numbers, texts, lists, and dicts by name.
 pub(crate) fn given<T: DeserializeOwned>(value: &Bound<'_, PyAny>) -> PyResult<T> {
+    read(value, |json| serde_json::from_str(json))
+}
+
+/// Gives plain data to `to` as JSON.
+pub(crate) fn read<T>(value: &Bound<'_, PyAny>, to: impl FnOnce(&str) -> serde_json::Result<T>) -> PyResult<T> {
     let json: String = value.py().import("warpfeed._options")?.call_method1("data", (value,))?.extract()?;
-    serde_json::from_str(&json).map_err(|e| {
+    to(&json).map_err(|e| {
         let whole = e.to_string();
         let cause = whole.split(" at line ").next().unwrap_or_default();
         // The value ends where the reader stopped. The outer name is known.

@@ -7,10 +7,10 @@
 
 use warpfeed_cli::respell;
 
-use crate::options::PLAIN;
+use crate::options::rows;
 
 /// Setters that are keyword arguments of the same name, except those that are one value.
-const OPTIONS: [&str; 17] = [
+const OPTIONS: [&str; 16] = [
     "balanced",
     "by_class_name",
     "classes",
@@ -21,7 +21,6 @@ const OPTIONS: [&str; 17] = [
     "keep_bad",
     "keep_labels",
     "max_queued",
-    "normalize",
     "shard_samples",
     "shard_size",
     "soft_labels",
@@ -82,7 +81,7 @@ const NAMES: [(&str, &str); 45] = [
 /// A message of the crate for users of Python.
 pub(crate) fn in_python(message: &str) -> String {
     respell(message, &NAMES, |name, value| {
-        let plain = PLAIN.iter().find(|(setter, _)| *setter == name).map(|(_, keyword)| *keyword);
+        let plain = rows().find(|(setter, _)| *setter == name).map(|(_, keyword)| keyword);
         let option = plain.or_else(|| OPTIONS.contains(&name).then_some(name))?;
         let value = match value {
             "" | "true" => "True".to_owned(),

@@ -21,6 +21,29 @@ from warpfeed import (
 )  # fmt: skip
 
 
+#: Types of the rows of `src/loader/rows.rs` in Python.
+TYPES = {"u64": "int", "usize": "int", "bool": "bool", "f64": "float"}
+
+
+def test_the_signature_and_the_documentation_have_the_rows_of_the_crate() -> None:
+    source, documented = inspect.getsource(Loader.__init__), Loader.__doc__ or ""
+    missing = []
+    rows = warpfeed._warpfeed.options()
+    assert len(rows) > 25 and ["workers", "num_workers", "usize", "0"] in rows
+    for setter, keyword, type_, default in rows:
+        if setter == "local_world_size":
+            continue  # Python takes it from the launcher.
+        name, of = keyword or setter, TYPES.get(type_.removeprefix("Option<").removesuffix(">"))
+        wanted = [f"{name}: {of} | None = None"]
+        if not type_.startswith("Option<"):
+            wanted.append(f"{name}: {of} = {default.capitalize()}")
+        if not re.search(rf"^        {name}: ", source, re.M) if of is None else not any(f"        {w},\n" in source for w in wanted):
+            missing.append(f"in Loader.__init__:\n        {wanted[-1]},")
+        if not re.search(rf"^        {name}: ", documented, re.M):
+            missing.append(f"in the documentation of Loader:\n        {name}: what it is; the default.")
+    assert not missing, "rows of src/loader/rows.rs; write in python/warpfeed/_loader.py\n" + "\n".join(missing)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
@@ -280,3 +303,18 @@ def test_loaders_and_decoders_share_their_options() -> None:
     assert {name: loader[name] for name in decoder if name in loader} == {
         name: types for name, types in decoder.items() if name in loader
     }
+
+
+def test_statistics_tell_the_options_and_the_augmentation(mini: str, tmp_path: Path) -> None:
+    augment = Augment.resize((8, 8)).flip(0.5)
+    with Loader(mini, augment=augment, batch_size=16, subset=list(range(0, 64, 4)), output="numpy", prefetch=0) as loader:
+        stats = loader.stats()
+    assert stats["options"] == (
+        f"Loader({mini!r}, batch_size=16, augment=Augment.resize((8, 8)).flip(0.5), output='numpy', "
+        "subset=[0, 4, 8, 12, 16, 20, ...])"
+    )
+    assert stats.since(stats)["options"] == stats["options"] and "options" not in stats.flat()
+    stats.report(tmp_path / "report.html", title="x")
+    assert "batch_size=16, augment=Augment.resize((8, 8)).flip(0.5)" in (tmp_path / "report.html").read_text()
+    with Decoder(augment=augment, max_batch=2, output="numpy") as decoder:
+        assert decoder.stats()["options"] == f"Decoder(max_batch=2, augment={augment!r}, output='numpy')"

@@ -207,7 +207,8 @@ class Decoder:
         max_sample_bytes: int | None = None,
         **unknown: NoReturn,
     ) -> None:
-        given = _options.given(Decoder.__init__, locals(), unknown)
+        given, defaults = _options.given(Decoder.__init__, locals(), unknown), Decoder.__init__.__kwdefaults__ or {}
+        self._arguments = {name: value for name, value in given.items() if value is not defaults[name]}
         if max_batch == 0:
             raise ConfigError("max_batch=0: a request has at least one picture")
         self._delivery = _delivery.Delivery(output, device, layout, copy)
@@ -288,7 +289,9 @@ class Decoder:
 
     def stats(self) -> Stats:
         """Returns the statistics so far: a dict, which prints as a table."""
-        return Stats(*self._core.stats())
+        stats = Stats(*self._core.stats())
+        stats["options"] = f"Decoder({', '.join(f'{name}={value!r}' for name, value in self._arguments.items())})"
+        return stats
 
     def memory_plan(self) -> Report:
         """Returns the memory of the decoder in bytes: a dict, which prints as a sentence."""

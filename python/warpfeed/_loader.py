@@ -6,6 +6,7 @@ import itertools
 import json
 import logging
 import os
+import reprlib
 import sys
 import threading
 import traceback
@@ -35,6 +36,11 @@ __all__ = ["Loader"]
 
 _log = logging.getLogger("warpfeed")
 _warpfeed.start_log()
+
+#: Writes values without the many numbers of a long list.
+_brief = reprlib.Repr()
+_brief.maxstring = _brief.maxother = 1000
+_brief.maxdict = 100
 
 #: A function on whole batches.
 Transform = Callable[..., Any]
@@ -512,7 +518,9 @@ class Loader:
         time of each stage of the workers, memory, damage and retries. ``stats().flat()`` has the
         numbers alone, for a tracker of experiments.
         """
-        return Stats(*self._core.stats())
+        stats = Stats(*self._core.stats())
+        stats["options"] = self._written(_brief.repr)
+        return stats
 
     def device_stats(self) -> dict[str, int] | None:
         """Returns bytes of device memory in use and bytes copied; None without a device."""
@@ -661,8 +669,12 @@ class Loader:
         return _reopen, (type(self), self._arguments, self.epoch, position), attributes or None
 
     def __repr__(self) -> str:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in self._arguments.items() if name != "data")
-        return f"{type(self).__name__}({self._arguments['data']!r}{', ' if arguments else ''}{arguments})"
+        return self._written(repr)
+
+    def _written(self, shown: Callable[[Any], str]) -> str:
+        """The call that makes this loader, with the options that are not the default."""
+        named = [f"{name}={shown(value)}" for name, value in self._arguments.items() if name != "data"]
+        return f"{type(self).__name__}({', '.join([shown(self._arguments['data']), *named])})"
 
     def _made(self, native: Any) -> Any:
         """Converts a native batch for the program."""

@@ -7,9 +7,8 @@ use crate::engine::Checkpoint;
 use crate::engine::{Batches, OnError};
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::order::LastBatch;
 #[cfg(doc)]
-use crate::order::Rank;
+use crate::order::{LastBatch, Rank};
 
 /// Setters for the batch size, the share of this process, and the start of a run.
 impl Loader {
@@ -44,18 +43,6 @@ impl Loader {
     /// ```
     pub fn global_batch_size(mut self, samples: usize) -> Self {
         self.batch = Share::Global(samples);
-        self
-    }
-
-    /// Sets the treatment of the last batch of an epoch if the samples do not fill it;
-    /// [`LastBatch::Keep`] by default.
-    ///
-    /// ```
-    /// # use warpfeed::{LastBatch, Loader};
-    /// let loader = Loader::new("train").last_batch(LastBatch::Drop);
-    /// ```
-    pub fn last_batch(mut self, last: LastBatch) -> Self {
-        self.last = last;
         self
     }
 
@@ -97,22 +84,6 @@ impl Loader {
         self
     }
 
-    /// Sets the number of ranks on this machine, including this one. They share its processors:
-    /// with automatic [`workers`](Loader::workers), each rank starts its share of the threads. 0 is
-    /// an error.
-    ///
-    /// By default the number comes from the launcher's environment ([`Rank::from_env`]). Set it if
-    /// the ranks are started in another way, for example by a program that starts itself again.
-    ///
-    /// ```
-    /// # use warpfeed::Loader;
-    /// let third_of_eight_on_one_machine = Loader::new("train").rank(2, 8).local_world_size(8);
-    /// ```
-    pub fn local_world_size(mut self, ranks: usize) -> Self {
-        self.pictures.local_world_size = Some(ranks);
-        self
-    }
-
     /// Resumes another run at the exact batch, in constant time.
     ///
     /// ```no_run
@@ -148,12 +119,4 @@ impl Loader {
     }
 }
 
-shared_setters! {
-    /// Sets the seed of the shuffle and of all augmentation; 0 by default.
-    ///
-    /// ```
-    /// # use warpfeed::{Augment, Loader};
-    /// let in_order = Loader::new("train").augment(Augment::train(224)).seed(42);
-    /// ```
-    pub fn seed(mut self, seed: u64) -> Self { self.pictures.seed = seed; }
-}
+shared_setters! {}

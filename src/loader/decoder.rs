@@ -132,9 +132,10 @@ impl DecoderBuilder {
             // Each request has its own timeout, which is checked at this interval while no batch is
             // free.
             timeout: timeout / 4,
+            retries: 0,
             ..pictures
         };
-        let loader = Loader { pictures, asked: Some(asked), retries: 0, ..Loader::from_input(Input::Source(source)) };
+        let loader = Loader { pictures, asked: Some(asked), ..Loader::from_input(Input::Source(source)) };
         let loader = loader.batch_size(batch_size).without("label").field("image", Image::of(Requests::<B>::FIELD));
         Ok((if geometry { loader.field("geometry", Geometry::new()) } else { loader }, requests))
     }

@@ -2,7 +2,6 @@ use super::Loader;
 use super::pictures::PictureOptions;
 #[cfg(doc)]
 use crate::batch::HostBatch;
-use crate::decode::Exif;
 use crate::error::{Error, Result};
 use crate::field::{FieldKind, Image, Label, Maker};
 use crate::transform::Augment;
@@ -25,27 +24,6 @@ impl Loader {
     /// ```
     pub fn field(mut self, name: &str, kind: impl Into<FieldKind>) -> Self {
         self.fields.push((name.to_owned(), kind.into()));
-        self
-    }
-
-    /// Sets which version of a turned picture was annotated if the sizes do not tell: the pixels as
-    /// stored, or the picture that EXIF turns upright. Unset by default.
-    ///
-    /// The option applies to boxes with their masks and points, [`Mask`](crate::field::Mask),
-    /// [`Map`](crate::field::Map) and [`Points`](crate::field::Points). They declare the size of
-    /// the annotated picture, or have a size of their own. If only the stored or only the upright
-    /// picture has this size, that one was annotated, and the option has no effect. Otherwise the
-    /// option decides: for pictures that are square, turned by 180 degrees or mirrored, and for
-    /// coordinates without a size, such as those of YOLO. Without the option, such a sample is an
-    /// error.
-    ///
-    /// ```
-    /// # use warpfeed::{Exif, Loader};
-    /// // Labelled in a tool that shows pictures upright, as browsers do.
-    /// let loader = Loader::new("coco8/data.yaml").annotations_follow(Exif::Upright);
-    /// ```
-    pub fn annotations_follow(mut self, picture: Exif) -> Self {
-        self.annotated = Some(picture);
         self
     }
 
@@ -125,26 +103,6 @@ impl Loader {
         self
     }
 
-    /// Reads missing labels as -1; off by default.
-    ///
-    /// ```
-    /// # use warpfeed::Loader;
-    /// let pictures = Loader::new("flat-folder").unlabelled(true);
-    /// ```
-    ///
-    /// By default, each batch has labels for all of its samples or for none:
-    ///
-    /// - If none of its samples has a label, [`HostBatch::labels`](crate::HostBatch::labels) is an
-    ///   error. All other fields can be read. An example is a flat folder of pictures.
-    /// - If some have a label, each sample without one is an error that names sample and file.
-    ///   [`on_error`](Loader::on_error) specifies what follows.
-    ///
-    /// A label of -1 therefore comes from the sample itself or from this option.
-    pub fn unlabelled(mut self, unlabelled: bool) -> Self {
-        self.unlabelled = unlabelled;
-        self
-    }
-
     /// Whether the field `image` may be left out if the data set has no pictures: other fields were
     /// added, and this one was not asked for.
     pub(super) fn spare_image(&self) -> bool {
@@ -171,7 +129,7 @@ impl Loader {
     /// Representation of the classes, whose number is [known](Loader::with_classes).
     pub(super) fn label(&self) -> Label {
         let soft = self.soft_labels.map(|(classes, smoothing)| (classes.unwrap_or(0), smoothing));
-        Label::of(soft, self.unlabelled)
+        Label::of(soft, self.pictures.unlabelled)
     }
 
     /// Names and kinds of all fields, the default ones first.
@@ -206,7 +164,7 @@ impl Loader {
         }
         let has = |is: fn(&FieldKind) -> bool| fields.iter().any(|(_, kind)| is(kind));
         if !has(|FieldKind(kind)| matches!(kind.maker(), Maker::Class)) {
-            let options = [("soft_labels", self.soft_labels.is_some()), ("unlabelled", self.unlabelled)];
+            let options = [("soft_labels", self.soft_labels.is_some()), ("unlabelled", self.pictures.unlabelled)];
             if let Some((option, _)) = options.into_iter().find(|(_, is_set)| *is_set) {
                 return Err(Error::config(format!("{option} changes labels, and the loader has none: leave it out")));
             }

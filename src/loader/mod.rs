@@ -3,8 +3,8 @@
 //! 1. `input`: the origin of the samples; `listed`: the list that numbers their classes.
 //!    `sampling`: the choice and order of samples. `share`: the batch size, and the rank that it
 //!    applies to.
-//! 2. `options`: [`Loader`]. Its setters, by purpose: `samples`, `batching`, `pixels`, `fields`,
-//!    `classes`, `speed`, `limits`, `observe`. `pictures`: the options that it shares with
+//! 2. `options`: [`Loader`]. `rows`: its options that are one value. Other setters, by purpose: `samples`, `batching`, `pixels`, `fields`,
+//!    `classes`, `limits`, `observe`. `pictures`: the options that it shares with
 //!    [`DecoderBuilder`], which is in `decoder`.
 //! 3. `open`: checks the options, opens the source, and makes the engine; `device`: the same for
 //!    batches on a device, and `nvidia` on NVIDIA's; `field_names`: whether the source has the fields.
@@ -29,6 +29,93 @@ macro_rules! shared_setters {
     };
 }
 
+/// Defines the options of `rows`. Each is a field of the options that a loader and a decoder share, and a
+/// setter; a `named` one is a setter that is written elsewhere.
+macro_rules! options {
+    (
+        $(#[$about:meta])* $fields:ident { $($field:ident: $field_type:ty = $field_default:expr,)* }
+        $(purpose $purpose:tt, $of:literal {
+            $(
+                $(#[$meta:meta])*
+                $whose:ident fn $name:ident($value:ident: $type:ty) -> $kept:ty = $default:expr $(, as $keyword:ident)?;
+            )*
+        })*
+        named { $($named:ident),* }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone)]
+        pub(super) struct $fields {
+            $(pub(super) $field: $field_type,)*
+            $($(pub(super) $name: $kept,)*)*
+        }
+
+        impl Default for $fields {
+            fn default() -> Self {
+                $fields { $($field: $field_default,)* $($($name: $default,)*)* }
+            }
+        }
+
+        impl $fields {
+            /// The values of the options by name.
+            pub(super) fn rows(&self) -> Vec<(&'static str, String)> {
+                vec![$($((stringify!($name), format!("{:?}", self.$name)),)*)*]
+            }
+        }
+
+        $(
+            #[doc = $of]
+            impl Loader {
+                $($(#[$meta])* pub fn $name(mut self, $value: $type) -> Self { self.pictures.$name = $value.into(); self })*
+            }
+        )*
+
+        /// Options that [`Loader`] has too, with the same meaning.
+        impl DecoderBuilder {
+            $($(of_both! { $whose
+                #[doc = concat!("As [`Loader::", stringify!($name), "`].")]
+                pub fn $name(mut self, $value: $type) -> Self { self.pictures.$name = $value.into(); self }
+            })*)*
+        }
+
+        impl Loader {
+            /// The options that are one value: the setter, the keyword of the Python package if that is
+            /// another one, the type and the default.
+            #[doc(hidden)]
+            pub const OPTIONS: &[[&str; 4]] = &[
+                $($([stringify!($name), concat!("" $(, stringify!($keyword))?), stringify!($kept), stringify!($default)],)*)*
+                $([stringify!($named), "", "", ""],)*
+            ];
+
+            /// Calls the setter `name` of [`OPTIONS`](Loader::OPTIONS) with the value that `json` is. `None`
+            /// if there is none.
+            #[doc(hidden)]
+            pub fn set(self, name: &str, json: &str) -> Option<serde_json::Result<Self>> {
+                $($(if name == stringify!($name) {
+                    return Some(serde_json::from_str(json).map(|value| self.$name(value)));
+                })*)*
+                $(if name == stringify!($named) {
+                    return Some(serde_json::from_str(json).map(|value| self.$named(value)));
+                })*
+                None
+            }
+        }
+
+        /// Links to the options of a purpose, for the table in the documentation of [`Loader`].
+        macro_rules! listed {
+            $(($purpose) => {
+                concat!("" $(, "[`", stringify!($name), "`](Loader::", stringify!($name), ")",)", "*)
+            };)*
+        }
+        pub(super) use listed;
+    };
+}
+
+/// Keeps a setter of a decoder if the loader is not the only one that has it.
+macro_rules! of_both {
+    (both $($setter:tt)*) => { $($setter)* };
+    (loader $($setter:tt)*) => {};
+}
+
 // First, so that the documentation of `Loader` begins with `new`.
 mod options;
 
@@ -50,10 +137,11 @@ mod open;
 mod pictures;
 mod pixels;
 mod processors;
+mod rows;
 mod samples;
 mod sampling;
 mod share;
-mod speed;
+mod shown;
 #[cfg(test)]
 mod tests;
 

@@ -61,7 +61,7 @@ impl Loader {
     /// # Errors
     /// If the list of classes cannot be read.
     pub(super) fn source_options(&self) -> Result<source::Options> {
-        let options = source::Options::new().mmap(self.mapped).formats(self.pictures.codecs.formats());
+        let options = source::Options::new().mmap(self.pictures.mmap).formats(self.pictures.codecs.formats());
         let options = options
             .lenient(matches!(self.on_error, OnError::Skip { .. }))
             .index(self.indexed)
@@ -110,7 +110,7 @@ struct Checked {
 
 impl Checked {
     fn new(loader: Loader, kinds: Vec<(String, FieldKind)>, format: Written, split: Split) -> Result<Self> {
-        source::check_retries(loader.retries)?;
+        source::check_retries(loader.pictures.retries)?;
         let PictureOptions { augment, decode_share: share, local_world_size, .. } = &loader.pictures;
         if !(0.0..=1.0).contains(share) {
             return Err(Error::config(format!("decode_share({share}): a share of the device's time must be 0 to 1")));
@@ -131,7 +131,7 @@ impl Checked {
 
     /// Makes the fields.
     fn make(&mut self) -> Result<()> {
-        let PictureOptions { augment, moves_pixels, transforms, .. } = &self.loader.pictures;
+        let PictureOptions { augment, transform_moves_pixels: moves_pixels, transforms, .. } = &self.loader.pictures;
         let label = self.loader.label();
         let of = |epoch| Fields::new(&self.kinds, label, self.format, (augment, epoch), self.split);
         let made = self.forms.epochs().map(of).collect::<Result<Vec<_>>>()?;
@@ -174,9 +174,9 @@ impl Checked {
             }
             n => n,
         };
-        let Loader { sampling, pictures, retries, last, .. } = &self.loader;
-        let order = sampling.clone().open(&*source, mixture, pictures.seed, self.global_batch, workers, *retries)?;
-        let schedule = Schedule::new(order.clone(), self.global_batch, *last, self.rank);
+        let Loader { sampling, pictures: PictureOptions { seed, retries, last_batch, .. }, .. } = &self.loader;
+        let order = sampling.clone().open(&*source, mixture, *seed, self.global_batch, workers, *retries)?;
+        let schedule = Schedule::new(order.clone(), self.global_batch, *last_batch, self.rank);
         some_batches(&schedule)?;
         let schemas = Schemas::new(schedule.places() as usize, std::mem::take(&mut self.arrays))?;
         Ok(Opened { checked: self, source, reads, order, schedule, schemas, processors, workers })
@@ -236,29 +236,31 @@ impl Opened {
         let Opened { checked, source, reads, order, schedule, schemas, processors, workers } = self;
         let Checked { loader, split, fields, forms, .. } = checked;
         let Granted { prefetch, scratch } = granted;
+        let options = loader.to_string();
         let PictureOptions { decode_on, decode_share, seed, timeout, .. } = loader.pictures;
         let computed = fields[0].computed.iter().map(|field| field.name.clone()).collect();
         let is_asked = loader.asked.is_some();
         let recipe = Recipe {
             source,
             reads,
-            codecs: loader.pictures.codecs,
+            codecs: loader.pictures.codecs(),
             augment: loader.pictures.augment,
             order,
             transforms: loader.pictures.transforms,
-            moves_pixels: loader.pictures.moves_pixels,
+            moves_pixels: loader.pictures.transform_moves_pixels,
             fields,
             forms,
-            annotated: loader.annotated,
+            annotated: loader.pictures.annotations_follow,
             seed,
-            retries: loader.retries,
+            retries: loader.pictures.retries,
             sample_bytes: loader.pictures.max_sample_bytes,
             strict: loader.pictures.strict,
             damaged: Damaged::default(),
             blank: is_asked,
             stand_in: !is_asked && matches!(loader.on_error, OnError::Skip { .. }),
         };
-        let settings = Settings::new(processors, workers, prefetch);
+        let mut settings = Settings::new(processors, workers, prefetch);
+        settings.options = options;
         // The answer to a request is waited for, so its worker goes first.
         let settings = if split.there && !is_asked { settings.for_device() } else { settings };
         let balance = Balance::new(decode_on.unwrap_or_default(), decode_share, workers);
@@ -266,7 +268,7 @@ impl Opened {
         let resume = loader.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
         let memory = MemoryPlan::of(Settings::slots_for(prefetch.most), schemas.bytes(), &scratch);
         // The run of requests is one epoch.
-        let epochs = if is_asked { 0 } else { loader.epochs };
+        let epochs = if is_asked { 0 } else { loader.pictures.epochs };
         let at = resume.unwrap_or_default();
         let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epochs), at);
         Ok(Parts { shared, schemas, asked: loader.asked, timeout, trace: loader.pictures.trace })

@@ -4,57 +4,17 @@ use std::sync::Arc;
 use super::input::{Input, Opened};
 use super::listed::Listed;
 use super::pictures::PictureOptions;
+use super::rows::listed;
 use super::sampling::Sampling;
 use super::share::{RankOrigin, Share};
-use crate::decode::Exif;
 use crate::engine::{BatchSampler, Checkpoint, OnError};
 use crate::field::FieldKind;
-use crate::order::LastBatch;
+#[cfg(doc)]
 use crate::source;
 #[cfg(feature = "tables")]
 use crate::source::TableOptions;
 use crate::source::{Source, Store, Stores};
 use crate::transform::Augment;
-
-/// Calls the macro `$with` with the options that are one value: the setter, and the keyword of the
-/// Python package where that differs.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! plain_options {
-    ($with:ident) => {
-        $with! {
-            annotations_follow
-            background
-            batch_size
-            channels
-            decode_on
-            decode_share
-            dtype
-            epochs
-            global_batch_size
-            last_batch
-            layout
-            local_world_size
-            max_pixels
-            max_sample_bytes
-            memory_limit
-            mmap
-            normalize
-            pinned = "pin_memory"
-            prefetch
-            repeat
-            retries
-            seed
-            shuffle
-            shuffle_window
-            strict
-            to_8_bits
-            transform_moves_pixels
-            unlabelled
-            workers = "num_workers"
-        }
-    };
-}
 
 /// The options of a data loader.
 ///
@@ -83,12 +43,12 @@ macro_rules! plain_options {
 /// |---|---|
 /// | data | [`new`](Loader::new), [`source`](Loader::source), [`mixture`](Loader::mixture), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`masks`](Loader::masks), [`index`](Loader::index), [`store`](Loader::store), [`stores`](Loader::stores), [`codec`](Loader::codec) |
 /// | which samples | [`split`](Loader::split), [`split_by_class`](Loader::split_by_class), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat) |
-/// | in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`buckets`](Loader::buckets), [`order`](Loader::order), [`seed`](Loader::seed), [`resume`](Loader::resume) |
-/// | batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`last_batch`](Loader::last_batch), [`rank`](Loader::rank), [`distributed`](Loader::distributed), [`local_world_size`](Loader::local_world_size) |
-/// | fields | [`field`](Loader::field), [`without`](Loader::without), [`annotations_follow`](Loader::annotations_follow), [`soft_labels`](Loader::soft_labels), [`unlabelled`](Loader::unlabelled) |
-/// | pictures | [`augment`](Loader::augment), [`transform`](Loader::transform), [`transform_moves_pixels`](Loader::transform_moves_pixels), [`normalize`](Loader::normalize), [`dtype`](Loader::dtype), [`layout`](Loader::layout), [`channels`](Loader::channels), [`background`](Loader::background), [`to_8_bits`](Loader::to_8_bits) |
-/// | speed | [`workers`](Loader::workers), [`prefetch`](Loader::prefetch), [`pinned`](Loader::pinned), [`decode_on`](Loader::decode_on), [`decode_share`](Loader::decode_share), [`mmap`](Loader::mmap) |
-/// | limits and faults | [`on_error`](Loader::on_error), [`retries`](Loader::retries), [`strict`](Loader::strict), [`timeout`](Loader::timeout), [`memory_limit`](Loader::memory_limit), [`max_pixels`](Loader::max_pixels), [`max_sample_bytes`](Loader::max_sample_bytes) |
+#[doc = concat!("| in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`buckets`](Loader::buckets), [`order`](Loader::order), [`resume`](Loader::resume), ", listed!("in which order"), " |")]
+#[doc = concat!("| batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`rank`](Loader::rank), [`distributed`](Loader::distributed), ", listed!("batches"), " |")]
+#[doc = concat!("| fields | [`field`](Loader::field), [`without`](Loader::without), [`soft_labels`](Loader::soft_labels), [`views`](Loader::views), ", listed!("fields"), " |")]
+#[doc = concat!("| pictures | [`augment`](Loader::augment), [`transform`](Loader::transform), ", listed!("pictures"), " |")]
+#[doc = concat!("| speed | ", listed!("speed"), " |")]
+#[doc = concat!("| limits and faults | [`on_error`](Loader::on_error), ", listed!("limits and faults"), " |")]
 /// | observing | [`trace`](Loader::trace) |
 #[cfg_attr(feature = "cuda", doc = "| opening | [`host`](Loader::host), [`cuda`](Loader::cuda) |")]
 #[cfg_attr(not(feature = "cuda"), doc = "| opening | [`host`](Loader::host), `cuda` |")]
@@ -99,7 +59,6 @@ pub struct Loader {
     pub(super) input: Input,
     /// The source of `input`, if an option needed it before the loader opens.
     pub(super) opened: Option<Opened>,
-    pub(super) mapped: bool,
     pub(super) classes: Listed,
     #[cfg(feature = "tables")]
     pub(super) table: TableOptions,
@@ -109,33 +68,17 @@ pub struct Loader {
     pub(super) batch: Share,
     pub(super) place: RankOrigin,
     pub(super) sampling: Sampling,
-    pub(super) last: LastBatch,
     pub(super) resume: Option<Checkpoint>,
-    pub(super) epochs: u64,
     pub(super) pictures: PictureOptions,
     pub(super) fields: Vec<(String, FieldKind)>,
-    pub(super) annotated: Option<Exif>,
     /// Augmentations of the views that replace the image.
     pub(super) views: Vec<Augment>,
     pub(super) without: Vec<String>,
     pub(super) on_error: OnError,
-    pub(super) retries: usize,
     /// Number of classes, which the data set tells if it is `None`, and smoothing.
     pub(super) soft_labels: Option<(Option<usize>, f32)>,
-    pub(super) unlabelled: bool,
     /// Requests, which replace the order as the source of batches.
     pub(super) asked: Option<Arc<dyn BatchSampler>>,
-}
-
-impl std::fmt::Debug for Loader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Loader { input, batch, pictures, .. } = self;
-        f.debug_struct("Loader")
-            .field("input", input)
-            .field("batch", batch)
-            .field("pictures", pictures)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Loader {
@@ -241,7 +184,6 @@ impl Loader {
         Loader {
             input,
             opened: None,
-            mapped: true,
             classes: Listed::default(),
             #[cfg(feature = "tables")]
             table: TableOptions::new(),
@@ -251,18 +193,13 @@ impl Loader {
             batch: Share::Rank(32),
             place: RankOrigin::Given { rank: 0, world: 1 },
             sampling: Sampling::default(),
-            last: LastBatch::default(),
             resume: None,
-            epochs: u64::MAX,
             pictures: PictureOptions::default(),
             fields: Vec::new(),
-            annotated: None,
             views: Vec::new(),
             without: Vec::new(),
             on_error: OnError::default(),
-            retries: source::RETRIES,
             soft_labels: None,
-            unlabelled: false,
             asked: None,
         }
     }

@@ -194,7 +194,7 @@ impl Loader {
         let samples = loader.chosen(&*source);
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         let missing = "no label, which split_by_class() needs";
-        let labels = Labels { source: &*source, workers, retries: loader.retries, missing };
+        let labels = Labels { source: &*source, workers, retries: loader.pictures.retries, missing };
         let labels = labels.of(&(0..source.len() as u64), Some(&samples))?;
         loader.parts(order::split_by_class(samples.into_iter().zip(labels), shares, seed)?)
     }

@@ -163,6 +163,8 @@ statistics! {
         process: ProcessStats,
     }
     state {
+        /// The data set, the augmentation, and the options that are not the default, as calls.
+        options: String,
         /// Whether the batches are answers to requests, as for a [`Decoder`](crate::Decoder).
         on_request: bool,
         /// Worker threads.

@@ -360,7 +360,7 @@ fn public_setters() -> BTreeSet<String> {
         let Some("rs") = path.extension().and_then(|end| end.to_str()) else { continue };
         for item in syn::parse_file(&fs::read_to_string(&path).unwrap()).unwrap().items {
             if let Item::Macro(call) = &item
-                && call.mac.path.is_ident("shared_setters")
+                && ["shared_setters", "options"].iter().any(|name| call.mac.path.is_ident(name))
             {
                 let tokens: Vec<_> = call.mac.tokens.clone().into_iter().map(|token| token.to_string()).collect();
                 found.extend(tokens.windows(2).filter(|pair| pair[0] == "fn").map(|pair| pair[1].clone()));

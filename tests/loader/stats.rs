@@ -51,6 +51,19 @@ fn every_stage_counts_every_sample_and_every_batch() {
 }
 
 #[test]
+fn statistics_tell_the_augmentation_and_the_options_that_are_not_the_default() {
+    let (first, all) = run(70, 2);
+    assert!(all.options.starts_with("Loader::source(") && all.options.contains(".workers(2)"), "{all:?}");
+    assert!(
+        all.options.contains(".augment(Augment.")
+            && all.options.contains(".epochs(0)")
+            && !all.options.contains("retries"),
+        "{all:?}"
+    );
+    assert_eq!(all.since(&first).options, all.options);
+}
+
+#[test]
 fn the_difference_of_two_statistics_covers_the_time_between() {
     let (first, all) = run(70, 3);
     let later = all.since(&first);

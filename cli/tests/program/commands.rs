@@ -587,6 +587,12 @@ fn a_report_is_one_file_that_needs_no_network() {
         let (data, after) = rest.split_once("</script>").unwrap();
         let data = json(data);
         assert!(data["stats"]["decode"]["count"].as_u64().unwrap() > 0);
+        let options = data["stats"]["options"].as_str().unwrap();
+        assert!(
+            options.contains(".batch_size(2)") && options.contains(".augment(Augment.train(side=32))"),
+            "{options}"
+        );
+        assert!(after.contains("stats.options"), "the page shows them");
         let rows = data["spans"]["rows"].as_array().unwrap();
         let rows: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
         // One worker may have done all the work in the short window.

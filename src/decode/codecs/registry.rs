@@ -100,14 +100,6 @@ impl Codecs {
         self.renewed()
     }
 
-    pub(crate) fn has_background(&self) -> bool {
-        self.options.background.is_some()
-    }
-
-    pub(crate) fn has_to_8_bits(&self) -> bool {
-        self.options.to_8_bits
-    }
-
     /// Sets whether the built-in codecs convert channels of more than 8 bits to 8 bits: the upper
     /// byte of 16 bits, and floats from 0 to 1. By default such a picture is an error.
     #[must_use]

@@ -43,6 +43,8 @@ impl Bounds {
 ///
 /// All slots are allocated when the loader opens. Slots that are not in use lie in the reserve.
 pub(crate) struct Settings {
+    /// The options of the loader, as calls.
+    pub(crate) options: String,
     pub(crate) processors: usize,
     pub(crate) workers: usize,
     pub(crate) prefetch: Bounds,
@@ -84,6 +86,7 @@ struct Reserve {
 impl Settings {
     pub(crate) fn new(processors: usize, workers: usize, prefetch: Bounds) -> Self {
         Settings {
+            options: String::new(),
             processors,
             workers,
             prefetch,

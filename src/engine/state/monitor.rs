@@ -149,6 +149,7 @@ impl Monitor {
         let Shared { recipe, run, memory, .. } = &*self.0;
         let settings = &run.settings;
         let mut stats = run.counters.stats();
+        stats.options.clone_from(&settings.options);
         stats.workers = settings.workers;
         stats.on_request = recipe.blank;
         stats.network = guarded(|| Ok(recipe.source.network())).unwrap_or_default();
