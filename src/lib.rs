@@ -180,6 +180,10 @@ mod require;
 #[path = "../tests/support/warnings.rs"]
 mod warnings;
 
+#[cfg(test)]
+#[path = "../tests/support/written.rs"]
+mod written;
+
 pub use batch::{BatchInfo, Dtype, HostBatch, Layout, Normalize, TensorView};
 pub use decode::Exif;
 #[cfg(feature = "cuda")]

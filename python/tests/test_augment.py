@@ -67,15 +67,17 @@ METHODS: dict[str, tuple[Augment, Callable[[Augment], Augment]]] = {
     ),
     "rotate": (Augment.train(32), lambda a: a.rotate(30)),
     "perspective": (Augment.train(32), lambda a: a.perspective(0.5, 1.0)),
-    "grayscale": (Augment.train(32), lambda a: a.grayscale(1.0)),
+    # The rows of src/transform/ops, which its tests write.
     "invert": (Augment.train(32), lambda a: a.invert(1.0)),
     "posterize": (Augment.train(32), lambda a: a.posterize(2, 1.0)),
     "solarize": (Augment.train(32), lambda a: a.solarize(64.5, 1.0)),
     "equalize": (Augment.train(32), lambda a: a.equalize(1.0)),
     "autocontrast": (Augment.train(32), lambda a: a.autocontrast(1.0)),
-    "sharpness": (Augment.train(32), lambda a: a.sharpness(4.0, 1.0)),
+    "grayscale": (Augment.train(32), lambda a: a.grayscale(1.0)),
     "permute_channels": (Augment.train(32), lambda a: a.permute_channels(1.0)),
+    "sharpness": (Augment.train(32), lambda a: a.sharpness(4.0, 1.0)),
     "blur": (Augment.train(32), lambda a: a.blur(5, (1.0, 2.0), 1.0)),
+    # End of the rows.
     "erase": (
         Augment.train(32),
         lambda a: a.erase(RandomErasing(1.0).scale(0.1, 0.2).ratio(0.5, 2.0).value(0.1, 0.2, 0.3)),

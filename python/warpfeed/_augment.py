@@ -58,6 +58,11 @@ def _range(name: str, value: Any, single: str = "") -> tuple[float, float] | Non
     return low, high
 
 
+def _pair(value: Range) -> Range:
+    low, high = value
+    return float(low), float(high)
+
+
 def _degrees(name: str, value: Any) -> tuple[float, float] | None:
     """A range of angles, from one number or two."""
     return _range(name, value, "one number x for (-x, x)")
@@ -566,42 +571,47 @@ class Augment(_Calls):
         """torchvision's ``RandomPerspective``, bilinear."""
         return self._with("perspective", float(scale), float(probability))  # type: ignore[no-any-return]
 
-    def grayscale(self, probability: float = 0.1) -> Augment:
-        """torchvision's ``RandomGrayscale``."""
-        return self._with("grayscale", float(probability))  # type: ignore[no-any-return]
-
+    # The rows of src/transform/ops, which its tests write.
     def invert(self, probability: float = 0.5) -> Augment:
-        """torchvision's ``RandomInvert``."""
+        """Inverts all levels with this probability: torchvision's ``RandomInvert``."""
         return self._with("invert", float(probability))  # type: ignore[no-any-return]
 
     def posterize(self, bits: int, probability: float = 0.5) -> Augment:
-        """torchvision's ``RandomPosterize``: keeps the upper ``bits`` of each level."""
+        """Keeps the upper ``bits`` of each level with this probability: torchvision's ``RandomPosterize``."""
         return self._with("posterize", bits, float(probability))  # type: ignore[no-any-return]
 
     def solarize(self, threshold: float, probability: float = 0.5) -> Augment:
-        """torchvision's ``RandomSolarize``: inverts levels of ``threshold`` or more."""
+        """Inverts levels of ``threshold`` or more with this probability: torchvision's ``RandomSolarize``."""
         return self._with("solarize", float(threshold), float(probability))  # type: ignore[no-any-return]
 
     def equalize(self, probability: float = 0.5) -> Augment:
-        """torchvision's ``RandomEqualize``."""
+        """Spreads the levels evenly with this probability: torchvision's ``RandomEqualize``."""
         return self._with("equalize", float(probability))  # type: ignore[no-any-return]
 
     def autocontrast(self, probability: float = 0.5) -> Augment:
-        """torchvision's ``RandomAutocontrast``."""
+        """Stretches the levels to 0 to 255 with this probability: torchvision's ``RandomAutocontrast``."""
         return self._with("autocontrast", float(probability))  # type: ignore[no-any-return]
 
-    def sharpness(self, factor: float, probability: float = 0.5) -> Augment:
-        """torchvision's ``RandomAdjustSharpness``: 0 smooths, 1 changes nothing, 2 sharpens."""
-        return self._with("sharpness", float(factor), float(probability))  # type: ignore[no-any-return]
+    def grayscale(self, probability: float = 0.1) -> Augment:
+        """Removes the colour with this probability: torchvision's ``RandomGrayscale``."""
+        return self._with("grayscale", float(probability))  # type: ignore[no-any-return]
 
     def permute_channels(self, probability: float = 1.0) -> Augment:
-        """torchvision's ``RandomChannelPermutation``."""
+        """Exchanges the colour channels at random with this probability: torchvision's
+        ``RandomChannelPermutation``."""
         return self._with("permute_channels", float(probability))  # type: ignore[no-any-return]
 
+    def sharpness(self, factor: float, probability: float = 0.5) -> Augment:
+        """Sharpens with this probability: torchvision's ``RandomAdjustSharpness``. The factor 0 smooths,
+        1 changes nothing, 2 sharpens."""
+        return self._with("sharpness", float(factor), float(probability))  # type: ignore[no-any-return]
+
     def blur(self, kernel: int, sigma: Range = (0.1, 2.0), probability: float = 1.0) -> Augment:
-        """torchvision's ``GaussianBlur(kernel, sigma)`` with a probability."""
-        low, high = sigma
-        return self._with("blur", kernel, (float(low), float(high)), float(probability))  # type: ignore[no-any-return]
+        """Blurs with this probability: torchvision's ``GaussianBlur(kernel, (low, high))`` in a
+        ``RandomApply``. ``kernel`` is odd and at most 63 pixels; ``sigma`` is (low, high)."""
+        return self._with("blur", kernel, _pair(sigma), float(probability))  # type: ignore[no-any-return]
+
+    # End of the rows.
 
     def erase(self, erasing: RandomErasing) -> Augment:
         """Fills a random rectangle of the image after normalisation. A second call replaces the
@@ -628,10 +638,7 @@ class Augment(_Calls):
             scale: the factor of the size, uniform between two numbers.
             translate: the largest shift along each axis, as a share of the output's side.
         """
-        low, high = scale
-        return self._with(  # type: ignore[no-any-return]
-            "mosaic", float(probability), (float(low), float(high)), float(translate)
-        )
+        return self._with("mosaic", float(probability), _pair(scale), float(translate))  # type: ignore[no-any-return]
 
     def copy_paste(self, probability: float = 1.0, margin: int = 2) -> Augment:
         """Pastes objects of another sample, drawn from the samples of the epoch, into the image by their

@@ -1,3 +1,4 @@
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -68,21 +69,20 @@ pub(crate) struct Counters {
     opened: Instant,
     process: ProcessStats,
     counts: LoaderCounts,
-    /// The consumer's waits on the host, one per batch, and its time with each batch.
-    pub(crate) wait: Tally,
-    step: Tally,
-    /// The coordinator's waits for a free slot.
-    pub(crate) slot: Tally,
-    /// On the device's clock: copies, conversions, and waits of the consumer's stream.
-    pub(crate) copy: Tally,
-    pub(crate) convert: Tally,
-    pub(crate) device_decode: Tally,
-    pub(crate) stall: Tally,
     consumer: Mutex<Consumer>,
     /// Threshold of a straggler. It rises until few samples exceed it and falls with time.
     slow_ns: AtomicU64,
     slowest: Mutex<Vec<Slow>>,
     trace: OnceLock<Arc<Trace>>,
+}
+
+/// The counts and times of the list of statistics are fields of the counters.
+impl Deref for Counters {
+    type Target = LoaderCounts;
+
+    fn deref(&self) -> &LoaderCounts {
+        &self.counts
+    }
 }
 
 impl Counters {
@@ -105,13 +105,6 @@ impl Counters {
             opened: Instant::now(),
             process: ProcessStats::now(),
             counts: LoaderCounts::default(),
-            wait: Tally::default(),
-            step: Tally::default(),
-            slot: Tally::default(),
-            copy: Tally::default(),
-            convert: Tally::default(),
-            device_decode: Tally::default(),
-            stall: Tally::default(),
             consumer: Mutex::new(Consumer {
                 delivered: None,
                 starting: false,
@@ -201,9 +194,9 @@ impl Counters {
         let now = Instant::now();
         let waited = nanos(now, asked);
         self.wait.add(waited, 0);
-        self.counts.batches.add(1);
-        self.counts.samples.add(samples as u64);
-        self.counts.damaged.add(damaged);
+        self.batches.add(1);
+        self.samples.add(samples as u64);
+        self.damaged.add(damaged);
         if let Some(trace) = self.tracing() {
             let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
             trace.record(Row::Thread(span::this_thread()), WAIT, asked, now, args);
@@ -276,11 +269,6 @@ impl Counters {
         self.slow_ns.store(fade(&mut slowest, at), Relaxed);
     }
 
-    /// Counts a repeated read after a transient error.
-    pub(crate) fn retried(&self) {
-        self.counts.retries.add(1);
-    }
-
     /// The current work of each busy worker and reader: `worker 3 in decode of sample 18231`,
     /// `reader 5 reading sample 18240 for 31.2 s`.
     pub(crate) fn activity(&self) -> Vec<String> {
@@ -304,11 +292,11 @@ impl Counters {
     }
 
     pub(crate) fn batches(&self) -> u64 {
-        self.counts.batches.get()
+        self.batches.get()
     }
 
     pub(crate) fn samples(&self) -> u64 {
-        self.counts.samples.get()
+        self.samples.get()
     }
 
     /// The workers' time in each stage, in ns.
@@ -320,9 +308,8 @@ impl Counters {
     /// and the time of its epochs.
     pub(crate) fn stats(&self) -> Stats {
         let stage = |stage: Stage| Tally::sum(self.workers.iter().map(|w| &w.stages[stage]));
-        let one = |tally: &Tally| Tally::sum(std::iter::once(tally));
-        let some = |tally: &Tally| Some(one(tally)).filter(|t| t.count > 0);
-        let (wait, read) = (one(&self.wait), stage(Stage::Read));
+        let counted = Stats::counted(&self.counts, self.workers.iter().map(|worker| &worker.counts));
+        let read = stage(Stage::Read);
         let busy = self.busy();
         let mut consumer = self.consumer();
         let slowest = self.slowest.lock().expect("nothing panics while holding it");
@@ -332,7 +319,7 @@ impl Counters {
         Stats {
             until_seconds: self.opened.elapsed().as_secs_f64(),
             bytes_read: read.bytes,
-            waited_seconds: wait.seconds,
+            waited_seconds: counted.wait.seconds,
             epochs: consumer.epochs,
             start_seconds: consumer.start_ns as f64 * 1e-9,
             read,
@@ -347,18 +334,11 @@ impl Counters {
                 .enumerate()
                 .map(|(number, name)| (name.clone(), Tally::sum(self.workers.iter().map(|w| &w.fields[number]))))
                 .collect(),
-            slot: one(&self.slot),
-            copy: some(&self.copy),
-            convert: some(&self.convert),
-            device_decode: some(&self.device_decode),
-            wait,
-            stall: some(&self.stall),
-            step: one(&self.step),
             ready: consumer.ready[..seen].to_vec(),
             process: ProcessStats::now().since(&self.process),
             slowest,
             timeline: consumer.timeline.intervals(self.opened.elapsed().as_secs_f64(), busy),
-            ..Stats::counted(&self.counts, self.workers.iter().map(|worker| &worker.counts))
+            ..counted
         }
     }
 }

@@ -2,28 +2,34 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use warpfeed_sources::internal::{Count, Since, ratio};
+use warpfeed_sources::internal::{Count, Since, Tally, ratio};
 
 use super::{Interval, NetworkStats, ProcessStats, Stage, StageStats};
 use crate::error::counted;
 
 /// Defines [`Stats`] and the counters that it sums from one list, so a new statistic needs one entry
-/// here and the line of code that counts it. `workers` and `loader` list counts; `sums` lists what
-/// else only grows; `state` lists what [`Stats::since`] leaves as it is.
+/// here and the line of code that counts it. `workers` and `loader` list counts, with the text that
+/// follows the count in a print, if it is printed when it is not 0. `times` lists the times of one
+/// thread, and `device` those that are `None` without a device. `sums` lists what else only grows;
+/// `state` lists what [`Stats::since`] leaves as it is.
 macro_rules! statistics {
     (
         $(#[$of:meta])*
-        workers { $($(#[$worker_doc:meta])* $of_workers:ident,)* }
-        loader { $($(#[$loader_doc:meta])* $of_loader:ident,)* }
-        sums { $($(#[$sum_doc:meta])* $sum:ident: $sum_type:ty,)* }
-        state { $($(#[$state_doc:meta])* $state:ident: $state_type:ty,)* }
+        workers { $($(#[doc = $worker_doc:literal])+ $of_workers:ident $($workers_text:literal)?,)* }
+        loader { $($(#[doc = $loader_doc:literal])+ $of_loader:ident $($loader_text:literal)?,)* }
+        times { $($(#[doc = $time_doc:literal])+ $time:ident,)* }
+        device { $($(#[doc = $device_doc:literal])+ $device:ident,)* }
+        sums { $($(#[doc = $sum_doc:literal])+ $sum:ident: $sum_type:ty,)* }
+        state { $($(#[doc = $state_doc:literal])+ $state:ident: $state_type:ty,)* }
     ) => {
         $(#[$of])*
         pub struct Stats {
-            $($(#[$state_doc])* pub $state: $state_type,)*
-            $($(#[$loader_doc])* pub $of_loader: u64,)*
-            $($(#[$worker_doc])* pub $of_workers: u64,)*
-            $($(#[$sum_doc])* pub $sum: $sum_type,)*
+            $($(#[doc = $state_doc])+ pub $state: $state_type,)*
+            $($(#[doc = $loader_doc])+ pub $of_loader: u64,)*
+            $($(#[doc = $worker_doc])+ pub $of_workers: u64,)*
+            $($(#[doc = $sum_doc])+ pub $sum: $sum_type,)*
+            $($(#[doc = $time_doc])+ pub $time: StageStats,)*
+            $($(#[doc = $device_doc])+ pub $device: Option<StageStats>,)*
         }
 
         /// The counts of one worker.
@@ -32,30 +38,56 @@ macro_rules! statistics {
             $(pub(crate) $of_workers: Count,)*
         }
 
-        /// The counts of a loader.
+        /// The counts of a loader, and its times, each of one thread.
         #[derive(Default)]
         pub(crate) struct LoaderCounts {
             $(pub(crate) $of_loader: Count,)*
+            $(pub(crate) $time: Tally,)*
+            $(pub(crate) $device: Tally,)*
         }
 
         impl Stats {
-            /// Sums the counts. All other statistics have their defaults.
+            /// Sums the counts and times. All other statistics have their defaults.
             pub(super) fn counted<'w>(
                 loader: &LoaderCounts,
                 workers: impl Iterator<Item = &'w WorkerCounts> + Clone,
             ) -> Self {
                 Stats {
                     $($of_loader: loader.$of_loader.get(),)*
+                    $($time: Tally::sum(std::iter::once(&loader.$time)),)*
+                    $($device: Some(Tally::sum(std::iter::once(&loader.$device))).filter(|times| times.count > 0),)*
                     $($of_workers: workers.clone().map(|worker| worker.$of_workers.get()).sum(),)*
                     ..Stats::default()
                 }
             }
+
+            /// Prints the counts that have a text, unless they are 0.
+            fn counts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let counts = [
+                    $($((self.$of_loader, $loader_text),)?)*
+                    $($((self.$of_workers, $workers_text),)?)*
+                ];
+                counts.iter().filter(|(n, _)| *n > 0).try_for_each(|(n, text)| write!(f, "\n  {n} {text}"))
+            }
+
+            /// The statistics by name, with the lines of their documentation.
+            #[cfg(test)]
+            const DOCUMENTED: &[(&str, &[&str])] = &[
+                $((stringify!($of_loader), &[$($loader_doc),+]),)*
+                $((stringify!($of_workers), &[$($worker_doc),+]),)*
+                $((stringify!($time), &[$($time_doc),+]),)*
+                $((stringify!($device), &[$($device_doc),+]),)*
+                $((stringify!($sum), &[$($sum_doc),+]),)*
+                $((stringify!($state), &[$($state_doc),+]),)*
+            ];
 
             /// Subtracts the counts and sums of `earlier`.
             fn minus(&self, earlier: &Self) -> Self {
                 Stats {
                     $($of_loader: self.$of_loader.since(&earlier.$of_loader),)*
                     $($of_workers: self.$of_workers.since(&earlier.$of_workers),)*
+                    $($time: self.$time.since(&earlier.$time),)*
+                    $($device: self.$device.since(&earlier.$device),)*
                     $($sum: self.$sum.since(&earlier.$sum),)*
                     ..self.clone()
                 }
@@ -96,10 +128,32 @@ statistics! {
         /// Damaged pictures in delivered batches, each time that they were delivered. A decoder finds
         /// damage only in the part of the file that a crop needs.
         /// [`Loader::strict`](crate::Loader::strict) checks the whole file, and makes damage an error.
-        damaged,
+        damaged "pictures were decoded although they are damaged",
         /// Number of reads that were repeated after a transient error; see
         /// [`Loader::retries`](crate::Loader::retries).
         retries,
+    }
+    times {
+        /// The coordinator's waits for a free slot. Long waits are healthy: the loader is faster than
+        /// the consumer.
+        slot,
+        /// The consumer's waits for batches, on the host.
+        wait,
+        /// The consumer's time from receiving a batch to requesting the next one: the training step as
+        /// the host sees it. The step of an epoch's last batch is not counted.
+        step,
+    }
+    device {
+        /// Copies to the device, on the device's clock; `None` for batches in host memory.
+        copy,
+        /// Conversions on the device, on the device's clock.
+        convert,
+        /// Decoding on the device, a batch at a time, on the device's clock; see
+        /// [`Loader::decode_on`](crate::Loader::decode_on).
+        device_decode,
+        /// Waits of the consumer's stream, from the request for a batch until it is ready, on the
+        /// device's clock.
+        stall,
     }
     sums {
         /// The workers' time within epochs, in seconds: the number of workers times
@@ -137,24 +191,6 @@ statistics! {
         /// The stages of the fields that [compute](crate::field::Kind::copies), by the name of the
         /// field.
         fields: BTreeMap<String, StageStats>,
-        /// The coordinator's waits for a free slot. Long waits are healthy: the loader is faster than
-        /// the consumer.
-        slot: StageStats,
-        /// Copies to the device, on the device's clock; `None` for batches in host memory.
-        copy: Option<StageStats>,
-        /// Conversions on the device, on the device's clock.
-        convert: Option<StageStats>,
-        /// Decoding on the device, a batch at a time, on the device's clock; see
-        /// [`Loader::decode_on`](crate::Loader::decode_on).
-        device_decode: Option<StageStats>,
-        /// The consumer's waits for batches, on the host.
-        wait: StageStats,
-        /// Waits of the consumer's stream, from the request for a batch until it is ready, on the
-        /// device's clock.
-        stall: Option<StageStats>,
-        /// The consumer's time from receiving a batch to requesting the next one: the training step as
-        /// the host sees it. The step of an epoch's last batch is not counted.
-        step: StageStats,
         /// `ready[n]` is the number of requests for a batch while n batches were ready.
         ready: Vec<u64>,
         /// What the source asked of its store; `None` for a source on this machine.
@@ -403,12 +439,51 @@ impl fmt::Display for Stats {
                 write!(f, "\n  network: {line}")?;
             }
         }
-        if self.damaged > 0 {
-            write!(f, "\n  {} pictures were decoded although they are damaged", self.damaged)?;
-        }
+        self.counts(f)?;
         for slow in &self.slowest[..self.slowest.len().min(3)] {
             write!(f, "\n  slow: {}: {:.1} ms, most of it in {}", slow.name(), slow.seconds * 1e3, slow.stage)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::written;
+
+    /// The first sentence of a statistic's documentation, without links.
+    fn summary(doc: &[&str]) -> String {
+        let text: String = doc.concat();
+        let text = text.trim().split_once(". ").map_or(text.trim().trim_end_matches('.'), |(first, _)| first);
+        let mut parts = text.split('[');
+        let mut plain = parts.next().unwrap().to_owned();
+        for part in parts {
+            plain += &match part.split_once("](") {
+                Some((shown, rest)) => format!("{shown}{}", rest.split_once(')').expect("a link ends").1),
+                None => format!("[{part}"),
+            };
+        }
+        plain
+    }
+
+    #[test]
+    fn the_page_about_statistics_has_the_list() {
+        let row = |(name, doc): &(&str, &[&str])| format!("| `{name}` | {} |\n", summary(doc));
+        let rows: String = Stats::DOCUMENTED.iter().map(row).collect();
+        let table = format!("| key | content |\n|---|---|\n{rows}");
+        written::part("docs/where-does-the-time-go.md", ["<!-- keys:stats -->\n", "<!-- /keys -->"], &table);
+        // JSON, and so Python's dict and its `flat()`, have no other.
+        let json = serde_json::to_value(Stats::default()).unwrap();
+        let mut names: Vec<&str> = Stats::DOCUMENTED.iter().map(|(name, _)| *name).collect();
+        names.sort_unstable();
+        assert_eq!(json.as_object().unwrap().keys().collect::<Vec<_>>(), names);
+    }
+
+    #[test]
+    fn a_count_with_a_text_is_printed_unless_it_is_0() {
+        let text = "2 pictures were decoded although they are damaged";
+        assert!(Stats { damaged: 2, ..Stats::default() }.to_string().contains(text));
+        assert!(!Stats::default().to_string().contains("damaged"));
     }
 }

@@ -80,7 +80,7 @@ impl Augment {
     /// Whether samples may get effects on pixels.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn changes_pixels(&self) -> bool {
-        self.all_ops().any(|op| !op.is_on_values())
+        self.all_ops().any(|op| !op.on_values())
     }
 
     /// The operations of all epochs.
@@ -91,7 +91,7 @@ impl Augment {
     /// Bytes that the effects on pixels need for a sample, apart from its image.
     pub(crate) fn effects_memory(&self) -> u64 {
         let of = |augment: &Augment| {
-            let each = augment.settings.ops.iter().filter(|op| !op.is_on_values()).map(Op::bytes_per_pixel);
+            let each = augment.settings.ops.iter().filter(|op| !op.on_values()).map(|op| op.bytes_per_pixel());
             each.max().unwrap_or(0).saturating_mul(augment.settings.output.area())
         };
         self.all().map(of).max().unwrap_or(0)
@@ -104,19 +104,19 @@ impl Augment {
 
     /// Whether samples may get effects on values.
     pub(crate) fn changes_values(&self) -> bool {
-        self.all_ops().any(Op::is_on_values)
+        self.all_ops().any(|op| op.on_values())
     }
 
     /// Name of an operation that changes more than the places of pixels.
     pub(crate) fn changes_colours(&self) -> Option<&'static str> {
-        self.all_ops().find_map(Op::changes_colours)
+        self.all_ops().find_map(|op| op.changes_colours())
     }
 
     /// Names of the operations that only the host runs.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn without_device_code(&self) -> Vec<&'static str> {
         let borders = self.repeats_borders().then_some("border");
-        self.all_ops().filter_map(Op::without_device_code).chain(borders).chain(self.joins()).collect()
+        self.all_ops().filter_map(|op| op.without_device_code()).chain(borders).chain(self.joins()).collect()
     }
 
     /// Whether a device can resize the pictures of some epoch.

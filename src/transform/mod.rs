@@ -3,7 +3,7 @@
 //! 1. `augment`: [`Augment`], a list of steps: crop, flip, and the rest. `step`: a step as data.
 //!    `calls` makes it of
 //!    steps. `settings`: what the steps add up to. `asked`: what a loader asks of them.
-//! 2. `tiles`, `presets`: `steps`: its setters for mosaics, recipes of others, and setters that
+//! 2. `tiles`, `presets`, `steps`: its setters for mosaics, recipes of others, and setters that
 //!    add operations.
 //! 3. `crop`: the part of a picture that becomes the output, and its place there.
 //! 4. `border`: [`Border`], what a random crop shows outside the picture.
@@ -12,8 +12,8 @@
 //! 7. `mix`: [`Mix`], which mixes samples of a batch with their neighbours.
 //! 8. `mosaic`: [`Mosaic`], which puts the pictures of several samples into one image.
 //! 9. `paste`: [`CopyPaste`], which pastes objects of one sample into the image of another.
-//! 10. `ops`: the operations after the resize, such as [`ColorJitter`] and [`RandomErasing`]. Each
-//!     is one file for the host and the device.
+//! 10. `ops`: the operations after the resize, such as [`ColorJitter`] and [`RandomErasing`]. A row
+//!     there is an effect with its setter of [`Augment`].
 //! 11. `plan`: [`Plan`], the decisions for one sample, made before it is decoded, and the mapping
 //!     of points, boxes and pixels.
 //! 12. `record`: values that Rust writes and CUDA reads.
@@ -65,7 +65,7 @@ pub(crate) use mosaic::Tiling;
 pub use ops::{AutoAugment, ColorJitter, Erase, Interpolation, Policy, RandomAffine, RandomErasing};
 pub(crate) use ops::{Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, OnPixels, OnValues};
 #[cfg(test)]
-pub(crate) use ops::{Halve, Scratch, declarations, dispatch, numbers};
+pub(crate) use ops::{Scratch, declarations, dispatch, numbers};
 pub use paste::CopyPaste;
 pub(crate) use paste::Pasting;
 pub use plan::{Clipped, Plan};

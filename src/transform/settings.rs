@@ -140,7 +140,7 @@ impl Settings {
     /// another one of its kind.
     pub(super) fn add(&mut self, op: &Op) {
         let is_same = |other: &Op| std::mem::discriminant(other) == std::mem::discriminant(op);
-        self.ops.retain(|other| !(op.is_on_values() && is_same(other)));
+        self.ops.retain(|other| !(op.on_values() && is_same(other)));
         self.ops.push(op.clone());
     }
 

@@ -1,10 +1,8 @@
-//! The setters of [`Augment`] that add operations.
+//! The setters of [`Augment`] that add operations. Those of the rows in `ops` are next to their
+//! effects.
 
 use crate::transform::Augment;
-use crate::transform::ops::{
-    AutoAugment, Autocontrast, ColorJitter, Distort, Equalize, GaussianBlur, Greyscale, Invert, PermuteChannels,
-    Perspective, Policy, Posterize, RandomAffine, RandomErasing, Sharpness, Solarize,
-};
+use crate::transform::ops::{AutoAugment, ColorJitter, Distort, Perspective, Policy, RandomAffine, RandomErasing};
 
 impl Augment {
     /// Jitters the colours after the resize; off by default. A second call adds a second jitter.
@@ -84,62 +82,5 @@ impl Augment {
     #[must_use]
     pub fn timm(self, policy: &str) -> Self {
         self.with(Policy::timm(policy))
-    }
-
-    /// Removes the colour with this probability: torchvision's `RandomGrayscale`.
-    #[must_use]
-    pub fn grayscale(self, probability: f64) -> Self {
-        self.with(Greyscale { probability })
-    }
-
-    /// Inverts all levels with this probability: torchvision's `RandomInvert`.
-    #[must_use]
-    pub fn invert(self, probability: f64) -> Self {
-        self.with(Invert { probability })
-    }
-
-    /// Keeps the upper `bits` of each level with this probability: torchvision's `RandomPosterize`.
-    #[must_use]
-    pub fn posterize(self, bits: u32, probability: f64) -> Self {
-        self.with(Posterize { bits, probability })
-    }
-
-    /// Inverts levels of `threshold` or more with this probability: torchvision's `RandomSolarize`.
-    #[must_use]
-    pub fn solarize(self, threshold: f64, probability: f64) -> Self {
-        self.with(Solarize { threshold, probability })
-    }
-
-    /// Spreads the levels evenly with this probability: torchvision's `RandomEqualize`.
-    #[must_use]
-    pub fn equalize(self, probability: f64) -> Self {
-        self.with(Equalize { probability })
-    }
-
-    /// Stretches the levels to 0 to 255 with this probability: torchvision's `RandomAutocontrast`.
-    #[must_use]
-    pub fn autocontrast(self, probability: f64) -> Self {
-        self.with(Autocontrast { probability })
-    }
-
-    /// Sharpens with this probability: torchvision's `RandomAdjustSharpness`. The factor 0 smooths,
-    /// 1 changes nothing, 2 sharpens.
-    #[must_use]
-    pub fn sharpness(self, factor: f64, probability: f64) -> Self {
-        self.with(Sharpness { factor, probability })
-    }
-
-    /// Exchanges the colour channels at random with this probability: torchvision's
-    /// `RandomChannelPermutation`.
-    #[must_use]
-    pub fn permute_channels(self, probability: f64) -> Self {
-        self.with(PermuteChannels { probability })
-    }
-
-    /// Blurs with this probability: torchvision's `GaussianBlur(kernel, (low, high))` in a
-    /// `RandomApply`. `kernel` is odd and at most 63 pixels; `sigma` is (low, high).
-    #[must_use]
-    pub fn blur(self, kernel: u32, sigma: (f64, f64), probability: f64) -> Self {
-        self.with(GaussianBlur { kernel, sigma, probability })
     }
 }

@@ -1,6 +1,7 @@
-//! The committed PTX equals the compiled source.
+//! The committed PTX equals the compiled source. Without NVRTC, `kernels/compiled.txt` still shows a
+//! source that was not compiled after a change: a device would leave out a new effect.
 //!
-//! NVRTC compiles without a GPU, so this runs wherever the library exists:
+//! NVRTC compiles without a GPU, so the first runs wherever the library exists:
 //! `WARPFEED_NVRTC=/path/to/libnvrtc.so.12`, or `libnvrtc.so.12` if the dynamic linker finds it
 //! (PyPI's `nvidia-cuda-nvrtc-cu12==12.8.93` contains it). With `WARPFEED_BLESS=1` the files are
 //! rewritten.
@@ -90,35 +91,59 @@ fn expanded(path: &Path, seen: &mut Vec<PathBuf>) -> String {
     text.lines().map(line).collect()
 }
 
-#[test]
-fn the_committed_ptx_equals_the_compiled_source() {
-    let Some(library) = nvrtc() else { return };
+/// The library, if it is of the right release.
+fn compiler() -> Option<Library> {
+    let library = nvrtc()?;
     let (mut major, mut minor) = (0, 0);
     // SAFETY: nvrtcVersion writes two integers (nvrtc.h).
     unsafe { library.get::<Version>(b"nvrtcVersion").unwrap()(&mut major, &mut minor) };
     if (major, minor) != RELEASE {
         let why = format!("NVRTC is {major}.{minor}, the committed PTX is from {}.{}", RELEASE.0, RELEASE.1);
-        return crate::require::missing("nvrtc", why);
+        crate::require::missing("nvrtc", why);
+        return None;
     }
+    Some(library)
+}
+
+/// A sum of a text: FNV-1a.
+fn sum(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// The name of a source, with the sums of its code without comments and of its PTX.
+fn compiled(source: &Path) -> String {
+    let code = |line: &str| line.split("//").next().unwrap_or_default().trim().to_owned();
+    let code: String = expanded(source, &mut Vec::new()).lines().map(code).collect();
+    let ptx = std::fs::read_to_string(source.with_extension("ptx")).unwrap();
+    format!("{} {:016x} {:016x}\n", source.file_name().unwrap().display(), sum(&code), sum(&ptx))
+}
+
+#[test]
+fn the_committed_ptx_equals_the_compiled_source() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for folder in ["src/device/nvidia/kernels", "examples/kernels"] {
-        for entry in std::fs::read_dir(root.join(folder)).unwrap() {
-            let source = entry.unwrap().path();
-            if source.extension().is_none_or(|e| e != "cu") {
-                continue;
-            }
-            let ptx = compile(&library, &expanded(&source, &mut Vec::new()));
-            let committed = source.with_extension("ptx");
-            if std::env::var_os("WARPFEED_BLESS").is_some() {
-                std::fs::write(&committed, &ptx).unwrap();
-            }
-            let same = std::fs::read_to_string(&committed).is_ok_and(|text| text == ptx);
-            assert!(
-                same,
-                "{} is not what {} compiles to; run with WARPFEED_BLESS=1",
-                committed.display(),
-                source.display()
-            );
+    let bless = std::env::var_os("WARPFEED_BLESS").is_some();
+    let files = ["src/device/nvidia/kernels", "examples/kernels"].map(|folder| std::fs::read_dir(root.join(folder)));
+    let mut sources: Vec<PathBuf> =
+        files.into_iter().flat_map(|files| files.unwrap().map(|f| f.unwrap().path())).collect();
+    sources.retain(|path| path.extension().is_some_and(|extension| extension == "cu"));
+    sources.sort();
+    let library = compiler();
+    for source in &sources {
+        let Some(library) = &library else { break };
+        let ptx = compile(library, &expanded(source, &mut Vec::new()));
+        let committed = source.with_extension("ptx");
+        if bless {
+            std::fs::write(&committed, &ptx).unwrap();
         }
+        let same = std::fs::read_to_string(&committed).is_ok_and(|text| text == ptx);
+        let names = (committed.display(), source.display());
+        assert!(same, "{} is not what {} compiles to; run with WARPFEED_BLESS=1", names.0, names.1);
     }
+    let (list, sums) =
+        (root.join("src/device/nvidia/kernels/compiled.txt"), sources.iter().map(|s| compiled(s)).collect::<String>());
+    if bless && library.is_some() {
+        std::fs::write(&list, &sums).unwrap();
+    }
+    let how = "a source was not compiled after a change: see src/device/nvidia/kernels/README.md";
+    assert_eq!(std::fs::read_to_string(&list).unwrap_or_default(), sums, "{how}");
 }

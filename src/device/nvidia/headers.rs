@@ -1,25 +1,18 @@
 //! Checks that the headers `kernels/records.cuh` and `kernels/effects_on_*.cuh` match the Rust
 //! records.
 
-use std::path::Path;
-
 use warpfeed_jpeg::bitstream::Turn;
 
 use crate::batch::SampleOps;
 use crate::batch::records::{Component, DecodeOps};
 use crate::decode::Rect;
 use crate::transform::{Effect, Record, declarations, dispatch, numbers};
+use crate::written;
 
 const NOTE: &str = "// Written by the tests of `device/nvidia/headers.rs` with WARPFEED_BLESS=1. Do not edit.\n";
 
-/// Fails if the file `name` differs from `text`, or writes it with `WARPFEED_BLESS=1`.
 fn compare(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/device/nvidia/kernels").join(name);
-    if std::env::var_os("WARPFEED_BLESS").is_some() {
-        std::fs::write(&path, text).unwrap();
-    }
-    let found = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(found == text, "{} differs from the Rust records: run with WARPFEED_BLESS=1", path.display());
+    written::file(&format!("src/device/nvidia/kernels/{name}"), text);
 }
 
 #[test]

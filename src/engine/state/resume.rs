@@ -245,7 +245,7 @@ pub(crate) fn probe(recipe: &Recipe, counters: &Counters, schedule: &Schedule, s
         let sample = if stateful { Some(position) } else { guarded(|| Ok(order.index(0, position))).ok() };
         let key = sample.filter(|&sample| sample < samples).and_then(|sample| {
             let again = || {
-                counters.retried();
+                counters.retries.add(1);
                 true
             };
             let mut scratch = Vec::new();

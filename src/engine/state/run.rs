@@ -62,7 +62,7 @@ impl Run {
     pub(crate) fn tries_again(&self, run: u64) -> bool {
         let wanted = self.is_wanted(run);
         if wanted {
-            self.counters.retried();
+            self.counters.retries.add(1);
         }
         wanted
     }

@@ -22,7 +22,7 @@ use crate::libjpeg::with_rest;
 use crate::loader::DecoderBuilder;
 use crate::order::Rng;
 use crate::source::{Memory as Samples, OwnedSample};
-use crate::transform::{Augment, Border, ColorJitter, Filter, Halve, ImageMut, Interpolation, Mosaic, RandomAffine};
+use crate::transform::{Augment, Border, ColorJitter, Filter, ImageMut, Interpolation, Mosaic, RandomAffine};
 use crate::warnings::Warnings;
 
 mod batches;
@@ -284,7 +284,7 @@ fn an_operation_without_device_code_sends_its_samples_alone_to_the_workers() {
     let pictures = pictures(false);
     let plain = loader(&pictures).decode_on(DecodeOn::Gpu);
     let (_, most) = on_device(plain.clone(), 0, 0).unwrap();
-    let halved = plain.augment(Augment::train(32).with(Halve).jitter(ColorJitter::new().hue(0.3)));
+    let halved = plain.augment(Augment::train(32).halve(0.5).jitter(ColorJitter::new().hue(0.3)));
     let expected: Vec<Vec<u8>> = on_host(halved.clone(), 0).into_iter().map(all_converted).collect();
     let (batches, left) = on_device(halved, 0, 0).unwrap();
     assert!(batches == expected);
@@ -361,9 +361,9 @@ fn a_loader_says_once_that_workers_decode_what_a_device_could() {
         std::mem::take(&mut *warnings.0.lock().unwrap())
     };
     let gpu = loader(&pictures).decode_on(DecodeOn::Gpu);
-    let halved = Augment::train(32).with(Halve).jitter(ColorJitter::new().hue(0.3));
+    let halved = Augment::train(32).halve(0.5).jitter(ColorJitter::new().hue(0.3));
     let own = |loader: Loader| loader.transform(|_: &mut ImageMut<'_>, _: &mut Rng| Ok(()));
-    let operation = "the workers decode the pictures that Halve changes, because only the host can run it";
+    let operation = "the workers decode the pictures that halve changes, because only the host can run it";
     assert_eq!(said(gpu.clone().augment(halved.clone())), [operation]);
     let transform = "the workers decode all pictures, because a transform of your own runs on the host";
     assert_eq!(said(own(gpu.clone().augment(halved.clone()))), [transform]);

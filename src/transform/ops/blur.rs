@@ -1,4 +1,5 @@
 use super::effect::{PixelEffect, Scratch};
+use super::row::row;
 use super::wide::{ROUND, level, wide};
 use crate::transform::{ImageMut, record};
 
@@ -120,6 +121,57 @@ wide! {
                 out += weight * sums[3 * tap + place];
             }
             *to = level(out + ROUND - ROUND);
+        }
+    }
+}
+
+row! {
+    /// Blurs with this probability: torchvision's `GaussianBlur(kernel, (low, high))` in a
+    /// `RandomApply`. `kernel` is odd and at most 63 pixels; `sigma` is (low, high).
+    blur: GaussianBlur -> Blur {
+        kernel: u32 [5, 1, 5, 9, 63];
+        sigma: (f64, f64) [(1.0, 2.0), (0.5, 0.5), (0.1, 0.1), (1.3, 1.3), (9.0, 9.0)] = (0.1, 2.0);
+    }
+    probability 1.0;
+    refuse |of| {
+        let (kernel, (low, high)) = (of.kernel, of.sigma);
+        if kernel % 2 == 0 || kernel > 2 * MOST_RADIUS + 1 {
+            return Some(format!("a kernel of {kernel} pixels; it must be odd and at most {}", 2 * MOST_RADIUS + 1));
+        }
+        let possible = 0.0 < low && low <= high && high.is_finite();
+        (!possible).then(|| format!("sigma of {low} to {high}: needs 0 < low <= high"))
+    };
+    draw |of, rng| Blur::new(of.kernel, rng.range(of.sigma.0, of.sigma.1));
+}
+
+#[cfg(test)]
+mod naive {
+    use super::*;
+    use crate::decode::Size;
+    use crate::transform::ops::effect::Naive;
+
+    /// The place after reflections about the first and the last one, step by step.
+    fn stepwise(mut at: i64, length: i64) -> i64 {
+        while length > 1 && !(0..length).contains(&at) {
+            at = if at < 0 { -at } else { 2 * (length - 1) - at };
+        }
+        if length == 1 { 0 } else { at }
+    }
+
+    impl Naive for Blur {
+        fn naive(&self, image: &[[u8; 3]], size: Size) -> Vec<[u8; 3]> {
+            let (width, height, radius) = (i64::from(size.width), i64::from(size.height), i64::from(self.radius));
+            let weights = self.weights();
+            let weight = |tap: i64| weights[tap.unsigned_abs() as usize];
+            let level = |x: i64, y: i64, c: usize| f32::from(image[(y * width + x) as usize][c]);
+            let column = |x, y, c| {
+                (-radius..=radius).fold(0.0, |sum, tap| sum + weight(tap) * level(x, stepwise(y + tap, height), c))
+            };
+            let value = |x, y, c| -> f32 {
+                (-radius..=radius).fold(0.0, |sum, tap| sum + weight(tap) * column(stepwise(x + tap, width), y, c))
+            };
+            let places = (0..height).flat_map(|y| (0..width).map(move |x| (x, y)));
+            places.map(|(x, y)| [0, 1, 2].map(|c| value(x, y, c).round_ties_even() as u8)).collect()
         }
     }
 }

@@ -1,4 +1,6 @@
 use crate::decode::Rect;
+#[cfg(test)]
+use crate::decode::Size;
 use crate::error::resize;
 use crate::transform::{ImageMut, Record};
 
@@ -10,6 +12,14 @@ pub(crate) trait PixelEffect: Record {
 
     /// Changes `image`.
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch);
+}
+
+/// An effect on pixels in the simplest way, one pixel after the other. Tests compare it with
+/// [`PixelEffect::run`] bit by bit.
+#[cfg(test)]
+pub(crate) trait Naive: std::fmt::Debug {
+    /// The pixels of an image of `size` after the effect.
+    fn naive(&self, image: &[[u8; 3]], size: Size) -> Vec<[u8; 3]>;
 }
 
 /// An effect on normalised values.

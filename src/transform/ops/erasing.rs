@@ -86,7 +86,9 @@ impl RandomErasing {
 }
 
 impl Operation for RandomErasing {
-    const ON_VALUES: bool = true;
+    fn on_values(&self) -> bool {
+        true
+    }
 
     fn changes_colours(&self) -> Option<&'static str> {
         Some("erase")

@@ -1,13 +1,14 @@
-//! Halves the levels of every other sample, on the host only. For tests of operations without
-//! device code.
+//! Halves the levels on the host only. For tests of effects without device code.
 
-use super::effect::{PixelEffect, Scratch};
+use super::effect::{Naive, PixelEffect, Scratch};
+use super::row::row;
+use crate::decode::Size;
 use crate::transform::{ImageMut, record};
 
 record! {
     /// Nothing is random.
     pub(crate) struct Halved {
-        pub(super) unused: u32,
+        unused: u32,
     }
 }
 
@@ -17,4 +18,17 @@ impl PixelEffect for Halved {
     fn run(&self, image: &mut ImageMut<'_>, _: &mut Scratch) {
         image.data_mut().iter_mut().for_each(|level| *level /= 2);
     }
+}
+
+impl Naive for Halved {
+    fn naive(&self, image: &[[u8; 3]], _: Size) -> Vec<[u8; 3]> {
+        image.iter().map(|pixel| pixel.map(|v| v / 2)).collect()
+    }
+}
+
+row! {
+    /// Halves the levels with this probability.
+    halve: Halve -> Halved {}
+    probability 0.5;
+    draw |_, _| Halved { unused: 0 };
 }

@@ -1,18 +1,20 @@
-//! Operations: the effects of the augmentation after the resize. Each operation is one file.
+//! Operations: the effects of the augmentation after the resize.
 //!
-//! 1. `effect`: [`PixelEffect`] and [`ValueEffect`], which effects implement.
-//! 2. `arithmetic`: sums and products as PyTorch rounds them. `wide`: loops as vector code. `naive`:
-//!    the same effects one pixel after the other, for tests.
+//! 1. `effect`: [`PixelEffect`] and [`ValueEffect`], which effects implement. `row`: [`Row`], an
+//!    effect with a setter of its own.
+//! 2. `arithmetic`: sums and products as PyTorch rounds them. `wide`: loops as vector code.
 //! 3. Effects on pixels. `tone` replaces levels. `tint` changes pixels one by one. `sharpen`,
 //!    `blur` and `warp` read the pixels around. `blend` mixes chains of effects.
 //! 4. `erase`, `noise`: effects on values. `halve`: an effect without device code, for tests.
-//! 5. `registry`: the list of effects, and [`Drawn`], the effects that were drawn for one sample.
-//! 6. `operation`: [`Operation`], which the operations below implement.
-//! 7. `jitter`: [`ColorJitter`]. `distort`: each effect of colours with its own decision. `erasing`: [`RandomErasing`]. `halving`: for tests.
-//! 8. `affine`: [`RandomAffine`] and a perspective. `sometimes`: single effects with a probability.
-//! 9. `policy`: [`Policy`], such as RandAugment.
-//! 10. `list`: the list of operations.
-//! 11. `parity`: tests against torchvision.
+//! 5. This file: the list of effects with their rows.
+//! 6. `registry`: the effects as one type, and [`Drawn`], those that were drawn for one sample.
+//! 7. `operation`: [`Operation`], which rows and the operations below implement.
+//! 8. `jitter`: [`ColorJitter`]. `distort`: each effect of colours with its own decision.
+//!    `erasing`: [`RandomErasing`]. `affine`: [`RandomAffine`] and a perspective. `policy`:
+//!    [`Policy`], such as RandAugment.
+//! 9. `list`: the list of operations.
+//! 10. `tests`: each effect against a loop over pixels and against torchvision, and what is written
+//!     from the rows.
 //!
 //! # How an operation is built
 //!
@@ -22,6 +24,19 @@
 //! bits. So the plan of a sample contains its effects, and the side that has the pixels runs them:
 //! a worker or the device. Operations share effects: the colour jitter and the policies draw the
 //! same effects.
+//!
+//! A **row** is the operation that draws one effect for a share of the samples, next to the effect.
+//! It declares the options, what is refused, the draw and the setter:
+//!
+//! ```text
+//!     tone.rs: effect, row!  ───►  list here  ───►  registry  ───►  operation  ───►  list: Op  ───►  Augment
+//!                 │                                                                                    ▲
+//!                 └──────────────────────────── the setter of a row ───────────────────────────────────┘
+//! ```
+//!
+//! All imports go to the left. The setter alone goes to the right: `row!` writes a method of
+//! [`Augment`](super::Augment), and names nothing else downstream. `tests/project/layering.rs` knows
+//! this one name.
 //!
 //! An effect runs in one of two places:
 //!
@@ -35,10 +50,35 @@
 //! values. The numbers for values are drawn before those for pixels. Masks, boxes, points and maps
 //! follow the effects `warp` ([`Plan`](super::Plan)).
 //!
-//! A new operation needs a row in `list` and a setter of [`Augment`](super::Augment), which
-//! `sometimes!` writes for single effects. A new effect needs a row in `registry`, and `WARPFEED_BLESS=1`
-//! for the generated headers and the PTX (`device/nvidia/kernels/README.md`). If an effect has no device
-//! code, workers decode the samples for which it was drawn.
+//! CONTRIBUTING.md shows how to add an effect. If an effect has no device code, workers decode the
+//! samples for which it was drawn.
+
+/// The effects in the order of their numbers on a device, each with its rows by the names of their
+/// setters. Calls `$define` with the list.
+macro_rules! effects {
+    ($define:ident) => {
+        $define! {
+            pixels {
+                tone::Tone {
+                    "invert" Invert, "posterize" Posterize, "solarize" Solarize, "equalize" Equalize,
+                    "autocontrast" Autocontrast
+                },
+                tint::Tint { "grayscale" Greyscale, "permute_channels" PermuteChannels },
+                sharpen::Sharpen { "sharpness" Sharpness },
+                blur::Blur { "blur" GaussianBlur },
+                warp::Warp {},
+                blend::Blend {},
+            }
+            values {
+                erase::Erase,
+                noise::Noise,
+            }
+            tests {
+                halve::Halved { "halve" Halve },
+            }
+        }
+    };
+}
 
 mod affine;
 mod arithmetic;
@@ -50,20 +90,16 @@ mod erase;
 mod erasing;
 #[cfg(test)]
 mod halve;
-#[cfg(test)]
-mod halving;
 mod jitter;
 mod list;
-#[cfg(test)]
-mod naive;
 mod noise;
 mod operation;
-#[cfg(test)]
-mod parity;
 mod policy;
 mod registry;
+mod row;
 mod sharpen;
-mod sometimes;
+#[cfg(test)]
+mod tests;
 mod tint;
 mod tone;
 mod warp;
@@ -74,14 +110,16 @@ pub(super) use distort::Distort;
 pub(crate) use effect::Scratch;
 pub use erase::Erase;
 pub use erasing::RandomErasing;
-#[cfg(test)]
-pub(crate) use halving::Halve;
 pub use jitter::ColorJitter;
 pub(crate) use list::Op;
 pub use policy::{AutoAugment, Policy};
 pub(crate) use registry::{Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, OnPixels, OnValues};
 #[cfg(test)]
 pub(crate) use registry::{declarations, dispatch};
+#[cfg(test)]
+pub(crate) use row::Sheet;
+#[cfg(test)]
+pub(crate) use tests::sheets;
 
 /// C declarations of the numbers that effects contain.
 #[cfg(test)]
@@ -91,7 +129,4 @@ pub(crate) fn numbers() -> String {
 
 pub(super) use affine::Perspective;
 pub use affine::{Interpolation, RandomAffine};
-pub(super) use sometimes::{
-    Autocontrast, Equalize, GaussianBlur, Greyscale, Invert, PermuteChannels, Posterize, Sharpness, Solarize,
-};
 pub(super) use warp::Warp;

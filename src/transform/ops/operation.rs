@@ -1,4 +1,6 @@
-use super::registry::Drawn;
+use super::effect::PixelEffect;
+use super::registry::{Drawn, OnPixels};
+use super::row::Row;
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::order::Rng;
@@ -6,7 +8,9 @@ use crate::order::Rng;
 /// An operation of the augmentation: its options. The [module](super) says where its code is.
 pub(crate) trait Operation {
     /// Whether its effects change values, not pixels.
-    const ON_VALUES: bool = false;
+    fn on_values(&self) -> bool {
+        false
+    }
 
     /// Checks the options.
     ///
@@ -15,6 +19,7 @@ pub(crate) trait Operation {
     fn check(&self) -> Result<()>;
 
     /// Name of the operation, if a device cannot run all of its effects.
+    #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     fn without_device_code(&self) -> Option<&'static str> {
         None
     }
@@ -34,6 +39,33 @@ pub(crate) trait Operation {
 
     /// Draws the effects of a sample whose image has size `output`, and adds them to `to`.
     fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn);
+}
+
+impl<R: Row> Operation for R
+where
+    OnPixels: From<R::Effect>,
+{
+    fn check(&self) -> Result<()> {
+        match self.refused() {
+            Some(cause) => Err(Error::config(format!("{}: {cause}", R::NAME))),
+            None => check_probability(R::NAME, self.probability()),
+        }
+    }
+
+    fn without_device_code(&self) -> Option<&'static str> {
+        R::Effect::DEVICE.is_none().then_some(R::NAME)
+    }
+
+    fn changes_colours(&self) -> Option<&'static str> {
+        Some(R::NAME)
+    }
+
+    /// Draws one number for the decision if the probability is not 1, then those of the effect.
+    fn draw(&self, _: Size, rng: &mut Rng, to: &mut Drawn) {
+        if self.probability() >= 1.0 || rng.chance(self.probability()) {
+            to.push(self.effect(rng));
+        }
+    }
 }
 
 /// Checks that the option `probability` of `name` is 0 to 1.

@@ -1,15 +1,13 @@
-//! The list of effects. All other code uses them through this list, without their names. Its rows
-//! are in the [module](super).
+//! The effects as one type. All other code uses them through it, without their names. The list of
+//! them is in the [module](super).
 
 use std::cell::RefCell;
 
 use arrayvec::ArrayVec;
 
 use super::effect::{PixelEffect, Scratch, ValueEffect};
-#[cfg(test)]
-use super::halve;
+use super::erase::Erase;
 use super::warp::Warp;
-use super::{blend, blur, erase, noise, sharpen, tint, tone, warp};
 use crate::decode::Rect;
 use crate::transform::{ImageMut, Record, record};
 
@@ -41,31 +39,42 @@ impl Effect {
     }
 }
 
-macro_rules! effects {
+macro_rules! registry {
     (
-        pixels { $($(#[$on:meta])* $pmod:ident::$peffect:ident),+ $(,)? }
-        values { $($vmod:ident::$veffect:ident),+ $(,)? }
+        pixels { $($pmod:ident::$peffect:ident { $($row:tt)* },)+ }
+        values { $($vmod:ident::$veffect:ident,)+ }
+        tests { $tmod:ident::$teffect:ident { $($trow:tt)* }, }
+    ) => {
+        registry! {
+            // Last, so that the numbers of the others are the same without it.
+            $($pmod::$peffect,)+ #[cfg(test)] $tmod::$teffect,;
+            $($vmod::$veffect,)+
+        }
+    };
+    (
+        $($(#[$on:meta])* $pmod:ident::$peffect:ident,)+;
+        $($vmod:ident::$veffect:ident,)+
     ) => {
         /// An effect on pixels.
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub(crate) enum OnPixels {
-            $($(#[$on])* $peffect($pmod::$peffect),)+
+            $($(#[$on])* $peffect(super::$pmod::$peffect),)+
         }
 
         /// An effect on values.
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub(crate) enum OnValues {
-            $($veffect($vmod::$veffect),)+
+            $($veffect(super::$vmod::$veffect),)+
         }
 
-        $($(#[$on])* impl From<$pmod::$peffect> for OnPixels {
-            fn from(effect: $pmod::$peffect) -> Self {
+        $($(#[$on])* impl From<super::$pmod::$peffect> for OnPixels {
+            fn from(effect: super::$pmod::$peffect) -> Self {
                 OnPixels::$peffect(effect)
             }
         })+
 
-        $(impl From<$vmod::$veffect> for OnValues {
-            fn from(effect: $vmod::$veffect) -> Self {
+        $(impl From<super::$vmod::$veffect> for OnValues {
+            fn from(effect: super::$vmod::$veffect) -> Self {
                 OnValues::$veffect(effect)
             }
         })+
@@ -78,7 +87,7 @@ macro_rules! effects {
             /// Whether the device can run the effect.
             pub(crate) fn is_for_devices(&self) -> bool {
                 match self {
-                    $($(#[$on])* OnPixels::$peffect(_) => <$pmod::$peffect as PixelEffect>::DEVICE.is_some(),)+
+                    $($(#[$on])* OnPixels::$peffect(_) => <super::$pmod::$peffect as PixelEffect>::DEVICE.is_some(),)+
                 }
             }
 
@@ -139,18 +148,18 @@ macro_rules! effects {
 
         const _: () = {
             assert!(PixelCode::Unused as u32 == 0 && ValueCode::Unused as u32 == 0);
-            $($(#[$on])* assert!(<$pmod::$peffect as Record>::WORDS <= WORDS);)+
-            $(assert!(<$vmod::$veffect as Record>::WORDS <= WORDS && !<$vmod::$veffect as ValueEffect>::DEVICE.is_empty());)+
+            $($(#[$on])* assert!(<super::$pmod::$peffect as Record>::WORDS <= WORDS);)+
+            $(assert!(<super::$vmod::$veffect as Record>::WORDS <= WORDS && !<super::$vmod::$veffect as ValueEffect>::DEVICE.is_empty());)+
         };
 
         /// C declarations of all effects that run on a device.
         #[cfg(test)]
         pub(crate) fn declarations() -> String {
             let mut text = String::new();
-            $(if <$pmod::$peffect as PixelEffect>::DEVICE.is_some() {
-                text += &format!("\n{}", <$pmod::$peffect as Record>::declaration());
+            $(if <super::$pmod::$peffect as PixelEffect>::DEVICE.is_some() {
+                text += &format!("\n{}", <super::$pmod::$peffect as Record>::declaration());
             })+
-            $(text += &format!("\n{}", <$vmod::$veffect as Record>::declaration());)+
+            $(text += &format!("\n{}", <super::$vmod::$veffect as Record>::declaration());)+
             text
         }
 
@@ -166,9 +175,9 @@ macro_rules! effects {
                 cases += &format!("        case {code}: {}; break;\n", call.replace("EFFECT", &cast));
             };
             if values {
-                $(case(Some(<$vmod::$veffect as ValueEffect>::DEVICE), stringify!($veffect), ValueCode::$veffect as u32, "run<P>(EFFECT, x, y, v)");)+
+                $(case(Some(<super::$vmod::$veffect as ValueEffect>::DEVICE), stringify!($veffect), ValueCode::$veffect as u32, "run<P>(EFFECT, x, y, v)");)+
             } else {
-                $(case(<$pmod::$peffect as PixelEffect>::DEVICE, stringify!($peffect), PixelCode::$peffect as u32, "run(EFFECT, image, scratch)");)+
+                $(case(<super::$pmod::$peffect as PixelEffect>::DEVICE, stringify!($peffect), PixelCode::$peffect as u32, "run(EFFECT, image, scratch)");)+
             }
             let head = if values {
                 "template <int P> __device__ __forceinline__ void run_effect(const Effect& effect, u32 x, u32 y, float (&v)[3 * P])"
@@ -180,22 +189,7 @@ macro_rules! effects {
     };
 }
 
-// The effects. Each has host code in `NAME.rs`, and device code in `NAME.cuh`.
-effects! {
-    pixels {
-        tone::Tone,
-        tint::Tint,
-        sharpen::Sharpen,
-        blur::Blur,
-        warp::Warp,
-        blend::Blend,
-        #[cfg(test)] halve::Halved,
-    }
-    values {
-        erase::Erase,
-        noise::Noise,
-    }
-}
+effects!(registry);
 
 /// The effects that were drawn for one sample, in the order in which they run.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -245,10 +239,10 @@ impl Drawn {
 
 impl OnValues {
     /// The rectangle that is filled, with the fill value or its mean.
-    pub(crate) fn erased(&self) -> erase::Erase {
+    pub(crate) fn erased(&self) -> Erase {
         match self {
             OnValues::Erase(erase) => *erase,
-            OnValues::Noise(noise) => erase::Erase { rect: noise.rect, value: noise.mean },
+            OnValues::Noise(noise) => Erase { rect: noise.rect, value: noise.mean },
         }
     }
 

@@ -1,5 +1,6 @@
 use super::arithmetic::fused;
 use super::effect::{PixelEffect, Scratch};
+use super::row::row;
 use super::wide::{level, wide};
 use crate::transform::{ImageMut, record};
 
@@ -47,6 +48,45 @@ wide! {
             // At most 6,643 before the division.
             let smooth = (2 * (three(above, i) + three(own, i) + three(below, i) + 4 * value) + 13) / 26;
             *to = level(fused(f32::from(smooth as i16 - value as i16), share, f32::from(value)));
+        }
+    }
+}
+
+row! {
+    /// Sharpens with this probability: torchvision's `RandomAdjustSharpness`. The factor 0 smooths,
+    /// 1 changes nothing, 2 sharpens.
+    sharpness: Sharpness -> Sharpen {
+        factor: f64 [4.0, 0.0, 0.3, 0.999_999, 1.0, 1.7];
+    }
+    probability 0.5;
+    refuse |of| {
+        let possible = (0.0..=1e6).contains(&of.factor);
+        (!possible).then(|| format!("a factor of {}; it must be 0 to 1000000", of.factor))
+    };
+    draw |of, _| Sharpen::by(of.factor);
+}
+
+#[cfg(test)]
+mod naive {
+    use super::*;
+    use crate::decode::Size;
+    use crate::transform::ops::effect::Naive;
+
+    impl Naive for Sharpen {
+        fn naive(&self, image: &[[u8; 3]], size: Size) -> Vec<[u8; 3]> {
+            let (width, height) = (size.width as usize, size.height as usize);
+            let value = |x: usize, y: usize, c: usize| i32::from(image[y * width + x][c]);
+            let mut out = image.to_vec();
+            for (y, x) in (1..height.max(1) - 1).flat_map(|y| (1..width.max(1) - 1).map(move |x| (y, x))) {
+                for (c, level) in out[y * width + x].iter_mut().enumerate() {
+                    let around = (y - 1..=y + 1).flat_map(|y| (x - 1..=x + 1).map(move |x| (x, y)));
+                    let around: i32 = around.map(|(x, y)| value(x, y, c)).sum();
+                    let own = value(x, y, c);
+                    let smooth = (2 * (around + 4 * own) + 13) / 26;
+                    *level = fused((smooth - own) as f32, self.share, own as f32).clamp(0.0, 255.0) as u8;
+                }
+            }
+            out
         }
     }
 }

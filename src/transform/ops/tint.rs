@@ -1,5 +1,6 @@
 use super::arithmetic::{BLOCK, Planes, blend, grey, shares};
 use super::effect::{PixelEffect, Scratch};
+use super::row::row;
 use super::wide::{below, level, wide};
 use crate::order::Rng;
 use crate::transform::{ImageMut, record};
@@ -191,4 +192,74 @@ fn smaller(a: f32, b: f32) -> f32 {
 #[inline(always)]
 fn unit(v: f32) -> f32 {
     smaller(larger(v, 0.0), 1.0)
+}
+
+row! {
+    /// Removes the colour with this probability: torchvision's `RandomGrayscale`.
+    grayscale: Greyscale -> Tint {}
+    probability 0.1;
+    draw |_, _| Tint::greyscale();
+}
+
+row! {
+    /// Exchanges the colour channels at random with this probability: torchvision's
+    /// `RandomChannelPermutation`.
+    permute_channels: PermuteChannels -> Tint {}
+    probability 1.0;
+    draw |_, rng| Tint::permuted(permutation(rng));
+}
+
+#[cfg(test)]
+pub(super) mod naive {
+    use super::*;
+    use crate::decode::Size;
+    use crate::transform::ops::effect::Naive;
+    use crate::transform::ops::tests::naive::{blended, luma};
+
+    impl Naive for Tint {
+        fn naive(&self, image: &[[u8; 3]], _: Size) -> Vec<[u8; 3]> {
+            let changed = |pixel: [u8; 3]| match self.kind {
+                Self::SATURATION => pixel.map(|v| blended(v, f32::from(luma(pixel)), self.by)),
+                Self::HUE => turn_hue(pixel, self.by[0]),
+                Self::GREYSCALE => [luma(pixel); 3],
+                _ => [0, 1, 2].map(|channel| pixel[self.channels as usize / 4_usize.pow(channel) % 4]),
+            };
+            image.iter().copied().map(changed).collect()
+        }
+    }
+
+    /// Converts to HSV, turns the hue, and converts back.
+    pub(crate) fn turn_hue(pixel: [u8; 3], turn: f32) -> [u8; 3] {
+        let [r, g, b] = pixel.map(|v| f32::from(v) / 255.0);
+        let (max, min) = (r.max(g).max(b), r.min(g).min(b));
+        if max == min {
+            return pixel;
+        }
+        let range = max - min;
+        let saturation = range / max;
+        let [rc, gc, bc] = [(max - r) / range, (max - g) / range, (max - b) / range];
+        let sector = if max == r {
+            bc - gc
+        } else if max == g {
+            2.0 + rc - bc
+        } else {
+            4.0 + gc - rc
+        };
+        let h = (sector / 6.0 + 1.0) % 1.0 + turn;
+        let h6 = (h - h.floor()) * 6.0;
+        let whole = h6.floor();
+        let f = h6 - whole;
+        let p = (max * (1.0 - saturation)).clamp(0.0, 1.0);
+        let q = (max * (1.0 - saturation * f)).clamp(0.0, 1.0);
+        let t = (max * (1.0 - saturation * (1.0 - f))).clamp(0.0, 1.0);
+        let turned = match whole as u32 % 6 {
+            0 => [max, t, p],
+            1 => [q, max, p],
+            2 => [p, max, t],
+            3 => [p, q, max],
+            4 => [t, p, max],
+            _ => [max, p, q],
+        };
+        turned.map(|v| (v * 255.999) as u8)
+    }
 }

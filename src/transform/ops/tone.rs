@@ -1,5 +1,6 @@
 use super::arithmetic::{BLOCK, Planes, blend, grey, shares};
 use super::effect::{PixelEffect, Scratch};
+use super::row::row;
 use super::wide::{level, wide};
 use crate::transform::{ImageMut, record};
 
@@ -182,4 +183,86 @@ fn equalized(counts: &[u32; 256]) -> [u8; 256] {
         below += n;
         level
     })
+}
+
+row! {
+    /// Inverts all levels with this probability: torchvision's `RandomInvert`.
+    invert: Invert -> Tone {}
+    probability 0.5;
+    draw |_, _| Tone::invert();
+}
+
+row! {
+    /// Keeps the upper `bits` of each level with this probability: torchvision's `RandomPosterize`.
+    posterize: Posterize -> Tone {
+        bits: u32 [2, 0, 1, 3, 4, 5, 6, 7, 8];
+    }
+    probability 0.5;
+    refuse |of| (of.bits > 8).then(|| format!("{} bits; a level has 0 to 8", of.bits));
+    draw |of, _| Tone::posterize(of.bits);
+}
+
+row! {
+    /// Inverts levels of `threshold` or more with this probability: torchvision's `RandomSolarize`.
+    solarize: Solarize -> Tone {
+        threshold: f64 [64.5, 0.0, 127.5, 128.0, 255.0, 256.0];
+    }
+    probability 0.5;
+    refuse |of| {
+        let possible = (0.0..=256.0).contains(&of.threshold);
+        (!possible).then(|| format!("a threshold of {}; it must be 0 to 256", of.threshold))
+    };
+    draw |of, _| Tone::solarize(of.threshold);
+}
+
+row! {
+    /// Spreads the levels evenly with this probability: torchvision's `RandomEqualize`.
+    equalize: Equalize -> Tone {}
+    probability 0.5;
+    draw |_, _| Tone::equalize();
+}
+
+row! {
+    /// Stretches the levels to 0 to 255 with this probability: torchvision's `RandomAutocontrast`.
+    autocontrast: Autocontrast -> Tone {}
+    probability 0.5;
+    draw |_, _| Tone::autocontrast();
+}
+
+#[cfg(test)]
+mod naive {
+    use super::*;
+    use crate::decode::Size;
+    use crate::transform::ops::effect::Naive;
+    use crate::transform::ops::tests::naive::{blended, luma};
+
+    impl Naive for Tone {
+        fn naive(&self, image: &[[u8; 3]], _: Size) -> Vec<[u8; 3]> {
+            let [a, b] = self.by;
+            let sum: u64 = image.iter().map(|pixel| u64::from(luma(*pixel))).sum();
+            let mean = (sum as f64 / image.len() as f64) as f32;
+            let level = |channel: usize, v: u8| {
+                let levels = || image.iter().map(|pixel| pixel[channel]);
+                let (least, most) = (levels().min().unwrap(), levels().max().unwrap());
+                let stride = levels().filter(|level| *level < most).count() / 255;
+                match self.kind {
+                    Self::BRIGHTNESS => (f32::from(v) * a).clamp(0.0, 255.0) as u8,
+                    Self::CONTRAST => blended(v, mean, self.by),
+                    Self::POSTERIZE => (0..8).filter(|bit| a as u8 >> bit & 1 == 1).map(|bit| v & 1 << bit).sum(),
+                    Self::SOLARIZE if f32::from(v) < a => v,
+                    Self::SOLARIZE | Self::INVERT => 255 - v,
+                    Self::ADD if f32::from(v) < b => v.saturating_add(a as u8),
+                    Self::AUTOCONTRAST if least < most => {
+                        let scale = f32::from(most - least) * (1.0 / 255.0) as f32;
+                        (f32::from(v - least) / scale).clamp(0.0, 255.0) as u8
+                    }
+                    Self::EQUALIZE if stride > 0 => {
+                        ((levels().filter(|level| *level < v).count() + stride / 2) / stride).min(255) as u8
+                    }
+                    _ => v,
+                }
+            };
+            image.iter().map(|pixel| [0, 1, 2].map(|channel| level(channel, pixel[channel]))).collect()
+        }
+    }
 }

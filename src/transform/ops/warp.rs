@@ -478,3 +478,43 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+mod naive {
+    use super::*;
+    use crate::transform::ops::effect::Naive;
+
+    impl Naive for Warp {
+        fn naive(&self, image: &[[u8; 3]], size: Size) -> Vec<[u8; 3]> {
+            let pixel = |x: u32, y: u32| image[y as usize * size.width as usize + x as usize];
+            let at = |x: f32, y: f32| {
+                let inside = x >= 0.0 && y >= 0.0 && x < size.width as f32 && y < size.height as f32;
+                inside.then(|| pixel(x as u32, y as u32))
+            };
+            let between = |(x, y): (f32, f32)| {
+                let (left, top) = (x.floor(), y.floor());
+                let (right, below) = (x - left, y - top);
+                let corners = [
+                    (at(left, top), (1.0 - right) * (1.0 - below)),
+                    (at(left + 1.0, top), right * (1.0 - below)),
+                    (at(left, top + 1.0), (1.0 - right) * below),
+                    (at(left + 1.0, top + 1.0), right * below),
+                ];
+                let sum = |value: &dyn Fn([u8; 3]) -> f32| {
+                    let [a, b, c, d] = corners.map(|(pixel, weight)| pixel.map_or(0.0, |pixel| value(pixel) * weight));
+                    a + b + c + d
+                };
+                std::array::from_fn(|c| {
+                    let (value, fill) = (sum(&|pixel| f32::from(pixel[c])), f32::from(self.fill()[c]));
+                    let filled = (value - fill) * sum(&|_| 1.0) + fill;
+                    (if self.is(Self::FILLED) { filled } else { value }).round_ties_even() as u8
+                })
+            };
+            let moved = |(x, y): (u32, u32)| match self.is_bilinear() {
+                true => between(self.source(x, y, size)),
+                false => self.nearest_source(x, y, size).map_or(self.fill(), |(x, y)| pixel(x, y)),
+            };
+            (0..size.height).flat_map(|y| (0..size.width).map(move |x| (x, y))).map(moved).collect()
+        }
+    }
+}

@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::blend::Blend;
-use super::blur::Blur;
-use super::effect::Scratch;
-use super::policy::Policy;
-use super::registry::{Drawn, OnPixels};
-use super::tint::Tint;
-use super::warp::{Affine, Sampling, Warp};
 use crate::decode::{Pixels, Rect, Size};
+use crate::transform::ops::blend::Blend;
+use crate::transform::ops::blur::Blur;
+use crate::transform::ops::effect::Scratch;
+use crate::transform::ops::policy::Policy;
+use crate::transform::ops::registry::{Drawn, OnPixels};
+use crate::transform::ops::tint::Tint;
+use crate::transform::ops::warp::{Affine, Sampling, Warp};
 use crate::transform::{Filter, ImageMut, Plan, Resizer};
+use crate::written;
 
 /// One effect with its parameters.
 #[derive(Deserialize)]
@@ -187,16 +188,7 @@ fn the_table_of_the_documentation_is_what_was_compared() {
         let share = if equal == all { "all".into() } else { format!("{:.3} %", equal as f64 * 100.0 / all as f64) };
         table += &format!("| {name} | {cases} | {share} | {most} |\n");
     }
-    let page = format!("{}/docs/augmentation.md", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(&page).unwrap();
-    let (head, rest) = text.split_once("<!-- parity -->\n").expect("the page has the table");
-    let (_, tail) = rest.split_once("<!-- end of parity -->").expect("the table has an end");
-    let written = format!("{head}<!-- parity -->\n{table}<!-- end of parity -->{tail}");
-    if std::env::var_os("WARPFEED_BLESS").is_some() {
-        std::fs::write(&page, &written).unwrap();
-    } else {
-        assert!(text == written, "docs/augmentation.md differs from the fixtures: run with WARPFEED_BLESS=1");
-    }
+    written::part("docs/augmentation.md", ["<!-- parity -->\n", "<!-- end of parity -->"], &table);
 }
 
 /// Boxes before and after an affine transformation.

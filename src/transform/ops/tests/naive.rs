@@ -1,0 +1,100 @@
+//! The fast path of each effect has the bits of a loop over pixels, which is next to it.
+
+use super::rows::rows;
+use crate::decode::Size;
+use crate::order::Rng;
+use crate::transform::ImageMut;
+use crate::transform::ops::OnPixels;
+use crate::transform::ops::arithmetic::fused;
+use crate::transform::ops::effect::{Naive, Scratch};
+use crate::transform::ops::tint::Tint;
+use crate::transform::ops::tint::naive::turn_hue;
+use crate::transform::ops::tone::Tone;
+use crate::transform::ops::warp::{Affine, Sampling, Warp};
+
+/// The grey of a pixel.
+pub(in crate::transform::ops) fn luma([r, g, b]: [u8; 3]) -> u8 {
+    fused(f32::from(b), 0.114, fused(f32::from(g), 0.587, f32::from(r) * 0.2989)) as u8
+}
+
+/// A level with the first share, and `other` with the second one.
+pub(in crate::transform::ops) fn blended(level: u8, other: f32, [own, rest]: [f32; 2]) -> u8 {
+    fused(other, rest, f32::from(level) * own).clamp(0.0, 255.0) as u8
+}
+
+/// An effect with its loop over pixels.
+pub(super) type Pair = (OnPixels, Box<dyn Naive>);
+
+pub(super) fn pair<E: Naive + Copy + 'static>(effect: E) -> Pair
+where
+    OnPixels: From<E>,
+{
+    (effect.into(), Box::new(effect))
+}
+
+/// Effects on an image of `size` that no row draws.
+fn others(size: Size) -> Vec<Pair> {
+    let mut effects = vec![pair(Tone::add(90))];
+    for factor in [0.0, 0.3, 0.999_999, 1.0, 1.7, 4.0, -0.5] {
+        effects.extend([pair(Tone::brightness(factor)), pair(Tone::contrast(factor)), pair(Tint::saturation(factor))]);
+    }
+    effects.extend([0.0, 0.5, -0.5, 0.1].map(|turn| pair(Tint::hue(turn))));
+    let colour = Some([9, 80, 200]);
+    let samplings = [(false, colour), (false, None), (true, None), (true, colour)];
+    let samplings = samplings.map(|(bilinear, fill)| Sampling { bilinear, fill });
+    for (angle, scale, sheared) in [(0.0, 1.0, 0.0), (90.0, 1.0, 0.0), (33.0, 0.7, 12.0), (180.0, 1.4, -50.0)] {
+        let affine = Affine { angle, scale, shear: [sheared, 3.0], translate: [2.0, -1.5], ..Affine::NONE };
+        effects.extend(samplings.map(|sampling| pair(Warp::affine(affine, size, sampling))));
+    }
+    let [w, h] = [size.width, size.height].map(f64::from);
+    let from = [[0.0, 0.0], [w, 0.0], [w, h], [0.0, h]];
+    let to = [[0.1 * w, 0.2 * h], [0.8 * w, 0.0], [w, 0.9 * h], [0.0, 0.7 * h]];
+    effects.extend(samplings.map(|sampling| pair(Warp::perspective(from, to, size, sampling).unwrap())));
+    effects
+}
+
+/// An image of each shape: dark, bright, of all levels, and of one level.
+fn images(size: Size, rng: &mut Rng) -> [Vec<[u8; 3]>; 4] {
+    let mut image = |from: u64, levels: u64| {
+        (0..size.area()).map(|_| std::array::from_fn(|_| (from + rng.below(levels)) as u8)).collect()
+    };
+    [image(0, 20), image(247, 9), image(0, 256), image(77, 1)]
+}
+
+#[test]
+fn the_fast_path_of_each_effect_has_the_bits_of_a_loop_over_pixels() {
+    let sizes =
+        [(1, 1), (1, 9), (7, 1), (2, 3), (3, 3), (21, 5), (22, 6), (63, 2), (64, 4), (65, 3), (130, 3), (40, 30)];
+    for (number, (width, height)) in (0..).zip(sizes) {
+        let (size, mut rng) = (Size::new(width, height), Rng::new(number, 1, 1));
+        let mut effects = others(size);
+        effects.extend(rows(&mut rng).into_iter().flat_map(|(_, effects)| effects));
+        for (shape, image) in images(size, &mut rng).iter().enumerate() {
+            for (effect, naive) in &effects {
+                let mut found = image.as_flattened().to_vec();
+                effect.run(&mut ImageMut::new(&mut found, width, height), &mut Scratch::default());
+                let expected = naive.naive(image, size);
+                assert!(found == expected.as_flattened(), "{naive:?} at {width}x{height}, image {shape}");
+            }
+        }
+    }
+}
+
+/// Every kind of pixel: a colour, a grey, and two equal channels.
+#[test]
+fn the_hue_of_every_kind_of_pixel_turns_as_in_a_loop() {
+    let mut rng = Rng::new(1, 2, 3);
+    for turn in [0.0, 0.5, -0.5, 0.25, 1.0 / 6.0, -1.0 / 3.0, 0.0999, -1e-8] {
+        let steps = (0..=255_u8).step_by(17);
+        let all = steps.clone().flat_map(|r| steps.clone().map(move |g| (r, g)));
+        let grid = all.flat_map(|(r, g)| (0..=255_u8).step_by(17).map(move |b| [r, g, b]));
+        let random = (0..20_000).map(|_| std::array::from_fn(|_| rng.next_u64() as u8));
+        let image: Vec<[u8; 3]> = grid.chain(random).collect();
+        let mut found = image.as_flattened().to_vec();
+        let (width, mut scratch) = (image.len() as u32, Scratch::default());
+        OnPixels::from(Tint::hue(turn)).run(&mut ImageMut::new(&mut found, width, 1), &mut scratch);
+        for (from, found) in image.iter().zip(found.as_chunks::<3>().0) {
+            assert_eq!(*found, turn_hue(*from, turn as f32), "{from:?} turned by {turn}");
+        }
+    }
+}
