@@ -3,9 +3,9 @@
 //! 1. `input`: the origin of the samples; `listed`: the list that numbers their classes.
 //!    `sampling`: the choice and order of samples. `share`: the batch size, and the rank that it
 //!    applies to.
-//! 2. `options`: [`Loader`]. `rows`: its options that are one value. Other setters, by purpose: `samples`, `batching`, `pixels`, `fields`,
-//!    `classes`, `limits`, `observe`. `pictures`: the options that it shares with
-//!    [`DecoderBuilder`], which is in `decoder`.
+//! 2. `options`: [`Loader`]. `rows`: its options that are one value. Other setters, by purpose:
+//!    `samples`, `batching`, `pixels`, `fields`, `classes`, `limits`, `observe`. `pictures`: the
+//!    options that it shares with [`DecoderBuilder`], which is in `decoder`. `shown`: a loader as text.
 //! 3. `open`: checks the options, opens the source, and makes the engine; `device`: the same for
 //!    batches on a device, and `nvidia` on NVIDIA's; `field_names`: whether the source has the fields.
 //! 4. `memory`: available memory, and the loader's share of it; `processors`: the number of
@@ -64,20 +64,20 @@ macro_rules! options {
 
         $(
             #[doc = $of]
-            impl Loader {
+            impl crate::loader::Loader {
                 $($(#[$meta])* pub fn $name(mut self, $value: $type) -> Self { self.pictures.$name = $value.into(); self })*
             }
         )*
 
-        /// Options that [`Loader`] has too, with the same meaning.
-        impl DecoderBuilder {
+        /// Options that [`Loader`](crate::Loader) has too, with the same meaning.
+        impl crate::loader::DecoderBuilder {
             $($(of_both! { $whose
-                #[doc = concat!("As [`Loader::", stringify!($name), "`].")]
+                #[doc = concat!("As [`Loader::", stringify!($name), "`](crate::Loader::", stringify!($name), ").")]
                 pub fn $name(mut self, $value: $type) -> Self { self.pictures.$name = $value.into(); self }
             })*)*
         }
 
-        impl Loader {
+        impl crate::loader::Loader {
             /// The options that are one value: the setter, the keyword of the Python package if that is
             /// another one, the type and the default.
             #[doc(hidden)]
@@ -86,7 +86,7 @@ macro_rules! options {
                 $([stringify!($named), "", "", ""],)*
             ];
 
-            /// Calls the setter `name` of [`OPTIONS`](Loader::OPTIONS) with the value that `json` is. `None`
+            /// Calls the setter `name` of [`OPTIONS`](Self::OPTIONS) with the value that `json` is. `None`
             /// if there is none.
             #[doc(hidden)]
             pub fn set(self, name: &str, json: &str) -> Option<serde_json::Result<Self>> {
@@ -100,7 +100,7 @@ macro_rules! options {
             }
         }
 
-        /// Links to the options of a purpose, for the table in the documentation of [`Loader`].
+        /// Links to the options of a purpose, for the table in the documentation of the loader.
         macro_rules! listed {
             $(($purpose) => {
                 concat!("" $(, "[`", stringify!($name), "`](Loader::", stringify!($name), ")",)", "*)

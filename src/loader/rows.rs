@@ -1,19 +1,18 @@
 //! The options that are one value: a row for each.
 //!
-//! A row gives the field with its default; the setter of [`Loader`], and with `both` that of
-//! [`DecoderBuilder`]; the link in the table of options; the keyword of the Python package, of the same name
-//! or the one after `as`, with its type and default; and the call in reports. A setter that does more than set a field is
-//! written where it belongs, and `named` at the end.
+//! A row gives the field with its default; the setter of a loader, and with `both` that of a decoder; the
+//! link in the table of options; the keyword of the Python package, of the same name or the one after `as`,
+//! with its type and default; and the call in reports. A setter that does more than set a field is written
+//! where it belongs, and `named` at the end.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{DecoderBuilder, Loader};
-#[cfg(doc)]
-use crate::Batches;
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::{Codecs, Exif};
+#[cfg(doc)]
+use crate::engine::Batches;
 use crate::engine::DecodeOn;
 #[cfg(doc)]
 use crate::error::Error;
@@ -45,7 +44,7 @@ options! {
 
     purpose "batches", "The ranks of a machine, and the last batch." {
         /// Sets the number of ranks on this machine, including this one. They share its processors:
-        /// with automatic [`workers`](Loader::workers), each rank starts its share of the threads. 0 is
+        /// with automatic [`workers`](Self::workers), each rank starts its share of the threads. 0 is
         /// an error.
         ///
         /// By default the number comes from the launcher's environment ([`Rank::from_env`]). Set it if
@@ -80,7 +79,7 @@ options! {
         /// - If none of its samples has a label, [`HostBatch::labels`](crate::HostBatch::labels) is an
         ///   error. All other fields can be read. An example is a flat folder of pictures.
         /// - If some have a label, each sample without one is an error that names sample and file.
-        ///   [`on_error`](Loader::on_error) specifies what follows.
+        ///   [`on_error`](Self::on_error) specifies what follows.
         ///
         /// A label of -1 therefore comes from the sample itself or from this option.
         loader fn unlabelled(unlabelled: bool) -> bool = false;
@@ -105,7 +104,7 @@ options! {
     }
 
     purpose "pictures", "Pixels and their layout in the batch." {
-        /// Sets whether the steps of [`transform`](Loader::transform) may move pixels; true by default.
+        /// Sets whether the steps of [`transform`](Self::transform) may move pixels; true by default.
         /// Masks, boxes and other fields that follow the picture need steps that leave each pixel in
         /// its place, such as changes of colours.
         ///
@@ -121,7 +120,7 @@ options! {
         loader fn transform_moves_pixels(moves: bool) -> bool = true;
 
         /// Computes `(pixel / 255 - mean) / std` per channel. The dtype becomes F32 unless
-        /// [`dtype`](Loader::dtype) sets another float. Without this option float images are `pixel /
+        /// [`dtype`](Self::dtype) sets another float. Without this option float images are `pixel /
         /// 255`.
         ///
         /// ```
@@ -131,7 +130,7 @@ options! {
         both fn normalize(normalize: Normalize) -> Option<Normalize> = None;
 
         /// Sets the element type of the images: F32, F16, BF16, or U8 for unchanged pixels. The default
-        /// is U8, or F32 with [`normalize`](Loader::normalize).
+        /// is U8, or F32 with [`normalize`](Self::normalize).
         ///
         /// ```
         /// # use warpfeed::{Dtype, Loader, Normalize};
@@ -217,7 +216,7 @@ options! {
         /// throughput is undone. A consumer that keeps batches alive gets more slots while some are
         /// free.
         ///
-        /// All slots are allocated on opening, limited by [`memory_limit`](Loader::memory_limit)
+        /// All slots are allocated on opening, limited by [`memory_limit`](Self::memory_limit)
         /// (default: 1 GiB, or 256 MiB if page-locked, within the available memory, and always at least
         /// two batches). Pages that are never touched are never committed. With batches on a device, 2
         /// batches are kept ready, and only the number of host slots adapts.
@@ -270,7 +269,7 @@ options! {
         /// the device's time from packed files (`warpfeed pack`), and 1.5 ms from plain ones.
         ///
         /// Workers decode everything else: progressive, CMYK and damaged JPEGs, other formats,
-        /// and all pictures of a loader with a [`transform`](Loader::transform), because it
+        /// and all pictures of a loader with a [`transform`](Self::transform), because it
         /// runs on the host. [`Stats::decoded_on_device`] counts the pictures that the device decoded.
         ///
         /// The device needs about 2.4 MB of memory per sample of a batch in addition to the batches;
@@ -312,10 +311,10 @@ options! {
         ///
         /// Without it, the loader prepares the first batches of the next epoch while an epoch ends, and
         /// discards them if the program does not ask for them; see [`Batches::epoch`]. They take the
-        /// slots that are free anyway: at most [`prefetch`](Loader::prefetch) + 2 batches, and on a
+        /// slots that are free anyway: at most [`prefetch`](Self::prefetch) + 2 batches, and on a
         /// device as many again. Later epochs can still be requested, and then begin on request. With 0
         /// each epoch begins on request. Choose 0 if your own code, such as a
-        /// [`transform`](Loader::transform), depends on state that the program changes between epochs.
+        /// [`transform`](Self::transform), depends on state that the program changes between epochs.
         loader fn epochs(epochs: u64) -> u64 = u64::MAX;
 
         /// Sets whether tar shards are memory-mapped; `true` by default. With `false`, shards are read
@@ -349,7 +348,7 @@ options! {
         ///
         /// The first pause lasts 5 ms. Each further pause is four times as long, up to one second. Each
         /// retry is logged as a warning and counted in [`Stats::retries`](crate::Stats::retries). The
-        /// reads of [`resume`](Loader::resume) and [`balanced`](Loader::balanced) are retried too;
+        /// reads of [`resume`](Self::resume) and [`balanced`](Self::balanced) are retried too;
         /// those of `balanced` are not counted. A worker keeps one buffer for each retry.
         ///
         /// More than 1,000 retries are an error when the loader is opened: they would hold up a batch
@@ -376,7 +375,7 @@ options! {
         /// ```
         ///
         /// The [`decode`](crate::decode) module lists what counts as damage.
-        /// [`on_error`](Loader::on_error) sets the policy for such a sample.
+        /// [`on_error`](Self::on_error) sets the policy for such a sample.
         both fn strict(strict: bool) -> bool = false;
 
         /// Limits the bytes that the loader holds, on host and device together: slots and workers'
@@ -388,7 +387,7 @@ options! {
         /// ```
         ///
         /// Opening fails if the slots need more. Workers get the rest as scratch. With little scratch,
-        /// fewer large pictures are decoded at once. An automatic [`prefetch`](Loader::prefetch) stays
+        /// fewer large pictures are decoded at once. An automatic [`prefetch`](Self::prefetch) stays
         /// within the limit.
         ///
         /// Without a limit, opening fails if the plan needs more host memory than is available on the
@@ -412,7 +411,7 @@ options! {
         ///
         /// Mapped sources (tar and LMDB) and requests are checked before any copy. Files of a sample,
         /// such as those of folders and tables, are refused by their size before they fill the memory.
-        /// Tar shards with [`mmap(false)`](Loader::mmap) are checked after reading, at most 2 GiB.
+        /// Tar shards with [`mmap(false)`](Self::mmap) are checked after reading, at most 2 GiB.
         ///
         /// ```
         /// # use warpfeed::Loader;
