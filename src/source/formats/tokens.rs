@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::source::medium::{Files, HeldFile};
+use crate::source::medium::{Files, HeldFile, of_files};
 use crate::source::model::value::{Element, Numbers};
 use crate::source::model::{Sample, Source};
 use crate::source::values::Npy;
@@ -272,14 +272,7 @@ impl Source for Tokens {
         Sample::new(key).with_field("tokens.npy", tokens)
     }
 
-    fn check(&self) -> Result<()> {
-        self.files.check();
-        Ok(())
-    }
-
-    fn is_unchanged(&self) -> bool {
-        self.files.are_unchanged()
-    }
+    of_files!(files);
 
     fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         Ok(None)
@@ -289,10 +282,6 @@ impl Source for Tokens {
         let (_, windows, window) = self.files.locate(index);
         let first = window as u64 * self.stride;
         Ok(format!("{}/{first}..{}", windows.name, first + self.length as u64))
-    }
-
-    fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.files.path(index).to_owned())
     }
 
     fn has_pictures(&self) -> Option<bool> {

@@ -32,6 +32,33 @@ pub(in crate::source) fn are_unchanged<'a>(
     !quick || files.clone().all(|file| file.look(looks).is_ok())
 }
 
+/// What a [`Source`](crate::source::Source) does for its field of [`Files`].
+macro_rules! of_files {
+    ($($field:ident).+) => {
+        fn network(&self) -> Option<$crate::trace::NetworkStats> {
+            self.$($field).+.network()
+        }
+
+        fn ahead_bytes(&self) -> usize {
+            self.$($field).+.ahead_bytes()
+        }
+
+        fn check(&self) -> $crate::error::Result<()> {
+            self.$($field).+.check();
+            Ok(())
+        }
+
+        fn is_unchanged(&self) -> bool {
+            self.$($field).+.are_unchanged()
+        }
+
+        fn path(&self, index: usize) -> Option<std::path::PathBuf> {
+            Some(self.$($field).+.path(index).to_owned())
+        }
+    };
+}
+pub(in crate::source) use of_files;
+
 impl<T> Files<T> {
     /// The samples of `files`. `count` is the number of samples of a file.
     ///

@@ -15,7 +15,7 @@ mod wanted;
 pub use format::DataFormat;
 #[cfg(not(all(feature = "host", feature = "hdf5", feature = "parquet")))]
 pub(super) use format::missing;
-pub(super) use format::{AtUrl, Open, Opened, with_feature};
+pub(super) use format::{Open, Opened, with_feature};
 pub use options::Options;
 #[cfg(feature = "tables")]
 pub use table::TableOptions;

@@ -7,8 +7,7 @@ use super::TableOptions;
 use super::Wanted;
 use crate::error::{Error, Result};
 use crate::format::Format;
-#[cfg(any(feature = "arrays", feature = "chunks"))]
-use crate::source::medium::Medium;
+use crate::source::medium::At;
 use crate::source::model::store::{Location, Store, Stores};
 use crate::source::model::{Classes, Source};
 
@@ -32,8 +31,6 @@ pub struct Options {
     pub(in crate::source) masks: Option<PathBuf>,
     pub(in crate::source) stores: Stores,
     pub(in crate::source) format: Option<String>,
-    /// The part of a file that the path names, such as `train` in `all.lmdb/train`.
-    pub(in crate::source) part: Option<String>,
     pub(in crate::source) used: Arc<Used>,
 }
 
@@ -63,7 +60,6 @@ impl Default for Options {
             masks: None,
             stores: Stores::default(),
             format: None,
-            part: None,
             used: Arc::default(),
         }
     }
@@ -223,13 +219,12 @@ impl Options {
         Wanted::default()
     }
 
-    /// The medium of what is at `path`, a path or a URL.
+    /// What is at `path`, a path or a URL.
     ///
     /// # Errors
     /// If the URL has no store.
-    #[cfg(any(feature = "arrays", feature = "chunks"))]
-    pub(in crate::source) fn medium(&self, path: &Path) -> Result<Medium> {
-        Medium::of(path, self.mapped, &self.stores)
+    pub(in crate::source) fn at(&self, path: &Path) -> Result<At> {
+        At::of(path, self.mapped, &self.stores)
     }
 
     /// Takes the stores of a loader.

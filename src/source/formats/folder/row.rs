@@ -1,16 +1,14 @@
 use std::sync::Arc;
 
 use super::Folder;
-use crate::source::options::{AtUrl, DataFormat};
+use crate::source::options::DataFormat;
 
-pub(in crate::source) const ROW: DataFormat = DataFormat {
-    at_url: AtUrl::Other(|url, options| {
-        Ok(Arc::new(Folder::at_url(url, options.stores.of(url)?, options.formats.clone())?))
-    }),
-    ..DataFormat::new(
-        "folder",
-        "any other folder: pictures, in one sub-folder for each class or flat",
-        &[],
-        |path, options| Ok(Arc::new(Folder::with(path, options)?)),
-    )
-};
+pub(in crate::source) const ROW: DataFormat = DataFormat::new(
+    "folder",
+    "any other folder: pictures, in one sub-folder for each class or flat",
+    &[],
+    |mut at, options| {
+        at.list()?;
+        Ok(Arc::new(Folder::with(&at, options)?))
+    },
+);

@@ -23,16 +23,14 @@ mod stored;
 
 #[cfg(feature = "pack")]
 pub(crate) use header::KEY_RECORD;
-pub(in crate::source) use header::is_tar;
 #[cfg(feature = "pack")]
 pub(crate) use index::CLASSES_MEMBER;
+pub(in crate::source) use manifest::unmerged_in;
 #[cfg(feature = "pack")]
 pub(crate) use manifest::{MANIFEST_END, PLAN_END, VERSION as MANIFEST_VERSION};
-pub(in crate::source) use manifest::{is_manifest, is_named_manifest, of_target, tars_in, unmerged};
 pub use read::Tar;
 pub(in crate::source) use row::ROW;
-pub(in crate::source) use shards::{check_star, has_braces};
-pub(in crate::source) use stored::is_shard;
+pub(in crate::source) use shards::check_star;
 
 #[cfg(test)]
 #[path = "../../../../tests/fuzz/tar.rs"]

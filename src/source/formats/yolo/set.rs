@@ -6,12 +6,12 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::data::{self, Data};
+use super::detect::yolo_pictures;
 use super::labels::Labels;
 use super::layout::{Item, above_images, below, label_of, split};
 use crate::error::{Error, Result, collected, counted};
 use crate::format::Format;
 use crate::source::machine::file;
-use crate::source::medium::layout::yolo_pictures;
 use crate::source::model::{Sample, Source};
 use crate::source::values::annotated::{Parts, append, key_and_field};
 

@@ -32,6 +32,10 @@ impl Remote {
         Remote { store, followers: Mutex::default(), counts: Arc::default() }
     }
 
+    pub(in crate::source) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
     /// Fills `to` from offset `at` of `object` with the part of `sample`. Waits for the request that
     /// contains it, if there is one.
     ///

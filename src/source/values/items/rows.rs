@@ -1,16 +1,16 @@
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use arrayvec::ArrayVec;
 
 use super::set::{Items, MAX_COLUMNS, Read, Row, Samples};
 use crate::error::{Error, Result};
 use crate::source::machine::parallel::{ASKING, on_threads};
+use crate::source::medium::of_files;
 use crate::source::model::{Follow, Lookahead, Sample, Source};
 use crate::source::options::Options;
 use crate::source::values::pixels::{self, Candidate, Channels, Colours};
 use crate::source::values::record::{Cell, Column, Columns, Found, Holds};
-use crate::trace::NetworkStats;
 
 /// The range of each column in the bytes of a sample.
 pub(in crate::source) type Places = ArrayVec<Range<usize>, MAX_COLUMNS>;
@@ -252,35 +252,16 @@ impl<L: Layout> Source for Rows<L> {
         self.items.files.follow(order, Samples::span)
     }
 
-    fn network(&self) -> Option<NetworkStats> {
-        self.items.files.network()
-    }
-
-    fn ahead_bytes(&self) -> usize {
-        self.items.files.ahead_bytes()
-    }
-
-    fn check(&self) -> Result<()> {
-        self.items.files.check();
-        Ok(())
-    }
+    of_files!(items.files);
 
     fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
         self.items.verify(samples, found);
-    }
-
-    fn is_unchanged(&self) -> bool {
-        self.items.files.are_unchanged()
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let Some(label) = self.columns.label() else { return Ok(None) };
         let of = |cell: Cell<'_>| self.columns.label_of(cell).map_err(|e| e.at_path(self.items.path(index)));
         with_cell(&self.items, &self.layout, index, label, scratch, of)
-    }
-
-    fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.items.path(index).to_owned())
     }
 
     fn fields(&self) -> Option<Vec<String>> {
