@@ -6,7 +6,6 @@ use super::ahead::Remote;
 use super::brought::{Companions, bring};
 use super::tree::Tree;
 use crate::error::Result;
-use crate::source::machine::file;
 use crate::source::model::{Location, Stores};
 
 /// What is opened: a file or a folder of a medium, or a part of it.
@@ -67,9 +66,12 @@ impl At {
     ///
     /// # Errors
     /// If the system or the store cannot tell. Nothing at a URL is the error of the URL.
+    #[cfg(feature = "parquet")]
     pub(in crate::source) fn is_folder(&mut self) -> Result<bool> {
         let url = self.url().to_owned();
-        let Medium::Store { remote, listed } = &mut self.medium else { return file::is_folder(&self.path) };
+        let Medium::Store { remote, listed } = &mut self.medium else {
+            return crate::source::machine::file::is_folder(&self.path);
+        };
         if !listed.is_empty() {
             return Ok(listed[0].url != url);
         }
