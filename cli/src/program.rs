@@ -29,7 +29,7 @@ use crate::words::in_flags;
 ///   Parquet or Arrow files, as on the Hugging Face hub
 ///   MosaicML's MDS shards or LitData's chunks: the folder with index.json
 ///   FFCV's .beton, RecordIO's .rec, or TFRecord
-///   arrays: .npy, .npz, .safetensors, .pt or .h5
+///   arrays of NumPy, safetensors, PyTorch or HDF5: .npy, .npz, .safetensors, .pt or .h5
 #[derive(Parser)]
 #[command(name = "warpfeed", version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES, verbatim_doc_comment)]
 struct Cli {

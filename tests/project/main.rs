@@ -3,6 +3,7 @@
 #[path = "../support/require.rs"]
 mod require;
 
+mod formats;
 mod layering;
 mod licences;
 mod parsers;

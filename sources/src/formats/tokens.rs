@@ -6,8 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::medium::{Files, HeldFile};
-use crate::model::forward::forward;
+use crate::medium::{Files, HeldFile, of_files};
 use crate::model::value::{Element, Numbers};
 use crate::model::{Sample, Source};
 use crate::values::Npy;
@@ -266,6 +265,8 @@ impl Source for Tokens {
         Sample::new(key).with_field("tokens.npy", tokens)
     }
 
+    of_files!(files);
+
     fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         Ok(None)
     }
@@ -274,10 +275,6 @@ impl Source for Tokens {
         let (_, windows, window) = self.files.locate(index);
         let first = window as u64 * self.stride;
         Ok(format!("{}/{first}..{}", windows.name, first + self.length as u64))
-    }
-
-    fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.files.path(index).to_owned())
     }
 
     fn has_pictures(&self) -> Option<bool> {
@@ -290,12 +287,6 @@ impl Source for Tokens {
 
     fn kind(&self) -> &'static str {
         "tokens"
-    }
-
-    forward! { |this| this.files;
-        fn len() -> usize;
-        fn check() -> Result<()>;
-        fn is_unchanged() -> bool;
     }
 }
 

@@ -96,7 +96,7 @@ pub(crate) fn open(path: impl AsRef<Path>) -> Result<File> {
 ///
 /// # Errors
 /// If the system cannot tell. `Path::is_dir` would say no, and another data set would be opened.
-fn metadata(path: &Path) -> error::Result<Option<fs::Metadata>> {
+pub(crate) fn found(path: &Path) -> error::Result<Option<fs::Metadata>> {
     match fs::metadata(path) {
         Ok(found) => Ok(Some(found)),
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidInput) => {
@@ -113,7 +113,7 @@ fn metadata(path: &Path) -> error::Result<Option<fs::Metadata>> {
 /// # Errors
 /// If the system cannot tell.
 pub(crate) fn exists(path: impl AsRef<Path>) -> error::Result<bool> {
-    Ok(metadata(path.as_ref())?.is_some())
+    Ok(found(path.as_ref())?.is_some())
 }
 
 /// Whether `path` leads to a folder.
@@ -121,7 +121,7 @@ pub(crate) fn exists(path: impl AsRef<Path>) -> error::Result<bool> {
 /// # Errors
 /// If the system cannot tell.
 pub(crate) fn is_folder(path: impl AsRef<Path>) -> error::Result<bool> {
-    Ok(metadata(path.as_ref())?.is_some_and(|found| found.is_dir()))
+    Ok(found(path.as_ref())?.is_some_and(|found| found.is_dir()))
 }
 
 /// Whether `name` has this extension, in capitals or not.
@@ -134,7 +134,7 @@ pub(crate) fn has_extension(name: &str, extension: &str) -> bool {
 /// # Errors
 /// If the system cannot tell.
 pub(crate) fn is_file(path: impl AsRef<Path>) -> error::Result<bool> {
-    Ok(metadata(path.as_ref())?.is_some_and(|found| found.is_file()))
+    Ok(found(path.as_ref())?.is_some_and(|found| found.is_file()))
 }
 
 /// Renames a file, and replaces the file `to`. Windows refuses that for a moment while another
@@ -173,6 +173,17 @@ pub fn append_file(path: impl AsRef<Path>, bytes: &mut Vec<u8>) -> error::Result
     let path = path.as_ref();
     let appended = open(path).and_then(|file| append(file, bytes, MAX_FILE));
     appended.map_err(|e| error::Error::io(path, &e))
+}
+
+/// The first `len` bytes of a regular file.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn start(path: &Path, len: usize) -> error::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    let read = open(path).and_then(|file| file.take(len as u64).read_to_end(&mut start));
+    read.map_err(|e| error::Error::io(path, &e))?;
+    Ok(start)
 }
 
 /// Reads a UTF-8 text of up to `most` bytes.

@@ -1,12 +1,29 @@
 //! Paths of Windows.
 
 use std::borrow::Cow;
+use std::path::Path;
+
+use crate::error::{Error, Result};
 
 /// A local path with `/` between its parts on every system, so that keys and layouts do not depend
 /// on the system. On Windows the prefix `\\?\` of a canonical path is removed, because `/` does not
 /// separate after it.
 pub(crate) fn slashed(path: &str) -> Cow<'_, str> {
     if cfg!(windows) { with_slashes(path).into() } else { path.into() }
+}
+
+/// `folder` as a prefix for file names.
+///
+/// # Errors
+/// If it is not UTF-8.
+pub(crate) fn root(folder: &Path) -> Result<String> {
+    let Some(text) = folder.to_str() else {
+        return Err(Error::in_source("the path is not UTF-8").at_path(folder));
+    };
+    let text = slashed(text);
+    // Names in the current folder have no prefix.
+    let slash = if text.is_empty() || text.ends_with('/') { "" } else { "/" };
+    Ok(format!("{text}{slash}"))
 }
 
 /// A path of Windows with `/` between its parts.

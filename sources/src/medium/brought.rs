@@ -1,13 +1,12 @@
 //! Data sets in stores whose formats need files of this machine: their files are brought to it.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use super::ahead::Remote;
 use crate::error::{Error, Result};
 use crate::machine::parallel::in_order;
-use crate::model::{Object, Store, Stores};
+use crate::model::Object;
 
 /// Number of requests in flight, and the bytes that they ask for together. Small files wait for the
 /// delay of the store, not for its rate.
@@ -34,38 +33,13 @@ impl Companions {
 }
 
 /// Brings the files of the data set at `url` to this machine: one file, with the files that belong
-/// to it, or all files below the URL. Returns its path, and the last part of the URL if nothing is
-/// there but the part may be one of the data set before it. `is_named` says whether a name has an
-/// extension of the format.
+/// to it, or all files below the URL. Returns its path.
 ///
 /// # Errors
 /// If nothing is there, or the store cannot bring it.
-pub(crate) fn bring(
-    companions: &Companions,
-    is_named: &dyn Fn(&Path) -> bool,
-    url: &str,
-    stores: &Stores,
-) -> Result<(PathBuf, Option<String>)> {
-    let store = stores.of(url)?.clone();
-    let from = From { companions, remote: Remote::new(store.clone()), store };
-    let url = url.trim_end_matches('/');
-    if let Some(path) = from.bring(url)? {
-        return Ok((path, None));
-    }
-    let absent = || Error::in_source("nothing is at this URL, or below it").at_path(url);
-    // A name with the extension of the format is a file that is missing, not a part.
-    let (set, part) = split(url).filter(|(_, part)| !is_named(Path::new(part))).ok_or_else(absent)?;
-    Ok((from.bring(set)?.ok_or_else(absent)?, Some(part.to_owned())))
-}
-
-/// Brings the data set at `url`, which its format does not read from stores. Returns its path.
-///
-/// # Errors
-/// Those of [`bring`].
-#[cfg(any(feature = "arrays", feature = "chunks"))]
-pub(crate) fn brought(companions: &Companions, url: &Path, stores: &Stores) -> Result<PathBuf> {
-    let text = url.to_str().ok_or_else(|| Error::in_source("the URL is not UTF-8").at_path(url))?;
-    Ok(bring(companions, &|_| false, text, stores).map_err(|e| e.at_path(url))?.0)
+pub(crate) fn bring(companions: &Companions, remote: &Remote, url: &str) -> Result<PathBuf> {
+    let found = From { companions, remote }.bring(url)?;
+    found.ok_or_else(|| Error::in_source("nothing is at this URL, or below it").at_path(url))
 }
 
 /// `url` without its last part, and this part. `None` if nothing but a bucket is before it.
@@ -76,8 +50,7 @@ fn split(url: &str) -> Option<(&str, &str)> {
 /// A data set in a store.
 struct From<'a> {
     companions: &'a Companions,
-    remote: Remote,
-    store: Arc<dyn Store>,
+    remote: &'a Remote,
 }
 
 impl From<'_> {
@@ -119,12 +92,12 @@ impl From<'_> {
     }
 
     fn all(&self, base: &str, objects: &[Object]) -> Result<PathBuf> {
-        let remote = &self.remote;
+        let remote = self.remote;
         let read = |parts: &[(&Object, Range<u64>)], take: &mut dyn FnMut(Vec<u8>) -> Result<()>| {
             let bytes =
                 |(object, range): &(&Object, Range<u64>)| remote.bytes(object, range.start, range.end - range.start);
             in_order((REQUESTS, BYTES), parts, |(_, range)| range.end - range.start, bytes, take)
         };
-        self.store.bring(base, objects, &read)
+        remote.store().bring(base, objects, &read)
     }
 }

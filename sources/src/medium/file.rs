@@ -36,19 +36,9 @@ pub(crate) struct HeldFile {
 
 /// The bytes of a file.
 enum Held {
-    Map {
-        map: Mmap,
-        identity: Identity,
-    },
-    Read {
-        file: Unmapped,
-        identity: Identity,
-    },
-    Stored {
-        object: Object,
-        remote: Arc<Remote>,
-    },
-    #[cfg(test)]
+    Map { map: Mmap, identity: Identity },
+    Read { file: Unmapped, identity: Identity },
+    Stored { object: Object, remote: Arc<Remote> },
     Memory(Vec<u8>),
 }
 
@@ -72,10 +62,10 @@ impl HeldFile {
         Ok((Self::new(path.to_owned(), held), metadata))
     }
 
-    /// A file that is only in memory.
-    #[cfg(test)]
-    pub(crate) fn in_memory(bytes: Vec<u8>) -> Self {
-        Self::new(PathBuf::from("memory"), Held::Memory(bytes))
+    /// The bytes of the file at `path` that are kept in memory.
+    #[cfg(any(test, feature = "annotations"))]
+    pub(crate) fn in_memory(path: PathBuf, bytes: Vec<u8>) -> Self {
+        Self::new(path, Held::Memory(bytes))
     }
 
     /// An object of the store `remote`.
@@ -93,7 +83,6 @@ impl HeldFile {
             Held::Map { map, .. } => map.len() as u64,
             Held::Read { file, .. } => file.len,
             Held::Stored { object, .. } => object.len,
-            #[cfg(test)]
             Held::Memory(bytes) => bytes.len() as u64,
         }
     }
@@ -121,13 +110,15 @@ impl HeldFile {
         changed.clone().map_or(Ok(()), Err)
     }
 
-    fn check(&self) -> Result<()> {
+    /// Checks that the file is unchanged.
+    ///
+    /// # Errors
+    /// If it has changed.
+    pub(crate) fn check(&self) -> Result<()> {
         match &self.held {
             Held::Map { identity, .. } | Held::Read { identity, .. } => identity.check(&self.path, false).map(drop),
-            // Every read asks for the version that was opened.
-            Held::Stored { .. } => Ok(()),
-            #[cfg(test)]
-            Held::Memory(_) => Ok(()),
+            // Every read of a store asks for the version that was opened.
+            Held::Stored { .. } | Held::Memory(_) => Ok(()),
         }
     }
 
@@ -168,7 +159,6 @@ impl HeldFile {
             }
             Held::Read { file, .. } => file.read(at, to),
             Held::Stored { object, remote } => remote.direct(object, at, to),
-            #[cfg(test)]
             Held::Memory(bytes) => {
                 to.copy_from_slice(&bytes[at as usize..][..to.len()]);
                 Ok(())
@@ -235,6 +225,12 @@ impl HeldFile {
             let still_long = std::fs::metadata(&self.path).is_ok_and(|now| now.len() >= end);
             if still_long { e.transient() } else { e }
         })
+    }
+}
+
+impl std::fmt::Debug for HeldFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HeldFile").field("path", &self.path).finish_non_exhaustive()
     }
 }
 

@@ -29,6 +29,24 @@ pub(crate) fn are_unchanged<'a>(files: impl ExactSizeIterator<Item = &'a HeldFil
     !quick || files.clone().all(|file| file.look(looks).is_ok())
 }
 
+/// What a [`Source`](crate::model::Source) does for its field of [`Files`].
+macro_rules! of_files {
+    ($($field:ident).+) => {
+        $crate::model::forward::forward! { |this| this.$($field).+;
+            fn len() -> usize;
+            fn network() -> Option<$crate::stats::NetworkStats>;
+            fn ahead_bytes() -> usize;
+            fn check() -> $crate::error::Result<()>;
+            fn is_unchanged() -> bool;
+        }
+
+        fn path(&self, index: usize) -> Option<std::path::PathBuf> {
+            Some(self.$($field).+.path(index).to_owned())
+        }
+    };
+}
+pub(crate) use of_files;
+
 impl<T> Files<T> {
     /// The samples of `files`. `count` is the number of samples of a file.
     ///

@@ -8,14 +8,15 @@
 //! 4. `place`: [`Medium`], where the files lie; opens them.
 //! 5. `ahead`: reads from stores ahead of need. `stored`: files that samples name in a store.
 //! 6. `brought`: brings whole files to this machine.
-//! 7. `tree`: lists what lies in a folder or a store, `layout` recognises data sets by it, and
-//!    `splits` chooses among its files.
+//! 7. `tree`: lists what lies in a folder or a store, `around` what lies around pictures, and
+//!    `splits` chooses among the files. `at`: [`At`], what is opened.
 
 pub(super) mod ahead;
+mod around;
+mod at;
 pub(super) mod brought;
 mod file;
 mod files;
-pub(super) mod layout;
 mod part;
 mod place;
 pub(super) mod splits;
@@ -24,9 +25,11 @@ pub(super) mod stored;
 pub(super) mod tree;
 
 pub use ahead::Remote;
+pub(super) use around::Around;
+pub(super) use at::At;
 pub(super) use file::HeldFile;
-pub(super) use files::Files;
 #[cfg(any(feature = "arrays", feature = "parquet"))]
 pub(super) use files::are_unchanged;
+pub(super) use files::{Files, of_files};
 pub(super) use part::Part;
 pub(super) use place::Medium;

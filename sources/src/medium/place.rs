@@ -7,9 +7,10 @@ use crate::error::{Error, Result};
 use crate::machine::file;
 use crate::machine::parallel::{ASKING, in_parallel, on_threads};
 use crate::medium::ahead::Remote;
-use crate::model::{Location, Object, Stores};
+use crate::model::Object;
 
 /// Where the files of a data set lie, and how they are opened.
+#[derive(Clone)]
 pub(crate) enum Medium {
     Machine {
         mapped: bool,
@@ -17,36 +18,50 @@ pub(crate) enum Medium {
     Store {
         remote: Arc<Remote>,
         /// Known objects, sorted by their URLs.
-        listed: Vec<Object>,
+        listed: Arc<[Object]>,
     },
 }
 
 impl Medium {
-    /// The medium of what is at `path`, a path or a URL.
-    ///
-    /// # Errors
-    /// If the URL has no store.
-    pub(crate) fn of(path: &Path, mapped: bool, stores: &Stores) -> Result<Self> {
-        Ok(match Location::of(path) {
-            Location::Path(_) => Medium::Machine { mapped },
-            Location::Url(url) => {
-                let remote = Arc::new(Remote::new(stores.of(&url)?.clone()));
-                Medium::Store { remote, listed: Vec::new() }
-            }
-        })
-    }
-
     /// The same medium, whose files below `folder` are listed in one request if it is a store that
     /// can list: all have the versions of one moment, and need no request each.
     pub(crate) fn listed(self, folder: &Path) -> Self {
-        let Medium::Store { remote, .. } = self else { return self };
-        let mut listed = folder.to_str().and_then(|url| remote.list(url).ok()).unwrap_or_default();
-        listed.sort_by(|a, b| a.url.cmp(&b.url));
-        Medium::Store { remote, listed }
+        let url = folder.to_str().unwrap_or_default();
+        let mut medium = self;
+        // A store that cannot list is asked for each file.
+        let _ = medium.list(url);
+        medium
+    }
+
+    /// Lists the objects below `url`, if it is a store and they are not known.
+    ///
+    /// # Errors
+    /// If they cannot be listed.
+    pub(crate) fn list(&mut self, url: &str) -> Result<()> {
+        let Medium::Store { remote, listed } = self else { return Ok(()) };
+        let url = url.trim_end_matches('/');
+        let is_known = |first: &Object| first.url.strip_prefix(url).is_some_and(|rest| rest.starts_with('/'));
+        if !listed.first().is_some_and(is_known) {
+            let mut found = remote.list(url)?;
+            found.sort_by(|a, b| a.url.cmp(&b.url));
+            *listed = found.into();
+        }
+        Ok(())
     }
 
     pub(crate) fn is_store(&self) -> bool {
         matches!(self, Medium::Store { .. })
+    }
+
+    /// The folder of what is at `path`; not the one of all buckets of a store.
+    pub(crate) fn parent(&self, path: &Path) -> Option<PathBuf> {
+        match self {
+            Medium::Machine { .. } => path.parent().map(Path::to_owned),
+            Medium::Store { .. } => {
+                let (above, _) = path.to_str()?.trim_end_matches('/').rsplit_once('/')?;
+                above.split_once("://").filter(|(_, bucket)| !bucket.is_empty()).map(|_| above.into())
+            }
+        }
     }
 
     /// The path of the file `name` in `folder`.

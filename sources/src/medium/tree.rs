@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::ahead::Remote;
@@ -16,8 +16,10 @@ use crate::model::Object;
 const DEPTH: usize = 2;
 /// Maximum number of folders that are searched at one depth. More are classes, not splits.
 const FOLDERS: usize = 256;
+/// The file that lists the shards of a data set in its folder.
+pub(crate) const INDEX: &str = "index.json";
 /// Bytes that tell the kind of a file.
-const START: usize = 512;
+pub(crate) const START: usize = 512;
 
 /// A folder.
 #[derive(Clone, Copy)]
@@ -29,76 +31,107 @@ pub(crate) enum Tree<'a> {
 
 impl<'a> Tree<'a> {
     /// Whether the folder has this file. A pipe or a device counts, so that opening it says so.
-    pub(crate) fn has_file(self, name: &str) -> bool {
+    ///
+    /// # Errors
+    /// If the system cannot tell.
+    pub(crate) fn has_file(self, name: &str) -> Result<bool> {
         match self {
-            Tree::Local(folder) => fs::metadata(folder.join(name)).is_ok_and(|found| !found.is_dir()),
-            Tree::Stored(..) => self.below().any(|(found, _)| found == name),
+            Tree::Local(folder) => Ok(file::found(&folder.join(name))?.is_some_and(|found| !found.is_dir())),
+            Tree::Stored(..) => Ok(self.below().any(|(found, _)| found == name)),
         }
     }
 
     /// Whether the folder has this folder.
-    pub(crate) fn has_folder(self, name: &str) -> bool {
+    ///
+    /// # Errors
+    /// If the system cannot tell.
+    pub(crate) fn has_folder(self, name: &str) -> Result<bool> {
         match self {
-            Tree::Local(folder) => folder.join(name).is_dir(),
+            Tree::Local(folder) => file::is_folder(folder.join(name)),
             Tree::Stored(..) => {
-                self.below().any(|(found, _)| found.strip_prefix(name).is_some_and(|rest| rest.starts_with('/')))
+                Ok(self.below().any(|(found, _)| found.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))))
             }
         }
     }
 
     /// Names of the files and folders in the folder, in any order, and whether each is a folder.
-    /// Hidden ones are left out, and links are what they lead to.
-    pub(crate) fn entries(self) -> Box<dyn Iterator<Item = (String, bool)> + 'a> {
-        match self {
-            Tree::Local(folder) => Box::new(fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| {
-                let is_folder = is_folder(&entry).ok()??;
-                Some((entry.file_name().to_string_lossy().into_owned(), is_folder))
-            })),
+    /// Hidden ones are left out, and links are what they lead to. An error if the folder cannot be
+    /// listed.
+    pub(crate) fn entries(self) -> Box<dyn Iterator<Item = Result<(String, bool)>> + 'a> {
+        let folder = match self {
+            Tree::Local(folder) => folder,
             Tree::Stored(..) => {
                 let mut seen = BTreeSet::new();
-                Box::new(self.below().filter_map(move |(name, _)| match name.split_once('/') {
-                    Some((folder, _)) => seen.insert(folder.to_owned()).then(|| (folder.to_owned(), true)),
-                    None => Some((name.to_owned(), false)),
-                }))
+                return Box::new(self.below().filter_map(move |(name, _)| match name.split_once('/') {
+                    Some((folder, _)) => seen.insert(folder.to_owned()).then(|| Ok((folder.to_owned(), true))),
+                    None => Some(Ok((name.to_owned(), false))),
+                }));
             }
+        };
+        let failed = move |e: io::Error| Error::io(folder, &e);
+        match fs::read_dir(folder) {
+            Err(e) => Box::new(std::iter::once(Err(failed(e)))),
+            Ok(listed) => Box::new(listed.filter_map(move |entry| {
+                let kind = entry.and_then(|entry| Ok((is_folder(&entry)?, entry.file_name())));
+                let found = kind.map(|(kind, name)| kind.map(|is| (name.to_string_lossy().into_owned(), is)));
+                found.map_err(failed).transpose()
+            })),
         }
     }
 
-    /// Names of files and folders in the folder `below` this one, in any order, at most `most`.
-    pub(crate) fn names_in(self, below: &str, most: usize) -> Vec<String> {
+    /// Names of the files in the folder, without hidden ones, in their order.
+    ///
+    /// # Errors
+    /// If the folder cannot be listed.
+    pub(crate) fn file_names(self) -> Result<Vec<String>> {
+        let files = self.entries().filter_map(|entry| entry.map(|(name, is)| (!is).then_some(name)).transpose());
+        let mut names = files.collect::<Result<Vec<_>>>()?;
+        names.sort();
+        Ok(names)
+    }
+
+    /// Number of files with this extension in the folder, without hidden ones.
+    ///
+    /// # Errors
+    /// If the folder cannot be listed.
+    pub(crate) fn count_in(self, extension: &str) -> Result<usize> {
+        let is = |(name, is_folder): (String, bool)| file::has_extension(&name, extension) && !is_folder;
+        self.entries().try_fold(0, |count, entry| Ok(count + usize::from(is(entry?))))
+    }
+
+    /// Calls `look` with the folder `name` in this one.
+    pub(crate) fn within<R>(self, name: &str, look: impl FnOnce(Tree<'_>) -> R) -> R {
         match self {
-            Tree::Local(folder) => {
-                Tree::Local(&folder.join(below)).entries().take(most).map(|(name, _)| name).collect()
-            }
+            Tree::Local(folder) => look(Tree::Local(&folder.join(name))),
             Tree::Stored(url, objects, remote) => {
-                let url = format!("{}/{below}", url.trim_end_matches('/'));
-                Tree::Stored(&url, objects, remote).entries().take(most).map(|(name, _)| name).collect()
+                look(Tree::Stored(&format!("{}/{name}", url.trim_end_matches('/')), objects, remote))
             }
         }
     }
 
-    /// The first bytes of a file in the folder; none if it cannot be read.
-    pub(crate) fn start(self, name: &str) -> Vec<u8> {
+    /// The first bytes of a file in the folder; none if there is no such file.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(crate) fn start(self, name: &str) -> Result<Vec<u8>> {
         self.start_of(name, START)
     }
 
     /// The first `len` bytes of a file, like [`start`](Tree::start).
-    pub(crate) fn start_of(self, name: &str, len: usize) -> Vec<u8> {
-        let mut start = Vec::new();
+    ///
+    /// # Errors
+    /// Those of [`start`](Tree::start).
+    pub(crate) fn start_of(self, name: &str, len: usize) -> Result<Vec<u8>> {
         match self {
             Tree::Local(folder) => {
-                let read = file::open(folder.join(name)).and_then(|file| file.take(len as u64).read_to_end(&mut start));
-                if read.is_err() {
-                    start.clear();
-                }
+                let path = folder.join(name);
+                if file::is_file(&path)? { file::start(&path, len) } else { Ok(Vec::new()) }
             }
-            Tree::Stored(_, _, remote) => {
-                if let Some((_, object)) = self.below().find(|(found, _)| *found == name) {
-                    start = remote.bytes(object, 0, object.len.min(len as u64)).unwrap_or_default();
-                }
-            }
+            Tree::Stored(_, _, remote) => match self.below().find(|(found, _)| *found == name) {
+                Some((_, object)) => remote.bytes(object, 0, object.len.min(len as u64)),
+                None => Ok(Vec::new()),
+            },
         }
-        start
     }
 
     /// Names, relative to the folder, of the files with this extension in it, or otherwise in the
@@ -156,12 +189,6 @@ impl<'a> Tree<'a> {
         Ok(Vec::new())
     }
 
-    /// Names of the files with this extension in the folder, without hidden ones.
-    pub(crate) fn files_in(self, extension: &str) -> Vec<String> {
-        let is = |(name, is_folder): &(String, bool)| file::has_extension(name, extension) && !is_folder;
-        self.entries().filter(is).map(|(name, _)| name).collect()
-    }
-
     /// Names of the objects below the URL, without hidden ones.
     fn below(self) -> impl Iterator<Item = (&'a str, &'a Object)> {
         let (url, objects) = match self {
@@ -198,7 +225,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::medium::layout::is_npy_folder;
     use crate::model::Store;
 
     /// A store whose objects are listed by the test.
@@ -247,16 +273,30 @@ mod tests {
     fn hidden_entries_are_left_out_and_links_are_followed_here_and_in_stores() {
         let names = ["a.npy", ".b.npy", ".ipynb_checkpoints/a-checkpoint.npy", "linked/c.npy", "more/d.npy"];
         in_both(&names, |tree| {
-            let mut entries: Vec<_> = tree.entries().collect();
+            let mut entries: Vec<_> = tree.entries().collect::<Result<_>>().unwrap();
             entries.sort();
             assert_eq!(entries, [("a.npy".into(), false), ("linked".into(), true), ("more".into(), true)]);
-            assert_eq!(tree.files_in("npy"), ["a.npy"]);
+            assert_eq!(tree.count_in("npy").unwrap(), 1);
             assert_eq!(tree.files("npy").unwrap(), ["a.npy"]);
-            assert!(!is_npy_folder(tree), "it has folders");
         });
         in_both(&["linked/c.npy", "more/d.npy", ".e.npy"], |tree| {
             assert_eq!(tree.files("npy").unwrap(), ["linked/c.npy", "more/d.npy"]);
         });
-        in_both(&["a.npy", ".ipynb_checkpoints/a-checkpoint.npy"], |tree| assert!(is_npy_folder(tree)));
+    }
+
+    #[test]
+    fn what_cannot_be_listed_is_an_error_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let tree = Tree::Local(&file);
+        let errors = [tree.entries().next().unwrap().err(), tree.file_names().err(), tree.count_in("npy").err()];
+        for e in errors.into_iter().chain([tree.files("npy").err()]) {
+            assert_eq!(e.unwrap().path(), Some(&*file));
+        }
+        assert!(
+            tree.start("index.json").unwrap().is_empty() && !tree.has_file("x").unwrap(),
+            "nothing is below a file"
+        );
     }
 }

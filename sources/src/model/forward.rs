@@ -2,7 +2,7 @@
 /// `|this| this.source;`.
 macro_rules! forward {
     (|$this:ident| $to:expr; $(fn $name:ident($($arg:ident: $type:ty),*) $(-> $returned:ty)?;)*) => {
-        $(forward!(@method $this, $to, $name($($arg: $type),*) $(-> $returned)?);)*
+        $($crate::model::forward::forward!(@method $this, $to, $name($($arg: $type),*) $(-> $returned)?);)*
     };
     (@method $this:ident, $to:expr, $name:ident($($arg:ident: $type:ty),*) $(-> $returned:ty)?) => {
         fn $name(&self, $($arg: $type),*) $(-> $returned)? {

@@ -1,11 +1,10 @@
-//! Opens a data set: finds its format, on this machine or at a URL.
+//! Opens a data set: finds its format, on this machine or in a store.
 //!
-//! 1. `formats`: files and folders, by the rows of the formats.
-//! 2. `open`: paths. `at_url`: URLs.
+//! 1. `walk`: what lies at a path or URL, and its format by the rows of the formats.
+//! 2. `open`: the function and the method for it.
 
-mod at_url;
-mod formats;
 #[allow(clippy::module_inception)]
 mod open;
+mod walk;
 
 pub use open::open;

@@ -1,15 +1,11 @@
-use std::fs;
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::at_url;
-use super::formats;
+use super::walk::walk;
 use crate::error::{Error, Result};
-use crate::formats::{DATA_FORMATS, tar};
+use crate::formats::tar;
 use crate::machine::file;
 use crate::model::Source;
-use crate::model::store::Location;
 use crate::options::{DataFormat, Options};
 
 /// Opens the data set at `path`. Its content determines the format, not its name.
@@ -61,9 +57,10 @@ fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     if path.as_os_str().is_empty() {
         return Err(Error::config("the path of the data set is empty"));
     }
+    let at = options.at(path)?;
     let mut format = options.format.as_deref().map(DataFormat::named).transpose()?;
     if options.masks.is_some() {
-        if matches!(Location::of(path), Location::Url(_)) {
+        if at.medium.is_store() {
             let cause = "masks are read from folders of this machine; copy the set, or pack it, which keeps the masks";
             return Err(Error::config(cause).at_path(path));
         }
@@ -73,79 +70,9 @@ fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
                 .at_path(path));
         }
     }
-    match (Location::of(path), format) {
-        (Location::Url(url), Some(format)) => format.open_url(&url, options),
-        (Location::Url(url), None) => at_url::open_at(&url, options),
-        (Location::Path(path), format) => match part_of(&path)? {
-            None => of_path(&path, format, options),
-            Some((path, part)) => of_path(path, format, &Options { part: Some(part.to_owned()), ..options.clone() }),
-        },
+    if !at.medium.is_store() {
+        tar::check_star(&at.path)?;
     }
-}
-
-fn of_path(path: &Path, format: Option<&DataFormat>, options: &Options) -> Result<Arc<dyn Source>> {
-    tar::check_star(path)?;
-    let opened = match format {
-        Some(format) => format.open(path, options),
-        None => local(path, options),
-    };
-    opened.map_err(|e| e.at_path(path))
-}
-
-/// Splits `all.lmdb/train` into the path of a data set and the name of a part of it. `None` if the
-/// path exists, or does not lead into a file or a database.
-///
-/// # Errors
-/// If the system cannot tell.
-fn part_of(path: &Path) -> Result<Option<(&Path, &str)>> {
-    let named = path.parent().zip(path.file_name().and_then(|name| name.to_str()));
-    let Some((set, part)) = named else { return Ok(None) };
-    let has_parts = file::is_file(set)? || formats::has_parts(set);
-    Ok((has_parts && !file::exists(path)?).then_some((set, part)))
-}
-
-/// The URL for a path such as `s3:/bucket/train`, which lacks a slash.
-fn url_meant(path: &Path) -> Option<String> {
-    let (scheme, rest) = path.to_str()?.split_once(":/")?;
-    // A single letter is a drive of Windows.
-    let is_scheme = scheme.len() > 1 && scheme.chars().all(|c| c.is_ascii_alphanumeric());
-    is_scheme.then(|| format!("{scheme}://{rest}"))
-}
-
-/// Opens the data set at a local path.
-fn local(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
-    if tar::has_braces(path) && !file::exists(path)? {
-        let other = DATA_FORMATS.iter().find(|format| format.name != "tar" && format.has_extension(path));
-        if let Some(format) = other {
-            return Err(Error::config(format!(
-                "a pattern in braces names tar shards, and this one names files of the format {}: give their folder, and \
-                 the name of the split if it has several, as in folder/train",
-                format.name
-            ))
-            .at_path(path));
-        }
-        return formats::of_pattern().open(path, options);
-    }
-    if tar::of_target(path)?.is_some() {
-        return formats::of_pattern().open(path, options);
-    }
-    if !file::exists(path)?
-        && let (Some(folder), Some(split)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
-        && file::is_folder(folder)?
-        && let Some(opened) = formats::of_files(folder, Some(split), options)
-    {
-        return opened;
-    }
-    // The absolute path shows which folder a relative path refers to.
-    let metadata = fs::metadata(path).map_err(|e| match url_meant(path) {
-        Some(url) => Error::config(format!("no such path; a URL begins with two slashes: {url}")).at_path(path),
-        None => Error::io(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()), &e),
-    })?;
-    if metadata.is_dir() {
-        return formats::open_folder(path, options);
-    }
-    let mut start = Vec::new();
-    let opened = file::open(path).map_err(|e| Error::io(path, &e))?;
-    opened.take(512).read_to_end(&mut start).map_err(|e| Error::io(path, &e))?;
-    formats::of_file(path, &start)?.open(path, options)
+    let path = at.path.clone();
+    walk(at, format, options).map_err(|e| e.at_path(path))
 }

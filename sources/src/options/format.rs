@@ -5,10 +5,11 @@ use super::Options;
 use crate::error::{Error, Result};
 use crate::medium::brought::Companions;
 use crate::medium::tree::Tree;
+use crate::medium::{Around, At};
 use crate::model::Source;
 
 pub(crate) type Opened = Result<Arc<dyn Source>>;
-pub(crate) type Open = fn(&Path, &Options) -> Opened;
+pub(crate) type Open = fn(At, &Options) -> Opened;
 
 /// One format of data sets.
 pub struct DataFormat {
@@ -19,42 +20,68 @@ pub struct DataFormat {
     /// Extensions of its files. A file with one of them is opened as this format, so a damaged file
     /// gets the format's own message.
     pub extensions: &'static [&'static str],
-    pub(crate) is_folder: fn(Tree<'_>) -> bool,
-    /// Recognises a file by its path and its first bytes.
+    /// Recognises a folder.
+    pub(crate) is_folder: fn(Tree<'_>) -> Result<bool>,
+    /// Number of files that make a folder this data set, if no format recognises the folder and it
+    /// has no pictures.
+    pub(crate) files: fn(Tree<'_>) -> Result<usize>,
+    /// Recognises a file by its path and its first bytes. Those of a file in a store may be unknown.
     pub(crate) is_file: fn(&Path, &[u8]) -> bool,
+    /// Whether a path that leads nowhere names several files.
+    pub(crate) is_pattern: fn(&Path) -> Result<bool>,
+    /// Describes annotations around the pictures of a folder that would open as class folders, and
+    /// says what to open instead.
+    pub(crate) annotates: fn(&Around<'_>) -> Result<Option<String>>,
     /// Whether a path may name a part of a data set: `all.lmdb/train`.
     pub(crate) has_parts: bool,
-    pub(crate) open: Open,
-    pub(crate) at_url: AtUrl,
-}
-
-/// How a data set at a URL is opened.
-pub(crate) enum AtUrl {
-    /// As a path is.
-    Same,
-    Other(fn(&str, &Options) -> Opened),
-    /// Its files are brought to this machine first.
-    Brought(Companions),
+    /// What is brought with a file, if the format only reads files of this machine.
+    pub(crate) brings: Option<Companions>,
+    pub(crate) opener: Open,
 }
 
 impl DataFormat {
-    /// A format that is recognised by extensions alone, and opens paths and URLs alike.
+    /// A format that is recognised by extensions alone.
     pub(crate) const fn new(
         name: &'static str,
         looks_like: &'static str,
         extensions: &'static [&'static str],
-        open: Open,
+        opener: Open,
     ) -> Self {
         DataFormat {
             name,
             looks_like,
             extensions,
-            is_folder: |_| false,
+            is_folder: |_| Ok(false),
+            files: |_| Ok(0),
             is_file: |_, _| false,
+            is_pattern: |_| Ok(false),
+            annotates: |_| Ok(None),
             has_parts: false,
-            open,
-            at_url: AtUrl::Same,
+            brings: None,
+            opener,
         }
+    }
+
+    /// Opens the data set that is there.
+    ///
+    /// # Errors
+    /// If it has no parts and one is wanted, it cannot be brought to this machine, or it cannot be
+    /// opened.
+    pub(crate) fn open(&self, at: At, options: &Options) -> Opened {
+        if !self.has_parts {
+            self.check_whole(&at)?;
+        }
+        match &self.brings {
+            Some(companions) => (self.opener)(at.brought(companions, options.mapped)?, options),
+            None => (self.opener)(at, options),
+        }
+    }
+
+    /// # Errors
+    /// If a part is wanted.
+    pub(crate) fn check_whole(&self, at: &At) -> Result<()> {
+        let Some(part) = &at.part else { return Ok(()) };
+        Err(Error::config(format!("{} data sets have no parts such as {part:?}", self.name)).at_path(&at.path))
     }
 
     pub(crate) fn has_extension(&self, path: &Path) -> bool {
@@ -77,16 +104,16 @@ macro_rules! with_feature {
         #[cfg(feature = $feature)]
         let open: $crate::options::Open = $open;
         #[cfg(not(feature = $feature))]
-        let open: $crate::options::Open = |path, _| $crate::options::missing($feature, $what, path);
+        let open: $crate::options::Open = |at, _| $crate::options::missing($feature, $what, &at.path);
         open
     }};
-    ($feature:literal, $what:literal, $path:expr, $($used:ident),+ => $source:expr) => {{
+    ($feature:literal, $what:literal, $at:ident, $options:ident => $source:expr) => {{
         #[cfg(feature = $feature)]
         let opened: $crate::options::Opened = Ok(std::sync::Arc::new($source));
         #[cfg(not(feature = $feature))]
         let opened = {
-            let _ = ($(&$used),+);
-            $crate::options::missing($feature, $what, $path.as_ref())
+            let _ = $options;
+            $crate::options::missing($feature, $what, &$at.path)
         };
         opened
     }};

@@ -18,7 +18,7 @@ pub use data_set::DataSet;
 pub use format::DataFormat;
 #[allow(unused_imports)] // with all features, nothing is missing
 pub(super) use format::missing;
-pub(super) use format::{AtUrl, Open, Opened, with_feature};
+pub(super) use format::{Open, Opened, with_feature};
 pub use options::Options;
 #[cfg(feature = "tables")]
 pub use table::TableOptions;

@@ -7,8 +7,7 @@ use super::TableOptions;
 use super::Wanted;
 use crate::error::{Error, Result};
 use crate::format::Format;
-#[cfg(any(feature = "arrays", feature = "chunks"))]
-use crate::medium::Medium;
+use crate::medium::At;
 use crate::model::store::{Location, Store, Stores};
 use crate::model::{Classes, Source};
 
@@ -32,8 +31,6 @@ pub struct Options {
     pub(crate) masks: Option<PathBuf>,
     pub(crate) stores: Stores,
     pub(crate) format: Option<String>,
-    /// The part of a file that the path names, such as `train` in `all.lmdb/train`.
-    pub(crate) part: Option<String>,
     pub(crate) used: Arc<Used>,
 }
 
@@ -63,7 +60,6 @@ impl Default for Options {
             masks: None,
             stores: Stores::default(),
             format: None,
-            part: None,
             used: Arc::default(),
         }
     }
@@ -223,13 +219,12 @@ impl Options {
         Wanted::default()
     }
 
-    /// The medium of what is at `path`, a path or a URL.
+    /// What is at `path`, a path or a URL.
     ///
     /// # Errors
     /// If the URL has no store.
-    #[cfg(any(feature = "arrays", feature = "chunks"))]
-    pub(crate) fn medium(&self, path: &Path) -> Result<Medium> {
-        Medium::of(path, self.mapped, &self.stores)
+    pub(crate) fn at(&self, path: &Path) -> Result<At> {
+        At::of(path, self.mapped, &self.stores)
     }
 
     /// Takes the stores of a loader.

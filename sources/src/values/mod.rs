@@ -6,7 +6,7 @@
 //! 3. `annotated`: the fields of an annotated picture.
 //! 4. `pickle`, `protobuf`, `npy`: values of other libraries.
 //! 5. `elements`, `pixels`: convert arrays of numbers and pixels.
-//! 6. `grants`: shares memory between readers.
+//! 6. `recent`: keeps what was used last. `grants`: shares its memory between readers.
 
 #[cfg(feature = "annotations")]
 pub(super) mod annotated;
@@ -24,6 +24,8 @@ pub(super) mod pickle;
 pub(super) mod pixels;
 #[cfg(any(feature = "arrays", feature = "lmdb"))]
 pub(super) mod protobuf;
+#[cfg(any(feature = "hdf5", feature = "parquet"))]
+pub(super) mod recent;
 // Each format uses a part of it.
 #[cfg_attr(
     not(all(feature = "annotations", feature = "arrays", feature = "chunks", feature = "lmdb", feature = "tables")),

@@ -1,10 +1,10 @@
-use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::filters::Filter;
 use crate::error::{Error, Result};
 use crate::medium::HeldFile;
 use crate::values::grants::{Grants, Keeps};
+use crate::values::recent::Recent;
 
 /// Maximum size of a chunk.
 const MAX_CHUNK: u64 = 256 << 20;
@@ -35,57 +35,18 @@ pub(super) struct Chunks {
 #[derive(Default)]
 pub(super) struct Kept {
     grants: Grants,
-    chunks: Mutex<Uses>,
-}
-
-#[derive(Default)]
-struct Uses {
-    /// Chunks by their number, with the time of the last use.
-    chunks: HashMap<usize, (u64, Arc<Vec<u8>>)>,
-    by_use: BTreeMap<u64, usize>,
-    clock: u64,
-    bytes: usize,
-}
-
-impl Uses {
-    /// The kept chunk `number`, which is now the last one used.
-    fn get(&mut self, number: usize) -> Option<Arc<Vec<u8>>> {
-        let (used, chunk) = self.chunks.get_mut(&number)?;
-        self.clock += 1;
-        self.by_use.remove(used);
-        *used = self.clock;
-        self.by_use.insert(self.clock, number);
-        Some(chunk.clone())
-    }
-
-    fn insert(&mut self, number: usize, chunk: Arc<Vec<u8>>) {
-        // Another thread may have decoded it at the same time.
-        if self.get(number).is_none() {
-            self.clock += 1;
-            self.bytes += chunk.len();
-            self.chunks.insert(number, (self.clock, chunk));
-            self.by_use.insert(self.clock, number);
-        }
-    }
-
-    fn shrink(&mut self, most: usize) {
-        while self.bytes > most && self.chunks.len() > 1 {
-            let Some((_, number)) = self.by_use.pop_first() else { return };
-            self.bytes -= self.chunks.remove(&number).map_or(0, |(_, chunk)| chunk.len());
-        }
-    }
+    chunks: Mutex<Recent<usize, Arc<Vec<u8>>>>,
 }
 
 impl Kept {
-    fn chunks(&self) -> MutexGuard<'_, Uses> {
+    fn chunks(&self) -> MutexGuard<'_, Recent<usize, Arc<Vec<u8>>>> {
         self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn insert(&self, number: usize, chunk: Arc<Vec<u8>>) {
-        let most = self.grants.sum().unwrap_or(KEPT);
-        let mut chunks = self.chunks();
-        chunks.insert(number, chunk);
-        chunks.shrink(most);
+        let bytes = chunk.len();
+        self.chunks().insert(number, chunk, bytes);
+        self.shrink();
     }
 }
 
@@ -96,7 +57,7 @@ impl Keeps for Kept {
 
     fn shrink(&self) {
         let most = self.grants.sum().unwrap_or(KEPT);
-        self.chunks().shrink(most);
+        self.chunks().shrink(most, 1);
     }
 }
 
@@ -199,7 +160,7 @@ impl Chunks {
 
     /// A decoded chunk.
     fn chunk(&self, files: &[Arc<HeldFile>], number: usize) -> Result<Arc<Vec<u8>>> {
-        let kept = self.kept.chunks().get(number);
+        let kept = self.kept.chunks().get(number).cloned();
         if let Some(chunk) = kept {
             return Ok(chunk);
         }
@@ -253,10 +214,8 @@ mod tests {
         let chunk = |number: usize| kept.insert(number, Arc::new(vec![number as u8; 1000]));
         let numbers = || {
             let chunks = kept.chunks();
-            let mut numbers: Vec<usize> = chunks.chunks.keys().copied().collect();
-            numbers.sort();
-            assert_eq!((chunks.bytes, chunks.by_use.len()), (1000 * numbers.len(), numbers.len()));
-            numbers
+            assert_eq!(chunks.bytes(), 1000 * chunks.len());
+            chunks.keys()
         };
         (0..4).for_each(chunk);
         assert_eq!(numbers(), [0, 1, 2, 3]);

@@ -1,6 +1,10 @@
+use std::path::Path;
+
+use crate::error::Result;
+use crate::format;
 use crate::medium::brought::Companions;
-use crate::medium::layout::is_npy_folder;
-use crate::options::{AtUrl, DataFormat, with_feature};
+use crate::medium::tree::Tree;
+use crate::options::{DataFormat, with_feature};
 
 pub(crate) const NPY: DataFormat = DataFormat {
     is_folder: is_npy_folder,
@@ -10,9 +14,9 @@ pub(crate) const NPY: DataFormat = DataFormat {
         "npy",
         "an `.npy` file whose first axis counts the samples, or a folder of them",
         &["npy"],
-        |path, options| {
-            with_feature!("arrays", "a data set of arrays", path, options => {
-                super::Arrays::with(path, "npy", options)?
+        |at, options| {
+            with_feature!("arrays", "a data set of arrays", at, options => {
+                super::Arrays::with(&at, "npy", options)?
             })
         },
     )
@@ -20,27 +24,27 @@ pub(crate) const NPY: DataFormat = DataFormat {
 
 pub(crate) const NPZ: DataFormat = DataFormat {
     has_parts: true,
-    ..DataFormat::new("npz", "an `.npz` archive of NumPy", &["npz"], |path, options| {
-        with_feature!("arrays", "a data set of arrays", path, options => {
-            super::Arrays::with(path, "npz", options)?
+    ..DataFormat::new("npz", "an `.npz` archive of NumPy", &["npz"], |at, options| {
+        with_feature!("arrays", "a data set of arrays", at, options => {
+            super::Arrays::with(&at, "npz", options)?
         })
     })
 };
 
 pub(crate) const SAFETENSORS: DataFormat = DataFormat {
     has_parts: true,
-    ..DataFormat::new("safetensors", "a `.safetensors` file", &["safetensors"], |path, options| {
-        with_feature!("arrays", "a data set of arrays", path, options => {
-            super::Arrays::with(path, "safetensors", options)?
+    ..DataFormat::new("safetensors", "a `.safetensors` file", &["safetensors"], |at, options| {
+        with_feature!("arrays", "a data set of arrays", at, options => {
+            super::Arrays::with(&at, "safetensors", options)?
         })
     })
 };
 
 pub(crate) const TORCH: DataFormat = DataFormat {
     has_parts: true,
-    ..DataFormat::new("torch", "a `.pt` or `.pth` file of tensors", &["pt", "pth"], |path, options| {
-        with_feature!("arrays", "a data set of arrays", path, options => {
-            super::Arrays::with(path, "torch", options)?
+    ..DataFormat::new("torch", "a `.pt` or `.pth` file of tensors", &["pt", "pth"], |at, options| {
+        with_feature!("arrays", "a data set of arrays", at, options => {
+            super::Arrays::with(&at, "torch", options)?
         })
     })
 };
@@ -48,15 +52,33 @@ pub(crate) const TORCH: DataFormat = DataFormat {
 pub(crate) const HDF5: DataFormat = DataFormat {
     is_file: |_, start| start.starts_with(b"\x89HDF\r\n\x1a\n"),
     has_parts: true,
-    at_url: AtUrl::Brought(Companions::NONE),
+    brings: Some(Companions::NONE),
     ..DataFormat::new(
         "hdf5",
         "an HDF5 file whose arrays have the samples on their first axis",
         &["h5", "hdf5"],
-        |path, options| {
-            with_feature!("hdf5", "an HDF5 file", path, options => {
-                super::Arrays::with(path, "hdf5", options)?
+        |at, options| {
+            with_feature!("hdf5", "an HDF5 file", at, options => {
+                super::Arrays::with(&at, "hdf5", options)?
             })
         },
     )
 };
+
+/// Maximum number of arrays in a folder of them. A sample has fewer fields.
+const MOST_ARRAYS: usize = 64;
+
+/// Whether a folder only holds `.npy` files and files that are not data.
+fn is_npy_folder(folder: Tree<'_>) -> Result<bool> {
+    let mut arrays = 0;
+    for entry in folder.entries() {
+        let (name, is_folder) = entry?;
+        let extension = Path::new(&name).extension().and_then(|end| end.to_str()).unwrap_or_default();
+        let other = extension.eq_ignore_ascii_case("tar") || format::field_of_file(extension, &[]).is_some();
+        if other || arrays > MOST_ARRAYS || is_folder {
+            return Ok(false);
+        }
+        arrays += usize::from(extension.eq_ignore_ascii_case("npy"));
+    }
+    Ok((1..=MOST_ARRAYS).contains(&arrays))
+}

@@ -14,7 +14,7 @@ use super::{numpy, safetensors, splits, torch};
 use crate::error::{Error, Result};
 use crate::machine::file::{has_extension, is_folder};
 use crate::medium::ahead::{Parts, Remote, ahead_of, wide};
-use crate::medium::{HeldFile, Part, are_unchanged};
+use crate::medium::{At, HeldFile, Part, are_unchanged};
 #[cfg(feature = "hdf5")]
 use crate::model::Place;
 use crate::model::{Follow, Lookahead, Sample, Source};
@@ -112,21 +112,21 @@ impl Arrays {
     /// splits, or an array has elements or an order that are not supported.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        Self::with(path, kind_of(path)?, &Options::default())
+        Self::with(&At::here(path), kind_of(path)?, &Options::default())
     }
 
-    /// Opens the arrays at `path` as the format `kind`: `npy`, `npz`, `safetensors` or `torch`.
-    pub(crate) fn with(path: &Path, kind: &'static str, options: &Options) -> Result<Self> {
+    /// Opens arrays as the format `kind`: `npy`, `npz`, `safetensors` or `torch`.
+    pub(crate) fn with(at: &At, kind: &'static str, options: &Options) -> Result<Self> {
         let wanted = options.wanted();
-        let choose = |names: &[String]| chosen(names, options.part.as_deref(), &wanted);
-        let (files, columns) = load(path, kind, options, &choose).map_err(|e| e.at_path(path))?;
-        Self::of(path, kind, wanted, files, columns, options)
+        let choose = |names: &[String]| chosen(names, at.part.as_deref(), &wanted);
+        let (files, columns) = load(at, kind, &choose).map_err(|e| e.at_path(&at.path))?;
+        Self::of(&at.path, kind, wanted, files, columns, options)
     }
 
     /// The arrays of the file in `bytes`.
     #[cfg(test)]
     pub(super) fn in_memory(bytes: Vec<u8>, kind: &'static str, part: Option<&str>) -> Result<Self> {
-        let file = Arc::new(HeldFile::in_memory(bytes));
+        let file = Arc::new(HeldFile::in_memory("memory".into(), bytes));
         let choose = |names: &[String]| chosen(names, part, &Wanted::default());
         let columns = columns(&file, kind, "x", &choose)?;
         Self::of(Path::new("memory"), kind, Wanted::default(), vec![file], columns, &Options::default())
@@ -233,9 +233,9 @@ fn chosen(names: &[String], part: Option<&str>, wanted: &Wanted) -> Result<Vec<(
     Ok(chosen)
 }
 
-/// Opens the files at `path`, and finds the arrays in them.
-fn load(path: &Path, kind: &str, options: &Options, choose: Choose<'_>) -> Result<(Vec<Arc<HeldFile>>, Vec<Column>)> {
-    let medium = options.medium(path)?;
+/// Opens the files, and finds the arrays in them.
+fn load(at: &At, kind: &str, choose: Choose<'_>) -> Result<(Vec<Arc<HeldFile>>, Vec<Column>)> {
+    let (path, medium) = (&*at.path, at.medium.clone());
     let is_npy = |name: &str| has_extension(name, "npy");
     if kind == "npy" {
         let is_folder = if medium.is_store() { !path.to_str().is_some_and(is_npy) } else { is_folder(path)? };

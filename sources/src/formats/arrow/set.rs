@@ -9,8 +9,7 @@ use crate::machine::file::{self, is_below};
 use crate::machine::parallel::in_parallel;
 use crate::medium::splits;
 use crate::medium::tree::Tree;
-use crate::medium::{Files, HeldFile};
-use crate::model::forward::forward;
+use crate::medium::{At, Files, HeldFile, of_files};
 use crate::model::value::Element;
 use crate::model::{Sample, Source};
 use crate::options::Options;
@@ -94,8 +93,8 @@ impl Batches {
 
 impl Arrow {
     /// Whether `folder` was written by `datasets.save_to_disk`.
-    pub(crate) fn is_saved(folder: Tree<'_>) -> bool {
-        folder.has_file(STATE) || folder.has_file(SPLITS)
+    pub(crate) fn is_saved(folder: Tree<'_>) -> Result<bool> {
+        Ok(folder.has_file(STATE)? || folder.has_file(SPLITS)?)
     }
 
     /// Opens one file, a folder that `datasets.save_to_disk` wrote, or a folder of files.
@@ -103,12 +102,13 @@ impl Arrow {
     /// # Errors
     /// If a file is damaged, the files have different columns, or a folder has several splits.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(path.as_ref(), None, &Options::new())
+        Self::with(&At::here(path.as_ref()), &Options::new())
     }
 
-    /// Opens `split` of a folder of files.
-    pub(crate) fn with(path: &Path, split: Option<&str>, options: &Options) -> Result<Self> {
-        let opened = in_parallel(&files(path, split)?, |path| {
+    /// Opens a file, or the files of a folder, whose part is a split.
+    pub(crate) fn with(at: &At, options: &Options) -> Result<Self> {
+        let path = &*at.path;
+        let opened = in_parallel(&files(path, at.part.as_deref())?, |path| {
             let (file, _) = HeldFile::open(path, options.mapped)?;
             let whole = 0..file.len();
             Ok((file, whole, None))
@@ -169,7 +169,7 @@ impl Arrow {
         let classes = features.classes(uses.used().map(names), uses.label().map(names))?;
         let find = |row, place, scratch: &mut Vec<u8>| arrow.find(row, place, scratch);
         let learned = uses.learned(&columns, classes, options.classes.as_ref(), options.lenient, arrow.len(), find);
-        arrow.columns = learned.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
+        arrow.columns = learned.map_err(|e| e.at_path(path))?;
         Ok(arrow)
     }
 
@@ -215,8 +215,12 @@ impl Arrow {
 
 /// The files of the data set at `path`, in order.
 fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
+    let whole = |files| match split {
+        Some(split) => Err(Error::config(format!("arrow data sets have no parts such as {split:?}")).at_path(path)),
+        None => Ok(files),
+    };
     if !file::is_folder(path)? {
-        return Ok(vec![path.to_owned()]);
+        return whole(vec![path.to_owned()]);
     }
     let read = |name: &str| {
         let path = path.join(name);
@@ -259,7 +263,7 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
         let cause = "its rows are chosen by another file, as old versions of datasets saved them; save it again";
         return Err(Error::in_source(cause).at_path(state));
     }
-    Ok(names.into_iter().map(|name| path.join(name)).collect())
+    whole(names.into_iter().map(|name| path.join(name)).collect())
 }
 
 impl Source for Arrow {
@@ -270,8 +274,10 @@ impl Source for Arrow {
             let anywhere = self.anywhere && self.columns.picture() == Some(place);
             self.find(index, place, scratch)?.opened(root, anywhere, scratch)
         });
-        found.map_err(|e| if e.path().is_some() { e } else { e.at_path(&file.path) })
+        found.map_err(|e| e.at_path(&file.path))
     }
+
+    of_files!(files);
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let Some(place) = self.columns.label() else { return Ok(None) };
@@ -279,10 +285,6 @@ impl Source for Arrow {
         scratch.clear();
         let found = self.find(index, place, scratch)?;
         found.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
-    }
-
-    fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.files.path(index).to_owned())
     }
 
     fn has_pictures(&self) -> Option<bool> {
@@ -299,12 +301,6 @@ impl Source for Arrow {
 
     fn kind(&self) -> &'static str {
         self.kind
-    }
-
-    forward! { |this| this.files;
-        fn len() -> usize;
-        fn check() -> Result<()>;
-        fn is_unchanged() -> bool;
     }
 }
 

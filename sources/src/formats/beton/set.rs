@@ -1,20 +1,19 @@
-use std::path::Path;
 use std::sync::Arc;
 
 use super::header::{ALLOCATION, FIELD, Field, HEADER, Header, u64_at};
 use super::rows::BetonRows;
 use crate::error::{Error, Result, collected, copied};
-use crate::medium::HeldFile;
-use crate::model::Source;
-use crate::options::Options;
+use crate::medium::{At, HeldFile};
+use crate::options::{Opened, Options};
 use crate::values::items::{Items, Rows, Samples};
 
 /// Opens a `.beton` file.
 ///
 /// # Errors
 /// If the file cannot be read, is damaged, or has a field that is not read.
-pub(crate) fn open(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
-    let file = options.medium(path)?.open(path)?;
+pub(crate) fn open(at: At, options: &Options) -> Opened {
+    let path = &*at.path;
+    let file = at.medium.open(path)?;
     let (rows, spans) = read(&file).map_err(|e| e.at_path(path))?;
     let items = Items::new(vec![(file, Samples::Spans(spans))])?;
     Ok(Arc::new(Rows::new(path, items, rows, options)?))

@@ -1,26 +1,51 @@
-use crate::medium::layout::COCO_JSON;
-use crate::medium::tree::Tree;
-use crate::options::{AtUrl, DataFormat, with_feature};
+use crate::error::Result;
+use crate::medium::Around;
+use crate::options::{DataFormat, with_feature};
+
+/// COCO annotations in a folder of pictures, as exporters name them.
+pub(super) const COCO_JSON: &str = "_annotations.coco.json";
 
 pub(crate) const ROW: DataFormat = DataFormat {
     is_folder: |folder| folder.has_file(COCO_JSON),
-    at_url: AtUrl::Other(|url, options| {
-        let in_folder = (!url.ends_with(".json")).then(|| format!("{}/{COCO_JSON}", url.trim_end_matches('/')));
-        let (json, pictures) = in_folder.as_deref().map_or((url, None), |json| (json, Some(url)));
-        with_feature!("annotations", "a COCO data set", json, pictures, options => {
-            super::Coco::in_store(json, pictures, options.formats.clone(), &options.stores)?
+    annotates,
+    ..DataFormat::new("coco", "a `.json` file, or a folder with `_annotations.coco.json`", &["json"], |at, options| {
+        with_feature!("annotations", "a COCO data set", at, options => {
+            let in_folder = match at.medium.is_store() {
+                true => !at.url().ends_with(".json"),
+                false => at.tree().has_file(COCO_JSON)?,
+            };
+            match in_folder {
+                true => super::Coco::with(&at.medium, &at.medium.join(&at.path, COCO_JSON), Some(&at.path), options)?,
+                false => super::Coco::with(&at.medium, &at.path, None, options)?,
+            }
         })
-    }),
-    ..DataFormat::new(
-        "coco",
-        "a `.json` file, or a folder with `_annotations.coco.json`",
-        &["json"],
-        |path, options| {
-            let in_folder = Tree::Local(path).has_file(COCO_JSON).then(|| path.join(COCO_JSON));
-            let (json, pictures) = in_folder.as_deref().map_or((path, None), |json| (json, Some(path)));
-            with_feature!("annotations", "a COCO data set", json, pictures, options => {
-                super::Coco::with_formats(json, pictures, options.formats.clone())?
-            })
-        },
-    )
+    })
 };
+
+fn annotates(around: &Around<'_>) -> Result<Option<String>> {
+    let open = |json: &str| Ok(Some(format!("a COCO data set: open its annotations, such as {json:?}")));
+    if let Some(json) = around.file(&["json"], is_coco)? {
+        return open(json);
+    }
+    for (place, names) in &around.above {
+        for folder in names.iter().map(|name| format!("{place}{name}")) {
+            if around.tree.has_file(&format!("{folder}/{COCO_JSON}"))? {
+                return Ok(Some(format!("a COCO data set: open {folder:?}, or another folder that has {COCO_JSON}")));
+            }
+        }
+    }
+    let folders = around.annotations()?;
+    match folders.iter().find(|files| !files.is_empty() && files.iter().all(|file| file.ends_with(".json"))) {
+        Some(files) => open(&files[0]),
+        None => Ok(None),
+    }
+}
+
+/// Whether a JSON file that begins with `start` has annotations in COCO's form.
+fn is_coco(start: &[u8]) -> bool {
+    let has = |word: &str| memchr::memmem::find(start, word.as_bytes()).is_some();
+    has("\"supercategory\"")
+        || has("\"images\"") && has("\"file_name\"")
+        || has("\"licenses\"") && has("\"info\"")
+        || has("\"annotations\"") && has("\"bbox\"")
+}

@@ -8,14 +8,11 @@ use super::json::{self, Id, Object};
 use super::pictures::{check_folder, folder_of, url_folder_of};
 use crate::error::{Error, Result, collected, counted, reserve, reserved};
 use crate::format::Format;
-use crate::machine::bytes::Unmapped;
-use crate::machine::file;
-use crate::machine::identity::Identity;
-use crate::medium::ahead::Remote;
-use crate::medium::layout::root;
+use crate::machine::slashes::root;
 use crate::medium::stored::{Below, Stored, of_stored};
-use crate::model::store::Stores;
+use crate::medium::{HeldFile, Medium};
 use crate::model::{Sample, Source};
+use crate::options::Options;
 use crate::values::annotated::{Parts, below, check_box, key_and_field};
 
 /// Pictures with the annotations of a COCO JSON file: boxes, classes, masks, points.
@@ -63,35 +60,14 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 /// such pictures, opening is an error.
 #[derive(Debug)]
 pub struct Coco {
-    file: PathBuf,
-    text: Text,
+    /// The file, or the text of its segmentations if it is in a store.
+    json: HeldFile,
     /// Folder of the pictures, with a final `/`.
     root: String,
     set: Set,
     formats: Vec<Format>,
     /// The pictures, if they are in a store.
     stored: Option<Stored>,
-}
-
-/// The text of the segmentations.
-#[derive(Debug)]
-enum Text {
-    File(Unmapped, Identity),
-    /// All of them, of a file in a store.
-    Memory(Vec<u8>),
-}
-
-impl Text {
-    /// Fills `to` with the text from `at` on.
-    fn read(&self, at: u64, to: &mut [u8]) -> Result<()> {
-        match self {
-            Text::File(file, _) => file.read(at, to),
-            Text::Memory(text) => {
-                to.copy_from_slice(&text[at as usize..][..to.len()]);
-                Ok(())
-            }
-        }
-    }
 }
 
 /// Content of the file that stays in memory.
@@ -159,7 +135,7 @@ impl Coco {
     /// annotation is of a picture that is listed, if an id is used twice, or if the pictures are
     /// not found.
     pub fn open(json: impl AsRef<Path>) -> Result<Self> {
-        Self::with_formats(json.as_ref(), None, Vec::new())
+        Self::here(json.as_ref(), None)
     }
 
     /// Opens the annotations in `json` of the pictures below `folder`.
@@ -168,53 +144,37 @@ impl Coco {
     /// The errors of [`open`](Coco::open). Opening looks for the first 100 pictures and fails if the
     /// folder has none of them. Otherwise a missing picture is an error when it is read.
     pub fn with_pictures(json: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<Self> {
-        Self::with_formats(json.as_ref(), Some(folder.as_ref()), Vec::new())
+        Self::here(json.as_ref(), Some(folder.as_ref()))
     }
 
-    /// Opens a set whose pictures may also have the `formats`.
-    pub(crate) fn with_formats(json: &Path, folder: Option<&Path>, formats: Vec<Format>) -> Result<Self> {
-        let failed = |e: std::io::Error| Error::io(json, &e);
-        let file = file::open(json).map_err(failed)?;
-        let identity = Identity::of(&file.metadata().map_err(failed)?);
+    fn here(json: &Path, folder: Option<&Path>) -> Result<Self> {
+        Self::with(&Medium::Machine { mapped: false }, json, folder, &Options::default())
+    }
+
+    /// Opens the annotations in `json` of pictures of the same medium.
+    pub(crate) fn with(medium: &Medium, json: &Path, folder: Option<&Path>, options: &Options) -> Result<Self> {
+        let file = if medium.is_store() { medium.open(json)? } else { HeldFile::open(json, false)?.0 };
         // The whole file stays in memory while it is opened, so most of it is never copied.
-        let mut bytes = Vec::new();
-        let opened = file.try_clone().map_err(failed)?;
-        file::append(opened, &mut bytes, u64::MAX).map_err(failed)?;
-        let set = Set::parse(&bytes, json).map_err(|e| e.at_path(json))?;
+        let bytes = medium.read(json, u64::MAX)?;
+        let mut set = Set::parse(&bytes, json).map_err(|e| e.at_path(json))?;
+        let formats = options.formats.clone();
+        if medium.is_store() {
+            let (stores, url) = (&options.stores, json.to_str().unwrap_or_default());
+            let root = match folder.and_then(Path::to_str) {
+                Some(folder) => format!("{}/", folder.trim_end_matches('/')),
+                None => url_folder_of(url, &set.images[0].name, stores)?,
+            };
+            let url = |image: &Image| below(&image.name).is_ok().then(|| format!("{root}{}", image.name));
+            let urls: Vec<Option<String>> = set.images.iter().map(url).collect();
+            let stored = Some(Stored::of(&urls, 1, Below::new(&root), stores)?);
+            let json = HeldFile::in_memory(json.to_owned(), set.segmentations(&bytes));
+            return Ok(Coco { json, root, set, formats, stored });
+        }
         let folder = match folder {
             Some(folder) => check_folder(json, folder, set.images.iter().map(|image| &*image.name))?,
             None => folder_of(json, &set.images[0].name)?,
         };
-        let file = Unmapped { file, len: bytes.len() as u64, path: json.to_owned() };
-        let (root, text) = (root(&folder)?, Text::File(file, identity));
-        Ok(Coco { file: json.to_owned(), text, root, set, formats, stored: None })
-    }
-
-    /// Opens the annotations at the URL `json`, of pictures in the same store.
-    pub(crate) fn in_store(json: &str, folder: Option<&str>, formats: Vec<Format>, stores: &Stores) -> Result<Self> {
-        let (remote, url) = (Remote::new(stores.of(json)?.clone()), json.to_owned());
-        let object = remote.repeated(move |store| store.object(&url))?;
-        let bytes = remote.bytes(&object, 0, object.len)?;
-        let mut set = Set::parse(&bytes, json.as_ref()).map_err(|e| e.at_path(json))?;
-        let mut text = Vec::new();
-        for annotation in set.annotations.iter_mut().filter(|annotation| annotation.len > 0) {
-            let start = text.len() as u64;
-            text.extend_from_slice(&bytes[annotation.at as usize..][..annotation.len as usize]);
-            annotation.at = start;
-        }
-        let first = &*set.images[0].name;
-        let root = match folder {
-            Some(folder) => format!("{}/", folder.trim_end_matches('/')),
-            None => url_folder_of(json, first, stores)?,
-        };
-        let urls: Vec<Option<String>> = set
-            .images
-            .iter()
-            .map(|image| below(&image.name).is_ok().then(|| format!("{root}{}", image.name)))
-            .collect();
-        let stored = Stored::of(&urls, 1, Below::new(&root), stores)?;
-        let (file, text) = (json.into(), Text::Memory(text));
-        Ok(Coco { file, text, root, set, formats, stored: Some(stored) })
+        Ok(Coco { json: file, root: root(&folder)?, set, formats, stored: None })
     }
 
     /// Checks an annotation of `image`.
@@ -225,7 +185,9 @@ impl Coco {
                 let [width, height] = image.size().map_or([f64::INFINITY; 2], |(w, h)| [w.into(), h.into()]);
                 check_box(annotation.edges, width, height, 1.0)
             })
-            .map_err(|e| Error::in_source(format!("annotation {}: {}", annotation.id, e.cause())).at_path(&self.file))
+            .map_err(|e| {
+                Error::in_source(format!("annotation {}: {}", annotation.id, e.cause())).at_path(&self.json.path)
+            })
     }
 }
 
@@ -236,7 +198,7 @@ impl Source for Coco {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (image, annotations) = (&self.set.images[index], self.set.annotations(index));
-        below(&image.name).map_err(|e| e.at_path(&self.file))?;
+        below(&image.name).map_err(|e| e.at_path(&self.json.path))?;
         annotations.iter().try_for_each(|annotation| self.check(annotation, image))?;
         let (n, mut parts) = (annotations.len(), Parts::new(scratch));
         let (key, field) = key_and_field(&image.name, &self.formats);
@@ -265,7 +227,7 @@ impl Source for Coco {
                     json.extend_from_slice(b"null");
                 } else {
                     json.resize(start + annotation.len as usize, 0);
-                    self.text.read(annotation.at, &mut json[start..])?;
+                    self.json.fill(annotation.at, &mut json[start..])?;
                 }
             }
             json.extend_from_slice(if n == 0 { b"[]" } else { b"]" });
@@ -291,11 +253,7 @@ impl Source for Coco {
     }
 
     fn check(&self) -> Result<()> {
-        match &self.text {
-            Text::File(file, identity) => identity.check(&file.path, false).map(|_| ()),
-            // Every read asks for the version that was opened.
-            Text::Memory(_) => Ok(()),
-        }
+        self.json.check()
     }
 
     of_stored!();
@@ -342,35 +300,14 @@ impl Set {
     }
 
     fn of(mut content: json::File<'_>, bytes: &[u8], path: &Path) -> Result<Self> {
-        content.categories.sort_unstable_by_key(|category| category.id);
-        content.images.sort_unstable_by(|a, b| a.id.cmp(&b.id));
-        if let Some(twice) = content.categories.windows(2).find(|pair| pair[0].id == pair[1].id) {
-            let (id, one, other) = (twice[0].id, &twice[0].name, &twice[1].name);
-            return Err(Error::in_source(format!("category id {id} is used by {one:?} and by {other:?}")));
-        }
-        if let Some(twice) = content.images.windows(2).find(|pair| pair[0].id == pair[1].id) {
-            let (id, one, other) = (&twice[0].id, &twice[0].file_name, &twice[1].file_name);
-            return Err(Error::in_source(format!("image id {id} is used by {one:?} and by {other:?}")));
-        }
+        sort(&mut content)?;
         let mut coordinates = Vec::new();
         let (mut annotations, areas, points) = {
             let mut places = HashMap::<&Id<'_>, u32>::new();
             reserved(places.try_reserve(content.images.len()))?;
             places.extend(content.images.iter().map(|image| &image.id).zip(0..));
             let listed = |object: &&Object<'_>| places.contains_key(&object.image_id);
-            let (all, count) = (content.annotations.len(), content.annotations.iter().filter(listed).count());
-            if let Some(first) = content.annotations.iter().find(|object| !listed(object)) {
-                let (count, image) = (all - count, &first.image_id);
-                let id = first.id.as_ref().map_or("without an id".to_owned(), Id::to_string);
-                let cause = format!(
-                    "the file does not list the images of {count} of its {}, such as image {image} of annotation {id}",
-                    counted(all, "annotation", "annotations"),
-                );
-                if count == all {
-                    return Err(Error::in_source(cause));
-                }
-                tracing::warn!("{}: {cause}; they are ignored", path.display());
-            }
+            check_listed(&content.annotations, listed, path)?;
             let named = content.categories.iter().map(|category| category.keypoints.len()).max();
             let with_points = content.annotations.iter().filter(|object| object.keypoints.is_some()).filter(listed);
             let given = with_points.filter_map(|object| Some(object.keypoints.as_ref()?.len() / 3)).max();
@@ -406,6 +343,17 @@ impl Set {
         })
     }
 
+    /// The text of all segmentations in `bytes`, in which they are found from now on.
+    fn segmentations(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut text = Vec::new();
+        for annotation in self.annotations.iter_mut().filter(|annotation| annotation.len > 0) {
+            let start = text.len() as u64;
+            text.extend_from_slice(&bytes[annotation.at as usize..][..annotation.len as usize]);
+            annotation.at = start;
+        }
+        text
+    }
+
     fn annotations(&self, index: usize) -> &[Annotation] {
         let start = if index == 0 { 0 } else { self.images[index - 1].end };
         &self.annotations[start..self.images[index].end]
@@ -418,6 +366,44 @@ impl Set {
             Error::in_source(format!("category {category} is not among the {all} categories of the file"))
         })
     }
+}
+
+/// Sorts the pictures and the categories.
+///
+/// # Errors
+/// If two of them have one id.
+fn sort(content: &mut json::File<'_>) -> Result<()> {
+    content.categories.sort_unstable_by_key(|category| category.id);
+    content.images.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+    if let Some(twice) = content.categories.windows(2).find(|pair| pair[0].id == pair[1].id) {
+        let (id, one, other) = (twice[0].id, &twice[0].name, &twice[1].name);
+        return Err(Error::in_source(format!("category id {id} is used by {one:?} and by {other:?}")));
+    }
+    if let Some(twice) = content.images.windows(2).find(|pair| pair[0].id == pair[1].id) {
+        let (id, one, other) = (&twice[0].id, &twice[0].file_name, &twice[1].file_name);
+        return Err(Error::in_source(format!("image id {id} is used by {one:?} and by {other:?}")));
+    }
+    Ok(())
+}
+
+/// Warns of annotations of pictures that are not `listed`.
+///
+/// # Errors
+/// If all of them are.
+fn check_listed(annotations: &[Object<'_>], listed: impl Fn(&&Object<'_>) -> bool, path: &Path) -> Result<()> {
+    let Some(first) = annotations.iter().find(|object| !listed(object)) else { return Ok(()) };
+    let (all, count) = (annotations.len(), annotations.iter().filter(|object| !listed(object)).count());
+    let image = &first.image_id;
+    let id = first.id.as_ref().map_or("without an id".to_owned(), Id::to_string);
+    let cause = format!(
+        "the file does not list the images of {count} of its {}, such as image {image} of annotation {id}",
+        counted(all, "annotation", "annotations"),
+    );
+    if count == all {
+        return Err(Error::in_source(cause));
+    }
+    tracing::warn!("{}: {cause}; they are ignored", path.display());
+    Ok(())
 }
 
 impl Annotation {

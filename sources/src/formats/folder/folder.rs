@@ -4,12 +4,14 @@ use std::sync::Arc;
 use super::index;
 use super::masks::Masks;
 use super::names::Names;
+use super::stored::of_objects;
 use crate::error::{Error, Result, reserve};
 use crate::format::{self, Format};
 use crate::machine::bytes::room;
 use crate::machine::file::{self, FIRST_READ, read_whole};
 use crate::machine::slashes::slashed;
 use crate::medium::ahead::{Parts, Remote, ahead_of, identity};
+use crate::medium::{At, Medium};
 use crate::model::{Follow, Lookahead, Object, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
@@ -55,10 +57,23 @@ enum Files {
         masks: Option<Masks>,
     },
     Stored {
-        /// The object of each sample.
+        /// All objects of the folder.
         objects: Arc<[Object]>,
-        remote: Remote,
+        /// The object of each sample.
+        of: Arc<[u32]>,
+        remote: Arc<Remote>,
     },
+}
+
+impl Files {
+    /// The objects of the samples; none on this machine.
+    fn objects(&self) -> impl Iterator<Item = &Object> {
+        let stored = match self {
+            Files::Local { .. } => None,
+            Files::Stored { objects, of, .. } => Some(of.iter().map(|&number| &objects[number as usize])),
+        };
+        stored.into_iter().flatten()
+    }
 }
 
 impl Folder {
@@ -70,13 +85,19 @@ impl Folder {
     /// no picture. The last error lists the extensions that were looked for and the files that were
     /// found.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(path.as_ref(), &Options::new())
+        Self::with(&At::here(path.as_ref()), &Options::new())
     }
 
-    /// As [`open`](Folder::open), with the formats and masks of `options`. If they ask for an
-    /// index, the listing comes from the index next to the folder if it is current. Otherwise the
-    /// folder is listed, and the index is written.
-    pub(crate) fn with(path: &Path, options: &Options) -> Result<Self> {
+    /// As [`open`](Folder::open), with the formats and masks of `options`, here or in a store that
+    /// is listed. If they ask for an index, the listing comes from the index next to the folder if
+    /// it is current. Otherwise the folder is listed, and the index is written.
+    pub(crate) fn with(at: &At, options: &Options) -> Result<Self> {
+        let path = &*at.path;
+        if let Medium::Store { remote, listed } = &at.medium {
+            let (names, of) = of_objects(at.url(), listed, &options.formats).map_err(|e| e.at_path(path))?;
+            let files = Files::Stored { objects: listed.clone(), of: of.into(), remote: remote.clone() };
+            return Ok(Folder { names, formats: options.formats.clone(), files });
+        }
         let (formats, indexed) = (options.formats.clone(), options.indexed);
         let Some(root) = path.to_str() else {
             return Err(Error::in_source("the folder's path is not UTF-8").at_path(path));
@@ -104,14 +125,18 @@ impl Folder {
         Ok(Folder { names, formats, files: Files::Local { root, masks } })
     }
 
-    /// The pictures `names`, each of which is one of `objects` of a store.
-    pub(super) fn in_store(names: Names, objects: Vec<Object>, remote: Remote, formats: Vec<Format>) -> Self {
-        Folder { names, formats, files: Files::Stored { objects: objects.into(), remote } }
-    }
-
-    /// The folders of the pictures, below the data set, if there are class folders.
-    pub(crate) fn class_folders(&self) -> impl Iterator<Item = &str> {
-        self.names.class_folders()
+    /// The folders of the pictures, below the data set at the URL `url`, if there are class folders.
+    pub(crate) fn class_folders<'a>(&'a self, url: &'a str) -> Box<dyn Iterator<Item = &'a str> + 'a> {
+        match &self.files {
+            Files::Local { .. } => Box::new(self.names.class_folders()),
+            // The names of the objects, which may be encoded.
+            Files::Stored { .. } => {
+                let below = move |object: &'a Object| object.url.strip_prefix(url)?.strip_prefix('/');
+                let mut last = "";
+                let folders = self.files.objects().filter_map(move |object| Some(below(object)?.rsplit_once('/')?.0));
+                Box::new(folders.filter(move |folder| std::mem::replace(&mut last, folder) != *folder))
+            }
+        }
     }
 }
 
@@ -174,9 +199,10 @@ impl Source for Folder {
         let field = format::field_of_file(extension, &self.formats).unwrap_or("img");
         let sample = match &self.files {
             Files::Local { root, masks } => self.local(index, (root, masks.as_ref()), (key, field), scratch)?,
-            Files::Stored { objects, remote } => {
-                let bytes = room(scratch, objects[index].len)?;
-                remote.read(index as u64, &objects[index], 0, bytes)?;
+            Files::Stored { objects, of, remote } => {
+                let object = &objects[of[index] as usize];
+                let bytes = room(scratch, object.len)?;
+                remote.read(index as u64, object, 0, bytes)?;
                 Sample::new(key).with_field(field, &*bytes)?
             }
         };
@@ -187,9 +213,9 @@ impl Source for Folder {
     }
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
-        let Files::Stored { objects, remote } = &self.files else { return None };
-        let all = objects.clone();
-        let part = move |sample: u64| Some((u32::try_from(sample).ok()?, 0..all.get(sample as usize)?.len));
+        let Files::Stored { objects, of, remote } = &self.files else { return None };
+        let (all, of) = (objects.clone(), of.clone());
+        let part = move |sample: u64| of.get(sample as usize).map(|&number| (number, 0..all[number as usize].len));
         remote.follow(order, Parts::new(objects.clone(), part))
     }
 
@@ -199,8 +225,7 @@ impl Source for Folder {
     }
 
     fn ahead_bytes(&self) -> usize {
-        let Files::Stored { objects, .. } = &self.files else { return 0 };
-        ahead_of(objects.iter().map(|object| object.len))
+        ahead_of(self.files.objects().map(|object| object.len))
     }
 
     fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
@@ -216,7 +241,7 @@ impl Source for Folder {
         let hash = self.names.hash();
         let hash = match &self.files {
             Files::Local { masks, .. } => masks.as_ref().map_or(hash, |masks| masks.add_to(hash)),
-            Files::Stored { objects, .. } => hash.number(identity(objects.iter())),
+            Files::Stored { .. } => hash.number(identity(self.files.objects())),
         };
         Some(hash.end())
     }
@@ -224,7 +249,7 @@ impl Source for Folder {
     fn path(&self, index: usize) -> Option<PathBuf> {
         Some(match &self.files {
             Files::Local { root, .. } => format!("{root}{}", self.names.path(index)).into(),
-            Files::Stored { objects, .. } => objects[index].url.clone().into(),
+            Files::Stored { objects, of, .. } => objects[of[index] as usize].url.clone().into(),
         })
     }
 

@@ -85,23 +85,35 @@ impl Masks {
                 return Err(Error::in_source(cause).at_path(folder));
             }
         }
+        masks.take(found, files.len(), (folder, names))?;
+        Ok(masks)
+    }
+
+    /// Takes the mask of each picture of `names` from those that were `found` among `count` files of
+    /// `folder`.
+    fn take(
+        &mut self,
+        mut found: HashMap<&str, (u8, &str)>,
+        count: usize,
+        (folder, names): (&Path, &Names),
+    ) -> Result<()> {
         let (mut used, mut missing) = (0, None);
         for index in 0..names.len() {
-            let key = masks.key(names.path(index));
+            let key = self.key(names.path(index));
             match found.get_mut(&*key) {
                 Some((known, file)) => {
-                    masks.of.push(*known);
+                    self.of.push(*known);
                     used += usize::from(!file.is_empty());
                     *file = "";
                 }
                 None => {
-                    masks.of.push(NONE);
+                    self.of.push(NONE);
                     missing.get_or_insert(key);
                 }
             }
         }
         if used == 0 {
-            let (key, count) = (missing.unwrap_or_default(), files.len());
+            let key = missing.unwrap_or_default();
             let cause = format!(
                 "masks: no picture has one; {key}.png was looked for among {}",
                 counted(count, "file", "files")
@@ -114,7 +126,7 @@ impl Masks {
             let extra = counted(extra, "mask", "masks");
             tracing::warn!("{}: left out {extra} without a picture, such as {first}", folder.display());
         }
-        Ok(masks)
+        Ok(())
     }
 
     /// The path of the mask of the picture `path` in the folder, without its extension.

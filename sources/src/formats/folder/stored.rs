@@ -1,14 +1,11 @@
 //! Pictures below a URL of a store, with the classes, labels and order of a local folder.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use super::Folder;
 use super::names::Names;
 use crate::error::{Error, Result, counted, push, reserve};
 use crate::format::{self, FORMATS, Format};
-use crate::medium::ahead::Remote;
-use crate::model::{Location, Object, Store};
+use crate::model::{Location, Object};
 
 /// The path of an object below `root`, a URL that ends with a slash. On web servers, URLs encode the
 /// characters of names, so that classes and keys would not be those of the same local folder.
@@ -40,85 +37,62 @@ fn is_picture(object: &Object, formats: &[Format]) -> bool {
     !name.starts_with('.') && extension.is_some_and(|extension| format::field_of_file(extension, formats).is_some())
 }
 
-impl Folder {
-    /// Number of pictures among `objects`, which lie below `url`, and the folders of those that do
-    /// not lie directly below it.
-    pub(crate) fn survey<'o>(url: &str, objects: &'o [Object], formats: &[Format]) -> (usize, BTreeSet<&'o str>) {
-        let root = format!("{}/", url.trim_end_matches('/'));
-        let hidden = |path: &&str| path.split('/').any(|part| part.starts_with('.'));
-        let pictures = objects.iter().filter(|object| is_picture(object, formats));
-        let (mut count, mut folders) = (0, BTreeSet::new());
-        for path in pictures.filter_map(|object| object.url.strip_prefix(&root)).filter(|path| !hidden(path)) {
-            count += 1;
-            folders.extend(path.rsplit_once('/').map(|(folder, _)| folder));
+/// The pictures among `objects`, all of which lie below `url`, and the number of the object of each.
+///
+/// # Errors
+/// If there is none.
+pub(super) fn of_objects(url: &str, objects: &[Object], formats: &[Format]) -> Result<(Names, Vec<u32>)> {
+    let root = format!("{url}/");
+    let hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));
+    let mut pictures: Vec<(String, u32)> = Vec::new();
+    // Also a folder without pictures is a class.
+    let mut classes = BTreeSet::new();
+    for (object, number) in objects.iter().zip(0..) {
+        let Some(path) = path_below(&root, &object.url) else { continue };
+        if let Some((top, _)) = path.split_once('/').filter(|(top, _)| !hidden(top)) {
+            classes.insert(top.to_owned());
         }
-        (count, folders)
+        if is_picture(object, formats) && !hidden(&path) {
+            push(&mut pictures, (path, number))?;
+        }
     }
-
-    /// The pictures among `objects`, all of which lie below `url`.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub(crate) fn of_objects(url: &str, objects: Vec<Object>, remote: Remote, formats: Vec<Format>) -> Result<Self> {
-        let root = format!("{}/", url.trim_end_matches('/'));
-        let below = |object: &Object| path_below(&root, &object.url);
-        let hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));
-        let count = objects.len();
-        // Also a folder without pictures is a class.
-        let tops: BTreeSet<String> = objects
-            .iter()
-            .filter_map(|object| Some(below(object)?.split_once('/')?.0.to_owned()))
-            .filter(|top| !hidden(top))
-            .collect();
-        let pictures = objects.into_iter().filter(|object| is_picture(object, &formats));
-        let mut pictures: Vec<(String, Object)> =
-            pictures.filter_map(|object| Some((below(&object)?, object))).filter(|(path, _)| !hidden(path)).collect();
-        if pictures.iter().any(|(path, _)| path.contains('/')) {
-            let all = pictures.len();
-            pictures.retain(|(path, _)| path.contains('/'));
-            if pictures.len() < all {
-                let found = counted(all - pictures.len(), "picture", "pictures");
-                tracing::warn!("{url}: left out {found} next to the class folders");
-            }
+    if pictures.iter().any(|(path, _)| path.contains('/')) {
+        let all = pictures.len();
+        pictures.retain(|(path, _)| path.contains('/'));
+        if pictures.len() < all {
+            let found = counted(all - pictures.len(), "picture", "pictures");
+            tracing::warn!("{url}: left out {found} next to the class folders");
         }
-        // The classes by name, then the folders of a class by path, then the files of each by name.
-        let split = |path: &str| {
-            let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-            (folder.split('/').next().unwrap_or_default().to_owned(), folder.to_owned(), name.to_owned())
-        };
-        pictures.sort_by_cached_key(|(path, _)| split(path));
-        let (mut names, classes) = (Names::default(), tops.into_iter().collect::<Vec<_>>());
-        let mut all = Vec::new();
-        reserve(&mut all, pictures.len())?;
-        for (path, object) in pictures {
-            let (top, folder, name) = split(&path);
-            names.push(&folder, &name, false)?;
-            if !folder.is_empty() {
-                let label = classes.binary_search(&top).expect("the folder of a picture is listed");
-                push(&mut names.labels, label as u32)?;
-            }
-            all.push(object);
-        }
-        if all.is_empty() {
-            let looked: Vec<_> = FORMATS.iter().chain(&formats).flat_map(|format| format.extensions).copied().collect();
-            let cause = format!("no pictures among {count} objects below this URL; looked for .{}", looked.join(", ."));
-            return Err(Error::in_source(cause).at_path(url));
-        }
-        if !names.labels.is_empty() {
-            names.classes = classes;
-        }
-        Ok(Folder::in_store(names, all, remote, formats))
     }
-
-    /// Lists the pictures below `url`.
-    ///
-    /// # Errors
-    /// If they cannot be listed, or there is none.
-    pub(crate) fn at_url(url: &str, store: &Arc<dyn Store>, formats: Vec<Format>) -> Result<Self> {
-        let remote = Remote::new(store.clone());
-        let objects = remote.list(url)?;
-        Self::of_objects(url, objects, remote, formats)
+    if pictures.is_empty() {
+        let looked: Vec<_> = FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
+        let (count, looked) = (objects.len(), looked.join(", ."));
+        return Err(Error::in_source(format!(
+            "no pictures among {count} objects below this URL; looked for .{looked}"
+        )));
     }
+    // The classes by name, then the folders of a class by path, then the files of each by name.
+    let split = |path: &str| {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        (folder.split('/').next().unwrap_or_default().to_owned(), folder.to_owned(), name.to_owned())
+    };
+    pictures.sort_by_cached_key(|(path, _)| split(path));
+    let (mut names, classes) = (Names::default(), classes.into_iter().collect::<Vec<_>>());
+    let mut of = Vec::new();
+    reserve(&mut of, pictures.len())?;
+    for (path, number) in pictures {
+        let (top, folder, name) = split(&path);
+        names.push(&folder, &name, false)?;
+        if !folder.is_empty() {
+            let label = classes.binary_search(&top).expect("the folder of a picture is listed");
+            push(&mut names.labels, label as u32)?;
+        }
+        of.push(number);
+    }
+    if !names.labels.is_empty() {
+        names.classes = classes;
+    }
+    Ok((names, of))
 }
 
 #[cfg(test)]

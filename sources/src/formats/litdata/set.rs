@@ -1,15 +1,13 @@
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use super::index::{Chunk, Index};
 use super::rows::LitRows;
 use crate::error::{Error, Result, push};
 use crate::formats::Arrow;
-use crate::medium::HeldFile;
-use crate::medium::brought::{Companions, brought};
-use crate::model::Source;
-use crate::options::Options;
+use crate::medium::brought::Companions;
+use crate::medium::{At, HeldFile};
+use crate::options::{Opened, Options};
 use crate::values::items::{Indexed, Items, Layout, Rows, Samples, Unpack, read_offsets, unpacked};
 
 /// Opens LitData's chunks at `path`, a folder with `index.json` or that file. Chunks of a store that
@@ -17,11 +15,12 @@ use crate::values::items::{Indexed, Items, Layout, Rows, Samples, Unpack, read_o
 ///
 /// # Errors
 /// If the index or a chunk is damaged, a chunk is missing, or a value that is used cannot be read.
-pub(crate) fn open(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
-    let set = Indexed::read(path, options)?;
+pub(crate) fn open(at: At, options: &Options) -> Opened {
+    let path = &*at.path;
+    let set = Indexed::read(&at)?;
     let index = Index::parse(&set.text).map_err(|e| e.at_path(&set.path))?;
     let compression = index.compression.as_deref();
-    let bring = || open(&brought(&Companions::INDEXED, path, &options.stores)?, options);
+    let bring = || open(at.brought(&Companions::INDEXED, options.mapped)?, options);
     if set.medium.is_store() && compression.is_some() {
         return bring();
     }

@@ -7,9 +7,9 @@
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
+use super::detect::{LMDB_MAGIC, is_lmdb};
 use crate::error::{Error, Result};
 use crate::machine::file;
-use crate::medium::layout::{LMDB_MAGIC, is_lmdb};
 
 const VERSION: u32 = 1;
 /// `MDB_page`'s header (16 bytes) and `MDB_meta` (136 bytes).

@@ -9,10 +9,11 @@
 //! 6. `snapshot`: the environment, and slices of its map that live as long as the source.
 //! 7. `header`: the meta pages, checked before LMDB maps the file.
 //!
-//! `row`: its row in the table of formats.
+//! `row`: its row in the table of formats, and `detect`: what it is recognised by.
 
 #[cfg(feature = "lmdb")]
 mod datum;
+mod detect;
 #[cfg(feature = "lmdb")]
 mod header;
 #[cfg(feature = "lmdb")]

@@ -1,7 +1,6 @@
 //! A database as a source: its keys, and the sample at each.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::datum::Datum;
@@ -14,7 +13,7 @@ use crate::machine::file;
 use crate::machine::hash::Hash;
 use crate::machine::identity::Identity;
 use crate::machine::pages::{Map, fetch};
-use crate::medium::Part;
+use crate::medium::{At, Part};
 use crate::model::{Classes, Sample, Source};
 use crate::options::{Options, Wanted};
 use crate::values::pixels::Colours;
@@ -361,11 +360,11 @@ fn integer(text: &str) -> Option<i64> {
     text.trim().parse().ok()
 }
 
-/// Opens the database at `path`.
-pub(super) fn open(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+/// Opens the database.
+pub(super) fn open(at: &At, options: &Options) -> Result<Lmdb> {
     let (wanted, classes, lenient) = (options.wanted(), options.classes.as_ref(), options.lenient);
-    let options = LmdbOptions { name: options.part.as_deref(), wanted, classes, lenient };
-    Ok(Arc::new(Lmdb::with_options(path, &options)?))
+    let options = LmdbOptions { name: at.part.as_deref(), wanted, classes, lenient };
+    Lmdb::with_options(&at.path, &options)
 }
 
 impl Source for Lmdb {

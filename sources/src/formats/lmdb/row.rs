@@ -1,13 +1,13 @@
+use super::detect::is_lmdb;
 use crate::error::Error;
 use crate::medium::brought::Companions;
-use crate::medium::layout::is_lmdb;
-use crate::options::{AtUrl, DataFormat, with_feature};
+use crate::options::{DataFormat, with_feature};
 
 pub(crate) const ROW: DataFormat = DataFormat {
     is_folder: |folder| folder.has_file("data.mdb"),
     is_file: |_, start| is_lmdb(start),
     has_parts: true,
-    at_url: AtUrl::Brought(Companions {
+    brings: Some(Companions {
         // Opening an LMDB writes its lock file, so a copy of it would not stay as it came.
         without: |url| url.ends_with("/lock.mdb") || url.ends_with("-lock"),
         ..Companions::NONE
@@ -16,14 +16,14 @@ pub(crate) const ROW: DataFormat = DataFormat {
         "lmdb",
         "a folder with `data.mdb`, or a file with LMDB's magic number at byte 16",
         &["lmdb", "mdb"],
-        |path, options| {
+        |at, options| {
             if !options.mapped {
                 return Err(Error::config(
                     "an lmdb is always memory-mapped, by its library; open it mapped, or pack it as tar shards (warpfeed pack --from x.lmdb --to x.tar)",
                 )
-                .at_path(path));
+                .at_path(at.path));
             }
-            with_feature!("lmdb", "an LMDB", super::read::open)(path, options)
+            with_feature!("lmdb", "an LMDB", at, options => super::read::open(&at, options)?)
         },
     )
 };

@@ -1,11 +1,11 @@
 use std::path::Path;
 
-use crate::medium::layout::{INDEX, is_mds};
+use crate::medium::tree::INDEX;
 use crate::options::{DataFormat, with_feature};
 
 pub(crate) const ROW: DataFormat = DataFormat {
-    is_folder: |folder| is_mds(Path::new(INDEX), &folder.start(INDEX)),
-    is_file: is_mds,
+    is_folder: |folder| Ok(is_index(Path::new(INDEX), &folder.start(INDEX)?)),
+    is_file: is_index,
     ..DataFormat::new(
         "mds",
         "a folder with the `index.json` of MosaicML's shards, or that file",
@@ -13,3 +13,8 @@ pub(crate) const ROW: DataFormat = DataFormat {
         with_feature!("chunks", "a data set of MDS shards", super::set::open),
     )
 };
+
+/// Whether the file at `path`, which begins with `start`, lists shards.
+fn is_index(path: &Path, start: &[u8]) -> bool {
+    path.ends_with(INDEX) && memchr::memmem::find(start, b"\"shards\"").is_some()
+}

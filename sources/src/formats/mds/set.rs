@@ -1,13 +1,11 @@
-use std::path::Path;
 use std::sync::Arc;
 
 use super::index::{Index, Shard};
 use super::rows::MdsRows;
 use crate::error::{Error, Result, collected};
-use crate::medium::HeldFile;
-use crate::medium::brought::{Companions, brought};
-use crate::model::Source;
-use crate::options::Options;
+use crate::medium::brought::Companions;
+use crate::medium::{At, HeldFile};
+use crate::options::{Opened, Options};
 use crate::values::items::{Checksum, Indexed, Items, Rows, Samples, Unpack, read_offsets, unpacked};
 
 /// Opens the MDS shards of `path`, a folder with `index.json` or that file. Compressed shards of a
@@ -15,11 +13,12 @@ use crate::values::items::{Checksum, Indexed, Items, Rows, Samples, Unpack, read
 ///
 /// # Errors
 /// If the index or a shard is damaged, a shard is missing, or a column that is used cannot be read.
-pub(crate) fn open(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
-    let set = Indexed::read(path, options)?;
+pub(crate) fn open(at: At, options: &Options) -> Opened {
+    let path = &*at.path;
+    let set = Indexed::read(&at)?;
     let index = Index::parse(&set.text).map_err(|e| e.at_path(&set.path))?;
     if set.medium.is_store() && index.shards.iter().any(|shard| shard.zip.is_some()) {
-        return open(&brought(&Companions::INDEXED, path, &options.stores)?, options);
+        return open(at.brought(&Companions::INDEXED, options.mapped)?, options);
     }
     let files = set.medium.in_parallel(&index.shards, |shard| open_shard(&set, shard))?;
     let checksum = |shard: &Shard| Ok(Checksum::fastest(&shard.raw.hashes()));

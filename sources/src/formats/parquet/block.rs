@@ -214,76 +214,76 @@ impl Decoded {
 
     /// The rows, from `first` on.
     pub(super) fn block(self, first: usize, max_level: i16, lists: Option<Levels>) -> Result<Block> {
-        let lost = || Error::in_source("damaged: the numbers of values and levels differ");
-        let Decoded { holds, values, definitions, repetitions, rows, shared } = self;
-        let has = |place: usize| max_level == 0 || definitions.get(place) == Some(&max_level);
-        let (count, own, shares) = match &values {
-            Typed::Bytes(values, _) => (values.len(), shared.0 + values.len() * size_of::<ByteArray>(), shared.1),
-            Typed::Numbers(values, element) => (values.len() / element.size(), values.len(), 0),
+        let rows = first..first + self.rows;
+        let made = match lists {
+            Some(levels) if levels.nested() => self.nested(levels, max_level),
+            Some(levels) if !levels.all().is_empty() => self.lists(levels.all()[0], max_level),
+            _ => self.flat(max_level),
         };
-        if let Some(levels) = lists.filter(Levels::nested) {
-            let Typed::Numbers(values, element) = values else { return Err(lost()) };
-            let flags = holds == Plain::Bool;
-            let nested = Nested::new((values, element, flags), definitions, repetitions, (levels, max_level));
-            let nested = nested.filter(|nested| nested.rows.len() == rows + 1).ok_or_else(lost)?;
-            let bytes = nested.bytes();
-            return Ok(Block { rows: first..first + rows, values: Values::Nested(nested), bytes, shares: 0 });
-        }
-        if let Some(&element) = lists.as_ref().and_then(|levels| levels.all().first()) {
-            let Typed::Numbers(numbers, kind) = values else { return Err(lost()) };
-            let (mut places, mut next) = (Vec::<List>::new(), 0);
-            for (place, &level) in definitions.iter().enumerate() {
-                let begins = repetitions.get(place).is_none_or(|&repetition| repetition == 0);
-                if begins {
-                    places.push(if level + 1 < element { List::Null } else { List::Numbers(next..next) });
-                }
-                if level < element {
-                    continue;
-                }
-                let list = places.last_mut().ok_or_else(lost)?;
-                match (list, level == max_level) {
-                    (List::Numbers(range), true) => {
-                        next += 1;
-                        range.end = next;
-                    }
-                    (_, true) => next += 1,
-                    (list @ List::Numbers(_), false) => {
-                        let List::Numbers(range) = &*list else { unreachable!("matched above") };
-                        *list = List::Incomplete(range.end - range.start);
-                    }
-                    (_, false) => {}
+        let (values, bytes, shares) =
+            made.ok_or_else(|| Error::in_source("damaged: the numbers of values and levels differ"))?;
+        Ok(Block { rows, values, bytes, shares })
+    }
+
+    fn nested(self, levels: Levels, max_level: i16) -> Option<(Values, usize, usize)> {
+        let Typed::Numbers(values, element) = self.values else { return None };
+        let flags = self.holds == Plain::Bool;
+        let nested = Nested::new((values, element, flags), self.definitions, self.repetitions, (levels, max_level));
+        let nested = nested.filter(|nested| nested.rows.len() == self.rows + 1)?;
+        let bytes = nested.bytes();
+        Some((Values::Nested(nested), bytes, 0))
+    }
+
+    /// Lists of numbers, each of which begins at the level `element`.
+    fn lists(self, element: i16, max_level: i16) -> Option<(Values, usize, usize)> {
+        let Typed::Numbers(values, kind) = self.values else { return None };
+        let (mut places, mut next) = (Vec::<List>::new(), 0);
+        for (place, &level) in self.definitions.iter().enumerate() {
+            if self.repetitions.get(place).is_none_or(|&repetition| repetition == 0) {
+                places.push(if level + 1 < element { List::Null } else { List::Numbers(next..next) });
+            }
+            if level < element {
+                continue;
+            }
+            let is_number = level == max_level;
+            next += usize::from(is_number);
+            let list = places.last_mut()?;
+            if let List::Numbers(range) = list {
+                match is_number {
+                    true => range.end = next,
+                    false => *list = List::Incomplete(range.end - range.start),
                 }
             }
-            if next != count || places.len() != rows {
-                return Err(lost());
-            }
-            let bytes = numbers.len() + places.len() * size_of::<List>();
-            return Ok(Block {
-                rows: first..first + rows,
-                values: Values::Lists { values: numbers, element: kind, places },
-                bytes,
-                shares: 0,
-            });
         }
+        let bytes = values.len() + places.len() * size_of::<List>();
+        (next == values.len() / kind.size() && places.len() == self.rows).then_some((
+            Values::Lists { values, element: kind, places },
+            bytes,
+            0,
+        ))
+    }
+
+    fn flat(self, max_level: i16) -> Option<(Values, usize, usize)> {
+        let has = |place: usize| max_level == 0 || self.definitions.get(place) == Some(&max_level);
         let mut next = 0;
-        let places: Vec<u32> = (0..rows)
-            .map(|row| {
-                if !has(row) {
-                    return NULL;
-                }
-                next += 1;
-                next - 1
-            })
-            .collect();
-        if next as usize != count || (max_level > 0 && definitions.len() != rows) {
-            return Err(lost());
+        let mut places = Vec::with_capacity(self.rows);
+        for row in 0..self.rows {
+            places.push(if has(row) { next } else { NULL });
+            next += u32::from(has(row));
         }
-        let bytes = own + 4 * places.len();
-        let values = match values {
-            Typed::Bytes(values, text) => Values::Bytes { values, text, places },
-            Typed::Numbers(values, element) => Values::Numbers { values, element, places },
+        if max_level > 0 && self.definitions.len() != self.rows {
+            return None;
+        }
+        let (count, own, shares, values) = match self.values {
+            Typed::Bytes(values, text) => {
+                let own = self.shared.0 + values.len() * size_of::<ByteArray>();
+                (values.len(), own, self.shared.1, Values::Bytes { values, text, places })
+            }
+            Typed::Numbers(values, element) => {
+                (values.len() / element.size(), values.len(), 0, Values::Numbers { values, element, places })
+            }
         };
-        Ok(Block { rows: first..first + rows, values, bytes, shares })
+        (next as usize == count).then_some((values, own + 4 * self.rows, shares))
     }
 }
 

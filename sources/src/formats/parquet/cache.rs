@@ -1,10 +1,10 @@
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block::Block;
 use crate::error::Result;
 use crate::values::grants::{Grants, Keeps};
+use crate::values::recent::Recent;
 
 /// Locks by page. Threads that need one page wait for the first of them, so no page is decoded
 /// twice at the same time.
@@ -87,21 +87,9 @@ impl Room {
     }
 }
 
+/// Pages by their first row.
 #[derive(Default)]
-struct Kept {
-    /// Pages by their first row.
-    blocks: BTreeMap<(Place, usize), Entry>,
-    by_use: BTreeSet<(u64, Place, usize)>,
-    clock: u64,
-    bytes: usize,
-}
-
-struct Entry {
-    block: Arc<Block>,
-    /// Time of the last use.
-    used: u64,
-    bytes: usize,
-}
+struct Kept(Recent<(Place, usize), Arc<Block>>);
 
 impl Keeps for Cache {
     fn grants(&self) -> &Grants {
@@ -225,7 +213,7 @@ impl Cache {
 
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
-        self.kept().bytes
+        self.kept().0.bytes()
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -245,57 +233,35 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Kept {
     fn get(&mut self, place: Place, row: usize) -> Option<Arc<Block>> {
-        let ((_, first), entry) = self.blocks.range((place, 0)..=(place, row)).next_back()?;
-        if !entry.block.rows().contains(&row) {
+        let (key, block) = self.0.last((place, 0), (place, row))?;
+        if !block.rows().contains(&row) {
             return None;
         }
-        let (first, block) = (*first, entry.block.clone());
-        self.touch(place, first);
+        let block = self.0.get(key)?.clone();
         // A dictionary is used after its pages, so it is dropped after them.
         if block.shares() > 0 {
-            self.touch(dictionary_of(place), 0);
+            self.0.get((dictionary_of(place), 0));
         }
         Some(block)
     }
 
-    /// Uses a block. Returns whether it is kept.
-    fn touch(&mut self, place: Place, first: usize) -> bool {
-        let Some(entry) = self.blocks.get_mut(&(place, first)) else { return false };
-        self.clock += 1;
-        self.by_use.remove(&(entry.used, place, first));
-        entry.used = self.clock;
-        self.by_use.insert((self.clock, place, first));
-        true
-    }
-
     fn insert(&mut self, place: Place, block: Arc<Block>, budget: usize) {
         let (first, shares) = (block.rows().start, block.shares());
-        let apart = shares > 0 && !self.blocks.contains_key(&(dictionary_of(place), 0));
+        let dictionary = (dictionary_of(place), 0);
+        let apart = shares > 0 && self.0.last(dictionary, dictionary).is_none();
         let bytes = block.bytes() + if apart { shares } else { 0 };
         if bytes > budget {
             return;
         }
-        self.clock += 1;
-        self.bytes += bytes;
-        self.by_use.insert((self.clock, place, first));
-        if let Some(old) = self.blocks.insert((place, first), Entry { block, used: self.clock, bytes }) {
-            self.bytes -= old.bytes;
-            self.by_use.remove(&(old.used, place, first));
-        }
+        self.0.insert((place, first), block, bytes);
         if shares > 0 {
-            self.touch(dictionary_of(place), 0);
+            self.0.get(dictionary);
         }
         self.shrink(budget);
     }
 
     fn shrink(&mut self, budget: usize) {
-        while self.bytes > budget
-            && let Some((_, place, first)) = self.by_use.pop_first()
-        {
-            if let Some(old) = self.blocks.remove(&(place, first)) {
-                self.bytes -= old.bytes;
-            }
-        }
+        self.0.shrink(budget, 0);
     }
 }
 

@@ -6,17 +6,20 @@
 //! counts them. Several samples need one unit, whose pages are decoded once and kept for a while:
 //! the order of the units leaves out those that are still kept.
 
-use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::input::guarded;
 use super::part::{MAX_CHUNK, Part, Unit};
-use crate::Position;
-use crate::error::Result;
+use super::schema::{Field, fields};
+use crate::error::{Error, Result};
 use crate::machine::parallel::in_parallel;
 use crate::medium::ahead::Parts;
+use crate::model::Position;
 use crate::model::{Lookahead, NextUse, Place};
+use crate::values::recent::Recent;
+use crate::values::record::other_columns;
 
 /// Rows whose next uses are compared to find that of their page. A page with more is used all the
 /// time.
@@ -34,6 +37,37 @@ pub(super) struct Files {
 }
 
 impl Files {
+    /// The row groups of `parts` that have rows. All have the columns `fields`.
+    ///
+    /// # Errors
+    /// If a file has other columns, or is damaged.
+    pub(super) fn new(parts: Vec<Part>, columns: &[Field]) -> Result<Self> {
+        let (mut starts, mut groups) = (vec![0_usize], Vec::new());
+        for (number, part) in parts.iter().enumerate() {
+            check_columns(part, columns, &parts[0]).map_err(|e| e.at_path(&part.file.path))?;
+            let leaves = part.meta.file_metadata().schema_descr().num_columns();
+            for (group, about) in part.meta.row_groups().iter().enumerate() {
+                let rows = usize::try_from(about.num_rows()).ok();
+                let end = rows.and_then(|rows| starts[starts.len() - 1].checked_add(rows));
+                let end = end.filter(|_| about.num_columns() == leaves);
+                let damaged = || Error::in_source(format!("row group {group} is damaged")).at_path(&part.file.path);
+                let end = end.ok_or_else(damaged)?;
+                if rows != Some(0) {
+                    starts.push(end);
+                    groups.push((number as u32, group as u32));
+                }
+            }
+            let (says, counted) = (part.meta.file_metadata().num_rows(), rows_of_groups(part));
+            if counted != Some(says) {
+                let counted = counted.unwrap_or(i64::MAX);
+                let cause =
+                    format!("damaged: {says} rows by its footer, and {counted} in its row groups; write it again");
+                return Err(Error::in_source(cause).at_path(&part.file.path));
+            }
+        }
+        Ok(Files { parts, starts, groups, looks: AtomicU64::new(0) })
+    }
+
     /// Number of rows.
     pub(super) fn rows(&self) -> usize {
         self.starts[self.groups.len()]
@@ -137,19 +171,19 @@ impl Files {
         bytes: usize,
         kept: usize,
     ) -> Lookahead {
-        let (files, samples, recent) = (self.clone(), order.clone(), Mutex::new(Recent::default()));
+        let (files, samples, recent) = (self.clone(), order.clone(), Mutex::new(Units::default()));
         let units = move |place| {
             let samples_of = samples.samples(place)?;
             let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
             if recent.next != Some(place) {
-                *recent = Recent::default();
+                *recent = Units::default();
             }
             recent.next = Some(samples.after(place));
             let mut units = Vec::new();
             for sample in samples_of {
                 for needed in &leaves {
                     // The pages of a column that was read as a whole are found in it.
-                    if recent.touch(files.whole(sample as usize, *needed)) {
+                    if recent.recent.get(files.whole(sample as usize, *needed)).is_some() {
                         continue;
                     }
                     files.need(sample as usize, *needed, |unit, memory| {
@@ -218,6 +252,24 @@ impl Files {
     }
 }
 
+/// Rows of all row groups of a file.
+fn rows_of_groups(part: &Part) -> Option<i64> {
+    part.meta.row_groups().iter().try_fold(0_i64, |all, group| all.checked_add(group.num_rows()))
+}
+
+/// # Errors
+/// If a file has other columns than the first one, whose columns are `columns`.
+fn check_columns(part: &Part, columns: &[Field], first: &Part) -> Result<()> {
+    let found = guarded(|| Ok(fields(part.meta.file_metadata().schema_descr())))?;
+    if found == columns {
+        return Ok(());
+    }
+    let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
+    Err(other_columns(&first.file.path, &names(columns), &names(&found), |place| {
+        found[place].form == columns[place].form
+    }))
+}
+
 /// A column of plain values that samples need.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Needed {
@@ -227,39 +279,19 @@ pub(super) struct Needed {
 
 /// Units whose decoded pages are probably still kept, as the cache of pages would keep them.
 #[derive(Default)]
-struct Recent {
+struct Units {
     /// The place that follows.
     next: Option<Place>,
-    /// The last use of each unit, and its memory.
-    units: HashMap<u64, (u64, usize)>,
-    by_use: BTreeMap<u64, u64>,
-    clock: u64,
-    bytes: usize,
+    recent: Recent<u64, ()>,
 }
 
-impl Recent {
-    /// Uses `unit` if it was used a short time ago. Returns whether it was.
-    fn touch(&mut self, unit: u64) -> bool {
-        let Some(&(_, memory)) = self.units.get(&unit) else { return false };
-        self.uses(unit, memory, usize::MAX)
-    }
-
+impl Units {
     /// Whether `unit` was used a short time ago. Uses it.
     fn uses(&mut self, unit: u64, memory: usize, most: usize) -> bool {
-        self.clock += 1;
-        let before = self.units.insert(unit, (self.clock, memory));
-        self.by_use.insert(self.clock, unit);
-        if let Some((used, memory)) = before {
-            self.by_use.remove(&used);
-            self.bytes -= memory;
-        }
-        self.bytes += memory;
-        while self.bytes > most
-            && let Some((_, unit)) = self.by_use.pop_first()
-        {
-            self.bytes -= self.units.remove(&unit).map_or(0, |(_, memory)| memory);
-        }
-        before.is_some()
+        let before = self.recent.get(unit).is_some();
+        self.recent.insert(unit, (), memory);
+        self.recent.shrink(most, 0);
+        before
     }
 }
 
@@ -269,11 +301,11 @@ mod tests {
 
     #[test]
     fn units_that_were_used_a_short_time_ago_are_kept() {
-        let mut recent = Recent::default();
+        let mut recent = Units::default();
         let mut uses = |unit| recent.uses(unit, 10, 30);
         assert_eq!([1, 2, 3, 1, 4, 2, 1].map(&mut uses), [false, false, false, true, false, false, true]);
-        assert!(recent.touch(1) && !recent.touch(3));
+        assert!(recent.recent.get(1).is_some() && recent.recent.get(3).is_none());
         assert!(!recent.uses(9, 31, 30) && !recent.uses(9, 31, 30));
-        assert_eq!((recent.bytes, recent.units.len(), recent.by_use.len()), (0, 0, 0));
+        assert_eq!((recent.recent.bytes(), recent.recent.len()), (0, 0));
     }
 }

@@ -56,6 +56,6 @@ mod set;
 #[cfg(feature = "parquet")]
 mod thrift;
 
-pub(crate) use row::{ROW, open, open_at};
+pub(crate) use row::ROW;
 #[cfg(feature = "parquet")]
 pub use set::Parquet;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use parquet::file::metadata::ParquetMetaData;
 
@@ -80,6 +80,22 @@ fn hides_compression(writer: Option<&str>) -> bool {
     writer.is_some_and(|writer| writer.starts_with("parquet-cpp version 1."))
 }
 
+/// The bytes of a whole column, and the guard of [`Cache::column`].
+fn whole_column<'c>(
+    cache: &'c Cache,
+    place: Place,
+    chunk: Range<u64>,
+    column: &Column<'_>,
+    fetch: &Fetch<'_>,
+) -> Result<(Option<Arc<Block>>, Option<MutexGuard<'c, ()>>)> {
+    let len = chunk.end - chunk.start;
+    let (raw, alone) = cache.column(place, len as usize, || {
+        fits(len, column.levels.is_some(), column.limit)?;
+        (fetch.read)(Unit::Whole, chunk).map(Block::raw)
+    })?;
+    Ok((Some(raw), alone))
+}
+
 impl Part {
     pub(super) fn open(file: HeldFile) -> Result<Self> {
         let meta = footer::read(&file).map_err(|e| if e.path().is_some() { e } else { e.at_path(&file.path) })?;
@@ -135,18 +151,12 @@ impl Part {
         let chunk = self.chunk(group, leaf.number)?;
         let local = self.file.object().is_none();
         let index = if levels.is_none() { self.index(group, number)? } else { None };
-        // Without an index, the first page is found in the whole column.
+        let whole = (place.0, group, number | WHOLE);
         let (raw, _alone) = match (&index, local) {
             (_, true) => (None, None),
-            (Some(_), false) => (cache.find((place.0, group, number | WHOLE), 0), None),
-            (None, false) => {
-                let len = chunk.end - chunk.start;
-                let (raw, alone) = cache.column((place.0, group, number | WHOLE), len as usize, || {
-                    fits(len, levels.is_some(), column.limit)?;
-                    (fetch.read)(Unit::Whole, chunk.clone()).map(Block::raw)
-                })?;
-                (Some(raw), alone)
-            }
+            (Some(_), false) => (cache.find(whole, 0), None),
+            // The first page is found in the whole column.
+            (None, false) => whole_column(cache, whole, chunk.clone(), &column, fetch)?,
         };
         let raw = raw.as_deref().and_then(Block::bytes_of_column).map(|bytes| Bytes::Part(chunk.start, bytes));
         let bytes = raw.unwrap_or(Bytes::File(&self.file));
@@ -156,10 +166,8 @@ impl Part {
             let found = || column.all(bytes, chunk.clone());
             return cache.get(place, (row, 0), found, |found| column.lists(bytes, &found));
         }
-        let index = match index {
-            Some(index) => index,
-            None => self.keep(group, number, Index::walk(bytes, chunk, rows)?),
-        };
+        let walk = || Ok::<_, Error>(self.keep(group, number, Index::walk(bytes, chunk.clone(), rows)?));
+        let index = index.map_or_else(walk, Ok)?;
         let (own, at) = index.find(row, rows)?;
         let read = |unit, at: Range<u64>| match raw.is_none() && !local {
             true => (fetch.read)(unit, at).map(Cow::Owned),

@@ -182,7 +182,8 @@ fn opened(file: &[u8], limit: usize) -> Result<(Cached, Arc<Parquet>)> {
         ahead: AtomicU64::new(0),
     }));
     let any: Arc<dyn Store> = Arc::new(store.clone());
-    let set = Parquet::in_store(URL, &any, None, &Options::new())?;
+    let options = Options::new().store("mem", any);
+    let set = Parquet::with(options.at(Path::new(URL))?, &options)?;
     Ok((store, Arc::new(set)))
 }
 

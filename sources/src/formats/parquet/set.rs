@@ -2,7 +2,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::cache::{Cache, Room};
 use super::files::{Files, Needed};
@@ -12,19 +12,17 @@ use super::part::{Fetch, MAX_CHUNK, Part, Unit, fits};
 use super::schema::{Field, Form, Leaf, Levels, Plain, fields};
 use crate::error::{Error, Result};
 use crate::machine::bytes::room;
-use crate::machine::file;
 use crate::machine::parallel::in_parallel;
 use crate::medium::ahead::{AHEAD, Remote};
 use crate::medium::splits;
-use crate::medium::tree::Tree;
-use crate::medium::{HeldFile, are_unchanged};
+use crate::medium::{At, are_unchanged};
 use crate::model::value::Element;
-use crate::model::{Follow, Lookahead, Object, Place, Sample, Source, Store};
+use crate::model::{Follow, Lookahead, Place, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
 use crate::values::features::{Features, FileFeatures};
 use crate::values::grants::Grant;
-use crate::values::record::{Column, Columns, Found, Holds, other_columns, sniffed};
+use crate::values::record::{Column, Columns, Found, Holds, sniffed};
 
 /// Rows of Parquet files, on this machine or in a store.
 ///
@@ -76,61 +74,27 @@ impl Parquet {
     /// # Errors
     /// If a file is damaged, the files have different columns, or a folder has several splits.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(path.as_ref(), None, &Options::new())
+        Self::with(At::here(path.as_ref()), &Options::new())
     }
 
-    /// Opens `split` of a folder of files.
-    pub(crate) fn with(path: &Path, split: Option<&str>, options: &Options) -> Result<Self> {
-        let files = match file::is_folder(path)? {
-            true => splits::below(path, Tree::Local(path).files("parquet")?, split)?
-                .into_iter()
-                .map(|name| path.join(name))
-                .collect(),
-            false => vec![path.to_owned()],
+    /// Opens a file, or the files of a folder, also one that is called `x.parquet` as those of Spark.
+    /// A part is a split.
+    pub(crate) fn with(mut at: At, options: &Options) -> Result<Self> {
+        let is_folder = match at.part {
+            Some(_) => at.list().map(|_| true)?,
+            None => at.is_folder()?,
         };
-        let parts = in_parallel(&files, |path| {
-            let (file, _) = HeldFile::open(path, options.mapped)?;
-            Part::open(file)
-        })?;
-        let folder = if file::is_folder(path)? { path } else { path.parent().unwrap_or(Path::new("")) };
-        Self::of(path, parts, Features::in_folder(folder)?, options)
-    }
-
-    /// Opens the file at `url` in a store, or the files of `split` among `listing`, all objects
-    /// below it. Without a listing, `url` may also be a folder of files, such as `x.parquet` of
-    /// Spark.
-    pub(crate) fn in_store(
-        url: &str,
-        store: &Arc<dyn Store>,
-        listing: Option<(Vec<Object>, Option<&str>)>,
-        options: &Options,
-    ) -> Result<Self> {
-        let remote = Arc::new(Remote::new(store.clone()));
-        let below = |listed: &[Object], split| {
-            let names = Tree::Stored(url, listed, &remote).files("parquet")?;
-            let root = url.trim_end_matches('/');
-            let found = splits::below(Path::new(url), names, split)?.into_iter().map(|name| {
-                let url = format!("{root}/{name}");
-                listed.iter().find(|object| object.url == url).cloned().expect("a name of the listing")
-            });
-            Ok(found.collect::<Vec<_>>())
+        let path = &*at.path;
+        let files = if is_folder {
+            let names = splits::below(path, at.tree().files("parquet")?, at.part.as_deref())?;
+            names.iter().map(|name| at.medium.join(path, name)).collect()
+        } else {
+            vec![path.to_owned()]
         };
-        let own = url.to_owned();
-        let objects = match listing {
-            Some((listed, split)) => below(&listed, split)?,
-            None => match remote.repeated(move |store| store.object(&own)) {
-                Ok(object) => vec![object],
-                // The error of the URL itself is clearer, unless files lie below it.
-                Err(e) => match remote.list(url) {
-                    Ok(listed) if !Tree::Stored(url, &listed, &remote).files("parquet")?.is_empty() => {
-                        below(&listed, None)?
-                    }
-                    _ => return Err(e),
-                },
-            },
-        };
-        let parts = in_parallel(&objects, |object| Part::open(HeldFile::stored(object.clone(), remote.clone())))?;
-        Self::of(Path::new(url), parts, None, options)
+        let parts = in_parallel(&files, |path| Part::open(at.medium.open(path)?))?;
+        let folder = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
+        let features = if at.medium.is_store() { None } else { Features::in_folder(folder)? };
+        Self::of(path, parts, features, options)
     }
 
     fn of(path: &Path, parts: Vec<Part>, features: Option<Features>, options: &Options) -> Result<Self> {
@@ -142,42 +106,14 @@ impl Parquet {
         };
         let named: Vec<_> = parts.iter().filter_map(|part| Some((part.file.path.clone(), json(part)?))).collect();
         let features = FileFeatures::new(features, &named);
-        let (mut starts, mut groups) = (vec![0_usize], Vec::new());
-        for (number, part) in parts.iter().enumerate() {
-            let at = |e: Error| e.at_path(&part.file.path);
-            let found = guarded(|| Ok(fields(part.meta.file_metadata().schema_descr()))).map_err(at)?;
-            if found != columns {
-                let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
-                return Err(at(other_columns(&first.file.path, &names(&columns), &names(&found), |place| {
-                    found[place].form == columns[place].form
-                })));
-            }
-            let leaves = part.meta.file_metadata().schema_descr().num_columns();
-            for (group, about) in part.meta.row_groups().iter().enumerate() {
-                let rows = usize::try_from(about.num_rows()).ok();
-                let end = rows.and_then(|rows| starts[starts.len() - 1].checked_add(rows));
-                let end = end.filter(|_| about.num_columns() == leaves);
-                let end = end.ok_or_else(|| at(Error::in_source(format!("row group {group} is damaged"))))?;
-                if rows != Some(0) {
-                    starts.push(end);
-                    groups.push((number as u32, group as u32));
-                }
-            }
-            let counted = rows_of_groups(part);
-            if counted != Some(part.meta.file_metadata().num_rows()) {
-                let (says, counted) = (part.meta.file_metadata().num_rows(), counted.unwrap_or(i64::MAX));
-                let cause =
-                    format!("damaged: {says} rows by its footer, and {counted} in its row groups; write it again");
-                return Err(at(Error::in_source(cause)));
-            }
-        }
-        if groups.is_empty() {
+        let files = Files::new(parts, &columns)?;
+        if files.groups.is_empty() {
             return Err(Error::in_source("no rows").at_path(path));
         }
         let wanted = options.wanted();
-        let remote = parts.first().and_then(|part| Some(part.file.object()?.1.clone()));
+        let remote = files.parts[0].file.object().map(|(_, remote)| remote.clone());
         let mut set = Parquet {
-            files: Arc::new(Files { parts, starts, groups, looks: AtomicU64::new(0) }),
+            files: Arc::new(files),
             remote,
             fields: columns.into(),
             columns: Columns::default(),
@@ -201,7 +137,7 @@ impl Parquet {
         let uses = std::mem::take(&mut set.columns);
         let find = |row, place, scratch: &mut Vec<u8>| set.find(row, place, scratch);
         let learned = uses.learned(&columns, classes, options.classes.as_ref(), options.lenient, set.len(), find);
-        set.columns = learned.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
+        set.columns = learned.map_err(|e| e.at_path(path))?;
         Ok(set)
     }
 
@@ -373,11 +309,6 @@ impl Parquet {
     }
 }
 
-/// Rows of all row groups of a file.
-fn rows_of_groups(part: &Part) -> Option<i64> {
-    part.meta.row_groups().iter().try_fold(0_i64, |all, group| all.checked_add(group.num_rows()))
-}
-
 /// A loader reads: pages are kept within its plan until it ends, and fetched ahead from a store.
 struct Following {
     ahead: Option<Box<dyn Follow>>,
@@ -418,7 +349,7 @@ impl Source for Parquet {
             let anywhere = self.anywhere && self.columns.picture() == Some(place);
             found.opened(root, anywhere, scratch)
         });
-        sample.map_err(|e| if e.path().is_some() { e } else { e.at_path(&file.path) })
+        sample.map_err(|e| e.at_path(&file.path))
     }
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {

@@ -1,14 +1,12 @@
-use std::path::Path;
 use std::sync::Arc;
 
 use super::index::{Entry, MOST, entries};
 use super::record::{FRAME, frame};
 use super::rows::{HEADER, Labels, RecordRows, columns, integer};
 use crate::error::{Result, collected};
-use crate::medium::brought::{Companions, brought};
-use crate::medium::{HeldFile, Medium};
-use crate::model::Source;
-use crate::options::Options;
+use crate::medium::brought::Companions;
+use crate::medium::{At, HeldFile, Medium};
+use crate::options::{Opened, Options};
 use crate::values::items::{Items, Rows, Samples};
 
 /// Without an index, one is made.
@@ -20,12 +18,13 @@ const COMPANIONS: Companions =
 ///
 /// # Errors
 /// If a file cannot be read or is damaged, or has no records.
-pub(crate) fn open(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
-    let medium = options.medium(path)?;
+pub(crate) fn open(at: At, options: &Options) -> Opened {
+    let path = &*at.path;
+    let medium = &at.medium;
     let file = medium.open(path)?;
     let listed = medium.find(&path.with_extension("idx"), MOST)?;
     if medium.is_store() && listed.is_none() {
-        return open(&brought(&COMPANIONS, path, &options.stores)?, options);
+        return open(at.brought(&COMPANIONS, options.mapped)?, options);
     }
     let entries = entries(&file, listed)?;
     let len = file.len();
@@ -35,7 +34,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     let is_picture = |key: u64| pictures.as_ref().is_none_or(|range| range.contains(&key));
     let spans = spans.into_iter().filter(|(entry, _)| is_picture(entry.key)).map(|(_, span)| Ok(span));
     let spans = collected(spans)?;
-    let labels = if options.wanted().without_label { Labels::Numbers } else { labels(&medium, &file, &spans)? };
+    let labels = if options.wanted().without_label { Labels::Numbers } else { labels(medium, &file, &spans)? };
     let items = Items::new(vec![(file, Samples::Spans(spans))])?;
     Ok(Arc::new(Rows::new(path, items, RecordRows::new(labels), options)?))
 }

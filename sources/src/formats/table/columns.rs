@@ -42,6 +42,84 @@ pub(super) struct Field {
     pub(super) all_json: bool,
 }
 
+/// The names of all columns.
+struct Header<'a>(&'a [String]);
+
+impl Header<'_> {
+    fn check_unique(&self) -> Result<()> {
+        for (place, name) in self.0.iter().enumerate() {
+            if let Some(before) = self.0[..place].iter().position(|other| other == name) {
+                return Err(Error::config(format!("columns {before} and {place} are both called {name:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn named(&self, name: &String) -> Result<usize> {
+        let found = self.0.iter().position(|have| have == name);
+        found.ok_or_else(|| Error::config(format!("no column {name:?} among {}", shown(self.0))))
+    }
+
+    fn all(&self, names: &[String]) -> Result<Vec<usize>> {
+        names.iter().map(|name| self.named(name)).collect()
+    }
+
+    fn default(&self, names: &[&str]) -> Option<usize> {
+        names.iter().find_map(|want| self.0.iter().position(|have| have.eq_ignore_ascii_case(want)))
+    }
+
+    fn picture(&self, options: &TableOptions) -> Result<Option<usize>> {
+        let chosen = options.picture.as_ref().map(|name| self.named(name)).transpose()?;
+        let picture = chosen.or_else(|| self.default(&PICTURES));
+        if picture.is_none()
+            && !options.headerless
+            && let Some(path) = self.0.iter().find(|name| is_picture_file(name))
+        {
+            return Err(Error::config(format!(
+                "no column of pictures among {}: {path:?} looks like a value. Does the table lack a line with the names of \
+                 its columns? Choose TableOptions::headerless then, or the column with TableOptions::picture",
+                shown(self.0)
+            )));
+        }
+        Ok(picture)
+    }
+
+    fn label(&self, options: &TableOptions, picture: Option<usize>) -> Result<Option<usize>> {
+        match (&options.label, options.without_label) {
+            (Some(_), true) => Err(Error::config("label and without_label exclude each other")),
+            (Some(name), false) => self.named(name).map(Some),
+            (None, true) => Ok(None),
+            (None, false) => Ok(self.default(&LABELS).filter(|&column| Some(column) != picture)),
+        }
+    }
+}
+
+/// Whether the first values of the column `name`, which are `texts`, are paths, and one of them is
+/// that of a file below the folder. Warns of names of pictures that are not.
+///
+/// # Errors
+/// The errors of `is_file`.
+fn are_files(name: &str, texts: &[String], is_file: impl Fn(&str) -> Result<bool>) -> Result<bool> {
+    let may_be = |value: &String| Path::new(value).extension().is_some() && value.parse::<f64>().is_err();
+    if texts.is_empty() || !texts.iter().all(may_be) {
+        return Ok(false);
+    }
+    for path in texts {
+        if is_below(path) && is_file(path)? {
+            return Ok(true);
+        }
+    }
+    if texts.iter().all(|path| is_picture_file(path) && !is_url(path)) {
+        tracing::warn!(
+            "column {name:?} has names of pictures, such as {:?}, but none of the first {} is a file below the folder of \
+             the table: it is read as text; TableOptions can name the folder of the files, or the column",
+            texts[0],
+            texts.len(),
+        );
+    }
+    Ok(false)
+}
+
 impl Columns {
     /// Decides the use of each column of `names`. `first` holds the first value of each column, if
     /// any, and `texts` the first texts. `is_file` says whether a path is that of a file.
@@ -56,76 +134,36 @@ impl Columns {
         is_file: impl Fn(&str) -> Result<bool>,
         options: &TableOptions,
     ) -> Result<Self> {
-        for (place, name) in names.iter().enumerate() {
-            if let Some(before) = names[..place].iter().position(|other| other == name) {
-                return Err(Error::config(format!("columns {before} and {place} are both called {name:?}")));
-            }
-        }
-        let named = |name: &String| {
-            let found = names.iter().position(|have| have == name);
-            found.ok_or_else(|| Error::config(format!("no column {name:?} among {}", shown(&names))))
-        };
-        let default = |defaults: &[&str]| {
-            defaults.iter().find_map(|want| names.iter().position(|have| have.eq_ignore_ascii_case(want)))
-        };
-        let picture = options.picture.as_ref().map(named).transpose()?.or_else(|| default(&PICTURES));
-        if picture.is_none()
-            && !options.headerless
-            && let Some(path) = names.iter().find(|name| is_picture_file(name))
-        {
-            return Err(Error::config(format!(
-                "no column of pictures among {}: {path:?} looks like a value. Does the table lack a line with the names of \
-                 its columns? Choose TableOptions::headerless then, or the column with TableOptions::picture",
-                shown(&names)
-            )));
-        }
-        let label = match (&options.label, options.without_label) {
-            (Some(_), true) => return Err(Error::config("label and without_label exclude each other")),
-            (Some(name), false) => Some(named(name)?),
-            (None, without) => default(&LABELS).filter(|&column| !without && Some(column) != picture),
-        };
+        let header = Header(&names);
+        header.check_unique()?;
+        let picture = header.picture(options)?;
+        let label = header.label(options, picture)?;
         let mut guessed: Vec<usize> = picture.filter(|_| options.picture.is_none()).into_iter().collect();
         let mut used: Vec<usize> = picture.into_iter().chain(label).collect();
         let mut gathered = Vec::new();
         for (name, columns) in &options.gathered {
-            let columns: Vec<usize> = columns.iter().map(named).collect::<Result<_>>()?;
+            let columns: Vec<usize> = header.all(columns)?;
             used.extend(&columns);
             gathered.push((format!("{}.txt", stem(name)), columns));
         }
         let mut files = Vec::new();
         for name in &options.files {
-            let column = named(name)?;
+            let column = header.named(name)?;
             used.push(column);
             files.push((column, stem(name)));
         }
-        let taken: Option<Vec<usize>> =
-            options.columns.as_ref().map(|names| names.iter().map(named).collect::<Result<_>>()).transpose()?;
+        let taken = options.columns.as_ref().map(|names| header.all(names)).transpose()?;
         let mut fields = Vec::new();
         for (column, name) in names.iter().enumerate() {
             if used.contains(&column) || taken.as_ref().is_some_and(|taken| !taken.contains(&column)) {
                 continue;
             }
             let value = first.get(column).and_then(Option::as_ref);
-            let may_be = |value: &String| Path::new(value).extension().is_some() && value.parse::<f64>().is_err();
-            let paths = texts.get(column).filter(|texts| !texts.is_empty() && texts.iter().all(may_be));
-            let paths = paths.filter(|_| value.is_some_and(|(cell, _)| *cell == Cell::Text));
-            let mut exists = false;
-            for path in paths.into_iter().flatten() {
-                exists = exists || is_below(path) && is_file(path)?;
-            }
-            if exists {
+            let texts = texts.get(column).filter(|_| value.is_some_and(|(cell, _)| *cell == Cell::Text));
+            if are_files(name, texts.map_or(&[], Vec::as_slice), &is_file)? {
                 files.push((column, stem(name)));
                 guessed.push(column);
                 continue;
-            }
-            if let Some(paths) = paths.filter(|paths| paths.iter().all(|path| is_picture_file(path) && !is_url(path))) {
-                tracing::warn!(
-                    "column {name:?} has names of pictures, such as {:?}, but none of the first {} is a file below the \
-                     folder of the table: it is read as text; TableOptions can name the folder of the files, or the \
-                     column",
-                    paths[0],
-                    paths.len(),
-                );
             }
             fields.push(field(column, name, value));
         }
@@ -138,6 +176,11 @@ impl Columns {
         let columns = Columns { names, picture, label, files, guessed, fields, gathered, lacks };
         columns.check()?;
         Ok(columns)
+    }
+
+    /// The columns of paths: the picture, then further files.
+    pub(super) fn paths(&self) -> impl Iterator<Item = usize> + '_ {
+        self.picture.into_iter().chain(self.files.iter().map(|(column, _)| *column))
     }
 
     /// Makes the column of labels a field, because its values are not labels.

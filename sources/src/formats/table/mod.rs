@@ -5,7 +5,8 @@
 //!    and JSON lines. `syntax`: either of the two. `scan`: one pass over all rows.
 //! 3. `columns`: the use of each column in a sample.
 //! 4. `page`: the bytes of a sample while they are gathered.
-//! 5. `table`: [`Table`], the source.
+//! 5. `ending`: extensions of paths.
+//! 6. `table`: [`Table`], the source; `learn`: its labels; `gather`: the sample of a row.
 //!
 //! `row`: its row in the table of formats.
 
@@ -16,7 +17,13 @@ mod columns;
 #[cfg(feature = "tables")]
 mod csv;
 #[cfg(feature = "tables")]
+mod ending;
+#[cfg(feature = "tables")]
+mod gather;
+#[cfg(feature = "tables")]
 mod json;
+#[cfg(feature = "tables")]
+mod learn;
 #[cfg(feature = "tables")]
 mod page;
 mod row;

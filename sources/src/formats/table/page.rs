@@ -1,6 +1,9 @@
 use std::ops::Range;
 
+use arrayvec::ArrayVec;
+
 use crate::machine::file::{self, read_whole};
+use crate::model::sample::MAX_FIELDS;
 
 /// Buffer that gathers the bytes of a sample, one piece after the other. The buffer keeps its
 /// length from sample to sample, so that nothing is zeroed twice.
@@ -42,4 +45,18 @@ impl<'b> Page<'b> {
     pub(super) fn text(&self, place: Range<usize>) -> &str {
         std::str::from_utf8(&self.buffer[place]).expect("its parts are text")
     }
+}
+
+/// A sample whose parts are in a page.
+pub(super) struct Gathered<'t> {
+    pub(super) key: Range<usize>,
+    pub(super) label: Option<i64>,
+    pub(super) fields: ArrayVec<(Name<'t>, Range<usize>), MAX_FIELDS>,
+}
+
+/// The name of a field.
+pub(super) enum Name<'t> {
+    Known(&'t str),
+    /// Assembled in the page.
+    Made(Range<usize>),
 }

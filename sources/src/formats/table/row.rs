@@ -4,10 +4,10 @@ pub(crate) const ROW: DataFormat = DataFormat::new(
     "table",
     "a `.csv`, `.tsv`, `.tab`, `.jsonl` or `.ndjson` file",
     &["csv", "tsv", "tab", "jsonl", "ndjson"],
-    |path, options| {
-        with_feature!("tables", "a table", path, options => {
+    |at, options| {
+        with_feature!("tables", "a table", at, options => {
             let (classes, formats) = (options.classes.as_ref(), options.formats.clone());
-            options.table.open_with(path, classes, options.lenient, formats, &options.stores)?
+            options.table.open_with(&at.path, classes, options.lenient, formats, &options.stores)?
         })
     },
 );

@@ -1,27 +1,25 @@
 use std::cell::Cell as Slot;
-use std::fmt::{self, Write};
+use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-
-use arrayvec::{ArrayString, ArrayVec};
 
 use super::cells::{Cell, Cells};
 use super::columns::Columns;
 use super::csv::Csv;
-use super::page::Page;
+use super::ending::{ending, extension, is_whole};
+use super::page::{Gathered, Name, Page};
 use super::scan::{Scan, scan};
 use super::syntax::Syntax;
 use super::text::{line_of, read};
-use crate::error::{Error, Result, counted};
-use crate::format::{self, Format};
+use crate::error::{Error, Result};
+use crate::format::Format;
 use crate::machine::file::{self, is_below};
 use crate::machine::slashes::slashed;
 use crate::medium::stored::{Below, Stored, is_url, of_stored, url_of};
-use crate::model::sample::MAX_FIELDS;
 use crate::model::store::Stores;
 use crate::model::{Classes, Sample, Source};
 use crate::options::TableOptions;
-use crate::values::record::{Labels, Learner, whole};
+use crate::values::record::Labels;
 
 /// A table of samples: a `.csv`, `.tsv` or JSON-lines file.
 ///
@@ -78,16 +76,16 @@ use crate::values::record::{Labels, Learner, whole};
 /// The text is held in memory, with 8 additional bytes per row. Opening reads it twice; a row is
 /// parsed again when it is read.
 pub struct Table {
-    file: PathBuf,
+    pub(super) file: PathBuf,
     /// Folder that paths are relative to, with `/` at its end.
     root: String,
     text: String,
     /// Start of each row in `text`.
-    starts: Vec<usize>,
-    syntax: Syntax,
-    columns: Columns,
-    labels: Option<Labels>,
-    formats: Vec<Format>,
+    pub(super) starts: Vec<usize>,
+    pub(super) syntax: Syntax,
+    pub(super) columns: Columns,
+    pub(super) labels: Option<Labels>,
+    pub(super) formats: Vec<Format>,
     /// Columns whose paths lack an extension, with it and its dot.
     endings: Vec<(usize, String)>,
     /// The files of the rows, if they are in a store.
@@ -112,17 +110,11 @@ impl Table {
         stores: &Stores,
     ) -> Result<Self> {
         let root = options.root.clone().unwrap_or_else(|| path.parent().unwrap_or(Path::new("")).to_owned());
-        let text = read(path, stores).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
+        let text = read(path, stores).map_err(|e| e.at_path(path))?;
         if text.trim().is_empty() {
             return Err(Error::in_source("the table is empty").at_path(path));
         }
-        let syntax = if is(path, &["jsonl", "ndjson"]) {
-            Syntax::Json
-        } else {
-            let header = text.lines().next().unwrap_or_default();
-            let named = if is(path, &["tsv", "tab"]) { b'\t' } else { Csv::delimiter(header) };
-            Syntax::Csv(Csv::new(options.delimiter.unwrap_or(named)))
-        };
+        let syntax = syntax_of(path, &text, options.delimiter);
         let scanned = scan(&text, &syntax, options.headerless).map_err(|(place, cause)| {
             let place = row_start(text.as_bytes(), place);
             cause.at_line(path, line_of(text.as_bytes(), place))
@@ -137,11 +129,7 @@ impl Table {
                 _ => tracing::warn!("{path}: {bad_rows} bad rows, the first in line {line}: {cause}"),
             }
         }
-        let shown = |root: &str| if is_url(root) { root.to_owned() } else { slashed(root).into_owned() };
-        let root = root.to_str().map(shown).ok_or_else(|| {
-            Error::config(format!("the folder of its paths, {}, is not UTF-8", root.display())).at_path(path)
-        })?;
-        let root = if root.is_empty() || root.ends_with('/') { root } else { root + "/" };
+        let root = prefix(&root).map_err(|e| e.at_path(path))?;
         let folder = root.clone();
         let below = Below::new(&folder);
         let is_file = |cell: &str| match is_url(&root) {
@@ -150,30 +138,24 @@ impl Table {
             false => Ok(!is_url(cell) && file::is_file(Path::new(&root).join(cell))?),
         };
         let columns = Columns::new(names, &first, &texts, is_file, options);
-        let columns = columns.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
+        let columns = columns.map_err(|e| e.at_path(path))?;
         let mut endings = Vec::new();
-        for column in columns.picture.into_iter().chain(columns.files.iter().map(|(column, _)| *column)) {
+        for column in columns.paths() {
             let values = texts.get(column).map_or(&[][..], Vec::as_slice);
-            let found = ending(values, is_file, &formats);
-            let found = found.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
+            let found = ending(values, is_file, &formats).map_err(|e| e.at_path(path))?;
             endings.extend(found.map(|ending| (column, ending)));
         }
         let file = path.to_owned();
         let (labels, stored) = (None, None);
         let mut table = Table { file, root, text, starts, syntax, columns, labels, formats, endings, stored };
         table.learn((classes, lenient), &first, options.label.is_some())?;
-        table.find_files(&first, below, stores).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
+        table.find_files(&first, below, stores).map_err(|e| e.at_path(path))?;
         Ok(table)
-    }
-
-    /// The columns of paths: the picture, then further files.
-    fn paths(&self) -> impl Iterator<Item = usize> + '_ {
-        self.columns.picture.into_iter().chain(self.columns.files.iter().map(|(column, _)| *column))
     }
 
     /// Finds the files of the rows if they are in a store.
     fn find_files(&mut self, first: &[Option<(Cell, String)>], below: Below<'_>, stores: &Stores) -> Result<()> {
-        let columns: Vec<usize> = self.paths().collect();
+        let columns: Vec<usize> = self.columns.paths().collect();
         let value = |column: usize| first.get(column)?.as_ref().map(|(_, value)| value.as_str());
         let named_url = |&column: &usize| value(column).is_some_and(is_url);
         if let Some(column) =
@@ -218,120 +200,18 @@ impl Table {
         self.columns.guessed.contains(&column) && cell.is_some_and(is_out)
     }
 
-    /// Determines the labels. `chosen` says whether the user chose their column.
-    fn learn(
-        &mut self,
-        (classes, lenient): (Option<&Classes>, bool),
-        first: &[Option<(Cell, String)>],
-        chosen: bool,
-    ) -> Result<()> {
-        let Some(column) = self.columns.label else { return Ok(()) };
-        let value = first.get(column).and_then(Option::as_ref);
-        let mut learner = Learner::default();
-        let mut listed = false;
-        let each = |rows: Range<usize>, see: &mut dyn FnMut(usize, (Cell, &str))| {
-            let mut cells = Cells::default();
-            for row in rows {
-                if self.parse(row, &mut cells).is_ok() {
-                    let (cell, _) = cells.get(column);
-                    see(row, (cell, cells.filled(column).unwrap_or("")));
-                }
-            }
-        };
-        each(0..self.starts.len(), &mut |row, (cell, value)| match cell {
-            Cell::Json => listed = true,
-            _ if value.is_empty() => {}
-            _ => learner.see(row, value),
-        });
-        let again = |rows: usize, see: &mut dyn FnMut(usize, &str)| {
-            each(0..rows, &mut |row, (_, value)| {
-                if !value.is_empty() {
-                    see(row, value)
-                }
-            });
-        };
-        if let Some((integers, texts, row)) = learner.mixed().filter(|_| !listed && classes.is_none()) {
-            let mut cells = Cells::default();
-            let value = self.parse(row, &mut cells).ok().and_then(|()| cells.filled(column)).unwrap_or_default();
-            tracing::warn!(
-                "{}: column {:?}: {} and {}, the first in line {} ({value:?}): all of them are class names, numbered in the \
-                 order of the text",
-                self.file.display(),
-                self.columns.names[column],
-                counted(integers, "label is an integer", "labels are integers"),
-                counted(texts, "is text", "are text"),
-                self.line(row),
-            );
-        }
-        if let Some([one, other]) = learner.alike(again).filter(|_| !listed) {
-            return Err(Error::config(format!(
-                "column {:?}: {:?} and {:?} in line {} are one integer: write one class with the same digits everywhere, \
-                 and several classes as text, such as \"c007\"",
-                self.columns.names[column],
-                one.1,
-                other.1,
-                self.line(other.0),
-            ))
-            .at_line(&self.file, self.line(one.0)));
-        }
-        let (labels, unknown) = if listed { (None, None) } else { learner.labels(classes, again) };
-        if let Some(unknown) = unknown.filter(|_| !lenient) {
-            let cause = unknown.cause(classes);
-            return Err(Error::config(cause).at_line(&self.file, self.line(unknown.row)));
-        }
-        if let Some(name) = labels.as_ref().and_then(Labels::doubtful).filter(|_| classes.is_none()) {
-            tracing::warn!(
-                "{}: column {:?}: {name:?} is a class like the others; where it means that the label is missing, \
-                 leave the cell empty",
-                self.file.display(),
-                self.columns.names[column],
-            );
-        }
-        self.labels = labels;
-        if self.labels.is_none() && chosen {
-            return Err(self.no_labels(column, listed));
-        }
-        if self.labels.is_none() {
-            // For a program that asks for labels nevertheless.
-            let cause = self.no_labels(column, listed);
-            self.columns.lacks.label = Some(format!("{}: {}", self.file.display(), cause.cause()).into());
-            self.columns.label_is_a_field(value).map_err(|e| e.at_path(&self.file))?;
-        }
-        Ok(())
-    }
-
-    /// The error for a chosen column whose values cannot be labels. They are lists if `listed`.
-    fn no_labels(&self, column: usize, listed: bool) -> Error {
-        let mut cells = Cells::default();
-        let mut of_row = |row: usize| {
-            self.parse(row, &mut cells).ok()?;
-            let (cell, bytes) = cells.get(column);
-            let value = String::from_utf8_lossy(bytes).trim().to_owned();
-            let is_bad = if listed { cell == Cell::Json } else { !value.is_empty() && whole(&value).is_none() };
-            is_bad.then_some((row, value))
-        };
-        let name = &self.columns.names[column];
-        let (row, value) = (0..self.starts.len()).find_map(&mut of_row).unwrap_or_default();
-        let kind = if listed { "MultiHot" } else { "Numbers" };
-        Error::config(format!(
-            "column {name:?} has no labels: {value:?} is neither an integer nor a class name; read such values as a field of \
-             the kind {kind}"
-        ))
-        .at_line(&self.file, self.line(row))
-    }
-
     /// Number of the line in which `row` begins.
-    fn line(&self, row: usize) -> usize {
+    pub(super) fn line(&self, row: usize) -> usize {
         let text = self.text.as_bytes();
         line_of(text, row_start(text, self.starts[row]))
     }
 
     /// Creates an error of `row`.
-    fn at(&self, row: usize, cause: impl Into<String>) -> Error {
+    pub(super) fn at(&self, row: usize, cause: impl Into<String>) -> Error {
         Error::in_source(cause).at_line(&self.file, self.line(row))
     }
 
-    fn parse(&self, row: usize, cells: &mut Cells) -> Result<()> {
+    pub(super) fn parse(&self, row: usize, cells: &mut Cells) -> Result<()> {
         let start = self.starts[row];
         let names = &self.columns.names;
         let mut place = |key: &str| names.iter().position(|name| name == key).unwrap_or(names.len());
@@ -339,7 +219,7 @@ impl Table {
         parsed.and_then(|()| self.syntax.complete(cells, names.len())).map_err(|cause| self.at(row, cause))
     }
 
-    fn label_in(&self, cells: &Cells, row: usize) -> Result<Option<i64>> {
+    pub(super) fn label_in(&self, cells: &Cells, row: usize) -> Result<Option<i64>> {
         let (Some(column), Some(labels)) = (self.columns.label, &self.labels) else { return Ok(None) };
         let Some(value) = cells.filled(column) else { return Ok(None) };
         labels.of(value).map(Some).map_err(|cause| self.at(row, cause))
@@ -360,7 +240,7 @@ impl Table {
     }
 
     /// Splits the path `cell` of `column` into the part before its extension, and the extension.
-    fn split<'c>(&'c self, column: usize, cell: &'c str) -> (&'c str, &'c str) {
+    pub(super) fn split<'c>(&'c self, column: usize, cell: &'c str) -> (&'c str, &'c str) {
         match self.ending(column, cell) {
             "" => extension(cell),
             ending => (cell.strip_prefix("./").unwrap_or(cell), &ending[1..]),
@@ -368,13 +248,13 @@ impl Table {
     }
 
     /// The path in the cell of `column`.
-    fn path_in<'c>(&self, cells: &'c Cells, row: usize, column: usize) -> Result<&'c str> {
+    pub(super) fn path_in<'c>(&self, cells: &'c Cells, row: usize, column: usize) -> Result<&'c str> {
         let empty = || self.at(row, format!("column {:?} has no path", self.columns.names[column]));
         cells.filled(column).ok_or_else(empty)
     }
 
     /// Reads the file that the cell of `column` names.
-    fn file(&self, page: &mut Page<'_>, row: usize, column: usize, cell: &str) -> Result<Range<usize>> {
+    pub(super) fn file(&self, page: &mut Page<'_>, row: usize, column: usize, cell: &str) -> Result<Range<usize>> {
         if self.is_outside(column, Some(cell)) {
             let (name, root) = (&self.columns.names[column], self.shown_root());
             let option = if self.columns.picture == Some(column) { "picture" } else { "file" };
@@ -387,7 +267,7 @@ impl Table {
             ));
         }
         if let Some(stored) = &self.stored {
-            let place = self.paths().position(|other| other == column).expect("a column of paths");
+            let place = self.columns.paths().position(|other| other == column).expect("a column of paths");
             let (url, mut bytes) = (url_of(&self.root, cell) + self.ending(column, cell), Vec::new());
             let read = stored.read(row, place, &url, &mut bytes);
             return Ok(page.push(read.map_err(|e| e.named_in(&self.file, self.line(row)))?));
@@ -400,84 +280,6 @@ impl Table {
     fn unread(&self, path: &str, row: usize, e: &std::io::Error) -> Error {
         Error::io(path, e).named_in(&self.file, self.line(row))
     }
-
-    /// Gathers the sample of `row` in `page`.
-    fn gather<'t>(&'t self, row: usize, cells: &Cells, page: &mut Page<'_>) -> Result<Gathered<'t>> {
-        let Columns { names, picture, files, fields, gathered, .. } = &self.columns;
-        let mut made = Gathered { key: 0..0, label: self.label_in(cells, row)?, fields: ArrayVec::new() };
-        let path = |column: usize| self.path_in(cells, row, column);
-        let shown = picture.map(|column| Ok::<_, Error>((path(column)?, column))).transpose()?;
-        made.key = match shown {
-            Some((path, column)) => page.push(self.split(column, path).0.as_bytes()),
-            None => {
-                let mut digits = ArrayString::<20>::new();
-                write!(digits, "{row}").expect("a number has at most 20 digits");
-                page.push(digits.as_bytes())
-            }
-        };
-        for field in fields {
-            let (cell, bytes) = cells.get(field.column);
-            let name = match cell {
-                Cell::Missing => continue,
-                Cell::Text if !(field.all_json && matches!(self.syntax, Syntax::Csv(_))) => &field.text,
-                _ => &field.json,
-            };
-            made.fields.push((Name::Known(name), page.push(bytes)));
-        }
-        for (name, columns) in gathered {
-            let start = page.len();
-            for &column in columns {
-                let Some(value) = cells.filled(column).filter(|v| !v.contains([' ', '\t', ',', '\n', '\r'])) else {
-                    let (found, column) = (String::from_utf8_lossy(cells.get(column).1), &names[column]);
-                    return Err(
-                        self.at(row, format!("column {column:?} of field {name:?} is {found:?}, not one number"))
-                    );
-                };
-                page.push(value.as_bytes());
-                page.push(b" ");
-            }
-            made.fields.push((Name::Known(name), start..page.len()));
-        }
-        for (column, stem) in files {
-            if cells.get(*column).0 == Cell::Missing {
-                continue;
-            }
-            let path = path(*column)?;
-            let extension = self.split(*column, path).1;
-            let start = page.push(stem.as_bytes()).start;
-            page.push(b".");
-            let end = match format::field_of_file(extension, &self.formats) {
-                Some(format) => page.push(format.as_bytes()).end,
-                None => extension
-                    .bytes()
-                    .map(|byte| page.push(&[byte.to_ascii_lowercase()]).end)
-                    .last()
-                    .unwrap_or(page.len()),
-            };
-            let bytes = self.file(page, row, *column, path)?;
-            made.fields.push((Name::Made(start..end), bytes));
-        }
-        if let Some((path, column)) = shown {
-            let name = format::field_of_file(self.split(column, path).1, &self.formats).unwrap_or("img");
-            let bytes = self.file(page, row, column, path)?;
-            made.fields.insert(0, (Name::Known(name), bytes));
-        }
-        Ok(made)
-    }
-}
-
-/// A sample whose parts are in a page.
-struct Gathered<'t> {
-    key: Range<usize>,
-    label: Option<i64>,
-    fields: ArrayVec<(Name<'t>, Range<usize>), MAX_FIELDS>,
-}
-
-/// The name of a field.
-enum Name<'t> {
-    Known(&'t str),
-    /// Assembled in the page.
-    Made(Range<usize>),
 }
 
 /// Position of the first byte of the row at `start`, after the previous line end.
@@ -485,49 +287,23 @@ fn row_start(text: &[u8], start: usize) -> usize {
     start + text[start..].iter().take_while(|byte| byte.is_ascii_whitespace()).count()
 }
 
-/// Splits a path into the part before its extension, and the extension.
-fn extension(path: &str) -> (&str, &str) {
-    let path = path.strip_prefix("./").unwrap_or(path);
-    path.rsplit_once('.').filter(|(_, extension)| !extension.contains('/')).unwrap_or((path, ""))
+/// The syntax of a table with this name and text.
+fn syntax_of(path: &Path, text: &str, delimiter: Option<u8>) -> Syntax {
+    if is(path, &["jsonl", "ndjson"]) {
+        return Syntax::Json;
+    }
+    let header = text.lines().next().unwrap_or_default();
+    let named = if is(path, &["tsv", "tab"]) { b'\t' } else { Csv::delimiter(header) };
+    Syntax::Csv(Csv::new(delimiter.unwrap_or(named)))
 }
 
-/// Whether a path has an extension of files that samples have.
-fn is_whole(path: &str, formats: &[Format]) -> bool {
-    let end = extension(path).1;
-    format::field_of_file(end, formats).is_some() || end.eq_ignore_ascii_case("npy")
-}
-
-/// The extension of a picture, with its dot, that makes the paths `values` lead to files.
-///
-/// # Errors
-/// If they lead to files with several extensions. The errors of `is_file`.
-fn ending(values: &[String], is_file: impl Fn(&str) -> Result<bool>, formats: &[Format]) -> Result<Option<String>> {
-    let mut found: Vec<(String, &String)> = Vec::new();
-    let known: Vec<&str> =
-        format::FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
-    for value in values.iter().filter(|value| !is_whole(value, formats)) {
-        if is_file(value)? {
-            continue;
-        }
-        for end in &known {
-            for end in [format!(".{end}"), format!(".{}", end.to_uppercase())] {
-                if is_file(&format!("{value}{end}"))? {
-                    if !found.iter().any(|(other, _)| *other == end) {
-                        found.push((end, value));
-                    }
-                    break;
-                }
-            }
-        }
-    }
-    match &found[..] {
-        [] => Ok(None),
-        [(end, _)] => Ok(Some(end.clone())),
-        [(one, first), (two, second), ..] => Err(Error::config(format!(
-            "the paths have no extension, and {first}{one} and {second}{two} both are files: write the paths with their \
-             extensions"
-        ))),
-    }
+/// The folder of the paths as a prefix.
+fn prefix(root: &Path) -> Result<String> {
+    let text = root
+        .to_str()
+        .ok_or_else(|| Error::config(format!("the folder of its paths, {}, is not UTF-8", root.display())))?;
+    let root = if is_url(text) { text.to_owned() } else { slashed(text).into_owned() };
+    Ok(if root.is_empty() || root.ends_with('/') { root } else { root + "/" })
 }
 
 fn is(path: &Path, extensions: &[&str]) -> bool {

@@ -162,6 +162,24 @@ impl Index {
     }
 }
 
+/// Whether a file has the names of the classes.
+fn is_classes(name: &[u8]) -> bool {
+    text(name).is_ok_and(|name| name.trim_start_matches("./") == CLASSES_MEMBER)
+}
+
+/// The error of a tar of `len` bytes that ends at `at` without an end marker.
+fn cut_short(at: u64, len: u64) -> Error {
+    // A download that ends between two files looks the same.
+    let mend = if len == at {
+        "; if the file is whole, and was written without the marker, append it: head -c 1024 /dev/zero >> FILE"
+    } else {
+        ""
+    };
+    Error::in_source(format!(
+        "tar is cut short: a header or the end marker (zeros) belongs at offset {at}, file has {len} bytes{mend}"
+    ))
+}
+
 /// Maximum number of different field names of a shard.
 const MOST_NAMES: u32 = 1 << 23;
 /// The bit of a field that is a link.
@@ -179,24 +197,34 @@ struct Scan<'a> {
     stem: String,
 }
 
+/// What headers say about the member that follows them.
+#[derive(Default)]
+struct Said {
+    name: Option<Vec<u8>>,
+    link: Option<Vec<u8>>,
+    pax: Pax,
+}
+
+impl Said {
+    /// Bytes of the data of a member.
+    fn size(&self, header: &Header<'_>) -> u64 {
+        match header.kind {
+            // They have no data, whatever size they state: a link states the size of its target.
+            b'1'..=b'6' => 0,
+            b'x' | b'g' | b'L' | b'K' => header.size,
+            _ => self.pax.size.unwrap_or(header.size),
+        }
+    }
+}
+
 impl Scan<'_> {
     fn run(mut self) -> Result<Index> {
         let (bytes, len) = (self.bytes, self.bytes.len());
         let (mut block, mut scratch) = (Vec::new(), Vec::new());
-        let mut at = 0;
-        let (mut long_name, mut long_link) = (None, None);
-        let mut pax = Pax::default();
+        let (mut at, mut said) = (0, Said::default());
         loop {
             if len - at < BLOCK as u64 {
-                // A download that ends between two files looks the same.
-                let mend = if len == at {
-                    "; if the file is whole, and was written without the marker, append it: head -c 1024 /dev/zero >> FILE"
-                } else {
-                    ""
-                };
-                return Err(Error::in_source(format!(
-                    "tar is cut short: a header or the end marker (zeros) belongs at offset {at}, file has {len} bytes{mend}"
-                )));
+                return Err(cut_short(at, len));
             }
             let block: &[u8; BLOCK] =
                 bytes.get(at, BLOCK, &mut block)?.first_chunk().expect("as long as was asked for");
@@ -208,13 +236,7 @@ impl Scan<'_> {
             }
             let bad = |cause: String| Error::in_source(format!("tar header at offset {at}: {cause}"));
             let header = Header::parse(block).map_err(bad)?;
-            // These kinds of member have no data, whatever size they state: a link states the size
-            // of its target.
-            let size = match header.kind {
-                b'1'..=b'6' => 0,
-                b'x' | b'g' | b'L' | b'K' => header.size,
-                _ => pax.size.unwrap_or(header.size),
-            };
+            let size = said.size(&header);
             let start = at + BLOCK as u64;
             let left = len - start;
             if size > left {
@@ -224,46 +246,55 @@ impl Scan<'_> {
                 0..=MOST => bytes.get(start, size as usize, scratch),
                 _ => Err(bad(format!("PAX/GNU header of {size} bytes exceeds the limit of {MOST}"))),
             };
+            let owned = |data: &[u8]| data.strip_suffix(b"\0").unwrap_or(data).to_vec();
             match header.kind {
-                b'L' => {
-                    let name = data(&mut scratch)?;
-                    long_name = Some(name.strip_suffix(b"\0").unwrap_or(name).to_vec());
-                }
-                b'K' => {
-                    let link = data(&mut scratch)?;
-                    long_link = Some(link.strip_suffix(b"\0").unwrap_or(link).to_vec());
-                }
-                b'x' => pax = Pax::parse(data(&mut scratch)?).map_err(bad)?,
+                b'L' => said.name = Some(owned(data(&mut scratch)?)),
+                b'K' => said.link = Some(owned(data(&mut scratch)?)),
+                b'x' => said.pax = Pax::parse(data(&mut scratch)?).map_err(bad)?,
                 // Global headers are ignored: no tool writes path or size there, because it would
                 // apply to every file.
                 b'g' => {}
                 b'S' => return Err(bad("sparse files are not supported".into())),
                 kind => {
-                    let name = pax.path.as_deref().or(long_name.as_deref()).unwrap_or(&header.name);
-                    if matches!(kind, b'0' | b'7' | 0) {
-                        let named = |e: Error| bad(e.cause().to_owned());
-                        let path = text(name).map_err(named)?.trim_start_matches("./");
-                        if path == CLASSES_MEMBER {
-                            self.index.classes = serde_json::from_slice(data(&mut scratch)?)
-                                .map_err(|e| bad(format!("{CLASSES_MEMBER} is not a JSON array of names: {e}")))?;
-                        } else {
-                            self.member(path, pax.key.as_deref(), start, size).map_err(named)?;
-                            self.links.file(path, start, size);
-                        }
-                    } else if matches!(kind, b'1' | b'2') {
-                        let named = |e: Error| bad(e.cause().to_owned());
-                        let path = text(name).map_err(named)?.trim_start_matches("./");
-                        let target = pax.link.as_deref().or(long_link.as_deref()).unwrap_or(header.link);
-                        // Its place is not known before the end.
-                        let field = self.member(path, pax.key.as_deref(), 0, 0).map_err(named)?;
-                        self.links.link(path, target, kind == b'1', field);
-                    }
-                    (long_name, long_link, pax) = (None, None, Pax::default());
+                    let said = std::mem::take(&mut said);
+                    let name = said.pax.path.as_deref().or(said.name.as_deref()).unwrap_or(&header.name);
+                    let target = said.pax.link.as_deref().or(said.link.as_deref()).unwrap_or(header.link);
+                    let added = match kind {
+                        b'0' | b'7' | 0 if is_classes(name) => self.classes(data(&mut scratch)?),
+                        b'0' | b'7' | 0 => self.file(name, said.pax.key.as_deref(), start, size),
+                        b'1' | b'2' => self.link(name, said.pax.key.as_deref(), target, kind == b'1'),
+                        _ => Ok(()),
+                    };
+                    added.map_err(|e| bad(e.cause().to_owned()))?;
                 }
             }
             // Data is padded to whole blocks. If the last padding is missing, so is the end marker.
             at = (start + size).next_multiple_of(BLOCK as u64).min(len);
         }
+    }
+
+    /// Reads the names of the classes.
+    fn classes(&mut self, json: &[u8]) -> Result<()> {
+        let bad = |e| Error::in_source(format!("{CLASSES_MEMBER} is not a JSON array of names: {e}"));
+        self.index.classes = serde_json::from_slice(json).map_err(bad)?;
+        Ok(())
+    }
+
+    /// Adds the file `name`.
+    fn file(&mut self, name: &[u8], key: Option<&[u8]>, start: u64, size: u64) -> Result<()> {
+        let path = text(name)?.trim_start_matches("./");
+        self.member(path, key, start, size)?;
+        self.links.file(path, start, size);
+        Ok(())
+    }
+
+    /// Adds the link `name`.
+    fn link(&mut self, name: &[u8], key: Option<&[u8]>, target: &[u8], hard: bool) -> Result<()> {
+        let path = text(name)?.trim_start_matches("./");
+        // Its place is not known before the end.
+        let field = self.member(path, key, 0, 0)?;
+        self.links.link(path, target, hard, field);
+        Ok(())
     }
 
     /// Checks that no data follows the end marker at `at`. Samples after a hole would be lost

@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use crate::error::{Error, Result, collected, counted, push, reserved};
 use crate::machine::file;
+use crate::medium::tree::Tree;
 
 /// End of a manifest's name.
 pub const MANIFEST_END: &str = ".manifest.json";
@@ -25,7 +25,7 @@ pub const PLAN_END: &str = ".plan.partial";
 /// Maximum size of a manifest.
 pub(super) const MOST: u64 = 1 << 30;
 /// Bytes at the beginning of a manifest that have its key.
-pub(super) const START: u64 = 512;
+pub(super) const START: usize = 512;
 /// Maximum number of shards in a message.
 const SHOWN: usize = 5;
 
@@ -45,7 +45,7 @@ pub(super) struct Entry {
 }
 
 /// Whether the file at `path`, which begins with `start`, is a manifest.
-pub(crate) fn is_manifest(path: &Path, start: &[u8]) -> bool {
+pub(super) fn is_manifest(path: &Path, start: &[u8]) -> bool {
     is_named_manifest(path) && memchr::memmem::find(start, KEY.as_bytes()).is_some()
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn is_manifest(path: &Path, start: &[u8]) -> bool {
 ///
 /// # Errors
 /// If the system cannot tell.
-pub(crate) fn of_target(path: &Path) -> Result<Option<PathBuf>> {
+pub(super) fn of_target(path: &Path) -> Result<Option<PathBuf>> {
     let Some(manifest) = path.to_str().and_then(manifest_of) else { return Ok(None) };
     Ok((!file::exists(path)? && file::is_file(&manifest)?).then(|| manifest.into()))
 }
@@ -64,7 +64,7 @@ pub(super) fn manifest_of(target: &str) -> Option<String> {
 }
 
 /// Whether the name is that of a manifest.
-pub(crate) fn is_named_manifest(path: &Path) -> bool {
+pub(super) fn is_named_manifest(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.ends_with(MANIFEST_END))
 }
 
@@ -167,14 +167,15 @@ pub(super) fn open(path: &Path) -> Result<Vec<(PathBuf, Entry)>> {
 /// If there are several sets, parts that were not merged, or shards are missing.
 pub(super) fn of_folder(folder: &Path) -> Result<Option<Vec<(PathBuf, Entry)>>> {
     let mut manifests = Vec::new();
-    for name in names(folder)?.into_iter().filter(|name| name.ends_with(MANIFEST_END)) {
+    let names = names(folder)?;
+    for name in names.iter().filter(|name| name.ends_with(MANIFEST_END)) {
         // Other programs may use such names.
-        let path = folder.join(&name);
-        if is_manifest(&path, &start(&path).map_err(|e| Error::io(&path, &e))?) {
-            manifests.push((name, ()));
+        let path = folder.join(name);
+        if is_manifest(&path, &file::start(&path, START)?) {
+            manifests.push((name.clone(), ()));
         }
     }
-    unmerged(folder)?;
+    unmerged(&names).map_err(|e| e.at_path(folder))?;
     let Some((name, ())) = only(manifests).map_err(|e| e.at_path(folder))? else { return Ok(None) };
     let path = folder.join(&name);
     let found = read(&path).and_then(|manifest| of(folder, &name, manifest, true));
@@ -182,14 +183,14 @@ pub(super) fn of_folder(folder: &Path) -> Result<Option<Vec<(PathBuf, Entry)>>> 
 }
 
 /// # Errors
-/// If `folder` has parts of a set that were not merged.
-pub(crate) fn unmerged(folder: &Path) -> Result<()> {
-    unmerged_of(&names(folder)?).map_err(|e| e.at_path(folder))
+/// If the folder has parts of a set that were not merged, or cannot be listed.
+pub(crate) fn unmerged_in(folder: Tree<'_>) -> Result<()> {
+    unmerged(&folder.file_names()?)
 }
 
 /// # Errors
 /// If there are parts of a set that were not merged among the files with these sorted names.
-pub(super) fn unmerged_of(names: &[impl AsRef<str>]) -> Result<()> {
+pub(super) fn unmerged(names: &[impl AsRef<str>]) -> Result<()> {
     let has = |wanted: &str| names.binary_search_by(|name| name.as_ref().cmp(wanted)).is_ok();
     let names = || names.iter().map(AsRef::as_ref);
     let mut stems = names().filter_map(unfinished);
@@ -229,13 +230,6 @@ fn unfinished(name: &str) -> Option<&str> {
     (hex && sound).then_some(stem)
 }
 
-/// The beginning of the file at `path`, which says whether it is a manifest.
-fn start(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut start = Vec::new();
-    file::open(path)?.take(START).read_to_end(&mut start)?;
-    Ok(start)
-}
-
 fn read(path: &Path) -> Result<Manifest> {
     let bytes = file::read(path, MOST).map_err(|e| Error::io(path, &e))?;
     Manifest::parse(&bytes).map_err(|e| e.at_path(path))
@@ -254,7 +248,7 @@ fn of(folder: &Path, name: &str, manifest: Manifest, whole: bool) -> Result<Vec<
 }
 
 /// The `*.tar` files of a folder without hidden ones, sorted by name.
-pub(crate) fn tars_in(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn tars_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut tars = Vec::new();
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
         let path = entry.map_err(|e| Error::io(folder, &e))?.path();

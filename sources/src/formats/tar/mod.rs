@@ -22,14 +22,12 @@ mod sidecar;
 mod stored;
 
 pub use header::KEY_RECORD;
-pub(crate) use header::is_tar;
 pub use index::CLASSES_MEMBER;
+pub(crate) use manifest::unmerged_in;
 pub use manifest::{MANIFEST_END, PLAN_END, VERSION as MANIFEST_VERSION};
-pub(crate) use manifest::{is_manifest, is_named_manifest, of_target, tars_in, unmerged};
 pub use read::Tar;
 pub(crate) use row::ROW;
-pub(crate) use shards::{check_star, has_braces};
-pub(crate) use stored::is_shard;
+pub(crate) use shards::check_star;
 
 #[cfg(test)]
 #[path = "../../../tests/fuzz/tar.rs"]

@@ -3,7 +3,7 @@
 //! Every range of an [`Index`] lies inside its shard: `scan` and `sidecar` check it against the
 //! length of the shard.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::index::{Field, Index};
@@ -13,12 +13,9 @@ use crate::error::{Error, Result, counted};
 use crate::machine::bytes::room;
 use crate::machine::hash::Hash;
 use crate::machine::parallel::in_parallel;
-use crate::medium::ahead::Remote;
-use crate::medium::{Files, HeldFile};
-use crate::model::forward::forward;
+use crate::medium::{At, Files, HeldFile, Medium, of_files};
 use crate::model::sample::MAX_FIELDS;
-use crate::model::{Follow, Lookahead, Object, Sample, Source};
-use crate::stats::NetworkStats;
+use crate::model::{Follow, Lookahead, Sample, Source};
 
 /// Minimum size of a shard whose index is kept. The headers of a shard of some megabytes are read
 /// fast here, but not from a store, to which the shard may be copied with its index.
@@ -68,7 +65,7 @@ impl Tar {
     /// its manifest, or there are no samples. For a folder also if it has several sets, tars that
     /// do not belong to its set, or parts that were not merged.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(path.as_ref(), true)
+        Self::with(&At::here(path.as_ref()))
     }
 
     /// Opens shards like [`open`](Tar::open), but without a memory map. Samples are read into the
@@ -83,31 +80,31 @@ impl Tar {
     /// # Errors
     /// The errors of [`open`](Tar::open).
     pub fn open_unmapped(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(path.as_ref(), false)
+        let at = At { medium: Medium::Machine { mapped: false }, ..At::here(path.as_ref()) };
+        Self::with(&at)
     }
 
-    /// Opens the shards at `url` in a store: one shard, a pattern, or all objects below `url` that
-    /// end in `.tar`. These are taken from `listing`, if it is known.
-    ///
-    /// # Errors
-    /// The errors of [`open`](Tar::open).
-    pub(crate) fn in_store(url: &str, remote: Remote, listing: Option<Vec<Object>>) -> Result<Self> {
-        let opened = stored::open(url, &remote, listing)?;
-        if opened.is_empty() {
-            return Err(Error::in_source("no .tar objects below this URL").at_path(url));
-        }
-        let remote = Arc::new(remote);
-        let shards = opened.into_iter().map(|(object, index)| (HeldFile::stored(object, remote.clone()), index));
-        Self::from_shards(Path::new(url), shards.collect())
-    }
-
-    /// Opens the shards of `path`, in their order.
-    fn with(path: &Path, mapped: bool) -> Result<Self> {
-        let shards = in_parallel(&shards::expand(path)?, |(path, entry)| {
-            let (file, index) = open(path, mapped)?;
-            entry.as_ref().map_or(Ok(()), |entry| check_samples(entry, index.len())).map_err(|e| e.at_path(path))?;
-            Ok((file, index))
-        })?;
+    /// Opens the shards that are there, in their order: in a store one shard, a pattern, or all
+    /// objects below the URL that end in `.tar`.
+    pub(crate) fn with(at: &At) -> Result<Self> {
+        let path = &*at.path;
+        let shards = match &at.medium {
+            Medium::Machine { mapped } => in_parallel(&shards::expand(path)?, |(path, entry)| {
+                let (file, index) = open(path, *mapped)?;
+                entry
+                    .as_ref()
+                    .map_or(Ok(()), |entry| check_samples(entry, index.len()))
+                    .map_err(|e| e.at_path(path))?;
+                Ok((file, index))
+            })?,
+            Medium::Store { remote, listed } => {
+                let opened = stored::open(at.url(), remote, listed)?;
+                if opened.is_empty() {
+                    return Err(Error::in_source("no .tar objects below this URL").at_path(path));
+                }
+                opened.into_iter().map(|(object, index)| (HeldFile::stored(object, remote.clone()), index)).collect()
+            }
+        };
         Self::from_shards(path, shards)
     }
 
@@ -245,6 +242,8 @@ impl Source for Tar {
         self.shards.follow(order, |index, place| stored::span(index.sample(place).1))
     }
 
+    of_files!(shards);
+
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let (file, shard, place) = self.shards.locate(index);
         let (key, fields) = shard.sample(place);
@@ -274,24 +273,12 @@ impl Source for Tar {
         Some(self.shards.each().fold(Hash::default(), |hash, (_, index, _)| hash.number(index.hash())).end())
     }
 
-    fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.shards.path(index).to_owned())
-    }
-
     fn classes(&self) -> &[String] {
         &self.classes
     }
 
     fn kind(&self) -> &'static str {
         "tar"
-    }
-
-    forward! { |this| this.shards;
-        fn len() -> usize;
-        fn network() -> Option<NetworkStats>;
-        fn ahead_bytes() -> usize;
-        fn check() -> Result<()>;
-        fn is_unchanged() -> bool;
     }
 }
 

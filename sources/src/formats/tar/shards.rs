@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::manifest::{self, Entry, tars_in};
 use crate::error::{Error, Result, collected};
 use crate::machine::file;
+use crate::medium::tree::Tree;
 
 /// Maximum number of shards. A pattern with more is a typing error.
 const MAX_SHARDS: usize = 1_000_000;
@@ -57,11 +58,10 @@ pub(crate) fn check_star(path: &Path) -> Result<()> {
         return Ok(());
     }
     let (folder, name) = before.rsplit_once('/').unwrap_or((".", before));
-    let listed = fs::read_dir(folder).into_iter().flatten();
-    let names = listed.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut middles: Vec<String> =
-        names.filter_map(|file| Some(file.strip_prefix(name)?.strip_suffix(after)?.to_owned())).collect();
-    middles.sort();
+    let folder = Path::new(if folder.is_empty() { "/" } else { folder });
+    let names = if file::is_folder(folder)? { Tree::Local(folder).file_names()? } else { Vec::new() };
+    let middles: Vec<String> =
+        names.iter().filter_map(|file| Some(file.strip_prefix(name)?.strip_suffix(after)?.to_owned())).collect();
     let instead = match numbered(&middles) {
         Some(braces) => format!("give the pattern {before}{braces}{after}, or the folder"),
         None => "give the folder of the files, or a pattern of shards such as train-{000..099}.tar".to_owned(),

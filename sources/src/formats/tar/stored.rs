@@ -40,7 +40,7 @@ const MOST_OCTAL: u64 = (8 << 30) - 1;
 const MOST_INDEX: u64 = 1 << 30;
 
 /// Whether a URL names one shard.
-pub(crate) fn is_shard(url: &str) -> bool {
+fn is_shard(url: &str) -> bool {
     url.as_bytes().last_chunk::<4>().is_some_and(|end| url.len() > 4 && end.eq_ignore_ascii_case(b".tar"))
 }
 
@@ -66,84 +66,113 @@ fn in_parallel<T: Send, S: Sync>(threads: usize, items: &[S], make: impl Fn(&S) 
     Ok(pool.install(|| items.par_iter().with_max_len(1).map(make).collect()))
 }
 
-/// Opens the shards at `url`: one shard, a pattern, or a manifest. Otherwise those of `listing`,
-/// the objects below `url`, that end in `.tar`, or those of the manifest among them.
+/// A shard, and the object next to it that has its index.
+type Pair = (Object, Option<Object>);
+
+/// Opens the shards at `url`: one shard, a pattern, or a manifest. Otherwise those of `listed`,
+/// the objects below `url` if they are known, that end in `.tar`, or those of the manifest among
+/// them.
 ///
 /// An index comes from the object `NAME.tar.index` next to the shard, from this machine's folder of
 /// indexes, or from the headers of the whole shard, which is then read once.
 ///
 /// # Errors
 /// If a shard does not exist or is not a tar, or there is none.
-pub(super) fn open(url: &str, remote: &Remote, listing: Option<Vec<Object>>) -> Result<Vec<(Object, Index)>> {
-    let named = if shards::has_braces(Path::new(url)) {
-        Some(shards::braces(url).map_err(|cause| Error::config(cause).at_path(url))?)
+pub(super) fn open(url: &str, remote: &Remote, listed: &[Object]) -> Result<Vec<(Object, Index)>> {
+    let (pairs, entries) = if shards::has_braces(Path::new(url)) {
+        let urls = shards::braces(url).map_err(|cause| Error::config(cause).at_path(url))?;
+        (named(url, &urls, remote)?, Vec::new())
+    } else if is_shard(url) {
+        match named(url, &[url.to_owned()], remote) {
+            // The name of a set that was packed as shards.
+            Err(e) if !e.is_transient() => match manifest::manifest_of(url) {
+                Some(manifest) if exists(remote, &manifest) => below(&manifest, remote, listed)?,
+                _ => return Err(e),
+            },
+            pairs => (pairs?, Vec::new()),
+        }
     } else {
-        is_shard(url).then(|| vec![url.to_owned()])
+        below(url, remote, listed)?
     };
-    let mut entries = Vec::new();
-    let pairs = match named {
-        // The hub versions a data set as a whole, so one listing gives all shards of one commit.
-        Some(urls) if is_hub(url) => {
-            let start = &url[..url.find('{').unwrap_or(url.len())];
-            let mut below = remote.list(start.rsplit_once('/').map_or(start, |(folder, _)| folder))?;
-            below.sort_by(|a, b| a.url.cmp(&b.url));
-            let find =
-                |url: &str| below.binary_search_by(|object| object.url.as_str().cmp(url)).ok().map(|at| &below[at]);
-            let absent = |url: &str| Error::in_source("no such object in the commit that was listed").at_path(url);
-            let pair = |url: &String| {
-                let shard = find(url).ok_or_else(|| absent(url))?;
-                Ok((shard.clone(), find(&format!("{url}.index")).cloned()))
-            };
-            urls.iter().map(pair).collect::<Result<Vec<_>>>()?
-        }
-        Some(urls) => {
-            // The shard and its index are looked up at the same time, to save a round trip.
-            let all: Vec<_> =
-                urls.iter().flat_map(|url| [(url.clone(), false), (format!("{url}.index"), true)]).collect();
-            let found = in_parallel(OPENING, &all, |(url, is_index)| {
-                let (url, is_index) = (url.clone(), *is_index);
-                remote.repeated(move |store| match store.object(&url) {
-                    // Most shards have none. An outage does not justify reading whole shards.
-                    Err(e) if is_index && !e.is_transient() => Ok(None),
-                    found => found.map(Some),
-                })
-            })?;
-            let (mut found, mut pairs) = (found.into_iter(), Vec::new());
-            while let (Some(shard), Some(index)) = (found.next(), found.next()) {
-                // The name of a set that was packed as shards.
-                if let (Err(e), true) = (&shard, urls.len() == 1)
-                    && !e.is_transient()
-                    && let Some(manifest) = manifest::manifest_of(url)
-                    && let (asked, store) = (manifest.clone(), remote)
-                    && store.repeated(move |store| store.object(&asked)).is_ok()
-                {
-                    return open(&manifest, remote, None);
-                }
-                pairs.push((shard?.expect("an absent shard is an error"), index?));
-            }
-            pairs
-        }
-        None => {
-            let manifest = manifest::is_named_manifest(Path::new(url));
-            let base = if manifest { url.rfind('/').map_or("", |slash| &url[..slash]) } else { url };
-            let base = format!("{}/", base.trim_end_matches('/'));
-            let list = || remote.list(&base);
-            let mut below = listing.map_or_else(list, Ok)?;
-            // The number of a sample must not depend on the order of the answer.
-            below.sort_by(|a, b| a.url.cmp(&b.url));
-            let index = |shard: &Object| {
-                let url = format!("{}.index", shard.url);
-                below.binary_search_by(|object| object.url.cmp(&url)).ok().map(|at| below[at].clone())
-            };
-            entries = in_manifest(remote, &base, manifest.then(|| &url[base.len()..]), &below)?;
-            let find = |url: &str| below.binary_search_by(|object| object.url.as_str().cmp(url)).map(|at| &below[at]);
-            let shards: Vec<&Object> = match &entries[..] {
-                [] => below.iter().filter(|object| is_own(&base, object)).collect(),
-                entries => entries.iter().flat_map(|entry| find(&format!("{base}{}", entry.name))).collect(),
-            };
-            shards.into_iter().map(|shard| (shard.clone(), index(shard))).collect::<Vec<_>>()
-        }
+    let opened = indexed(pairs, remote)?;
+    for (entry, (object, index)) in entries.iter().zip(&opened) {
+        manifest::check_samples(entry, index.len()).map_err(|e| e.at_path(&object.url))?;
+    }
+    Ok(opened)
+}
+
+fn exists(remote: &Remote, url: &str) -> bool {
+    let url = url.to_owned();
+    remote.repeated(move |store| store.object(&url)).is_ok()
+}
+
+/// The object at `url`, among objects that are sorted by their URLs.
+fn find<'a>(objects: &'a [Object], url: &str) -> Option<&'a Object> {
+    Some(&objects[objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?])
+}
+
+/// The objects below `url`, sorted by their URLs: the number of a sample must not depend on the
+/// order of the answer.
+fn sorted(remote: &Remote, url: &str) -> Result<Vec<Object>> {
+    let mut below = remote.list(url)?;
+    below.sort_by(|a, b| a.url.cmp(&b.url));
+    Ok(below)
+}
+
+/// The shards at `urls`, which the user named by `url`.
+fn named(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
+    // The hub versions a data set as a whole, so one listing gives all shards of one commit.
+    if is_hub(url) {
+        let start = &url[..url.find('{').unwrap_or(url.len())];
+        let below = sorted(remote, start.rsplit_once('/').map_or(start, |(folder, _)| folder))?;
+        let absent = |url: &str| Error::in_source("no such object in the commit that was listed").at_path(url);
+        let pair = |url: &String| {
+            let shard = find(&below, url).ok_or_else(|| absent(url))?;
+            Ok((shard.clone(), find(&below, &format!("{url}.index")).cloned()))
+        };
+        return urls.iter().map(pair).collect();
+    }
+    // The shard and its index are looked up at the same time, to save a round trip.
+    let all: Vec<_> = urls.iter().flat_map(|url| [(url.clone(), false), (format!("{url}.index"), true)]).collect();
+    let found = in_parallel(OPENING, &all, |(url, is_index)| {
+        let (url, is_index) = (url.clone(), *is_index);
+        remote.repeated(move |store| match store.object(&url) {
+            // Most shards have none. An outage does not justify reading whole shards.
+            Err(e) if is_index && !e.is_transient() => Ok(None),
+            found => found.map(Some),
+        })
+    })?;
+    let (mut found, mut pairs) = (found.into_iter(), Vec::new());
+    while let (Some(shard), Some(index)) = (found.next(), found.next()) {
+        pairs.push((shard?.expect("an absent shard is an error"), index?));
+    }
+    Ok(pairs)
+}
+
+/// The shards of the manifest `url`, or those below `url` with the entries of the manifest among
+/// them.
+fn below(url: &str, remote: &Remote, listed: &[Object]) -> Result<(Vec<Pair>, Vec<Entry>)> {
+    let is_manifest = manifest::is_named_manifest(Path::new(url));
+    let base = if is_manifest { url.rfind('/').map_or("", |slash| &url[..slash]) } else { url };
+    let base = format!("{}/", base.trim_end_matches('/'));
+    let asked;
+    let below = if is_manifest || listed.is_empty() {
+        asked = sorted(remote, &base)?;
+        &asked
+    } else {
+        listed
     };
+    let entries = in_manifest(remote, &base, is_manifest.then(|| &url[base.len()..]), below)?;
+    let shards: Vec<&Object> = match &entries[..] {
+        [] => below.iter().filter(|object| is_own(&base, object)).collect(),
+        entries => entries.iter().filter_map(|entry| find(below, &format!("{base}{}", entry.name))).collect(),
+    };
+    let index = |shard: &Object| find(below, &format!("{}.index", shard.url)).cloned();
+    Ok((shards.into_iter().map(|shard| (shard.clone(), index(shard))).collect(), entries))
+}
+
+/// The shards with their indexes. Shards without an index are read once.
+fn indexed(pairs: Vec<Pair>, remote: &Remote) -> Result<Vec<(Object, Index)>> {
     let kept = in_parallel(OPENING, &pairs, |(shard, index)| match (kept_here(shard), index) {
         (None, Some(index)) => next_to(remote, shard, index),
         (kept, _) => Ok(kept),
@@ -162,11 +191,7 @@ pub(super) fn open(url: &str, remote: &Remote, listing: Option<Vec<Object>>) -> 
         let index = index.map_or_else(|| scanned.next().expect("one for each missing index"), Ok)?;
         Ok((object, index))
     });
-    let opened = opened.collect::<Result<Vec<_>>>()?;
-    for (entry, (object, index)) in entries.iter().zip(&opened) {
-        manifest::check_samples(entry, index.len()).map_err(|e| e.at_path(&object.url))?;
-    }
-    Ok(opened)
+    opened.collect()
 }
 
 /// The shards in the manifest `name` of the objects `below` the URL `base`, or in the only one.
@@ -182,14 +207,14 @@ fn in_manifest(remote: &Remote, base: &str, name: Option<&str>, below: &[Object]
             continue;
         }
         let start = remote.bytes(object, 0, object.len.min(WHOLE))?;
-        let key = &start[..start.len().min(manifest::START as usize)];
+        let key = &start[..start.len().min(manifest::START)];
         if name.is_some() || manifest::is_manifest(Path::new(&object.url), key) {
             manifests.push((found.to_owned(), (object, start)));
         }
     }
     if name.is_none() {
         let names: Vec<&str> = below.iter().filter_map(|object| object.url.strip_prefix(base)).collect();
-        manifest::unmerged_of(&names).map_err(|e| e.at_path(base))?;
+        manifest::unmerged(&names).map_err(|e| e.at_path(base))?;
     }
     let chosen = manifest::only(manifests).map_err(|e| e.at_path(base))?;
     let Some((found, (object, start))) = chosen else {

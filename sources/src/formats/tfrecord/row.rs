@@ -1,4 +1,6 @@
-use crate::medium::layout::{is_records_folder, is_records_name};
+use super::detect::is_records_name;
+use crate::error::Result;
+use crate::medium::tree::Tree;
 use crate::options::{DataFormat, with_feature};
 
 pub(crate) const ROW: DataFormat = DataFormat {
@@ -9,10 +11,26 @@ pub(crate) const ROW: DataFormat = DataFormat {
         "tfrecord",
         "a TFRecord file of `tf.train.Example`, or a folder of shards such as `train-00000-of-01024`",
         &["tfrecord", "tfrecords", "tfrec"],
-        |path, options| {
-            with_feature!("arrays", "a TFRecord file", path, options => {
-                super::TfRecord::with(path, options)?
+        |at, options| {
+            with_feature!("arrays", "a TFRecord file", at, options => {
+                super::TfRecord::with(&at, options)?
             })
         },
     )
 };
+
+/// Number of entries that tell whether a folder holds TFRecord files. A folder may have millions.
+const LOOKED_AT: usize = 64;
+
+/// Whether a folder holds TFRecord files, and neither folders nor pictures.
+fn is_records_folder(folder: Tree<'_>) -> Result<bool> {
+    let mut found = false;
+    for entry in folder.entries().take(LOOKED_AT) {
+        let (name, is_folder) = entry?;
+        if is_folder {
+            return Ok(false);
+        }
+        found |= is_records_name(&name);
+    }
+    Ok(found)
+}

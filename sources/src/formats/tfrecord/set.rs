@@ -4,18 +4,16 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::detect::is_records_name;
 use super::example;
 use super::shard::Places;
 use crate::error::{Error, Result, copied};
 use crate::machine::file;
-use crate::medium::brought::{Companions, brought};
-use crate::medium::layout::is_records_name;
+use crate::medium::brought::Companions;
 use crate::medium::splits;
-use crate::medium::{Files, Medium, Part};
-use crate::model::forward::forward;
+use crate::medium::{At, Files, Medium, Part, of_files};
 use crate::model::{Follow, Lookahead, Sample, Source};
 use crate::options::Options;
-use crate::stats::NetworkStats;
 use crate::values::record::{Found, Holds, Named, Rows, Survey};
 
 /// Records of `tf.train.Example`, in one TFRecord file or a folder of shards.
@@ -54,20 +52,20 @@ impl TfRecord {
     /// # Errors
     /// If a file is damaged, compressed or missing, or its records are not of `tf.train.Example`.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(path.as_ref(), &Options::default())
+        Self::with(&At::here(path.as_ref()), &Options::default())
     }
 
-    pub(crate) fn with(path: &Path, options: &Options) -> Result<Self> {
-        let medium = options.medium(path)?;
+    pub(crate) fn with(at: &At, options: &Options) -> Result<Self> {
+        let (path, medium) = (&*at.path, at.medium.clone());
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is_folder = if medium.is_store() { !is_records_name(&name) } else { file::is_folder(path)? };
         let medium = if is_folder { medium.listed(path) } else { medium };
         let paths = match is_folder {
-            true => shards_in(&medium, path, options.part.as_deref())?,
+            true => shards_in(&medium, path, at.part.as_deref())?,
             false => vec![path.to_owned()],
         };
         let opened = medium.in_parallel(&paths, |path| Places::open(&medium, path))?;
-        let bring = || Self::with(&brought(&Companions::NONE, path, &options.stores)?, options);
+        let bring = || Self::with(&at.brought(&Companions::NONE, options.mapped)?, options);
         let Some(opened) = opened.into_iter().collect::<Option<Vec<_>>>() else { return bring() };
         let shards = Arc::new(Files::new(opened, Places::len)?);
         if shards.len() == 0 {
@@ -99,7 +97,7 @@ impl TfRecord {
                 _ => {}
             }
         }
-        let (mut survey, mut scratch, mut page) = (Survey::with_text_in_bytes(), Vec::new(), Vec::new());
+        let (mut survey, mut page) = (Survey::with_text_in_bytes(), Vec::new());
         for record in records.iter().flatten() {
             page.clear();
             if let Ok(row) = example::row(record, &lists, &mut page) {
@@ -125,24 +123,30 @@ impl TfRecord {
             if !whole {
                 return Ok(());
             }
-            for number in 0..all {
-                scratch.clear();
-                page.clear();
-                // A damaged record is an error of its sample.
-                let Ok(part) = self.record(number, &mut scratch) else { continue };
-                let Ok(row) = example::row(part.of(&scratch), &lists, &mut page) else { continue };
-                for Named { name, content } in row {
-                    if let (true, Found::Bytes(part)) = (name == label, content)
-                        && let Ok(text) = std::str::from_utf8(part.of(&page))
-                    {
-                        see(number, text);
-                    }
-                }
-            }
-            Ok(())
+            self.each_text(label, &lists, see)
         })?;
         (self.rows, self.lists) = (rows, lists);
         Ok(whole)
+    }
+
+    /// Calls `see` with the number of each record whose feature `name` is a text, and that text.
+    fn each_text(&self, name: &str, lists: &BTreeSet<String>, see: &mut dyn FnMut(usize, &str)) -> Result<()> {
+        let (mut scratch, mut page) = (Vec::new(), Vec::new());
+        for number in 0..self.len() {
+            scratch.clear();
+            page.clear();
+            // A damaged record is an error of its sample.
+            let Ok(part) = self.record(number, &mut scratch) else { continue };
+            let Ok(row) = example::row(part.of(&scratch), lists, &mut page) else { continue };
+            for Named { name: found, content } in row {
+                if let (true, Found::Bytes(part)) = (found == name, content)
+                    && let Ok(text) = std::str::from_utf8(part.of(&page))
+                {
+                    see(number, text);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn record<'a>(&'a self, index: usize, page: &mut Vec<u8>) -> Result<Part<'a>> {
@@ -200,9 +204,7 @@ impl Source for TfRecord {
         self.shards.follow(order, Places::range)
     }
 
-    fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.shards.path(index).to_owned())
-    }
+    of_files!(shards);
 
     fn fields(&self) -> Option<Vec<String>> {
         Some(self.rows.field_names())
@@ -214,14 +216,6 @@ impl Source for TfRecord {
 
     fn kind(&self) -> &'static str {
         "tfrecord"
-    }
-
-    forward! { |this| this.shards;
-        fn len() -> usize;
-        fn network() -> Option<NetworkStats>;
-        fn ahead_bytes() -> usize;
-        fn check() -> Result<()>;
-        fn is_unchanged() -> bool;
     }
 }
 

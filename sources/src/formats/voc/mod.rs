@@ -3,8 +3,9 @@
 //! 1. `set`: [`Voc`], the samples.
 //! 2. `xml`: one file of annotations.
 //!
-//! `row`: its row in the table of formats.
+//! `row`: its row in the table of formats, and `detect`: what it is recognised by.
 
+mod detect;
 mod row;
 #[cfg(feature = "annotations")]
 mod set;

@@ -1,22 +1,39 @@
+use super::detect::{ANNOTATIONS, PICTURES, is_voc, set_of_list};
+use crate::error::Result;
+use crate::medium::Around;
 use crate::medium::brought::Companions;
-use crate::medium::layout::{is_voc, is_voc_list};
-use crate::options::{AtUrl, DataFormat, with_feature};
+use crate::options::{DataFormat, with_feature};
 
 pub(crate) const ROW: DataFormat = DataFormat {
     is_folder: is_voc,
-    is_file: |path, _| is_voc_list(path),
-    at_url: AtUrl::Brought(Companions {
-        folder: |url| url.split_once("/ImageSets/").map(|(root, _)| root),
-        ..Companions::NONE
-    }),
+    is_file: |path, _| set_of_list(path).is_some(),
+    annotates,
+    brings: Some(Companions { folder: |url| url.split_once("/ImageSets/").map(|(root, _)| root), ..Companions::NONE }),
     ..DataFormat::new(
         "voc",
         "a folder with `JPEGImages` and `Annotations` or `SegmentationClass`, or a list in its `ImageSets`",
         &[],
-        |path, options| {
-            with_feature!("annotations", "a Pascal VOC data set", path, options => {
-                super::Voc::with_formats(path, options.formats.clone(), 1.0)?
+        |at, options| {
+            with_feature!("annotations", "a Pascal VOC data set", at, options => {
+                super::Voc::with_formats(&at.path, options.formats.clone(), 1.0)?
             })
         },
     )
 };
+
+fn annotates(around: &Around<'_>) -> Result<Option<String>> {
+    for (place, names) in &around.above {
+        let set = place.trim_end_matches('/');
+        if names.contains(&PICTURES) && !set.is_empty() && around.tree.within(set, is_voc)? {
+            return Ok(Some(format!("a Pascal VOC data set: open {set:?}")));
+        }
+    }
+    let folders = around.annotations()?;
+    let first = folders.iter().find(|files| files.iter().any(|file| file.ends_with(".xml"))).map(|files| &files[0]);
+    Ok(first.map(|first| {
+        format!(
+            "a Pascal VOC data set, whose boxes are in files such as {first:?}: call the folder of its pictures \
+             {PICTURES} and that of its boxes {ANNOTATIONS}, and open the folder of both"
+        )
+    }))
+}

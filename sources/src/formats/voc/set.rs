@@ -2,16 +2,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::detect::{ANNOTATIONS, LISTS, MASKS, PICTURES, is_voc, set_of_list};
 use super::xml::Objects;
 use crate::error::{Error, Result, collected, push, reserve};
 use crate::format::Format;
 use crate::formats::folder::pictures_below;
 use crate::machine::file::{self, MAX_FILE, is_folder};
 use crate::machine::parallel::in_parallel;
-use crate::medium::layout::{
-    VOC_ANNOTATIONS as ANNOTATIONS, VOC_LISTS as LISTS, VOC_MASKS as MASKS, VOC_PICTURES as PICTURES, is_voc, root,
-    voc_of_list,
-};
+use crate::machine::slashes::root;
 use crate::medium::tree::Tree;
 use crate::model::{Numbers, Sample, Source};
 use crate::values::annotated::{Parts, key_and_field};
@@ -129,26 +127,17 @@ impl Voc {
     /// Opens a set whose pictures may also have the `formats`, and whose first pixel has the number
     /// `first`.
     pub(crate) fn with_formats(path: &Path, formats: Vec<Format>, first: f64) -> Result<Self> {
-        let (folder, list) = match voc_of_list(path) {
+        let (folder, list) = match set_of_list(path) {
             Some(folder) => (folder, Some(path)),
             None => (path.to_owned(), None),
         };
-        if !is_voc(Tree::Local(&folder)) {
+        if !is_voc(Tree::Local(&folder))? {
             let cause = format!(
                 "not a set of Pascal VOC: expected a folder {PICTURES} with {ANNOTATIONS} or {MASKS} next to it, or a list in {LISTS}"
             );
             return Err(Error::in_source(cause).at_path(path));
         }
-        let mut files = BTreeMap::<String, Box<str>>::new();
-        for file in pictures_below(&folder.join(PICTURES), &formats)? {
-            let key = key_and_field(&file, &formats).0.to_owned();
-            if let Some(other) = files.insert(key, file.as_str().into()) {
-                let cause = format!(
-                    "{other:?} and {file:?} have the same name, and annotations do not say which of them they describe"
-                );
-                return Err(Error::in_source(cause).at_path(folder.join(PICTURES)));
-            }
-        }
+        let files = pictures(&folder.join(PICTURES), &formats)?;
         let names: Vec<String> = match list {
             Some(list) => {
                 let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
@@ -218,6 +207,21 @@ impl Voc {
     }
 }
 
+/// The pictures in a folder, by their names without the extension.
+fn pictures(folder: &Path, formats: &[Format]) -> Result<BTreeMap<String, Box<str>>> {
+    let mut files = BTreeMap::<String, Box<str>>::new();
+    for file in pictures_below(folder, formats)? {
+        let key = key_and_field(&file, formats).0.to_owned();
+        if let Some(other) = files.insert(key, file.as_str().into()) {
+            let cause = format!(
+                "{other:?} and {file:?} have the same name, and annotations do not say which of them they describe"
+            );
+            return Err(Error::in_source(cause).at_path(folder));
+        }
+    }
+    Ok(files)
+}
+
 /// Reads all files of a folder of annotations. Keys are file names without the extension.
 fn annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result<Objects>>> {
     let entries = fs::read_dir(folder).map_err(|e| Error::io(folder, &e))?;
@@ -248,7 +252,10 @@ fn classes(found: &BTreeMap<String, Result<Objects>>) -> Vec<String> {
 
 /// The pictures that have a mask.
 fn masks(folder: &Path) -> Result<BTreeSet<String>> {
-    let Ok(entries) = fs::read_dir(folder) else { return Ok(BTreeSet::new()) };
+    if !is_folder(folder)? {
+        return Ok(BTreeSet::new());
+    }
+    let entries = fs::read_dir(folder).map_err(|e| Error::io(folder, &e))?;
     let name = |path: PathBuf| {
         let png = path.extension().is_some_and(|end| end == "png");
         path.file_stem().and_then(|stem| stem.to_str()).filter(|_| png).map(str::to_owned)

@@ -7,12 +7,12 @@
 use std::path::{Path, PathBuf};
 
 use super::data::Data;
+use super::detect::{IMAGES, LABELS, images_in};
 use crate::error::{Error, Result, collected, reserve};
 use crate::format::Format;
 use crate::formats::folder::pictures_below;
 use crate::machine::file::{self, MAX_FILE};
-use crate::machine::slashes::slashed;
-use crate::medium::layout::{IMAGES, LABELS, images_in, root};
+use crate::machine::slashes::{root, slashed};
 
 /// One picture.
 #[derive(Debug)]

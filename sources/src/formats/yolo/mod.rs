@@ -5,10 +5,11 @@
 //! 3. `data`: `data.yaml`.
 //! 4. `labels`: a label file.
 //!
-//! `row`: its row in the table of formats.
+//! `row`: its row in the table of formats, and `detect`: what it is recognised by.
 
 #[cfg(feature = "annotations")]
 mod data;
+mod detect;
 #[cfg(feature = "annotations")]
 mod labels;
 #[cfg(feature = "annotations")]

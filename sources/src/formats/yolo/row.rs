@@ -1,12 +1,15 @@
 use std::path::Path;
 
+use super::detect::{IMAGES, LABELS, is_yolo};
+use crate::error::Result;
+use crate::medium::Around;
 use crate::medium::brought::Companions;
-use crate::medium::layout::is_yolo;
-use crate::options::{AtUrl, DataFormat, with_feature};
+use crate::options::{DataFormat, with_feature};
 
 pub(crate) const ROW: DataFormat = DataFormat {
     is_folder: is_yolo,
-    at_url: AtUrl::Brought(Companions {
+    annotates,
+    brings: Some(Companions {
         folder: |url| {
             // The labels of the folder `images/train` are in `labels/train`.
             match format!("{url}/").rfind("/images/") {
@@ -23,10 +26,30 @@ pub(crate) const ROW: DataFormat = DataFormat {
         "a `.yaml` file, a folder with `images` and `labels`, or a folder below `images` that has its \
                      counterpart below `labels`",
         &["yaml", "yml"],
-        |path, options| {
-            with_feature!("annotations", "a YOLO data set", path, options => {
-                super::Yolo::with_formats(path, "train", options.formats.clone())?
+        |at, options| {
+            with_feature!("annotations", "a YOLO data set", at, options => {
+                super::Yolo::with_formats(&at.path, "train", options.formats.clone())?
             })
         },
     )
 };
+
+fn annotates(around: &Around<'_>) -> Result<Option<String>> {
+    let open = |at: &str| Ok(Some(format!("a YOLO data set, whose boxes are in text files: open {at:?}")));
+    if let Some(yaml) = around.file(&["yaml", "yml"], is_yolo_data)? {
+        return open(yaml);
+    }
+    for (place, names) in &around.above {
+        if names.contains(&IMAGES) && !place.is_empty() && around.tree.has_folder(&format!("{place}{LABELS}"))? {
+            return open(place.trim_end_matches('/'));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a YAML file that begins with `start` describes a YOLO data set.
+fn is_yolo_data(start: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(start);
+    let has = |key: &str| text.lines().any(|line| line.starts_with(key));
+    has("names:") && (has("train:") || has("val:"))
+}

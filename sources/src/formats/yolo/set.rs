@@ -6,12 +6,12 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::data::{self, Data};
+use super::detect::yolo_pictures;
 use super::labels::Labels;
 use super::layout::{Item, above_images, below, label_of, split};
 use crate::error::{Error, Result, collected, counted};
 use crate::format::Format;
 use crate::machine::file;
-use crate::medium::layout::yolo_pictures;
 use crate::model::{Sample, Source};
 use crate::values::annotated::{Parts, append, key_and_field};
 

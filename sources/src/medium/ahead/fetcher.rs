@@ -7,6 +7,7 @@
 //! with bytes, with an error after the last attempt, or by being dropped, after which the sample is
 //! read directly.
 
+mod answers;
 mod round;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -17,9 +18,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::pace::{Pace, weight};
-use super::piece::{Flight, LOST, Outcome, Piece};
-use super::request::{ATTEMPTS, Counts, Parts, TOLD, given_up, pause, repeats};
-use crate::error::{Error, Result};
+use super::piece::{Flight, Outcome, Piece};
+use super::request::{Counts, Parts};
+use crate::error::Result;
 use crate::machine::{Stop, stop};
 use crate::model::store::Reply;
 use crate::model::{Follow, Keep, Lookahead, Place, Store};
@@ -252,98 +253,6 @@ impl Fetcher {
         // A panic drops the reply, which answers with an error.
         let fetch = || self.stop.during(|| self.store.fetch(self.parts.object(object), range, reply));
         let _ = catch_unwind(AssertUnwindSafe(fetch));
-    }
-
-    /// Takes the answer to a request.
-    fn answered(self: &Arc<Self>, flight: u64, bytes: Result<Vec<u8>>, at_once: bool) {
-        let now = Instant::now();
-        let mut guard = self.lock();
-        let state = &mut *guard;
-        state.blocks |= at_once;
-        let flying = state.weight;
-        let Some(Flight { piece: number, begun, cancel, .. }) = state.land(flight) else { return };
-        let took = now.saturating_duration_since(begun);
-        let size = bytes.as_ref().map_or(0, Vec::len) as u64;
-        self.counts.bytes.fetch_add(size, Ordering::Relaxed);
-        let Some(piece) = state.pieces.get_mut(&number) else { return };
-        piece.flying -= 1;
-        let (len, object) = (piece.range.end - piece.range.start, piece.object);
-        let bytes = bytes.and_then(|bytes| match bytes.len() as u64 {
-            came if came == len => Ok(bytes),
-            came => Err(Error::in_source(format!("{came} bytes came instead of {len}")).transient()),
-        });
-        let done = piece.answered || piece.left == 0;
-        let mut outage = None;
-        match bytes {
-            Ok(bytes) => {
-                state.told = false;
-                piece.answered = true;
-                piece.answer.set(Outcome::Bytes(Arc::new(bytes)));
-                let others = state.flights.values().filter(|other| other.piece == number);
-                others.for_each(|other| other.cancel.cancel());
-                let full = !state.queue.is_empty();
-                self.counts.answered(took, cancel.first_byte().unwrap_or(took), size as usize);
-                state.pace.answered(took, size, flying, full);
-            }
-            // The other request for the same bytes may succeed.
-            Err(_) if done || piece.flying > 0 => {}
-            Err(e) => {
-                let throttled = e.is_throttled();
-                if e.is_transient() && piece.attempts < ATTEMPTS {
-                    let at = now + pause(piece.attempts, number);
-                    self.counts.retries.fetch_add(1, Ordering::Relaxed);
-                    state.later.insert((at, number));
-                    let e = if e.path().is_some() { e } else { e.at_path(&self.parts.object(object).url) };
-                    if piece.attempts >= TOLD && !std::mem::replace(&mut state.told, true) {
-                        outage = Some((TOLD, e));
-                    } else if piece.attempts < TOLD {
-                        outage = Some((piece.attempts, e));
-                    }
-                } else {
-                    let e = given_up(e, self.parts.object(object), piece.range.clone(), piece.attempts);
-                    piece.answered = true;
-                    piece.answer.set(Outcome::Failed(e));
-                }
-                if throttled {
-                    self.counts.refusals.fetch_add(1, Ordering::Relaxed);
-                    state.pace.refused(now.saturating_duration_since(self.opened));
-                }
-            }
-        }
-        state.release(number);
-        self.go_on(guard);
-        // The user's logger must not wait for the lock's owner, which may be this thread.
-        if let Some((attempt, e)) = outage {
-            repeats(attempt, &e);
-        }
-    }
-
-    /// Repeats requests that were never answered.
-    fn look_for_lost(&self, state: &mut State, now: Instant) {
-        if now < state.looked + LOOK {
-            return;
-        }
-        state.looked = now;
-        let lost: Vec<u64> =
-            state.flights.iter().filter_map(|(number, flight)| flight.is_lost(now).then_some(*number)).collect();
-        for flight in lost {
-            let Some(Flight { piece: number, cancel, .. }) = state.land(flight) else { continue };
-            cancel.cancel();
-            let Some(piece) = state.pieces.get_mut(&number) else { continue };
-            piece.flying -= 1;
-            if piece.answered || piece.flying > 0 || piece.left == 0 {
-                state.release(number);
-                continue;
-            }
-            if piece.attempts < ATTEMPTS {
-                state.later.insert((now, number));
-            } else {
-                let e = Error::in_source(format!("the store did not answer within {} s", LOST.as_secs()));
-                let e = given_up(e, self.parts.object(piece.object), piece.range.clone(), piece.attempts);
-                piece.answered = true;
-                piece.answer.set(Outcome::Failed(e));
-            }
-        }
     }
 }
 

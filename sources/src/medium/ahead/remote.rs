@@ -33,6 +33,10 @@ impl Remote {
         Remote { store, followers: Mutex::default(), counts: Arc::default() }
     }
 
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
     /// Fills `to` from offset `at` of `object` with the part of `sample`. Waits for the request that
     /// contains it, if there is one.
     ///

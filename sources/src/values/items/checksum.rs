@@ -114,7 +114,7 @@ mod tests {
     fn hashes_are_those_of_python() {
         // hashlib and xxhash, of the bytes 0 to 255 five thousand times: more than a piece.
         let bytes: Vec<u8> = (0..=255).cycle().take(256 * 5000).collect();
-        let file = HeldFile::in_memory(bytes);
+        let file = HeldFile::in_memory("memory".into(), bytes);
         for (name, expected) in HASHES {
             let check = |expected: &str| {
                 Checksum::fastest(&[(name.to_owned(), expected.to_owned())].into()).unwrap().check(&file)
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(of(&[]), None);
         let unknown = Checksum { name: "blake2b".to_owned(), expected: "0".to_owned() };
         assert!(!unknown.is_known());
-        unknown.check(&HeldFile::in_memory(vec![1])).unwrap();
+        unknown.check(&HeldFile::in_memory("memory".into(), vec![1])).unwrap();
     }
 
     const HASHES: [(&str, &str); 11] = [

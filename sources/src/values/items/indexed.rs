@@ -2,8 +2,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 use crate::machine::file;
-use crate::medium::Medium;
-use crate::options::Options;
+use crate::medium::tree::INDEX;
+use crate::medium::{At, Medium};
 
 /// Maximum size of an `index.json`. One of 100,000 files has about 64 MiB.
 const MOST_INDEX: u64 = 1 << 30;
@@ -18,15 +18,15 @@ pub(crate) struct Indexed {
 }
 
 impl Indexed {
-    /// Reads the index in the folder at `path`, or the index at `path`.
+    /// Reads the index in a folder, or the index itself.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub(crate) fn read(path: &Path, options: &Options) -> Result<Self> {
-        let medium = options.medium(path)?;
-        let is_folder = if medium.is_store() { !path.ends_with("index.json") } else { file::is_folder(path)? };
+    pub(crate) fn read(at: &At) -> Result<Self> {
+        let (path, medium) = (&*at.path, at.medium.clone());
+        let is_folder = if medium.is_store() { !path.ends_with(INDEX) } else { file::is_folder(path)? };
         let folder = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
-        let index = if is_folder { medium.join(path, "index.json") } else { path.to_owned() };
+        let index = if is_folder { medium.join(path, INDEX) } else { path.to_owned() };
         let medium = medium.listed(folder);
         Ok(Indexed { folder: folder.to_owned(), text: medium.read(&index, MOST_INDEX)?, path: index, medium })
     }

@@ -1,15 +1,14 @@
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use arrayvec::ArrayVec;
 
 use super::set::{Items, MAX_COLUMNS, Read, Row, Samples};
 use crate::error::{Error, Result};
 use crate::machine::parallel::{ASKING, on_threads};
-use crate::model::forward::forward;
+use crate::medium::of_files;
 use crate::model::{Follow, Lookahead, Sample, Source};
 use crate::options::Options;
-use crate::stats::NetworkStats;
 use crate::values::pixels::{self, Candidate, Channels, Colours};
 use crate::values::record::{Cell, Column, Columns, Found, Holds};
 
@@ -249,6 +248,8 @@ impl<L: Layout> Source for Rows<L> {
         self.items.files.follow(order, Samples::span)
     }
 
+    of_files!(items.files);
+
     fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
         self.items.verify(samples, found);
     }
@@ -257,10 +258,6 @@ impl<L: Layout> Source for Rows<L> {
         let Some(label) = self.columns.label() else { return Ok(None) };
         let of = |cell: Cell<'_>| self.columns.label_of(cell).map_err(|e| e.at_path(self.items.path(index)));
         with_cell(&self.items, &self.layout, index, label, scratch, of)
-    }
-
-    fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.items.path(index).to_owned())
     }
 
     fn fields(&self) -> Option<Vec<String>> {
@@ -273,14 +270,6 @@ impl<L: Layout> Source for Rows<L> {
 
     fn kind(&self) -> &'static str {
         L::KIND
-    }
-
-    forward! { |this| this.items.files;
-        fn len() -> usize;
-        fn network() -> Option<NetworkStats>;
-        fn ahead_bytes() -> usize;
-        fn check() -> Result<()>;
-        fn is_unchanged() -> bool;
     }
 }
 

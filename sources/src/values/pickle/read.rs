@@ -68,108 +68,128 @@ impl<'a> Machine<'a> {
 
     fn step(&mut self, opcode: u8) -> Step {
         match opcode {
-            0x80 => match self.take(1)?[0] {
-                0..=5 => {}
-                version => return Err(format!("protocol {version}; 0 to 5 are supported")),
+            0x80 => match self.byte()? {
+                0..=5 => Ok(()),
+                version => Err(format!("protocol {version}; 0 to 5 are supported")),
             },
-            0x95 => {
-                let length = self.long()?;
-                if length > self.bytes.len() - self.at {
-                    return Err(self.short(length));
-                }
+            0x95 => match self.long()? {
+                length if length > self.bytes.len() - self.at => Err(self.short(length)),
+                _ => Ok(()),
+            },
+            b'(' | b'0' | b'1' | b'2' => self.arrange(opcode),
+            b'N' | 0x88 | 0x89 | b'I' | b'L' | b'J' | b'K' | b'M' | 0x8a | 0x8b | b'F' | b'G' => self.number(opcode),
+            b'S' | b'C' | b'U' | b'B' | b'T' | 0x8e | 0x96 => self.string(opcode),
+            b'V' | 0x8c | b'X' | 0x8d => self.text(opcode),
+            b']' | b')' | b'}' | b'l' | b't' | b'd' | 0x85..=0x87 => self.collection(opcode),
+            b'a' | b'e' | b's' | b'u' => self.fill(opcode),
+            b'g' | b'h' | b'j' | b'p' | b'q' | b'r' | 0x94 => self.memo(opcode),
+            b'c' | 0x93 => self.name(opcode),
+            b'R' => self.call(),
+            b'b' => {
+                let (state, target) = (self.pop()?, self.top()?);
+                self.nodes.nodes[target.0 as usize] = known::build(&self.nodes, target, state)?;
+                Ok(())
             }
+            b'Q' if self.torch => {
+                let id = self.pop()?;
+                let storage = known::storage_of(&self.nodes, id)?;
+                self.push(storage)
+            }
+            _ => Err("this creates an object that is not plain data, and is refused".to_owned()),
+        }
+    }
+
+    /// Marks the stack, or removes or repeats values of it.
+    fn arrange(&mut self, opcode: u8) -> Step {
+        match opcode {
             b'(' => self.marks.push(self.stack.len()),
-            b'0' => match self.marks.last() == Some(&self.stack.len()) {
-                true => drop(self.marks.pop()),
-                false => drop(self.pop()?),
-            },
+            b'0' if self.marks.last() == Some(&self.stack.len()) => drop(self.marks.pop()),
+            b'0' => drop(self.pop()?),
             b'1' => drop(self.marked()?),
-            b'2' => {
+            _ => {
                 let top = self.top()?;
                 self.stack.push(top);
             }
-            b'N' => self.push(Node::None),
-            0x88 => self.push(Node::Bool(true)),
-            0x89 => self.push(Node::Bool(false)),
-            b'I' => {
-                let node = match self.line()? {
-                    "00" => Node::Bool(false),
-                    "01" => Node::Bool(true),
-                    digits => Node::Int(digits.trim().parse().map_err(|_| format!("{digits:?} is not an integer"))?),
-                };
-                self.push(node);
-            }
+        }
+        Ok(())
+    }
+
+    /// Reads a number or a constant.
+    fn number(&mut self, opcode: u8) -> Step {
+        let node = match opcode {
+            b'N' => Node::None,
+            0x88 | 0x89 => Node::Bool(opcode == 0x88),
+            b'I' => match self.line()? {
+                "00" => Node::Bool(false),
+                "01" => Node::Bool(true),
+                digits => Node::Int(digits.trim().parse().map_err(|_| format!("{digits:?} is not an integer"))?),
+            },
             b'L' => {
                 let line = self.line()?;
                 let digits = line.strip_suffix('L').unwrap_or(line);
-                let long = digits.parse().map_err(|_| format!("{line:?} is not an integer of up to 64 bits"))?;
-                self.push(Node::Int(long));
+                Node::Int(digits.parse().map_err(|_| format!("{line:?} is not an integer of up to 64 bits"))?)
             }
-            b'J' => self.array().map(|bytes| self.push(Node::Int(i32::from_le_bytes(bytes).into())))?,
-            b'K' => self.array().map(|[byte]| self.push(Node::Int(byte.into())))?,
-            b'M' => self.array().map(|bytes| self.push(Node::Int(u16::from_le_bytes(bytes).into())))?,
-            0x8a => {
-                let length = self.byte()?;
-                self.integer(length)?;
+            b'J' => Node::Int(i32::from_le_bytes(self.array()?).into()),
+            b'K' => Node::Int(u8::from_le_bytes(self.array()?).into()),
+            b'M' => Node::Int(u16::from_le_bytes(self.array()?).into()),
+            0x8a | 0x8b => {
+                let length = if opcode == 0x8a { self.byte()? } else { self.word()? };
+                return self.integer(length);
             }
-            0x8b => {
-                let length = self.word()?;
-                self.integer(length)?;
-            }
-            b'F' => {
-                let line = self.line()?;
-                let float = line.parse().map_err(|_| format!("{line:?} is not a number"))?;
-                self.push(Node::Float(float));
-            }
-            b'G' => self.array().map(|bytes| self.push(Node::Float(f64::from_be_bytes(bytes))))?,
+            b'F' => Node::Float(self.parsed("a number")?),
+            _ => Node::Float(f64::from_be_bytes(self.array()?)),
+        };
+        self.push(node)
+    }
+
+    /// Reads bytes.
+    fn string(&mut self, opcode: u8) -> Step {
+        let length = match opcode {
             b'S' => {
                 let bytes = unquoted(self.line()?)?;
-                self.push(Node::Bytes(Cow::Owned(bytes)));
+                return self.push(Node::Bytes(Cow::Owned(bytes)));
             }
-            b'C' | b'U' => {
-                let length = self.byte()?;
-                self.push_bytes(length)?;
-            }
-            b'B' | b'T' => {
-                let length = self.word()?;
-                self.push_bytes(length)?;
-            }
-            0x8e | 0x96 => {
-                let length = self.long()?;
-                self.push_bytes(length)?;
-            }
+            b'C' | b'U' => self.byte()?,
+            b'B' | b'T' => self.word()?,
+            _ => self.long()?,
+        };
+        self.push_bytes(length)
+    }
+
+    /// Reads a text.
+    fn text(&mut self, opcode: u8) -> Step {
+        let length = match opcode {
             b'V' => {
                 let text = unescaped(self.line_bytes()?)?;
-                self.push(Node::Text(text));
+                return self.push(Node::Text(text));
             }
-            0x8c => {
-                let length = self.byte()?;
-                self.push_text(length)?;
+            0x8c => self.byte()?,
+            b'X' => self.word()?,
+            _ => self.long()?,
+        };
+        self.push_text(length)
+    }
+
+    /// Makes a list, a tuple or a dict.
+    fn collection(&mut self, opcode: u8) -> Step {
+        let node = match opcode {
+            b']' => Node::List(Vec::new()),
+            b')' => Node::Tuple(Vec::new()),
+            b'}' => Node::Dict(Vec::new()),
+            b'l' => Node::List(self.marked()?),
+            b't' => Node::Tuple(self.marked()?),
+            b'd' => Node::Dict(pairs(&self.marked()?)?),
+            _ => {
+                let from = self.room(usize::from(opcode - 0x84))?;
+                Node::Tuple(self.stack.split_off(from))
             }
-            b'X' => {
-                let length = self.word()?;
-                self.push_text(length)?;
-            }
-            0x8d => {
-                let length = self.long()?;
-                self.push_text(length)?;
-            }
-            b']' => self.push(Node::List(Vec::new())),
-            b')' => self.push(Node::Tuple(Vec::new())),
-            b'}' => self.push(Node::Dict(Vec::new())),
-            b'l' => self.marked().map(|items| self.push(Node::List(items)))?,
-            b't' => self.marked().map(|items| self.push(Node::Tuple(items)))?,
-            0x85..=0x87 => {
-                let length = usize::from(opcode - 0x84);
-                let from = self.room(length)?;
-                let items = self.stack.split_off(from);
-                self.push(Node::Tuple(items));
-            }
-            b'd' => {
-                let items = self.marked()?;
-                let pairs = pairs(&items)?;
-                self.push(Node::Dict(pairs));
-            }
+        };
+        self.push(node)
+    }
+
+    /// Adds items to a list, or pairs to a dict.
+    fn fill(&mut self, opcode: u8) -> Step {
+        match opcode {
             b'a' => {
                 let item = self.pop()?;
                 self.list()?.push(item);
@@ -182,80 +202,74 @@ impl<'a> Machine<'a> {
                 let (value, key) = (self.pop()?, self.pop()?);
                 self.dict()?.push((key, value));
             }
-            b'u' => {
-                let items = self.marked()?;
-                let pairs = pairs(&items)?;
+            _ => {
+                let pairs = pairs(&self.marked()?)?;
                 self.dict()?.extend(pairs);
             }
-            b'g' => {
-                let line = self.line()?;
-                let place = line.parse().map_err(|_| format!("{line:?} is not a number"))?;
-                self.get(place)?;
-            }
-            b'h' => self.byte().map(|place| self.get(place))??,
-            b'j' => self.word().map(|place| self.get(place))??,
-            b'p' => {
-                let line = self.line()?;
-                let place = line.parse().map_err(|_| format!("{line:?} is not a number"))?;
-                self.put(place)?;
-            }
-            b'q' => self.byte().map(|place| self.put(place))??,
-            b'r' => self.word().map(|place| self.put(place))??,
-            0x94 => self.put(self.memo.len())?,
-            b'c' => {
-                let (module, name) = (self.line()?, self.line()?);
-                self.global(module, name)?;
-            }
-            0x93 => {
-                let (name, module) = (self.pop()?, self.pop()?);
-                let (Node::Text(module), Node::Text(name)) = (&self.nodes[module], &self.nodes[name]) else {
-                    return Err("a name that is not text".to_owned());
-                };
-                let (module, name) = (module.clone(), name.clone());
-                self.global(&module, &name)?;
-            }
-            b'R' => {
-                let (arguments, function) = (self.pop()?, self.pop()?);
-                let (&Node::Known(function), Node::Tuple(arguments)) = (&self.nodes[function], &self.nodes[arguments])
-                else {
-                    return Err(format!("a call of {}", self.nodes[function].kind()));
-                };
-                let made = known::call(&self.nodes, function, arguments)?;
-                if let Node::Bytes(Cow::Owned(bytes)) = &made {
-                    // A shared value may be converted many times.
-                    self.copied += bytes.len();
-                    if self.copied > self.bytes.len() {
-                        return Err(format!("{} bytes converted in a pickle of {}", self.copied, self.bytes.len()));
-                    }
-                }
-                self.push(made);
-            }
-            b'b' => {
-                let (state, target) = (self.pop()?, self.top()?);
-                self.nodes.nodes[target.0 as usize] = known::build(&self.nodes, target, state)?;
-            }
-            b'Q' if self.torch => {
-                let id = self.pop()?;
-                let storage = known::storage_of(&self.nodes, id)?;
-                self.push(storage);
-            }
-            _ => return Err("this creates an object that is not plain data, and is refused".to_owned()),
         }
         Ok(())
+    }
+
+    /// Gets a value from the memo, or puts one there.
+    fn memo(&mut self, opcode: u8) -> Step {
+        let place = match opcode {
+            b'g' | b'p' => self.parsed("a number")?,
+            b'h' | b'q' => self.byte()?,
+            b'j' | b'r' => self.word()?,
+            _ => self.memo.len(),
+        };
+        if matches!(opcode, b'g' | b'h' | b'j') { self.get(place) } else { self.put(place) }
+    }
+
+    /// Reads a number in a line.
+    fn parsed<T: std::str::FromStr>(&mut self, what: &str) -> std::result::Result<T, String> {
+        let line = self.line()?;
+        line.parse().map_err(|_| format!("{line:?} is not {what}"))
+    }
+
+    /// Reads the name of a function or a class.
+    fn name(&mut self, opcode: u8) -> Step {
+        if opcode == b'c' {
+            let (module, name) = (self.line()?, self.line()?);
+            return self.global(module, name);
+        }
+        let (name, module) = (self.pop()?, self.pop()?);
+        let (Node::Text(module), Node::Text(name)) = (&self.nodes[module], &self.nodes[name]) else {
+            return Err("a name that is not text".to_owned());
+        };
+        let (module, name) = (module.clone(), name.clone());
+        self.global(&module, &name)
+    }
+
+    /// Calls one of the known functions.
+    fn call(&mut self) -> Step {
+        let (arguments, function) = (self.pop()?, self.pop()?);
+        let (&Node::Known(function), Node::Tuple(arguments)) = (&self.nodes[function], &self.nodes[arguments]) else {
+            return Err(format!("a call of {}", self.nodes[function].kind()));
+        };
+        let made = known::call(&self.nodes, function, arguments)?;
+        if let Node::Bytes(Cow::Owned(bytes)) = &made {
+            // A shared value may be converted many times.
+            self.copied += bytes.len();
+            if self.copied > self.bytes.len() {
+                return Err(format!("{} bytes converted in a pickle of {}", self.copied, self.bytes.len()));
+            }
+        }
+        self.push(made)
     }
 
     fn global(&mut self, module: &str, name: &str) -> Step {
         let known = Known::of(module, name, self.torch).ok_or_else(|| {
             format!("{module}.{name} is refused: only plain data and arrays of numbers are read, and no code is run")
         })?;
-        self.push(Node::Known(known));
-        Ok(())
+        self.push(Node::Known(known))
     }
 
-    fn push(&mut self, node: Node<'a>) {
+    fn push(&mut self, node: Node<'a>) -> Step {
         // `MOST` bounds the number.
         self.stack.push(Id(self.nodes.nodes.len() as u32));
         self.nodes.nodes.push(node);
+        Ok(())
     }
 
     /// Length of the stack without its last `count` values, which are above the last mark.
@@ -357,14 +371,12 @@ impl<'a> Machine<'a> {
 
     fn push_bytes(&mut self, length: usize) -> Step {
         let bytes = self.take(length)?;
-        self.push(Node::Bytes(Cow::Borrowed(bytes)));
-        Ok(())
+        self.push(Node::Bytes(Cow::Borrowed(bytes)))
     }
 
     fn push_text(&mut self, length: usize) -> Step {
         let text = std::str::from_utf8(self.take(length)?).map_err(|_| "text that is not UTF-8")?;
-        self.push(Node::Text(Cow::Borrowed(text)));
-        Ok(())
+        self.push(Node::Text(Cow::Borrowed(text)))
     }
 
     /// A two's complement of `length` bytes, little-endian.
@@ -378,8 +390,7 @@ impl<'a> Machine<'a> {
         if high.iter().any(|&byte| byte != sign) || (long < 0) != (sign != 0) {
             return Err(format!("an integer of {length} bytes; up to 64 bits are supported"));
         }
-        self.push(Node::Int(long));
-        Ok(())
+        self.push(Node::Int(long))
     }
 }
 

@@ -83,6 +83,74 @@ pub(super) struct Field {
     pub(super) pictures: Vec<String>,
 }
 
+/// All columns of a data set.
+struct All<'a>(&'a [Column]);
+
+impl All<'_> {
+    /// Place of the column of this name.
+    fn named(&self, name: &str) -> Result<usize> {
+        let mut found = (0..self.0.len()).filter(|&place| self.0[place].name == *name);
+        match (found.next(), found.next()) {
+            (Some(place), None) => Ok(place),
+            (Some(_), Some(_)) => Err(Error::config(format!("two columns are called {name:?}; rename one"))),
+            (None, _) => Err(Error::config(format!("no column {name:?} among {}", shown(self.0)))),
+        }
+    }
+
+    /// Place of the first column with one of these names, by preference the first, that `fits`.
+    fn preferred(&self, names: &[&str], fits: fn(Holds) -> bool) -> Option<usize> {
+        let is = |column: &Column, name: &str| fits(column.holds) && column.name.eq_ignore_ascii_case(name);
+        names.iter().find_map(|name| self.0.iter().position(|column| is(column, name)))
+    }
+
+    /// Warns of columns that are not read.
+    ///
+    /// # Errors
+    /// If one of them was chosen.
+    fn check_read(&self, chosen: Option<&[usize]>) -> Result<()> {
+        for (place, Column { name, holds }) in self.0.iter().enumerate() {
+            let Holds::Unread(what) = holds else { continue };
+            match chosen {
+                Some(chosen) if chosen.contains(&place) => {
+                    return Err(Error::config(format!("column {name:?} holds {what}, which are not read")));
+                }
+                Some(_) => {}
+                None => tracing::warn!("column {name:?} holds {what}, which are not read; it is left out"),
+            }
+        }
+        Ok(())
+    }
+
+    fn picture(&self, wanted: &Wanted) -> Result<Option<usize>> {
+        let is_picture = |holds| holds == Holds::Pictures;
+        let Some(name) = &wanted.picture else {
+            let first = || self.0.iter().position(|column| is_picture(column.holds));
+            return Ok(self.preferred(&PICTURES, is_picture).or_else(first));
+        };
+        let place = self.named(name)?;
+        if !matches!(self.0[place].holds, Holds::Pictures | Holds::Bytes) {
+            return Err(Error::config(format!("column {name:?} has no pictures: {}", shown(self.0))));
+        }
+        Ok(Some(place))
+    }
+
+    fn label(&self, wanted: &Wanted) -> Result<Option<usize>> {
+        let is_label = |holds| matches!(holds, Holds::Integers | Holds::Text);
+        let name = match (&wanted.label, wanted.without_label) {
+            (Some(_), true) => return Err(Error::config("label and without_label exclude each other")),
+            (Some(name), false) => name,
+            (None, true) => return Ok(None),
+            (None, false) => return Ok(self.preferred(&LABELS, is_label)),
+        };
+        let place = self.named(name)?;
+        if !is_label(self.0[place].holds) {
+            let cause = format!("column {name:?} has no labels, which are integers or text: {}", shown(self.0));
+            return Err(Error::config(cause));
+        }
+        Ok(Some(place))
+    }
+}
+
 impl Columns {
     /// Decides the use of each column.
     ///
@@ -101,61 +169,12 @@ impl Columns {
     /// type, if two columns become one field, or if there are more columns than a sample can have
     /// fields. The message lists the columns.
     pub(crate) fn new(columns: &[Column], wanted: &Wanted) -> Result<Self> {
-        let named = |name: &String| {
-            let mut found = (0..columns.len()).filter(|&place| columns[place].name == *name);
-            match (found.next(), found.next()) {
-                (Some(place), None) => Ok(place),
-                (Some(_), Some(_)) => Err(Error::config(format!("two columns are called {name:?}; rename one"))),
-                (None, _) => Err(Error::config(format!("no column {name:?} among {}", shown(columns)))),
-            }
-        };
-        let preferred = |names: &[&str], fits: &dyn Fn(Holds) -> bool| {
-            let fit = |&place: &usize| fits(columns[place].holds);
-            let by_name = |want: &&str| {
-                (0..columns.len()).filter(fit).find(|&place| columns[place].name.eq_ignore_ascii_case(want))
-            };
-            names.iter().find_map(by_name)
-        };
+        let all = All(columns);
+        let names = wanted.columns.as_ref();
         let chosen: Option<Vec<usize>> =
-            wanted.columns.as_ref().map(|names| names.iter().map(named).collect::<Result<_>>()).transpose()?;
-        for (place, Column { name, holds }) in columns.iter().enumerate() {
-            let Holds::Unread(what) = holds else { continue };
-            match &chosen {
-                Some(chosen) if chosen.contains(&place) => {
-                    return Err(Error::config(format!("column {name:?} holds {what}, which are not read")));
-                }
-                Some(_) => {}
-                None => tracing::warn!("column {name:?} holds {what}, which are not read; it is left out"),
-            }
-        }
-        let is_picture = |holds| holds == Holds::Pictures;
-        let is_label = |holds| matches!(holds, Holds::Integers | Holds::Text);
-        let picture = match &wanted.picture {
-            Some(name) => {
-                let place = named(name)?;
-                if !matches!(columns[place].holds, Holds::Pictures | Holds::Bytes) {
-                    return Err(Error::config(format!("column {name:?} has no pictures: {}", shown(columns))));
-                }
-                Some(place)
-            }
-            None => {
-                preferred(&PICTURES, &is_picture).or_else(|| columns.iter().position(|column| is_picture(column.holds)))
-            }
-        };
-        let label = match (&wanted.label, wanted.without_label) {
-            (Some(_), true) => return Err(Error::config("label and without_label exclude each other")),
-            (Some(name), false) => {
-                let place = named(name)?;
-                if !is_label(columns[place].holds) {
-                    let cause =
-                        format!("column {name:?} has no labels, which are integers or text: {}", shown(columns));
-                    return Err(Error::config(cause));
-                }
-                Some(place)
-            }
-            (None, true) => None,
-            (None, false) => preferred(&LABELS, &is_label),
-        };
+            names.map(|names| names.iter().map(|name| all.named(name)).collect::<Result<_>>()).transpose()?;
+        all.check_read(chosen.as_deref())?;
+        let (picture, label) = (all.picture(wanted)?, all.label(wanted)?);
         let is_field = |place: &usize| {
             Some(*place) != picture
                 && Some(*place) != label

@@ -1,0 +1,132 @@
+//! The labels of a table.
+
+use std::ops::Range;
+
+use super::cells::{Cell, Cells};
+use super::table::Table;
+use crate::error::{Error, Result, counted};
+use crate::model::Classes;
+use crate::values::record::{Labels, Learner, whole};
+
+impl Table {
+    /// Determines the labels. `chosen` says whether the user chose their column.
+    pub(super) fn learn(
+        &mut self,
+        (classes, lenient): (Option<&Classes>, bool),
+        first: &[Option<(Cell, String)>],
+        chosen: bool,
+    ) -> Result<()> {
+        let Some(column) = self.columns.label else { return Ok(()) };
+        let value = first.get(column).and_then(Option::as_ref);
+        let mut learner = Learner::default();
+        let mut listed = false;
+        let each = |rows: Range<usize>, see: &mut dyn FnMut(usize, (Cell, &str))| {
+            let mut cells = Cells::default();
+            for row in rows {
+                if self.parse(row, &mut cells).is_ok() {
+                    let (cell, _) = cells.get(column);
+                    see(row, (cell, cells.filled(column).unwrap_or("")));
+                }
+            }
+        };
+        each(0..self.starts.len(), &mut |row, (cell, value)| match cell {
+            Cell::Json => listed = true,
+            _ if value.is_empty() => {}
+            _ => learner.see(row, value),
+        });
+        let again = |rows: usize, see: &mut dyn FnMut(usize, &str)| {
+            each(0..rows, &mut |row, (_, value)| {
+                if !value.is_empty() {
+                    see(row, value)
+                }
+            });
+        };
+        if !listed {
+            if classes.is_none() {
+                self.tell_mixed(column, &learner);
+            }
+            if let Some(pair) = learner.alike(again) {
+                return Err(self.are_alike(column, pair));
+            }
+        }
+        let (labels, unknown) = if listed { (None, None) } else { learner.labels(classes, again) };
+        if let Some(unknown) = unknown.filter(|_| !lenient) {
+            let cause = unknown.cause(classes);
+            return Err(Error::config(cause).at_line(&self.file, self.line(unknown.row)));
+        }
+        if classes.is_none() {
+            self.tell_doubtful(column, labels.as_ref());
+        }
+        self.labels = labels;
+        if self.labels.is_none() {
+            let cause = self.no_labels(column, listed);
+            if chosen {
+                return Err(cause);
+            }
+            // For a program that asks for labels nevertheless.
+            self.columns.lacks.label = Some(format!("{}: {}", self.file.display(), cause.cause()).into());
+            self.columns.label_is_a_field(value).map_err(|e| e.at_path(&self.file))?;
+        }
+        Ok(())
+    }
+
+    /// Warns that some labels are integers and some are text.
+    fn tell_mixed(&self, column: usize, learner: &Learner) {
+        let Some((integers, texts, row)) = learner.mixed() else { return };
+        let mut cells = Cells::default();
+        let value = self.parse(row, &mut cells).ok().and_then(|()| cells.filled(column)).unwrap_or_default();
+        tracing::warn!(
+            "{}: column {:?}: {} and {}, the first in line {} ({value:?}): all of them are class names, numbered in the \
+             order of the text",
+            self.file.display(),
+            self.columns.names[column],
+            counted(integers, "label is an integer", "labels are integers"),
+            counted(texts, "is text", "are text"),
+            self.line(row),
+        );
+    }
+
+    /// Warns of a class whose name may mean that the label is missing.
+    fn tell_doubtful(&self, column: usize, labels: Option<&Labels>) {
+        if let Some(name) = labels.and_then(Labels::doubtful) {
+            let (file, column) = (self.file.display(), &self.columns.names[column]);
+            tracing::warn!(
+                "{file}: column {column:?}: {name:?} is a class like the others; where it means that the label is \
+                 missing, leave the cell empty"
+            );
+        }
+    }
+
+    /// The error of two labels that are one integer.
+    fn are_alike(&self, column: usize, [one, other]: [(usize, String); 2]) -> Error {
+        Error::config(format!(
+            "column {:?}: {:?} and {:?} in line {} are one integer: write one class with the same digits everywhere, \
+             and several classes as text, such as \"c007\"",
+            self.columns.names[column],
+            one.1,
+            other.1,
+            self.line(other.0),
+        ))
+        .at_line(&self.file, self.line(one.0))
+    }
+
+    /// The error for a chosen column whose values cannot be labels. They are lists if `listed`.
+    fn no_labels(&self, column: usize, listed: bool) -> Error {
+        let mut cells = Cells::default();
+        let mut of_row = |row: usize| {
+            self.parse(row, &mut cells).ok()?;
+            let (cell, bytes) = cells.get(column);
+            let value = String::from_utf8_lossy(bytes).trim().to_owned();
+            let is_bad = if listed { cell == Cell::Json } else { !value.is_empty() && whole(&value).is_none() };
+            is_bad.then_some((row, value))
+        };
+        let name = &self.columns.names[column];
+        let (row, value) = (0..self.starts.len()).find_map(&mut of_row).unwrap_or_default();
+        let kind = if listed { "MultiHot" } else { "Numbers" };
+        Error::config(format!(
+            "column {name:?} has no labels: {value:?} is neither an integer nor a class name; read such values as a field of \
+             the kind {kind}"
+        ))
+        .at_line(&self.file, self.line(row))
+    }
+}

@@ -1,0 +1,51 @@
+//! Recognises the folders of a set.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{ErrorKind, Result};
+use crate::machine::file;
+use crate::machine::slashes::root;
+use crate::medium::tree::Tree;
+
+/// Folder of the pictures of a YOLO set, and of their labels.
+pub(super) const IMAGES: &str = "images";
+pub(super) const LABELS: &str = "labels";
+
+/// Pictures of a folder that is laid out as a YOLO set: it contains `images` and `labels`, or it is
+/// below a folder `images` that has a counterpart `labels`.
+///
+/// # Errors
+/// If the system cannot tell.
+pub(super) fn yolo_pictures(folder: &Path) -> Result<Option<PathBuf>> {
+    if file::is_folder(folder.join(IMAGES))? && file::is_folder(folder.join(LABELS))? {
+        return Ok(Some(folder.join(IMAGES)));
+    }
+    let Ok(path) = root(folder) else { return Ok(None) };
+    let Some(at) = images_in(&path) else { return Ok(None) };
+    let labels = [&path[..at], LABELS, &path[at + IMAGES.len()..]].concat();
+    Ok(file::is_folder(&labels)?.then(|| folder.to_owned()))
+}
+
+/// Whether a folder has the pictures of a YOLO set, with their labels next to it or in it.
+pub(super) fn is_yolo(folder: Tree<'_>) -> Result<bool> {
+    let (url, remote) = match folder {
+        Tree::Local(folder) => return Ok(yolo_pictures(folder)?.is_some()),
+        Tree::Stored(url, _, remote) => (url, remote),
+    };
+    if folder.has_folder(IMAGES)? && folder.has_folder(LABELS)? {
+        return Ok(true);
+    }
+    let url = format!("{}/", url.trim_end_matches('/'));
+    let Some(at) = images_in(&url) else { return Ok(false) };
+    match remote.list(&[&url[..at], LABELS, &url[at + IMAGES.len()..]].concat()) {
+        Err(e) if e.kind() == ErrorKind::Io => Err(e),
+        // Some stores refuse to list what does not exist.
+        found => Ok(found.is_ok_and(|found| !found.is_empty())),
+    }
+}
+
+/// Position of the last folder `images` in a path.
+pub(super) fn images_in(path: &str) -> Option<usize> {
+    let stands = |at: usize| at == 0 || path.as_bytes()[at - 1] == b'/';
+    path.rmatch_indices("images/").map(|(at, _)| at).find(|&at| stands(at))
+}

@@ -1,0 +1,79 @@
+use std::collections::BTreeMap;
+
+/// Values of bounded size. That whose last use is the longest ago makes room.
+pub(crate) struct Recent<K, V> {
+    values: BTreeMap<K, Entry<V>>,
+    by_use: BTreeMap<u64, K>,
+    clock: u64,
+    bytes: usize,
+}
+
+struct Entry<V> {
+    value: V,
+    /// Time of the last use.
+    used: u64,
+    bytes: usize,
+}
+
+impl<K, V> Default for Recent<K, V> {
+    fn default() -> Self {
+        Recent { values: BTreeMap::new(), by_use: BTreeMap::new(), clock: 0, bytes: 0 }
+    }
+}
+
+impl<K: Ord + Copy, V> Recent<K, V> {
+    /// Bytes of all values.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The keys in their order.
+    #[cfg(test)]
+    pub(crate) fn keys(&self) -> Vec<K> {
+        assert_eq!(self.values.len(), self.by_use.len());
+        self.values.keys().copied().collect()
+    }
+
+    /// Number of values.
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// The last value from `first` up to `last`, and its key.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn last(&self, first: K, last: K) -> Option<(K, &V)> {
+        self.values.range(first..=last).next_back().map(|(key, entry)| (*key, &entry.value))
+    }
+
+    /// The value of `key`, which is now the last one used.
+    pub(crate) fn get(&mut self, key: K) -> Option<&V> {
+        let entry = self.values.get_mut(&key)?;
+        self.by_use.remove(&entry.used);
+        self.clock += 1;
+        entry.used = self.clock;
+        self.by_use.insert(self.clock, key);
+        Some(&entry.value)
+    }
+
+    /// Adds or replaces a value, which is now the last one used.
+    pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize) {
+        self.clock += 1;
+        self.by_use.insert(self.clock, key);
+        self.bytes += bytes;
+        if let Some(old) = self.values.insert(key, Entry { value, used: self.clock, bytes }) {
+            self.by_use.remove(&old.used);
+            self.bytes -= old.bytes;
+        }
+    }
+
+    /// Drops values until they have at most `most` bytes, or `least` of them are left.
+    pub(crate) fn shrink(&mut self, most: usize, least: usize) {
+        while self.bytes > most
+            && self.len() > least
+            && let Some((_, key)) = self.by_use.pop_first()
+        {
+            self.bytes -= self.values.remove(&key).map_or(0, |entry| entry.bytes);
+        }
+    }
+}
