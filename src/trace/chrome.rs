@@ -16,11 +16,12 @@ use std::time::Instant;
 use crossbeam::utils::CachePadded;
 use serde::Serialize;
 use serde_json::json;
+use warpfeed_sources::NetworkStats;
 use warpfeed_sources::internal::Since;
 
+use super::Schedule;
 use super::schedule::Phase;
 use super::span::{self, Listener};
-use super::{NetworkStats, Schedule};
 use crate::error::{Error, Result};
 
 /// The consumer's time with a batch. It is written as `ProfilerStep#` with the batch's number;
