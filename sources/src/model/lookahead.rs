@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::Position;
+use super::position::Position;
 
 /// Place of a batch: its epoch, and its number in the epoch. Places sort in the order of delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -12,7 +12,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
 use super::Parquet;
-use crate::Position;
+use crate::model::Position;
 use crate::error::Result;
 use crate::lists;
 use crate::model::{Keep, Lookahead, NextUse, Object, OwnedSample, Place, Reply, Source, Store, Tier};

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::Position;
 use crate::error::Error;
 use crate::machine::hash::fnv1a;
+use crate::model::Position;
 use crate::model::{Lookahead, NextUse, Object, Place, Tier};
 use crate::stats::{NetworkStats, Tally};
 
