@@ -34,7 +34,7 @@ const PHRASES: [(&str, &str); 9] = [
     ("(`Loader::trace`)", "(--trace FILE)"),
     ("TableOptions::columns", "--columns"),
     ("TableOptions::gather", "--gather"),
-    ("open one of the two with `Tar::open` or `Folder::open`", "choose with --format tar or --format folder"),
+    ("open one of the two by its format, tar or folder", "choose with --format tar or --format folder"),
     ("; Coco::with_pictures takes another folder", ""),
     ("; `Lmdb::with_layout` reads others", ""),
     ("Lmdb::bgr or Lmdb::rgb says which", "write encoded pictures, as convert_imageset --encoded does"),

@@ -48,7 +48,7 @@ const NAMES: [(&str, &str); 45] = [
     ("TableOptions::headerless", "TableOptions(headerless=True)"),
     ("with TableOptions::picture", "with TableOptions(picture=...)"),
     ("with TableOptions::label", "with TableOptions(label=...)"),
-    ("open one of the two with `Tar::open` or `Folder::open`, or move them apart", "move them apart"),
+    ("open one of the two by its format, tar or folder, or move them apart", "move them apart"),
     ("; `Lmdb::with_layout` reads others", ""),
     ("Lmdb::bgr or Lmdb::rgb says which", "write encoded pictures, as convert_imageset --encoded does"),
     (". For an order within each source, use order::Mixture::of", ""),

@@ -38,6 +38,9 @@ pub(crate) struct Parts {
 /// Turns a full slot into the batch that the consumer receives.
 pub(crate) type Deliver<B> = Box<dyn Fn(Full, &Home) -> B + Send>;
 
+/// A full slot, or the end of the run with its error, if there is one.
+type Arrival = std::result::Result<Full, Option<Error>>;
+
 /// The threads that make batches, and the full slots in order.
 pub(crate) struct Engine<B> {
     shared: Arc<Shared>,
@@ -45,9 +48,8 @@ pub(crate) struct Engine<B> {
     starts: Option<Sender<Course>>,
     full: Receiver<Outcome>,
     home: Home,
-    /// What arrived before its turn, at `turn` modulo the length: full slots, and the end of the run
-    /// with its error, if there is one.
-    early: Box<[Option<std::result::Result<Full, Option<Error>>>]>,
+    /// What arrived before its turn, at `turn` modulo the length.
+    early: Box<[Option<Arrival>]>,
     /// Number of the run.
     run: u64,
     /// The next batch and its number in the run; `None` if the run has ended.

@@ -87,13 +87,12 @@ fn whole_column<'c>(
     chunk: Range<u64>,
     column: &Column<'_>,
     fetch: &Fetch<'_>,
-) -> Result<(Option<Arc<Block>>, Option<MutexGuard<'c, ()>>)> {
+) -> Result<(Arc<Block>, Option<MutexGuard<'c, ()>>)> {
     let len = chunk.end - chunk.start;
-    let (raw, alone) = cache.column(place, len as usize, || {
+    cache.column(place, len as usize, || {
         fits(len, column.levels.is_some(), column.limit)?;
         (fetch.read)(Unit::Whole, chunk).map(Block::raw)
-    })?;
-    Ok((Some(raw), alone))
+    })
 }
 
 impl Part {
@@ -156,7 +155,10 @@ impl Part {
             (_, true) => (None, None),
             (Some(_), false) => (cache.find(whole, 0), None),
             // The first page is found in the whole column.
-            (None, false) => whole_column(cache, whole, chunk.clone(), &column, fetch)?,
+            (None, false) => {
+                let (raw, alone) = whole_column(cache, whole, chunk.clone(), &column, fetch)?;
+                (Some(raw), alone)
+            }
         };
         let raw = raw.as_deref().and_then(Block::bytes_of_column).map(|bytes| Bytes::Part(chunk.start, bytes));
         let bytes = raw.unwrap_or(Bytes::File(&self.file));

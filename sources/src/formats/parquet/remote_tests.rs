@@ -12,9 +12,9 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
 use super::Parquet;
-use crate::model::Position;
 use crate::error::Result;
 use crate::lists;
+use crate::model::Position;
 use crate::model::{Keep, Lookahead, NextUse, Object, OwnedSample, Place, Reply, Source, Store, Tier};
 use crate::options::Options;
 
