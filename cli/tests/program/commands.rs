@@ -45,7 +45,7 @@ fn a_folder_of_two_formats_opens_as_the_one_that_is_named() {
         let report = json(&text(&warpfeed(dir.path(), &["inspect", "set", "--json", "--format", format]).stdout));
         assert_eq!((report["source"].as_str(), report["samples"].as_u64()), (Some(format), Some(12)));
     }
-    let unknown = fails(dir.path(), 2, &["inspect", "set", "--format", "zip"]);
+    let unknown = fails(dir.path(), 2, &["inspect", "set", "--format", "unknown"]);
     let formats: Vec<_> = warpfeed::source::DATA_FORMATS.iter().map(|format| format.name).collect();
     assert!(unknown.contains(&format!("[possible values: {}]", formats.join(", "))), "{unknown}");
 }

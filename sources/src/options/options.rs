@@ -127,7 +127,7 @@ impl Options {
     /// without detection.
     ///
     /// ```
-    /// let e = warpfeed_sources::Options::new().format("zip").open("train").err().unwrap();
+    /// let e = warpfeed_sources::Options::new().format("unknown").open("train").err().unwrap();
     /// let names = "arrow, parquet, beton, recordio, npy";
     /// assert!(e.to_string().contains(names));
     /// ```
