@@ -15,7 +15,7 @@
 //! 9. `destination`: where a set is packed. `files`: a folder. `stored`: a store. `place`: one of
 //!    them.
 //! 10. `writer`: the trait [`Writer`], and its lock. `names`: names of shards. Unfinished files and
-//!     locks are those of `source::medium`.
+//!     locks are those of `warpfeed_sources`.
 //!
 //! All writers write under a name that ends in `.partial` and rename it at the end, so a file with
 //! the target's name is always complete.
