@@ -3,7 +3,9 @@
 pub use warpfeed_sources::{Error, ErrorKind, Result};
 
 use warpfeed_sources::internal;
-pub(crate) use warpfeed_sources::internal::{append, counted, panicked, reserve, resize};
+#[cfg(feature = "pack")]
+pub(crate) use warpfeed_sources::internal::append;
+pub(crate) use warpfeed_sources::internal::{counted, panicked, reserve, resize};
 
 /// Runs code that may be the user's, and turns a panic into an error. A panic with an error, also of
 /// a JPEG, becomes that error.

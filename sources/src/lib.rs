@@ -30,6 +30,12 @@
 //! # Ok::<(), warpfeed_sources::Error>(())
 //! ```
 
+// If a default feature is off, its helpers are unused.
+#![cfg_attr(
+    not(all(feature = "annotations", feature = "arrays", feature = "chunks", feature = "lmdb", feature = "tables")),
+    allow(dead_code, unused_imports)
+)]
+
 // The groups, in this order: each uses those before it. `machine` reads files of this machine,
 // `model` says what a source is, `medium` reads files here and in stores, `options` has the options
 // for opening, `values` are shared by formats, `formats` has a folder for each format, and `open`

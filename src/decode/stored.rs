@@ -5,10 +5,9 @@
 use std::io::Cursor;
 
 use warpfeed_jpeg::Orientation;
-
-#[cfg(feature = "formats")]
 use warpfeed_sources::format;
 
+#[cfg(feature = "formats")]
 use super::tiff::{Meaning, Numbers, Tiff};
 use super::{Oriented, Png, Size};
 use crate::error::{Error, Result};

@@ -26,11 +26,6 @@ pub(super) mod pixels;
 pub(super) mod protobuf;
 #[cfg(any(feature = "hdf5", feature = "parquet"))]
 pub(super) mod recent;
-// Each format uses a part of it.
-#[cfg_attr(
-    not(all(feature = "annotations", feature = "arrays", feature = "chunks", feature = "lmdb", feature = "tables")),
-    allow(dead_code, unused_imports)
-)]
 pub(super) mod record;
 
 pub use npy::{MAX_AXES, Npy, Shape};
