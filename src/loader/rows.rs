@@ -359,9 +359,9 @@ options! {
         ///
         /// Decoding continues past damage inside a JPEG, as libjpeg does with a warning. By default a
         /// loader counts such pictures in [`Stats::damaged`](crate::Stats::damaged) and names each sample
-        /// once in the log, as a warning. It sees only the damage that decoding meets: damage outside the crop, damage that
-        /// leaves valid codes, and data that is left over at the end of a segment are neither counted
-        /// nor named.
+        /// once in the log, as a warning. It sees only the damage that decoding meets: damage outside the
+        /// crop, damage that leaves valid codes, and data that is left over at the end of a segment are
+        /// neither counted nor named.
         ///
         /// A strict loader first reads all of each picture, as [`check`](crate::decode::check) and
         /// `warpfeed verify` do, and refuses it for damage anywhere. The result is the same for every

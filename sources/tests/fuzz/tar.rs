@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::header::BLOCK;
-use super::index::{End, Field, Index};
-use super::links::Lost;
+use super::index::Index;
 use super::manifest::Manifest;
 use super::sidecar;
 use crate::error::Result;
@@ -129,20 +128,8 @@ fn check(index: &Index, len: u64) {
 }
 
 fn sidecars() -> Vec<Vec<u8>> {
-    let small = Index {
-        keys: "a/1é2".into(),
-        samples: vec![End { key: 3, field: 2 }, End { key: 6, field: 3 }],
-        fields: vec![
-            Field::new(512, 9, 0).unwrap(),
-            Field::new(1536, 1, 1).unwrap().linked(),
-            Field::new(2560, 0, 0).unwrap(),
-        ],
-        names: vec!["jpg".into(), "cls".into()],
-        classes: vec!["cat".into(), "dög".into()],
-        lost: Lost { count: 3, first: "ö.jpg".into() },
-    };
     let scanned = shards().into_iter().map(|tar| Index::scan(&&tar[..]).unwrap_or_default());
-    scanned.chain([small]).map(|index| sidecar::encode(&index, 4096, 77)).collect()
+    scanned.chain([sidecar::tests::index()]).map(|index| sidecar::encode(&index, 4096, 77)).collect()
 }
 
 /// Checks that a forged index with a matching hash is ignored or lies inside its tar.

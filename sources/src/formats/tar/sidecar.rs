@@ -123,13 +123,14 @@ pub(super) fn decode_for(bytes: &[u8], tar_len: u64, modified: Option<u64>) -> O
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
     use crate::machine::hash::fnv1a;
 
-    fn index() -> Index {
+    /// An index with every part.
+    pub(in super::super) fn index() -> Index {
         Index {
             keys: "a/1é2".into(),
             samples: vec![End { key: 3, field: 2 }, End { key: 6, field: 3 }],
