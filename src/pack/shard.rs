@@ -1,10 +1,13 @@
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use super::member::{self, END};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::source::Sample;
+
+/// Bytes that are gathered before they are written to the file.
+const BUFFER: usize = 1 << 20;
 
 /// What a shard is written to.
 pub(super) trait Sink: Write {
@@ -21,7 +24,10 @@ impl Sink for File {
 /// One shard while it is written.
 pub(super) struct Shard<S: Sink> {
     path: PathBuf,
-    file: BufWriter<S>,
+    file: S,
+    /// Bytes that are not in the file yet. A `BufWriter` would end the process if there is no
+    /// memory for its buffer.
+    pending: Vec<u8>,
     bytes: u64,
     samples: u64,
     crc: crc32fast::Hasher,
@@ -43,9 +49,14 @@ pub(super) struct Finished {
 impl<S: Sink> Shard<S> {
     /// Begins a shard in the empty `file`, which messages call `path`.
     pub(super) fn begin(path: PathBuf, file: S, classes: &[String]) -> Result<Self> {
+        let mut pending = Vec::new();
+        pending
+            .try_reserve_exact(BUFFER)
+            .map_err(|_| Error::new(ErrorKind::Memory, format!("no memory for {BUFFER} bytes")).at_path(&path))?;
         let mut shard = Shard {
             path,
-            file: BufWriter::with_capacity(1 << 20, file),
+            file,
+            pending,
             bytes: 0,
             samples: 0,
             crc: crc32fast::Hasher::new(),
@@ -79,14 +90,14 @@ impl<S: Sink> Shard<S> {
     pub(super) fn finish(&mut self) -> Result<Finished> {
         self.check()?;
         self.write(&END)?;
-        let written = self.file.flush().and_then(|()| self.file.get_mut().sync());
+        let written = self.flush().and_then(|()| self.file.flush()).and_then(|()| self.file.sync());
         written.map_err(|e| self.fail(&e))?;
         Ok(Finished { bytes: self.bytes, crc: self.crc.clone().finalize() })
     }
 
     /// What the shard was written to.
     pub(super) fn into_sink(self) -> S {
-        self.file.into_parts().0
+        self.file
     }
 
     fn check(&self) -> Result<()> {
@@ -94,9 +105,24 @@ impl<S: Sink> Shard<S> {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file.write_all(bytes).map_err(|e| self.fail(&e))?;
+        let written = if self.pending.len() + bytes.len() <= BUFFER { Ok(()) } else { self.flush() };
+        let written = match written {
+            Ok(()) if bytes.len() > BUFFER => self.file.write_all(bytes),
+            Ok(()) => {
+                self.pending.extend_from_slice(bytes);
+                Ok(())
+            }
+            failed => failed,
+        };
+        written.map_err(|e| self.fail(&e))?;
         self.crc.update(bytes);
         self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.write_all(&self.pending)?;
+        self.pending.clear();
         Ok(())
     }
 
