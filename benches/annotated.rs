@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! cargo bench --bench annotated
-//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench annotated    # with a folder of pictures instead of synthetic ones
+//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench annotated    # with a folder of images instead of synthetic ones
 //! ```
 //!
-//! Each picture has a generated mask of its own size and twelve generated boxes with classes. All
+//! Each image has a generated mask of its own size and twelve generated boxes with classes. All
 //! loaders of a turn read the same LMDB and differ only in fields. With `WARPFEED_LISTED=FOLDER` it
-//! writes the pictures and a `boxes.json` there, for `benches/peers/detection.py`.
+//! writes the images and a `boxes.json` there, for `benches/peers/detection.py`.
 #![allow(missing_docs)]
 
 use std::fs;
@@ -17,18 +17,18 @@ use std::time::Instant;
 
 use warpfeed::decode::{Codecs, Size};
 use warpfeed::field::{Boxes, Mask};
-use warpfeed::order::Rng;
 use warpfeed::pack::{Pack, Recode};
+use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample, Source, open};
-use warpfeed::{Augment, Dtype, Exif, Loader};
+use warpfeed::{AnnotationFrame, Augment, Dtype, Loader};
 use warpfeed_synth::Synth;
 
 const TURNS: usize = 7;
-/// Boxes per picture, and pictures per turn.
+/// Boxes per image, and images per turn.
 const BOXES: usize = 12;
-const PICTURES: usize = 2000;
+const IMAGES: usize = 2000;
 
-/// Random boxes in a picture of `size`, each with its class.
+/// Random boxes in an image of `size`, each with its class.
 fn boxes(size: Size, rng: &mut Rng) -> Vec<([f32; 4], i64)> {
     let mut span = |length: u32| {
         let from = rng.range(0.0, f64::from(length) * 0.8);
@@ -58,7 +58,7 @@ fn mask(size: Size, boxes: &[([f32; 4], i64)]) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// Returns the pictures of `source` with generated boxes and masks.
+/// Returns the images of `source` with generated boxes and masks.
 fn annotated(source: &dyn Source, listed: Option<&Path>) -> Memory {
     let codecs = Codecs::new();
     let mut list = Vec::new();
@@ -87,15 +87,16 @@ fn annotated(source: &dyn Source, listed: Option<&Path>) -> Memory {
     Memory::new(samples)
 }
 
-/// Measures the seconds for `PICTURES` pictures, in batches of `batch` in host memory.
+/// Measures the seconds for `IMAGES` images, in batches of `batch` in host memory.
 fn seconds(path: &Path, batch: usize, with: &dyn Fn(Loader) -> Loader) -> f64 {
-    // The annotations were drawn on upright pictures.
-    let loader = Loader::new(path).batch_size(batch).shuffle(1).without("label").annotations_follow(Exif::Upright);
+    // The annotations were drawn on upright images.
+    let loader =
+        Loader::new(path).batch_size(batch).shuffle(1).drop_field("label").annotations_follow(AnnotationFrame::Upright);
     let mut batches = with(loader).host().unwrap();
     let (mut seen, mut epoch) = (0, 0);
     let mut started = Instant::now();
     // The first epoch warms up threads, pages and slots.
-    while seen < PICTURES {
+    while seen < IMAGES {
         for ready in batches.epoch(epoch) {
             let ready = ready.unwrap();
             black_box(ready.images().bytes());
@@ -106,7 +107,7 @@ fn seconds(path: &Path, batch: usize, with: &dyn Fn(Loader) -> Loader) -> f64 {
         }
         epoch += 1;
     }
-    started.elapsed().as_secs_f64() * PICTURES as f64 / seen as f64
+    started.elapsed().as_secs_f64() * IMAGES as f64 / seen as f64
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -118,11 +119,11 @@ type With = Box<dyn Fn(Loader) -> Loader>;
 
 /// Measures all `ways` in turns, and prints each with its ratio to the first of the turn.
 fn compare(title: &str, path: &Path, batch: usize, ways: &[(&str, With)]) {
-    println!("\n{title}: pictures/s, medians of {TURNS} turns, and of the ratios to the first line");
+    println!("\n{title}: images/s, medians of {TURNS} turns, and of the ratios to the first line");
     let mut rates = vec![Vec::new(); ways.len()];
     for _ in 0..TURNS {
         for (rates, (_, with)) in rates.iter_mut().zip(ways) {
-            rates.push(PICTURES as f64 / seconds(path, batch, with));
+            rates.push(IMAGES as f64 / seconds(path, batch, with));
         }
     }
     for (own, (name, _)) in rates.iter().zip(ways) {
@@ -134,7 +135,7 @@ fn compare(title: &str, path: &Path, batch: usize, ways: &[(&str, With)]) {
 fn main() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("drawn");
-    let pictures = match std::env::var_os("WARPFEED_PHOTOS") {
+    let images = match std::env::var_os("WARPFEED_PHOTOS") {
         Some(photos) => open(&photos).unwrap(),
         None => {
             Synth::new().images(400).side(500).write(&folder).unwrap();
@@ -142,7 +143,7 @@ fn main() {
         }
     };
     let listed = std::env::var_os("WARPFEED_LISTED");
-    let set = annotated(&*pictures, listed.as_deref().map(Path::new));
+    let set = annotated(&*images, listed.as_deref().map(Path::new));
     let boxes = || Boxes::new(BOXES).column("class", Dtype::I64);
     for (recode, name) in [(Recode::KeepBytes, "as they are"), (Recode::Lossless, "packed with restart markers")] {
         let path = root.path().join("set.lmdb");
@@ -153,7 +154,7 @@ fn main() {
             &path,
             64,
             &[
-                ("the picture alone", Box::new(crop)),
+                ("the image alone", Box::new(crop)),
                 ("and a mask, u8", Box::new(move |l| crop(l).field("mask", Mask::new(Dtype::U8)))),
                 ("and a mask, i64", Box::new(move |l| crop(l).field("mask", Mask::new(Dtype::I64)))),
                 ("and boxes with classes", Box::new(move |l| crop(l).field("boxes", boxes()))),
@@ -165,7 +166,7 @@ fn main() {
             &path,
             16,
             &[
-                ("the picture alone", Box::new(letterbox)),
+                ("the image alone", Box::new(letterbox)),
                 ("and boxes with classes", Box::new(move |l| letterbox(l).field("boxes", boxes()))),
                 ("and a mask, u8", Box::new(move |l| letterbox(l).field("mask", Mask::new(Dtype::U8)))),
             ],

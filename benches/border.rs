@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo bench --bench border
-//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench border    # with a folder of pictures instead of drawn ones
+//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench border    # with a folder of images instead of drawn ones
 //! ```
 //!
 //! "Ahead" is the loader as it is: it prepares the next epoch while one ends. "On request" is the
@@ -40,8 +40,8 @@ fn main() {
         }
     };
     let loader = |(samples, batch, _): (u64, usize, u64)| {
-        let pictures = source.len() as u64;
-        let loader = Loader::source(source.clone()).subset((0..samples).map(|i| i % pictures)).shuffle(1);
+        let images = source.len() as u64;
+        let loader = Loader::source(source.clone()).subset((0..samples).map(|i| i % images)).shuffle(1);
         loader.batch_size(batch).augment(Augment::train(64))
     };
     for set in SETS {

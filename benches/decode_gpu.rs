@@ -1,8 +1,8 @@
 //! Throughput with decoding by workers, by the device and by both, in turns: `cargo bench --bench
 //! decode_gpu -- PATH.. [--seconds N] [--turns N] [--only Gpu]`.
 //!
-//! Each PATH is a data set of JPEGs, repeated as needed. The batches have 256 crops of 224 pixels,
-//! f16 (N, C, H, W), on the device. There is one worker per processor that the process may use
+//! Each PATH is a dataset of JPEGs, repeated as needed. The batches have 256 crops of 224 pixels,
+//! f16 (N, C, H, W), on the device. There is one worker per core that the process may use
 //! (`taskset -c 0-3`). "GPU ms" is the device time of a batch's decoding and conversion, measured
 //! with events while nothing else runs there. "at 20,000/s" is the share of the device's time that
 //! this takes at 20,000 images per second.
@@ -36,8 +36,8 @@ fn main() -> Result<()> {
             return Ok(());
         }
     };
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    println!("{processors} processors, {turns} turns of {seconds} s");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    println!("{cores} cores, {turns} turns of {seconds} s");
     for path in paths {
         println!("{path}\n  decoded on   images/s (each turn)          GPU ms  at 20,000/s  on the device  busy cores");
         let choices = [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto];
@@ -90,7 +90,7 @@ fn loader(path: &str, on: DecodeOn) -> Loader {
 /// Images per second, and the number of cores that the process kept busy.
 fn rate(batches: &mut Batches<CudaBatch>, stream: &Arc<CudaStream>, seconds: f64) -> Result<(f64, f64)> {
     let (mut samples, mut since, mut warm) = (0, Instant::now(), 0);
-    let monitor = batches.monitor();
+    let monitor = batches.handle();
     let mut before = monitor.stats();
     for batch in batches.epoch(0) {
         let count = batch?.len();

@@ -1,8 +1,8 @@
 //! Latency and throughput of `Decoder`: `cargo bench --bench decoder -- PATH [--seconds N]
 //! [--workers N]`.
 //!
-//! Requests have 1, 8, 64 and 256 JPEGs of the data set PATH. Answers are eval crops of 224 pixels,
-//! normalised f16 (N, C, H, W), in device memory. They are decoded by the device, and by workers
+//! Requests have 1, 8, 64 and 256 JPEGs of the dataset PATH. Answers are eval crops of 224 pixels,
+//! normalized f16 (N, C, H, W), in device memory. They are decoded by the device, and by workers
 //! only. Without a driver they are in host memory. "alone" is one request at a time, from the call
 //! until the batch is in memory: median and 99th percentile in ms, and images per second. "in
 //! flight" keeps four requests submitted.
@@ -23,15 +23,15 @@ fn main() -> Result<()> {
     };
     let (seconds, workers) = (option("--seconds", 2.0), option("--workers", 0.0) as usize);
     let Some(path) = arguments.first().filter(|path| !path.starts_with("--")) else {
-        println!("skipped: pass a data set of JPEGs");
+        println!("skipped: pass a dataset of JPEGs");
         return Ok(());
     };
     let source = source::open(path)?;
     let mut scratch = Vec::new();
-    let picture = |index| Ok(Arc::from(source.read(index, &mut scratch)?.field("jpg").unwrap_or_default()));
-    let pictures = (0..source.len()).map(picture).collect::<Result<Vec<Arc<[u8]>>>>()?;
-    let bytes: usize = pictures.iter().map(|picture| picture.len()).sum();
-    println!("{} pictures of {} bytes on average", pictures.len(), bytes / pictures.len());
+    let image = |index| Ok(Arc::from(source.read(index, &mut scratch)?.field("jpg").unwrap_or_default()));
+    let images = (0..source.len()).map(image).collect::<Result<Vec<Arc<[u8]>>>>()?;
+    let bytes: usize = images.iter().map(|image| image.len()).sum();
+    println!("{} images of {} bytes on average", images.len(), bytes / images.len());
     println!(
         "{:<22} {:>7} {:>10} {:>10} {:>12} {:>16} {:>14}",
         "", "request", "median ms", "99 % ms", "images/s", "in flight: images/s", "on the device"
@@ -48,10 +48,10 @@ fn main() -> Result<()> {
                 for on in [DecodeOn::Gpu, DecodeOn::Cpu] {
                     let decoder = options(on).cuda(stream)?;
                     let synchronize = || stream.synchronize().expect("the stream is alive");
-                    measure(&format!("{on:?}"), &decoder, &pictures, size, seconds, synchronize)?;
+                    measure(&format!("{on:?}"), &decoder, &images, size, seconds, synchronize)?;
                 }
             }
-            Err(_) => measure("host memory", &options(DecodeOn::Cpu).host()?, &pictures, size, seconds, || ())?,
+            Err(_) => measure("host memory", &options(DecodeOn::Cpu).host()?, &images, size, seconds, || ())?,
         }
     }
     Ok(())
@@ -60,20 +60,20 @@ fn main() -> Result<()> {
 fn measure<B: Send + 'static>(
     name: &str,
     decoder: &Decoder<B>,
-    pictures: &[Arc<[u8]>],
+    images: &[Arc<[u8]>],
     size: usize,
     seconds: f64,
     synchronize: impl Fn(),
 ) -> Result<()> {
-    let mut all = pictures.iter().cycle().cloned();
+    let mut all = images.iter().cycle().cloned();
     let mut request = || all.by_ref().take(size).collect::<Vec<_>>();
     for _ in 0..10 {
         decoder.decode(request())?;
     }
     let (begin, mut took) = (Instant::now(), Vec::new());
     while begin.elapsed().as_secs_f64() < seconds {
-        let (pictures, since) = (request(), Instant::now());
-        let batch = decoder.decode(pictures)?;
+        let (images, since) = (request(), Instant::now());
+        let batch = decoder.decode(images)?;
         synchronize();
         took.push(since.elapsed());
         drop(batch);

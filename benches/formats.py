@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares the Python package with the library of each format, on the same pictures.
+"""Compares the Python package with the library of each format, on the same images.
 
-    python3 benches/formats.py PICTURES              all formats, as tables in Markdown
-    python3 benches/formats.py PICTURES hdf5 mds     these formats only
+    python3 benches/formats.py IMAGES              all formats, as tables in Markdown
+    python3 benches/formats.py IMAGES hdf5 mds     these formats only
 
-PICTURES is a folder of class folders of JPEGs, which are repeated to SAMPLES samples. Each format is
-written by its own library into a temporary folder. Arrays hold the pixels of the pictures in 256 x 256.
+IMAGES is a folder of class folders of JPEGs, which are repeated to SAMPLES samples. Each format is
+written by its own library into a temporary folder. Arrays hold the pixels of the images in 256 x 256.
 A format whose library is not installed is named and skipped.
 
 Reading alone: the library reads under torch's `DataLoader` with two worker processes, in shuffled order,
@@ -13,7 +13,7 @@ and decodes nothing. The figure of warpfeed is that of one thread, as `warpfeed 
 
 End to end: both shuffle, crop at random to 224 pixels, flip, and make batches of 64. The library decodes
 with Pillow and augments with torchvision, in two worker processes; warpfeed has two worker threads. A page
-of Parquet has several pictures, so warpfeed shuffles its rows in windows of 1,000, as `doctor` advises.
+of Parquet has several images, so warpfeed shuffles its rows in windows of 1,000, as `doctor` advises.
 
 Warm files are in the page cache. Cold ones were removed from it, and no sample is read twice.
 """
@@ -33,7 +33,7 @@ from libraries import BATCH, FORMATS, SIZE, WORKERS, Samples, batches, collected
 
 
 def of_library(name, samples, folder, decoded, seconds, cold):
-    """Pictures per second of the format's library, after its first batch. None if it always decodes."""
+    """Images per second of the format's library, after its first batch. None if it always decodes."""
     rows = FORMATS[name].open(samples, folder, decoded)
     if rows is None:
         return None
@@ -72,7 +72,7 @@ def remember(folder):
 
 
 def of_warpfeed(name, path, count, seconds, cold):
-    """Pictures per second of warpfeed, after its first batch."""
+    """Images per second of warpfeed, after its first batch."""
     import warpfeed
 
     options = {"shuffle_window": 1000} if name == "parquet" else {}
@@ -120,9 +120,9 @@ def shown(own, library):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pictures", type=pathlib.Path, help="a folder of class folders of JPEGs")
+    parser.add_argument("images", type=pathlib.Path, help="a folder of class folders of JPEGs")
     parser.add_argument("formats", nargs="*", help=f"some of {', '.join(FORMATS)}")
-    parser.add_argument("--samples", type=int, default=8000, help="samples of each data set (8000)")
+    parser.add_argument("--samples", type=int, default=8000, help="samples of each dataset (8000)")
     parser.add_argument("--seconds", type=float, default=5, help="duration of each measurement (5)")
     parser.add_argument("--folder", help="where the files are written, on the disk to measure")
     parser.add_argument("--one", type=pathlib.Path, help=argparse.SUPPRESS)
@@ -130,7 +130,7 @@ def main():
     unknown = set(given.formats) - set(FORMATS)
     if unknown:
         parser.error(f"no such format: {', '.join(sorted(unknown))}; there are {', '.join(FORMATS)}")
-    root = given.pictures.resolve()
+    root = given.images.resolve()
     if given.one:
         return one(given.formats[0], root, given.samples, given.seconds, given.one)
     if not len(Samples(root, 1)):
@@ -148,7 +148,7 @@ def main():
             continue
         found[name] = json.loads(done.stdout.splitlines()[-1])
         print(f"{name}: {found[name]}", file=sys.stderr, flush=True)
-    print(f"{given.samples} pictures, {WORKERS} workers, pictures/s\n")
+    print(f"{given.samples} images, {WORKERS} workers, images/s\n")
     for title, kinds in [("reading alone", kinds[:2]), ("end to end", kinds[2:])]:
         print(f"| {title} | warpfeed, warm | its library | ratio | warpfeed, cold | its library | ratio |")
         print("|---|---|---|---|---|---|---|")

@@ -1,7 +1,7 @@
 //! Performance of the GPU path, in one run: `cargo bench --bench gpu -- [--data PATH] [--workers N]
 //! [--end-to-end]`.
 //!
-//! PATH is any data set of pictures. Its samples, repeated as needed, are written to a temporary
+//! PATH is any dataset of images. Its samples, repeated as needed, are written to a temporary
 //! LMDB of 10,000 samples. Without PATH, the end-to-end part is skipped. With `--end-to-end`, only
 //! this part runs. Figures are medians over repeated measurements. Device times come from events.
 #![allow(unsafe_code)]
@@ -13,10 +13,10 @@ use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
 use warpfeed::cuda::cudarc::nvrtc::Ptx;
 use warpfeed::cuda::internal::{AfterFork, Context, Convert, DeviceBuffer, Event, Launch, Pinned, SampleOps, Stream};
-use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
-use warpfeed::order::Rng;
-use warpfeed::pack::{LmdbWriter, WriteOptions, Writer};
+use warpfeed::pack::{DatasetWriter, LmdbWriter, WriteOptions};
+use warpfeed::sampler::Rng;
 use warpfeed::source::{self, OwnedSample, Sample, Source};
 use warpfeed::transform::{Mixing, RandomErasing};
 use warpfeed::{Augment, Batches, CudaBatch, Dtype, Layout, Loader, Normalize, Result};
@@ -435,10 +435,10 @@ impl Codec for Blank {
     fn format(&self) -> Format {
         Format::any("blank")
     }
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-        Ok(Picture::new(bytes, Size::new(SIDE as u32, SIDE as u32)))
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
+        Ok(EncodedImage::new(bytes, Size::new(SIDE as u32, SIDE as u32)))
     }
-    fn decode(&self, _: &mut Picture<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
+    fn decode(&self, _: &mut EncodedImage<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
         out.reset(Size::new(SIDE as u32, SIDE as u32));
         Ok(())
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo bench --bench loader
-//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench loader    # with a folder of pictures instead of synthetic ones
+//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench loader    # with a folder of images instead of synthetic ones
 //! ```
 //!
 //! "Cold" means that the files' pages are dropped before each epoch, while nothing maps them. The
@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
-use warpfeed::order::{Order, Shuffled};
 use warpfeed::pack::{Pack, Recode};
+use warpfeed::sampler::{Sampler, Shuffled};
 use warpfeed::source::{Source, open};
 use warpfeed::{Augment, Loader, Result};
 use warpfeed_synth::Synth;
@@ -30,10 +30,10 @@ use warpfeed_synth::Synth;
 /// One set of files to measure.
 struct Set {
     name: &'static str,
-    /// Number of distinct pictures, and of files copied from them.
-    pictures: usize,
+    /// Number of distinct images, and of files copied from them.
+    images: usize,
     files: usize,
-    /// Longer side of generated pictures. Larger photographs are shrunk to it.
+    /// Longer side of generated images. Larger photographs are shrunk to it.
     drawn_side: u32,
     max_side: Option<u32>,
     /// Side of the crop.
@@ -41,8 +41,8 @@ struct Set {
 }
 
 const SETS: [Set; 2] = [
-    Set { name: "photographs", pictures: 400, files: 3200, drawn_side: 640, max_side: None, crop: 224 },
-    Set { name: "thumbnails", pictures: 500, files: 16_000, drawn_side: 80, max_side: Some(96), crop: 64 },
+    Set { name: "photographs", images: 400, files: 3200, drawn_side: 640, max_side: None, crop: 224 },
+    Set { name: "thumbnails", images: 500, files: 16_000, drawn_side: 80, max_side: Some(96), crop: 64 },
 ];
 const TURNS: usize = 5;
 const DEPTHS: [usize; 4] = [8, 16, 32, 64];
@@ -53,29 +53,29 @@ fn main() {
         let folder = root.path().join(set.name);
         let few = root.path().join("few");
         let photos = std::env::var_os("WARPFEED_PHOTOS");
-        let pictures = match &photos {
+        let images = match &photos {
             Some(photos) => open(photos).unwrap(),
             None => {
-                Synth::new().images(set.pictures).side(set.drawn_side).write(&few).unwrap();
+                Synth::new().images(set.images).side(set.drawn_side).write(&few).unwrap();
                 open(&few).unwrap()
             }
         };
-        let pictures = match set.max_side.filter(|_| photos.is_some()) {
+        let images = match set.max_side.filter(|_| photos.is_some()) {
             Some(max_side) => {
                 let small = root.path().join("small.tar");
                 let recode = Recode::Quality { quality: 94, max_side: Some(max_side) };
-                Pack::new(&*pictures).recode(recode).to(&small).unwrap();
+                Pack::new(&*images).recode(recode).to(&small).unwrap();
                 open(&small).unwrap()
             }
-            None => pictures,
+            None => images,
         };
-        copies(&*pictures, set.files, &folder);
+        copies(&*images, set.files, &folder);
         let source = open(&folder).unwrap();
         let paths = [folder.clone(), folder.with_extension("lmdb"), folder.with_extension("tar")];
         for target in &paths[1..] {
             Pack::new(&*source).recode(Recode::KeepBytes).to(target).unwrap();
         }
-        drop((source, pictures));
+        drop((source, images));
         set.measure(&paths);
         for path in paths.iter().chain([&few]).filter(|path| path.exists()) {
             if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
@@ -83,7 +83,7 @@ fn main() {
     }
 }
 
-/// Writes `count` files in 100 class folders, repeating the pictures of `source` as needed.
+/// Writes `count` files in 100 class folders, repeating the images of `source` as needed.
 fn copies(source: &dyn Source, count: usize, folder: &Path) {
     let mut scratch = Vec::new();
     for class in 0..100 {
@@ -155,12 +155,12 @@ impl Codec for Nothing {
         Format::any("anything")
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-        Ok(Picture::new(bytes, Size::new(8, 8)))
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
+        Ok(EncodedImage::new(bytes, Size::new(8, 8)))
     }
 
-    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
-        let sum = picture.bytes().iter().step_by(512).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+    fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        let sum = image.bytes().iter().step_by(512).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
         out.reset(region.size()).fill(sum);
         out.place(region.x, region.y);
         Ok(())

@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use warpfeed::order::{Mixture, Order, Shuffled, Weighted, Windowed};
-use warpfeed::pack::{LmdbWriter, TarWriter, WriteOptions, Writer};
+use warpfeed::pack::{DatasetWriter, LmdbWriter, TarWriter, WriteOptions};
+use warpfeed::sampler::{Mixture, Sampler, Shuffled, Weighted, Windowed};
 use warpfeed::source::{OwnedSample, open};
 
 fn index(c: &mut Criterion) {
     const LEN: u64 = 1_281_167;
     let weights: Vec<f64> = (0..LEN).map(|i| 1.0 + (i % 7) as f64).collect();
-    let orders: [(&str, Box<dyn Order>); 4] = [
+    let orders: [(&str, Box<dyn Sampler>); 4] = [
         ("shuffled", Box::new(Shuffled::new(LEN, 1))),
         ("windowed", Box::new(Windowed::new(LEN, 1, 8192))),
         ("weighted", Box::new(Weighted::new(&weights, 1).unwrap())),
@@ -52,7 +52,7 @@ fn cold(c: &mut Criterion) {
     const READS: u64 = 10_000;
     let root = tempfile::tempdir().unwrap();
     let paths: [PathBuf; 2] = ["set.tar", "set.lmdb"].map(|name| root.path().join(name));
-    let mut writers: [Box<dyn Writer>; 2] = [
+    let mut writers: [Box<dyn DatasetWriter>; 2] = [
         Box::new(TarWriter::create(&paths[0], &WriteOptions::default()).unwrap()),
         Box::new(LmdbWriter::create(&paths[1], &WriteOptions::default()).unwrap()),
     ];
@@ -63,7 +63,7 @@ fn cold(c: &mut Criterion) {
     }
     writers.into_iter().for_each(|writer| drop(writer.finish().unwrap()));
 
-    let orders: [(&str, Box<dyn Order>); 2] =
+    let orders: [(&str, Box<dyn Sampler>); 2] =
         [("shuffled", Box::new(Shuffled::new(LEN, 1))), ("window of 4096", Box::new(Windowed::new(LEN, 1, 4096)))];
     let mut group = c.benchmark_group("order/cold");
     group.throughput(Throughput::Elements(READS)).measurement_time(Duration::from_secs(5)).sample_size(10);

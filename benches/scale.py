@@ -6,8 +6,8 @@
     python3 benches/scale.py drawn weights       these cases only
     python3 benches/scale.py ranks --devices 2   ranks at once with batches on GPUs, in turns on two
 
-Needs the Python package, built with optimisation (`pip install ./python`), NumPy and Linux. Each case
-runs in a process of its own. The columns: seconds until the loader is open, processor seconds of that,
+Needs the Python package, built with optimization (`pip install ./python`), NumPy and Linux. Each case
+runs in a process of its own. The columns: seconds until the loader is open, core seconds of that,
 seconds from there to the first batch, bytes in use afterwards and at most beyond those of the imports
 and the arguments, and bytes of a checkpoint.
 """
@@ -27,9 +27,9 @@ OPTIONS = {"batch_size": 256, "shuffle": 42, "num_workers": 1, "output": "numpy"
 
 
 class Drawn:
-    """Samples that cost nothing: a picture of one pixel."""
+    """Samples that cost nothing: an image of one pixel."""
 
-    PICTURE = (
+    IMAGE = (
         b"BM" + (58).to_bytes(4, "little") + bytes(4) + (54).to_bytes(4, "little") + (40).to_bytes(4, "little")
         + (1).to_bytes(4, "little") * 2 + b"\x01\x00\x18\x00" + bytes(28)
     )  # fmt: skip
@@ -41,18 +41,18 @@ class Drawn:
         return self.count
 
     def __getitem__(self, index):
-        return self.PICTURE, index % 1000
+        return self.IMAGE, index % 1000
 
 
-def pictures():
+def images():
     return sorted(MINI.rglob("*.jpg"))
 
 
 def csv(folder, rows):
-    """A table of `rows` rows, which name the same few pictures."""
+    """A table of `rows` rows, which name the same few images."""
     path = folder / f"{rows}.csv"
     if not path.exists():
-        names = [str(picture) for picture in pictures()]
+        names = [str(image) for image in images()]
         with open(path, "w") as file:
             file.write("path,label\n")
             for first in range(0, rows, len(names)):
@@ -63,15 +63,15 @@ def csv(folder, rows):
 
 
 def coco(folder, entries):
-    """A COCO file of `entries` pictures with two boxes each."""
+    """A COCO file of `entries` images with two boxes each."""
     path = folder / f"{entries}.json"
     if not path.exists():
-        names = [str(picture.relative_to(MINI)) for picture in pictures()]
+        names = [str(image.relative_to(MINI)) for image in images()]
         with open(path, "w") as file:
             file.write('{"categories":[{"id":1,"name":"thing"}],"images":[')
             for id in range(entries):
-                picture = {"id": id, "file_name": names[id % len(names)], "width": 64, "height": 64}
-                file.write(("," if id else "") + json.dumps(picture))
+                image = {"id": id, "file_name": names[id % len(names)], "width": 64, "height": 64}
+                file.write(("," if id else "") + json.dumps(image))
             file.write('],"annotations":[')
             for id in range(2 * entries):
                 box = {
@@ -88,7 +88,7 @@ def coco(folder, entries):
 
 
 def tar(folder, samples):
-    """A shard of `samples` samples: a picture of one pixel, and a label."""
+    """A shard of `samples` samples: an image of one pixel, and a label."""
     path = folder / f"{samples}.tar"
     if not path.exists():
 
@@ -103,7 +103,7 @@ def tar(folder, samples):
         with open(path, "wb") as file:
             for sample in range(samples):
                 name, label = b"%09d" % sample, b"%d" % (sample % 1000)
-                file.write(header(name + b".bmp", len(Drawn.PICTURE)) + Drawn.PICTURE.ljust(512, b"\0"))
+                file.write(header(name + b".bmp", len(Drawn.IMAGE)) + Drawn.IMAGE.ljust(512, b"\0"))
                 file.write(header(name + b".cls", len(label)) + label.ljust(512, b"\0"))
             file.write(bytes(1024))
     return path
@@ -123,9 +123,9 @@ def arguments(case, sizes, folder):
     if case == "weights":
         return Drawn(samples), {**options, "shuffle": False, "weights": np.random.default_rng(1).random(samples)}
     if case == "table":
-        return str(csv(folder, sizes["rows"])), {**options, "table": warpfeed.TableOptions(picture="path")}
+        return str(csv(folder, sizes["rows"])), {**options, "table": warpfeed.TableOptions(image="path")}
     if case == "COCO":
-        return warpfeed.Coco(str(coco(folder, sizes["entries"])), pictures=str(MINI)), {**options, "without": ["label"]}
+        return warpfeed.Coco(str(coco(folder, sizes["entries"])), images=str(MINI)), {**options, "without": ["label"]}
     if case.startswith("shard"):
         path = tar(folder, sizes["entries"])
         if case == "shard, first time":
@@ -155,13 +155,13 @@ def measure(case, sizes, folder, rank=None, devices=0):
     pathlib.Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
     before, begun, used = status("VmRSS"), time.perf_counter(), time.process_time()
     loader = warpfeed.Loader(data, **options)
-    opened, processor = time.perf_counter(), time.process_time() - used
+    opened, core = time.perf_counter(), time.process_time() - used
     batches = iter(loader)
     next(batches)
     first = time.perf_counter()
     found = {
         "open": opened - begun,
-        "processor": processor,
+        "core": core,
         "first": first - opened,
         "memory": status("VmRSS") - before,
         "most": status("VmHWM") - before,
@@ -203,7 +203,7 @@ def ranks(case, options, world):
     def mean(of, name):
         return sum(each[name] for each in of) / world
 
-    return seconds, mean(found, "processor"), mean(sizes, "rss"), mean(sizes, "pss")
+    return seconds, mean(found, "core"), mean(sizes, "rss"), mean(sizes, "pss")
 
 
 def megabytes(count):
@@ -239,9 +239,9 @@ def main():
         options.folder = options.folder or pathlib.Path(temporary)
         options.folder.mkdir(parents=True, exist_ok=True)
         chosen = options.cases or [*cases, "ranks"]
-        print(f"{sizes}, {os.cpu_count()} processors\n")
+        print(f"{sizes}, {os.cpu_count()} cores\n")
         print(
-            "| case | open | processor | first batch | memory | at most | checkpoint |\n|---|---|---|---|---|---|---|"
+            "| case | open | core | first batch | memory | at most | checkpoint |\n|---|---|---|---|---|---|---|"
         )
         for case in [case for case in cases if case in chosen]:
             process = started(case, options)
@@ -250,21 +250,21 @@ def main():
                 sys.exit(f"{case}: exit code {process.returncode}")
             found = json.loads(line)
             cells = [
-                case, f"{found['open']:.2f} s", f"{found['processor']:.2f} s", f"{found['first']:.2f} s",
+                case, f"{found['open']:.2f} s", f"{found['core']:.2f} s", f"{found['first']:.2f} s",
                 megabytes(found["memory"]), megabytes(found["most"]), f"{found['state']} bytes",
             ]  # fmt: skip
             print("| " + " | ".join(cells) + " |", flush=True)
         if "ranks" in chosen:
             print(
-                "\n| ranks at once | case | all have a batch after | processor of each, to open | RSS of each | PSS of each |"
+                "\n| ranks at once | case | all have a batch after | core of each, to open | RSS of each | PSS of each |"
             )
             print("|---|---|---|---|---|---|")
             for case in ("shard", "table", "COCO"):
                 arguments(case, sizes, options.folder)
                 for world in (1, options.world):
-                    seconds, processor, rss, pss = ranks(case, options, world)
+                    seconds, core, rss, pss = ranks(case, options, world)
                     print(
-                        f"| {world} | {case} | {seconds:.2f} s | {processor:.2f} s | {megabytes(rss)} | {megabytes(pss)} |",
+                        f"| {world} | {case} | {seconds:.2f} s | {core:.2f} s | {megabytes(rss)} | {megabytes(pss)} |",
                         flush=True,
                     )
 

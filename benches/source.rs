@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use warpfeed::pack::{LmdbWriter, TarWriter, WriteOptions, Writer};
+use warpfeed::pack::{DatasetWriter, LmdbWriter, TarWriter, WriteOptions};
 use warpfeed::source::{Memory, Options, OwnedSample, Source, open};
 
-/// Bytes per sample and number of samples: photographs, and CIFAR pictures.
+/// Bytes per sample and number of samples: photographs, and CIFAR images.
 const SETS: [(usize, usize); 2] = [(110 << 10, 1000), (3 << 10, 20_000)];
 
 /// Creates the set in each format. Returns names and sources.
@@ -54,7 +54,7 @@ fn read(c: &mut Criterion) {
             group.bench_with_input(BenchmarkId::from_parameter(kind), &source, |b, source| {
                 b.iter(|| {
                     // 7919 is prime and divides neither count, so every sample is read once, and
-                    // never right after its neighbour.
+                    // never right after its neighbor.
                     position = (position + 7919) % count;
                     let sample = source.read(position, &mut scratch).unwrap();
                     let (_, bytes) = sample.image().unwrap();

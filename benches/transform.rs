@@ -1,7 +1,7 @@
 //! Crop, resize and flip compared with `fast_image_resize`, and the other steps on a 224 x 224
 //! image: `cargo bench --bench transform`.
 //!
-//! The crops are those of random-resized-crop on pictures of 500 x 375 pixels, the typical size in
+//! The crops are those of random-resized-crop on images of 500 x 375 pixels, the typical size in
 //! ImageNet. Their mean is 0.10 Mpx.
 
 use std::hint::black_box;
@@ -10,25 +10,25 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fast_image_resize as fir;
 use fir::images::{TypedCroppedImage, TypedImage, TypedImageRef};
-use warpfeed::batch::Writer;
+use warpfeed::batch::BatchWriter;
 use warpfeed::decode::{Pixels, Size};
-use warpfeed::order::Rng;
+use warpfeed::sampler::Rng;
 use warpfeed::transform::{Augment, ColorJitter, ImageMut, Plan, Resizer};
 use warpfeed::{Dtype, Layout, Normalize};
 
-const PICTURE: Size = Size { width: 500, height: 375 };
+const IMAGE: Size = Size { width: 500, height: 375 };
 
-fn picture() -> Pixels {
+fn image() -> Pixels {
     let mut rng = Rng::new(0, 0, 0);
     let mut pixels = Pixels::new();
-    for (i, byte) in pixels.reset(PICTURE).iter_mut().enumerate() {
+    for (i, byte) in pixels.reset(IMAGE).iter_mut().enumerate() {
         *byte = ((i / 40) as u8).wrapping_add(rng.below(24) as u8);
     }
     pixels
 }
 
 fn plans(augment: &Augment) -> Vec<Plan> {
-    (0..200).map(|sample| augment.plan(PICTURE, &mut Rng::new(1, 0, sample)).unwrap()).collect()
+    (0..200).map(|sample| augment.plan(IMAGE, &mut Rng::new(1, 0, sample)).unwrap()).collect()
 }
 
 /// Uses the released crate as intended: borrows crop box and output, reuses scratch memory, then
@@ -76,11 +76,11 @@ fn side_by_side(name: &str, pixels: &Pixels, plans: &[Plan]) {
 }
 
 fn benches(c: &mut Criterion) {
-    let pixels = picture();
+    let pixels = image();
     let train = plans(&Augment::train(224));
     println!("crop, resize and flip to 224 x 224, medians of nine turns A B A B:");
     side_by_side("random-resized-crop", &pixels, &train);
-    side_by_side("resize and centre crop", &pixels, &plans(&Augment::eval(256, 224)));
+    side_by_side("resize and center crop", &pixels, &plans(&Augment::eval(256, 224)));
 
     let mut group = c.benchmark_group("transform");
     group.throughput(Throughput::Elements(1)).measurement_time(Duration::from_secs(2)).sample_size(20);
@@ -96,7 +96,7 @@ fn benches(c: &mut Criterion) {
         ("write f32 nchw", Dtype::F32, Layout::Nchw),
         ("write f32 nhwc", Dtype::F32, Layout::Nhwc),
     ] {
-        let writer = Writer::new(size, dtype, layout, Normalize::IMAGENET).unwrap();
+        let writer = BatchWriter::new(size, dtype, layout, Normalize::IMAGENET).unwrap();
         let mut slot = vec![0; writer.sample_bytes()];
         group.bench_function(name, |b| b.iter(|| writer.write(&dst, black_box(&mut slot)).unwrap()));
     }

@@ -12,7 +12,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Batches, HostBatch, Loader, Result, source};
@@ -39,19 +39,19 @@ impl Source for Waits {
     }
 }
 
-/// Codec that returns grey pictures immediately.
-struct Grey;
+/// Codec that returns gray images immediately.
+struct Gray;
 
-impl Codec for Grey {
+impl Codec for Gray {
     fn format(&self) -> Format {
-        Format::any("grey")
+        Format::any("gray")
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-        Ok(Picture::new(bytes, Size::new(64, 64)))
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
+        Ok(EncodedImage::new(bytes, Size::new(64, 64)))
     }
 
-    fn decode(&self, _: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+    fn decode(&self, _: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         out.reset(region.size()).fill(127);
         out.place(region.x, region.y);
         Ok(())
@@ -71,8 +71,8 @@ fn main() {
     let wanted: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let root = tempfile::tempdir().unwrap();
     Synth::new().images(400).side(400).write(root.path()).unwrap();
-    let pictures = source::open(root.path()).unwrap();
-    let waiting = |ms| Loader::source(Waits(Duration::from_millis(ms))).codec(Grey).augment(Augment::train(48));
+    let images = source::open(root.path()).unwrap();
+    let waiting = |ms| Loader::source(Waits(Duration::from_millis(ms))).codec(Gray).augment(Augment::train(48));
     let loads = [
         Load {
             name: "waiting: 4 ms per read, a consumer that takes no time",
@@ -83,7 +83,7 @@ fn main() {
         },
         Load {
             name: "computing: PNG of 400 pixels, crop 224",
-            loader: Loader::source(pictures).augment(Augment::train(224)).batch_size(32).shuffle(1).repeat(100),
+            loader: Loader::source(images).augment(Augment::train(224)).batch_size(32).shuffle(1).repeat(100),
             workers: &[1, 2, 4, 8],
             prefetch: &[2, 8],
             step: |_| Duration::ZERO,

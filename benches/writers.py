@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Compares `warpfeed pack` with the writers of other formats on the same pictures.
+"""Compares `warpfeed pack` with the writers of other formats on the same images.
 
-    python benches/writers.py PICTURES                   all writers, as a table in Markdown
-    python benches/writers.py PICTURES mds litdata       these writers only
-    python benches/writers.py PICTURES --kill 0.4        also what happens when a worker is killed
+    python benches/writers.py IMAGES                   all writers, as a table in Markdown
+    python benches/writers.py IMAGES mds litdata       these writers only
+    python benches/writers.py IMAGES --kill 0.4        also what happens when a worker is killed
 
-PICTURES is a folder of class folders of JPEGs. Every picture is linked --copies times, so the source
-takes the space of one copy; --side shrinks the pictures first. Each writer runs two processes, unless its
+IMAGES is a folder of class folders of JPEGs. Every image is linked --copies times, so the source
+takes the space of one copy; --side shrinks the images first. Each writer runs two processes, unless its
 row says otherwise. Its output goes to a temporary folder in --work, which takes a little more space than
-all pictures and is removed at the end.
+all images and is removed at the end.
 
 Columns: seconds of the whole command with its imports; seconds until its output is on the disk, because
-some writers do not sync their files; processor seconds of all its processes; bytes written; and the samples
+some writers do not sync their files; core seconds of all its processes; bytes written; and the samples
 that the writer's own library reads back, with the number of different ones. Linux only.
 
 With --kill, the busiest process gets SIGKILL when this share of the bytes is written. Then the same command
@@ -41,7 +41,7 @@ WORKERS = 2
 SHARD = 64 << 20
 
 
-def pictures(source):
+def images(source):
     return sorted(path for path in source.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
 
 
@@ -105,7 +105,7 @@ class Mds:
 
         from streaming.base.util import merge_index
 
-        paths = pictures(source)
+        paths = images(source)
         parts = [
             Process(target=self.part, args=(source, paths[part::WORKERS], out / str(part))) for part in range(WORKERS)
         ]
@@ -142,7 +142,7 @@ class LitData:
 
         # Its workers import this file, so the function must be one of the module.
         litdata.optimize(
-            fn=read_for_litdata, inputs=[(key_of(source, path), str(path)) for path in pictures(source)],
+            fn=read_for_litdata, inputs=[(key_of(source, path), str(path)) for path in images(source)],
             output_dir=str(out), chunk_bytes=SHARD, num_workers=WORKERS,
         )  # fmt: skip
 
@@ -165,7 +165,7 @@ class Energon:
     def before(self, source, out):
         """The shards, which are not measured."""
         shards, room = [], 0
-        for path in pictures(source):
+        for path in images(source):
             if room <= 0:
                 shards.append([])
                 room = SHARD
@@ -210,7 +210,7 @@ class Img2Dataset:
         from img2dataset import download
 
         urls = out.with_name("urls.csv")
-        paths = pictures(source)
+        paths = images(source)
         urls.write_text("url\n" + "".join(f"file://{path}\n" for path in paths))
         shards = max(sum(path.stat().st_size for path in paths) // SHARD, WORKERS)
         download(
@@ -234,11 +234,11 @@ WRITERS = {
 
 
 def prepared(options):
-    """The source: links to the pictures, or to smaller ones."""
+    """The source: links to the images, or to smaller ones."""
     source, originals = options.work / "source", options.work / "originals"
     if source.exists():
         return source
-    for number, path in enumerate(pictures(options.pictures)):
+    for number, path in enumerate(images(options.images)):
         original = originals / path.parent.name / path.name
         original.parent.mkdir(parents=True, exist_ok=True)
         if options.side:
@@ -271,7 +271,7 @@ def start(name, source, out):
 
 
 def ended(process, seconds=None):
-    """The exit code, or None after `seconds`; the duration; and the processor seconds."""
+    """The exit code, or None after `seconds`; the duration; and the core seconds."""
     begun, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
         code = process.wait(seconds)
@@ -285,12 +285,12 @@ def ended(process, seconds=None):
         pass
     process.wait()
     now = resource.getrusage(resource.RUSAGE_CHILDREN)
-    processor = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
-    return code, seconds, processor
+    core = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
+    return code, seconds, core
 
 
 def descendants(pid):
-    """The processes below `pid`, with their processor time. Any of them may end meanwhile."""
+    """The processes below `pid`, with their CPU time. Any of them may end meanwhile."""
     found = []
     for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
         try:
@@ -350,14 +350,14 @@ def written(options, name, source):
     before = size(out)
     os.sync()
     begun = time.perf_counter()
-    code, seconds, processor = ended(start(name, source, out))
+    code, seconds, core = ended(start(name, source, out))
     os.sync()
     synced = time.perf_counter() - begun
     if code:
         log = out.with_name("log").read_text(errors="replace")
         sys.exit(f"{log[-4000:]}\n{name}: exit code {code}")
     written = size(out) - before
-    cells = f"{seconds:.1f}", f"{synced:.1f}", f"{processor:.1f}", f"{written:,}", said(counted(name, out))
+    cells = f"{seconds:.1f}", f"{synced:.1f}", f"{core:.1f}", f"{written:,}", said(counted(name, out))
     return cells, (seconds, written), out
 
 
@@ -402,10 +402,10 @@ def killed(options, name, source, usual):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pictures", nargs="?", type=pathlib.Path)
+    parser.add_argument("images", nargs="?", type=pathlib.Path)
     parser.add_argument("writers", nargs="*", metavar="writer", help=", ".join(WRITERS))
-    parser.add_argument("--copies", type=int, default=100, help="of each picture")
-    parser.add_argument("--side", type=int, default=0, help="pixels of the longer side; 0 leaves pictures as they are")
+    parser.add_argument("--copies", type=int, default=100, help="of each image")
+    parser.add_argument("--side", type=int, default=0, help="pixels of the longer side; 0 leaves images as they are")
     parser.add_argument("--rounds", type=int, default=1, help="in turns")
     parser.add_argument("--kill", type=float, metavar="SHARE", help="of the bytes, after which a process is killed")
     parser.add_argument("--patience", type=float, default=3, help="times the usual duration, and 20 s")
@@ -419,7 +419,7 @@ def main():
     if options.count:
         keys = list(WRITERS[options.count[0]].keys(pathlib.Path(options.count[1])))
         return print(json.dumps([len(keys), len(set(map(str, keys)))]))
-    if options.pictures is None:
+    if options.images is None:
         parser.error("a folder of class folders of JPEGs is needed")
     options.work = pathlib.Path(tempfile.mkdtemp(dir=options.work))
     try:
@@ -430,9 +430,9 @@ def main():
             if needs is not None and importlib.util.find_spec(needs) is None:
                 print(f"{name}: {needs} is not installed", file=sys.stderr)
                 names.remove(name)
-        sizes = [path.stat().st_size for path in pictures(source)]
-        print(f"{len(sizes):,} pictures, {sum(sizes):,} bytes\n")
-        print("| writer | seconds | on disk | processor seconds | bytes | read back |")
+        sizes = [path.stat().st_size for path in images(source)]
+        print(f"{len(sizes):,} images, {sum(sizes):,} bytes\n")
+        print("| writer | seconds | on disk | core seconds | bytes | read back |")
         print("|---|---|---|---|---|---|", flush=True)
         usual = {}
         for _ in range(options.rounds):

@@ -186,7 +186,7 @@ impl Step {
         let mut pool = stream.launch_builder(&self.pool);
         pool.arg(&mut self.features).arg(&self.images).arg(&n).arg(&SIDE);
         // SAFETY: the arguments match the declaration in `graph.cu`, and the buffers have room for
-        // BATCH pictures.
+        // BATCH images.
         unsafe { pool.launch(over(n * FEATURES)) }?;
         let mut errors = stream.launch_builder(&self.errors);
         errors.arg(&mut self.error).arg(&mut self.loss).arg(&self.features).arg(&self.labels).arg(&self.weights);

@@ -8,29 +8,29 @@ use warpfeed::decode::RawRgb;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Loader, Result};
 
-/// A source of 32x32 pictures of a single colour, generated on request.
-struct Colours;
+/// A source of 32x32 images of a single color, generated on request.
+struct Colors;
 
-impl Source for Colours {
+impl Source for Colors {
     fn len(&self) -> usize {
         1000
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let colour = [index as u8, (index * 7) as u8, (index * 31) as u8];
+        let color = [index as u8, (index * 7) as u8, (index * 31) as u8];
         scratch.clear();
-        scratch.extend(colour.iter().cycle().take(32 * 32 * 3));
+        scratch.extend(color.iter().cycle().take(32 * 32 * 3));
         // The field holds raw pixels, which the codec below expects.
-        Ok(Sample::new("colour").with_field("img", scratch)?.with_label(index as i64 % 10))
+        Ok(Sample::new("color").with_field("img", scratch)?.with_label(index as i64 % 10))
     }
 
     fn kind(&self) -> &'static str {
-        "colours"
+        "colors"
     }
 }
 
 fn main() -> Result<()> {
-    let loader = Loader::source(Colours)
+    let loader = Loader::source(Colors)
         .codec(RawRgb::new(32, 32))
         .augment(Augment::pass_through(32, 32))
         .batch_size(100)

@@ -4,7 +4,7 @@
 //! cargo run --release --example custom_transform [DATA SET]
 //! ```
 
-use warpfeed::order::Rng;
+use warpfeed::sampler::Rng;
 use warpfeed::transform::ImageMut;
 use warpfeed::{Augment, Loader, Result};
 

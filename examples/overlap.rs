@@ -1,7 +1,7 @@
 //! Shows how much time is saved by copying ahead on a second stream: `cargo run --release --example
 //! overlap`.
 //!
-//! Twelve batches of 256 pictures of 224x224 are copied, converted and "trained on" by a kernel
+//! Twelve batches of 256 images of 224x224 are copied, converted and "trained on" by a kernel
 //! that takes 2 ms. The first run does this in sequence on one stream. The second run works like
 //! the loader: copies on one stream, conversions on a second, and steps on the consumer's, ordered
 //! by events. The program prints a timeline of each run.

@@ -1,4 +1,4 @@
-//! Packs a folder of class folders (or any other data set) into an LMDB:
+//! Packs a folder of class folders (or any other dataset) into an LMDB:
 //!
 //! ```sh
 //! cargo run --release --example pack_lmdb -- FOLDER OUT.lmdb

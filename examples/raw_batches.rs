@@ -12,7 +12,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 use warpfeed::batch::Field;
-use warpfeed::field::{BoxFormat, Boxes, Map, Mask, MultiHot, Numbers, Points, Rows};
+use warpfeed::field::{BoxFormat, Boxes, DenseMap, Keypoints, Mask, MultiHot, NdArray, Ragged};
 use warpfeed::source::TableOptions;
 use warpfeed::{Augment, Dtype, LastBatch, Layout, Loader, Normalize};
 
@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// The options of the same name in `RECIPES` of `python/tests/test_fields.py`.
 fn recipe(loader: Loader, name: &str) -> Result<Loader, String> {
     Ok(match name {
-        "boxes" => loader.unlabelled(true).augment(Augment::iou_crop(48, 40).flip(0.5)).field(
+        "boxes" => loader.unlabeled(true).augment(Augment::iou_crop(48, 40).flip(0.5)).field(
             "boxes",
             Boxes::new(20)
                 .column("class", Dtype::I64)
@@ -81,23 +81,23 @@ fn recipe(loader: Loader, name: &str) -> Result<Loader, String> {
                 .truncated(),
         ),
         "masks" => loader
-            .unlabelled(true)
+            .unlabeled(true)
             .augment(Augment::scale_jitter(48, 0.5, 1.5).fill([1, 2, 3]))
             .field("boxes", Boxes::new(30).column("difficult", Dtype::I32).to(BoxFormat::Xywh))
             .field("mask", Mask::new(Dtype::I16).fill(255).classes(22))
             .field("again", Mask::new(Dtype::U8).of("mask")),
         "maps" => loader
             .augment(Augment::letterbox(40, 24).fill([114; 3]).flip(0.5))
-            .field("depth", Map::new().nearest().fill(-1.0))
-            .field("near", Map::new().of("depth"))
-            .field("heat", Map::of_channels(3))
-            .field("flow", Map::flow())
-            .field("marks", Points::new(2).visibility().flip_pairs([(0, 1)]))
-            .field("corners", Points::new(1)),
+            .field("depth", DenseMap::new().nearest().fill(-1.0))
+            .field("near", DenseMap::new().of("depth"))
+            .field("heat", DenseMap::of_channels(3))
+            .field("flow", DenseMap::flow())
+            .field("marks", Keypoints::new(2).visibility().flip_pairs([(0, 1)]))
+            .field("corners", Keypoints::new(1)),
         "table" => {
             let columns = TableOptions::new()
-                .picture("picture")
-                .root("pictures")
+                .image("image")
+                .root("images")
                 .label("kind")
                 .gather("two", ["a", "b"])
                 .columns(["tags", "note", "rows"])
@@ -106,10 +106,10 @@ fn recipe(loader: Loader, name: &str) -> Result<Loader, String> {
                 .table(columns)
                 .classes(["dog", "cat", "elk"])
                 .augment(Augment::resize(8, 8))
-                .field("two", Numbers::new(Dtype::F32, [2]))
+                .field("two", NdArray::new(Dtype::F32, [2]))
                 .field("tags", MultiHot::new(["x", "y", "z"]).dtype(Dtype::U8).separator('|'))
-                .field("note", Rows::bytes(4).truncated())
-                .field("rows", Rows::new(Dtype::I16, [], 3).padding(-1_i16))
+                .field("note", Ragged::bytes(4).truncated())
+                .field("rows", Ragged::new(Dtype::I16, [], 3).padding(-1_i16))
         }
         other => return Err(format!("no recipe {other:?}")),
     })

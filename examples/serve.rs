@@ -1,8 +1,8 @@
 //! A small inference server without a network: `cargo run --release --example serve`.
 //!
-//! Eight clients send encoded pictures, some of them bad. A decoder joins at most 16 pictures, or
+//! Eight clients send encoded images, some of them bad. A decoder joins at most 16 images, or
 //! those received within 2 ms, into a batch, on the GPU if there is one. The model's answer is the
-//! mean of the normalised picture. Clients compare each answer with that of a loader over the same
+//! mean of the normalized image. Clients compare each answer with that of a loader over the same
 //! files.
 
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use warpfeed::source::{self, Source};
-use warpfeed::{Augment, Decoder, Error, Joined, Loader, Normalize, Result, cuda};
+use warpfeed::{Augment, Decoder, DynamicBatcher, Error, Loader, Normalize, Result, cuda};
 
 const CLIENTS: usize = 8;
-const PICTURES_EACH: usize = 200;
+const IMAGES_EACH: usize = 200;
 const MOST: usize = 16;
 const LONGEST: Duration = Duration::from_millis(2);
 
-/// The channel for the answer to a request of one picture.
+/// The channel for the answer to a request of one image.
 type Answer = Sender<Result<f32>>;
 
 fn main() -> Result<()> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../datasets/mini");
-    let pictures = source::open(folder)?;
+    let images = source::open(folder)?;
     // The server uses the options of the training loader.
     let training = Loader::new(folder).batch_size(MOST).augment(Augment::eval(72, 64)).normalize(Normalize::IMAGENET);
     let expected = expected(&training)?;
     match cuda::stream(0) {
-        Ok(stream) => serve(training.decoder().cuda(&stream)?, &*pictures, &expected, |batch| {
+        Ok(stream) => serve(training.decoder().cuda(&stream)?, &*images, &expected, |batch| {
             // A real program would queue its model's kernels in `stream` here.
             Ok((0..batch.len())
                 .map(|place| batch.error(place).cloned())
@@ -36,7 +36,7 @@ fn main() -> Result<()> {
         }),
         Err(e) => {
             println!("decoding in host memory, because there is no GPU: {e}");
-            serve(training.decoder().host()?, &*pictures, &expected, |batch| {
+            serve(training.decoder().host()?, &*images, &expected, |batch| {
                 Ok((0..batch.len())
                     .map(|place| batch.error(place).cloned())
                     .zip(means(batch.images().bytes()))
@@ -46,31 +46,31 @@ fn main() -> Result<()> {
     }
 }
 
-/// Expected answer for each picture of the data set.
+/// Expected answer for each image of the dataset.
 fn expected(training: &Loader) -> Result<Vec<f32>> {
     let mut batches = training.clone().host()?;
     let all = batches.epoch(0).map(|batch| Ok(means(batch?.images().bytes()).collect::<Vec<_>>()));
     Ok(all.collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// Mean of each f32 picture.
+/// Mean of each f32 image.
 fn means(bytes: &[u8]) -> impl Iterator<Item = f32> {
     let value = |bytes: &[u8; 4]| f32::from_ne_bytes(*bytes);
-    let mean = move |picture: &[u8]| picture.as_chunks().0.iter().map(value).sum::<f32>() / (3.0 * 64.0 * 64.0);
+    let mean = move |image: &[u8]| image.as_chunks().0.iter().map(value).sum::<f32>() / (3.0 * 64.0 * 64.0);
     bytes.chunks_exact(3 * 64 * 64 * 4).map(mean)
 }
 
-/// Error of each picture of a batch, if it is bad, and the model's answer.
+/// Error of each image of a batch, if it is bad, and the model's answer.
 type Answers = Vec<(Option<Error>, f32)>;
 
 fn serve<B: Send + 'static>(
     decoder: Decoder<B>,
-    pictures: &dyn Source,
+    images: &dyn Source,
     expected: &[f32],
     model: impl Fn(B) -> Result<Answers> + Sync,
 ) -> Result<()> {
     let decoder = Arc::new(decoder);
-    let joined: Joined<B, Answer> = decoder.joined(LONGEST)?;
+    let joined: DynamicBatcher<B, Answer> = decoder.dynamic_batcher(LONGEST)?;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while let Some(batch) = joined.next() {
@@ -89,7 +89,7 @@ fn serve<B: Send + 'static>(
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| {
                 let joined = &joined;
-                scope.spawn(move || run_client(client, pictures, expected, joined))
+                scope.spawn(move || run_client(client, images, expected, joined))
             })
             .collect();
         let answered: Vec<_> =
@@ -103,7 +103,7 @@ fn serve<B: Send + 'static>(
         let at = |share: f64| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e3;
         let stats = decoder.stats();
         println!(
-            "{} pictures in {} batches, {} decoded by the GPU; answers after {:.1} ms (median), {:.1} ms (99 %); all are right",
+            "{} images in {} batches, {} decoded by the GPU; answers after {:.1} ms (median), {:.1} ms (99 %); all are right",
             took.len(),
             stats.batches,
             stats.decoded_on_device,
@@ -114,31 +114,31 @@ fn serve<B: Send + 'static>(
     })
 }
 
-/// Sends pictures one after the other and checks the answers. Returns the time of each.
+/// Sends images one after the other and checks the answers. Returns the time of each.
 fn run_client<B>(
     client: usize,
-    pictures: &dyn Source,
+    images: &dyn Source,
     expected: &[f32],
-    joined: &Joined<B, Answer>,
+    joined: &DynamicBatcher<B, Answer>,
 ) -> Result<Vec<Duration>> {
     let (mut scratch, mut took) = (Vec::new(), Vec::new());
-    for turn in 0..PICTURES_EACH {
+    for turn in 0..IMAGES_EACH {
         let number = (client * 37 + turn * 5) % expected.len();
-        let sample = pictures.read(number, &mut scratch)?;
-        let mut picture = sample.fields()[0].1.memory().to_vec();
+        let sample = images.read(number, &mut scratch)?;
+        let mut image = sample.fields()[0].1.memory().to_vec();
         let bad = (client + turn) % 25 == 24;
         if bad {
-            picture.truncate(picture.len() / 2);
+            image.truncate(image.len() / 2);
         }
         let (answer, answered) = channel();
         let since = Instant::now();
-        joined.submit([picture], answer)?;
+        joined.submit([image], answer)?;
         let answer = answered.recv().expect("the server answers");
         took.push(since.elapsed());
         match answer {
             Ok(mean) if !bad && mean == expected[number] => {}
             Err(e) if bad && e.to_string().contains("decode: ") => {}
-            answer => panic!("picture {number}, bad {bad}: {answer:?}, expected {}", expected[number]),
+            answer => panic!("image {number}, bad {bad}: {answer:?}, expected {}", expected[number]),
         }
     }
     Ok(took)

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use warpfeed::batch::{Dtype, Field};
 use warpfeed::decode::Size;
-use warpfeed::field::{Input, Kind, RowMut};
-use warpfeed::pack::{TarWriter, WriteOptions, Writer};
+use warpfeed::field::{FieldType, Input, RowMut};
+use warpfeed::pack::{DatasetWriter, TarWriter, WriteOptions};
 use warpfeed::source::Sample;
 use warpfeed::{Checkpoint, Error, HostBatch, Loader, Result};
 
@@ -22,7 +22,7 @@ struct Waveform {
     length: usize,
 }
 
-impl Kind for Waveform {
+impl FieldType for Waveform {
     fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape: vec![self.length] }])
     }
@@ -107,7 +107,7 @@ fn main() -> Result<()> {
     Box::new(writer).finish()?;
 
     let open = |workers: usize| {
-        let loader = Loader::new(&tar).without("image").field("wave", Waveform { length: 16_000 });
+        let loader = Loader::new(&tar).drop_field("image").field("wave", Waveform { length: 16_000 });
         loader.batch_size(8).shuffle(42).workers(workers)
     };
     let mut batches = open(1).host()?;

@@ -1,6 +1,6 @@
 //! A data loader that keeps a GPU fed.
 //!
-//! Threads read, decode and augment pictures into batches in GPU memory or page-locked host memory.
+//! Threads read, decode and augment images into batches in GPU memory or page-locked host memory.
 //!
 //! [`Loader`] holds the options. Opening it returns [`Batches`], which owns the threads and all
 //! batch memory. [`Batches::epoch`] iterates. Each item is a [`HostBatch`], or an [`Error`] that
@@ -13,7 +13,7 @@
 //!
 //! # fn main() -> warpfeed::Result<()> {
 //! # std::env::set_current_dir(env!("CARGO_MANIFEST_DIR")).unwrap();
-//! // A folder, an LMDB, tar shards or another data set; the files decide.
+//! // A folder, an LMDB, tar shards or another dataset; the files decide.
 //! let loader = Loader::new("datasets/mini").workers(2).pinned(true).prefetch(4);
 //! // Random-resized crop and flip.
 //! let mut batches = loader.batch_size(16).shuffle(42).augment(Augment::train(64)).host()?;
@@ -37,26 +37,26 @@
 //!
 //! | you want to | start at |
 //! |---|---|
-//! | open a data set | [`Loader::new`], [`Loader::source`], [`Loader::mixture`], [`source`] |
-//! | choose samples and their order | [`Loader::shuffle`], [`Loader::split`], [`order`] |
-//! | crop, resize and colour pictures | [`Augment`], [`Loader::transform`] |
+//! | open a dataset | [`Loader::new`], [`Loader::source`], [`Loader::mixture`], [`source`] |
+//! | choose samples and their order | [`Loader::shuffle`], [`Loader::split`], [`sampler`] |
+//! | crop, resize and color images | [`Augment`], [`Loader::transform`] |
 //! | read boxes, masks, numbers and text | [`Loader::field`], [`field`](mod@field) |
 //! | choose the images' type and layout | [`Loader::dtype`], [`Loader::layout`], [`Loader::normalize`] |
 //! | train on several GPUs | [`Loader::rank`], [`Loader::distributed`] |
-//! | resume a run | [`Monitor::checkpoint`], [`Loader::resume`] |
+//! | resume a run | [`LoaderHandle::checkpoint`], [`Loader::resume`] |
 //! | skip bad samples | [`OnError`] |
 //! | bound the memory | [`Batches::memory_plan`], [`Loader::memory_limit`] |
 //! | find what limits the speed | [`Batches::stats`], [`Stats::verdict`], [`Loader::trace`] |
-//! | decode the pictures of requests | [`Decoder::builder`], [`Loader::decoder`] |
-//! | add a source, a codec or a field kind | [`Source`](source::Source), [`Codec`](decode::Codec), [`Kind`](field::Kind) |
+//! | decode the images of requests | [`Decoder::builder`], [`Loader::decoder`] |
+//! | add a source, a codec or a field kind | [`Source`](source::Source), [`Codec`](decode::Codec), [`FieldType`](field::FieldType) |
 #![cfg_attr(feature = "cuda", doc = "| deliver batches in device memory | [`Loader::cuda`], [`cuda`](mod@cuda) |")]
-#![cfg_attr(feature = "pack", doc = "| write data sets that load faster | [`pack`] |")]
+#![cfg_attr(feature = "pack", doc = "| write datasets that load faster | [`pack`] |")]
 //!
 //! # Batches are reproducible
 //!
 //! The order is a function of (seed, epoch, position), and the augmentation of a sample is a
 //! function of (seed, epoch, sample). Batches are therefore the same, bit for bit, for any number
-//! of workers, any prefetch, any storage format, and wherever a picture is decoded.
+//! of workers, any prefetch, any storage format, and wherever an image is decoded.
 //! [`Batches::epoch_from`] starts in the middle of an epoch at no cost.
 //!
 //! # Errors name the sample
@@ -65,7 +65,7 @@
 //! train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`. A program that goes on
 //! receives the next batch. A panic in your own
 //! source, codec or transform becomes such an error too. With [`OnError::Skip`] another sample of
-//! the batch replaces the bad one, and [`Batches::faults`] lists it.
+//! the batch replaces the bad one, and [`Batches::sample_errors`] lists it.
 //!
 //! # Memory and waiting
 //!
@@ -84,7 +84,7 @@
 //!
 //! # Modules
 //!
-//! The modules follow the data: [`order`] says which sample is next, [`source`] reads its bytes,
+//! The modules follow the data: [`sampler`] says which sample is next, [`source`] reads its bytes,
 //! [`decode`] turns them into pixels, [`transform`] crops, resizes and augments, [`batch`] holds
 //! the result.
 //!
@@ -96,8 +96,8 @@
 //! | `lmdb` | yes | [`source::Lmdb`], and its writer. LMDB is compiled from C. |
 //! | `annotations` | yes | [`source::Coco`], [`source::Yolo`] and [`source::Voc`]. |
 //! | `tables` | yes | [`source::Table`]: CSV, TSV and JSON lines. |
-//! | `formats` | yes | PNG, WebP, BMP, TIFF and GIF pictures. |
-//! | `pack` | yes | The module [`pack`]: writers of data sets. |
+//! | `formats` | yes | PNG, WebP, BMP, TIFF and GIF images. |
+//! | `pack` | yes | The module [`pack`]: writers of datasets. |
 //! | `host` | yes | All default features except `cuda`. |
 //! | `arrays` | yes | [`source::Arrays`]: NumPy, safetensors and PyTorch; [`source::TfRecord`]. |
 //! | `chunks` | yes | MDS, LitData, `.beton` and RecordIO. |
@@ -107,7 +107,7 @@
 //! | `nvtx` | no | NVTX ranges for Nsight Systems, with the names of the spans of a trace. |
 //!
 //! Without these features the crate reads folders, tar shards and your own sources of JPEGs and
-//! arrays. Opening a data set or a picture that needs a missing feature fails, and the error names
+//! arrays. Opening a dataset or an image that needs a missing feature fails, and the error names
 //! the feature.
 
 // docs.rs shows which feature an item needs.
@@ -122,10 +122,10 @@ mod engine;
 mod error;
 pub mod field;
 mod loader;
-pub mod order;
 #[cfg(feature = "pack")]
 pub mod pack;
 mod recipe;
+pub mod sampler;
 pub mod source;
 pub mod trace;
 pub mod transform;
@@ -185,18 +185,18 @@ mod warnings;
 mod written;
 
 pub use batch::{BatchInfo, Dtype, HostBatch, Layout, Normalize, TensorView};
-pub use decode::Exif;
+pub use decode::AnnotationFrame;
 #[cfg(feature = "cuda")]
 pub use device::CudaBatch;
 #[cfg(feature = "cuda")]
 #[doc(inline)]
 pub use device::nvidia as cuda;
-pub use engine::{Batches, Checkpoint, DecodeOn, Decoder, Epoch, Fault, IntoIter, Joined, JoinedBatch};
-pub use engine::{MemoryPlan, Monitor, OnError, Pending, Replay};
+pub use engine::{Batches, Checkpoint, DecodeOn, Decoder, DynamicBatch, DynamicBatcher, Epoch, IntoIter, SampleError};
+pub use engine::{LoaderHandle, MemoryPlan, OnError, Pending, Replay};
 pub use error::{Error, ErrorKind, Result};
 pub use loader::{DecoderBuilder, Loader};
-pub use order::{LastBatch, Rank};
-pub use source::DataSet;
+pub use sampler::{LastBatch, Rank};
+pub use source::Dataset;
 pub use trace::{Stats, Verdict};
 pub use transform::Augment;
 #[doc(inline)]

@@ -1,4 +1,4 @@
-//! Data sets: samples by index.
+//! Datasets: samples by index.
 //!
 //! The crate [`warpfeed_sources`] has them, and lists them by purpose. It can be used without this one.
 
@@ -6,14 +6,16 @@
 pub use warpfeed_sources::Parquet;
 #[cfg(feature = "arrays")]
 pub use warpfeed_sources::{Arrays, TfRecord};
-pub use warpfeed_sources::{Arrow, DATA_FORMATS, Folder, Tar, TokenType, Tokens};
-#[cfg(feature = "lmdb")]
-pub use warpfeed_sources::{Bare, Lmdb, MsgPack, ValueFormat};
-pub use warpfeed_sources::{Classes, Concat, Follow, Lists, Lookahead, Memory, NextUse, Number, Numbers, OwnedSample};
+pub use warpfeed_sources::{Arrow, DATA_FORMATS, Folder, Tar, TokenFile, TokenType};
+pub use warpfeed_sources::{BatchIndex, CancelToken, DataFormat, Dataset, Options, append_file, is_stopped, open};
+pub use warpfeed_sources::{
+    Classes, Concat, Lists, Lookahead, Memory, NextUse, Number, Numbers, OwnedSample, Prefetcher,
+};
 #[cfg(feature = "annotations")]
 pub use warpfeed_sources::{Coco, Voc, Yolo};
-pub use warpfeed_sources::{DataFormat, DataSet, Options, Place, Stop, append_file, is_stopped, open};
-pub use warpfeed_sources::{Keep, Location, Object, ReadParts, Reply, Store, Tier, Upload};
+#[cfg(feature = "lmdb")]
+pub use warpfeed_sources::{Lmdb, MsgPack, RawValues, ValueFormat};
+pub use warpfeed_sources::{Location, Object, ObjectCache, ReadCompletion, ReadParts, Store, Tier, Upload};
 pub use warpfeed_sources::{Sample, Source, Value, labels, sample_error};
 #[cfg(feature = "tables")]
 pub use warpfeed_sources::{Table, TableOptions};

@@ -1,11 +1,11 @@
-//! Test data of all adaptors: 50 small pictures, each with an array and with rows of numbers.
+//! Test data of all adaptors: 50 small images, each with an array and with rows of numbers.
 //! `tests/samples/mod.rs` of each adaptor is a link to this file, so that packed crates have it.
 
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Loader};
 
-/// A 16x16 picture as `.npy` bytes, with values derived from the sample's number.
-fn picture(n: u64) -> Vec<u8> {
+/// A 16x16 image as `.npy` bytes, with values derived from the sample's number.
+fn image(n: u64) -> Vec<u8> {
     let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (16, 16, 3), }");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
     bytes.extend((header.len() as u16).to_le_bytes());
@@ -15,18 +15,18 @@ fn picture(n: u64) -> Vec<u8> {
 }
 
 /// The samples, with labels from three classes or without labels. Sample `n` has `n % 5` rows.
-pub(crate) fn source(labelled: bool) -> Memory {
+pub(crate) fn source(labeled: bool) -> Memory {
     let sample = |n: u64| {
         let sample = OwnedSample::new(format!("s{n}"))
-            .field("rgb.npy", picture(n))
+            .field("rgb.npy", image(n))
             .field("place", [n as f32, -0.5].map(f32::to_le_bytes).concat())
             .field("tokens", (0..n as i64 % 5).flat_map(|row| (10 * n as i64 + row).to_le_bytes()).collect::<Vec<_>>());
-        if labelled { sample.label(n as i64 % 3) } else { sample }
+        if labeled { sample.label(n as i64 % 3) } else { sample }
     };
     Memory::new((0..50).map(sample).collect())
 }
 
-/// Random crops of the labelled samples, in seven batches of eight, the last one of two.
+/// Random crops of the labeled samples, in seven batches of eight, the last one of two.
 pub(crate) fn loader() -> Loader {
     Loader::source(source(true)).augment(Augment::train(8)).batch_size(8).shuffle(3)
 }

@@ -1,23 +1,23 @@
 //! Speed of the JPEG decoder (`warpfeed-jpeg`) on one core, compared with libjpeg-turbo and
 //! zune-jpeg, and of the whole pipeline: `cargo bench --bench decode`.
 //!
-//! 1. `pictures`: the pictures to decode.
+//! 1. `images`: the images to decode.
 //! 2. `turbo`: libjpeg-turbo.
 //! 3. `path`: read, decode, resize and write, compared with decode and resize only.
 //!
-//! `WARPFEED_PHOTOS` names a folder of JPEGs, searched recursively. Without it pictures are
+//! `WARPFEED_PHOTOS` names a folder of JPEGs, searched recursively. Without it images are
 //! generated. libjpeg-turbo is the system's `libturbojpeg.so.0` with SIMD. If it is missing, the
 //! column is empty. Packed files have the same coefficients with restart markers, three to eight
 //! segments per row, and the standard Huffman tables. Crops are those of torchvision's
 //! RandomResizedCrop. libjpeg-turbo decodes the bitstream reduced to the crop's segments, and the
 //! full file.
 //!
-//! Numbers are medians of five turns, in microseconds of this thread's CPU time per picture.
+//! Numbers are medians of five turns, in microseconds of this thread's CPU time per image.
 
+mod images;
 #[path = "../../tests/libjpeg/mod.rs"]
 mod libjpeg;
 mod path;
-mod pictures;
 mod turbo;
 
 use std::process::Command;
@@ -27,11 +27,11 @@ use warpfeed::decode::{Codecs, Job, Pixels, Rect, decode_group};
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 
-use pictures::Picture;
+use images::Image;
 use turbo::Turbo;
 
 const TURNS: usize = 5;
-/// Number of pictures in a call of `decode_group`.
+/// Number of images in a call of `decode_group`.
 const GROUP: usize = 16;
 
 fn main() {
@@ -47,14 +47,14 @@ fn main() {
 }
 
 fn measure() {
-    let pictures = pictures::all();
+    let images = images::all();
     let turbo = Turbo::open();
     let mut samples = Vec::new();
     let mut outs = vec![Pixels::new(); GROUP];
-    let full = |p: &Picture| Rect::full(p.size);
+    let full = |p: &Image| Rect::full(p.size);
     let codecs = Codecs::new();
     let one = |out: &mut Pixels, bytes: &[u8], region| {
-        codecs.open(bytes).and_then(|mut picture| picture.decode(region, out)).expect("it decodes");
+        codecs.open(bytes).and_then(|mut image| image.decode(region, out)).expect("it decodes");
     };
     let rival = |samples: &mut Vec<u8>, bytes: &[u8], size| {
         if let Some(turbo) = &turbo {
@@ -79,40 +79,39 @@ fn measure() {
     for _ in 0..TURNS {
         let mut row = rows.iter_mut();
         let mut time = |body: &mut dyn FnMut()| {
-            let before = processor_time(libc::CLOCK_THREAD_CPUTIME_ID);
+            let before = core_time(libc::CLOCK_THREAD_CPUTIME_ID);
             body();
-            let took =
-                (processor_time(libc::CLOCK_THREAD_CPUTIME_ID) - before).as_secs_f64() * 1e6 / pictures.len() as f64;
+            let took = (core_time(libc::CLOCK_THREAD_CPUTIME_ID) - before).as_secs_f64() * 1e6 / images.len() as f64;
             row.next().expect("a row for each measurement").1.push(took);
         };
-        time(&mut || pictures.iter().for_each(|p| rival(&mut samples, &p.plain, p.size)));
-        time(&mut || pictures.iter().for_each(|p| rival(&mut samples, &p.cut.0, p.cut.1)));
+        time(&mut || images.iter().for_each(|p| rival(&mut samples, &p.plain, p.size)));
+        time(&mut || images.iter().for_each(|p| rival(&mut samples, &p.cut.0, p.cut.1)));
         time(&mut || {
-            for p in &pictures {
+            for p in &images {
                 samples.resize(p.size.area() as usize * 3, 0);
                 let mut decoder = JpegDecoder::new(ZCursor::new(&p.plain));
                 decoder.decode_into(&mut samples).expect("it decodes");
             }
         });
-        time(&mut || pictures.iter().for_each(|p| one(&mut outs[0], &p.plain, full(p))));
-        time(&mut || grouped(&pictures, &mut outs, |p| (&p.plain, full(p))));
-        time(&mut || pictures.iter().for_each(|p| one(&mut outs[0], &p.plain, p.crop)));
-        time(&mut || pictures.iter().for_each(|p| one(&mut outs[0], &p.packed, full(p))));
-        time(&mut || grouped(&pictures, &mut outs, |p| (&p.packed, full(p))));
-        time(&mut || pictures.iter().for_each(|p| one(&mut outs[0], &p.packed, p.crop)));
-        time(&mut || grouped(&pictures, &mut outs, |p| (&p.packed, p.crop)));
+        time(&mut || images.iter().for_each(|p| one(&mut outs[0], &p.plain, full(p))));
+        time(&mut || grouped(&images, &mut outs, |p| (&p.plain, full(p))));
+        time(&mut || images.iter().for_each(|p| one(&mut outs[0], &p.plain, p.crop)));
+        time(&mut || images.iter().for_each(|p| one(&mut outs[0], &p.packed, full(p))));
+        time(&mut || grouped(&images, &mut outs, |p| (&p.packed, full(p))));
+        time(&mut || images.iter().for_each(|p| one(&mut outs[0], &p.packed, p.crop)));
+        time(&mut || grouped(&images, &mut outs, |p| (&p.packed, p.crop)));
     }
     let medians: Vec<f64> = rows.iter_mut().map(|(_, times)| median(times)).collect();
     println!("{:40} {:>8} {:>14} {:>14}", "", "us", "x turbo full", "x turbo cut");
     for ((name, _), median) in rows.iter().zip(&medians) {
         println!("{name:40} {median:8.1} {:14.2} {:14.2}", medians[0] / median, medians[1] / median);
     }
-    path::measure(&pictures);
+    path::measure(&images);
 }
 
-fn grouped<'a>(pictures: &'a [Picture], outs: &mut [Pixels], what: impl Fn(&'a Picture) -> (&'a [u8], Rect)) {
+fn grouped<'a>(images: &'a [Image], outs: &mut [Pixels], what: impl Fn(&'a Image) -> (&'a [u8], Rect)) {
     let codecs = Codecs::new();
-    for chunk in pictures.chunks(GROUP) {
+    for chunk in images.chunks(GROUP) {
         let job = |(p, out)| {
             let (bytes, region) = what(p);
             Job::new(codecs.open(bytes).expect("a header"), region, out)
@@ -130,7 +129,7 @@ fn median(times: &mut [f64]) -> f64 {
 
 /// CPU time of the thread or the process.
 #[allow(unsafe_code)]
-fn processor_time(clock: libc::clockid_t) -> Duration {
+fn core_time(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a timespec.
     unsafe { libc::clock_gettime(clock, &mut time) };

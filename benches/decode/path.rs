@@ -5,29 +5,29 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use warpfeed::decode::{Codecs, Job, Pixels, decode_group};
-use warpfeed::order::Rng;
 use warpfeed::pack::Pack;
+use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample, open};
 use warpfeed::transform::Resizer;
 use warpfeed::{Augment, Loader};
 
-use super::pictures::Picture;
-use super::{TURNS, median, processor_time};
+use super::images::Image;
+use super::{TURNS, core_time, median};
 
 const BATCH: usize = 64;
 const SIDE: u32 = 224;
-/// Number of pictures that a worker takes at a time.
+/// Number of images that a worker takes at a time.
 const GROUP: usize = 8;
 
 /// Prints the time per sample of each variant, for random-resized crop and flip to `u8`. All
 /// variants use the same boxes.
-pub(super) fn measure(pictures: &[Picture]) {
+pub(super) fn measure(images: &[Image]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let lmdb = folder.path().join("packed.lmdb");
     // Enough samples for several batches, so that the last one has little weight.
-    let samples = pictures.iter().cycle().take(pictures.len().max(4 * BATCH)).enumerate();
-    let sample = |(i, p): (usize, &Picture)| OwnedSample::new(format!("{i:05}")).field("jpg", &p.plain[..]).label(0);
-    Pack::new(&Memory::new(samples.map(sample).collect())).to(&lmdb).expect("the pictures are packed");
+    let samples = images.iter().cycle().take(images.len().max(4 * BATCH)).enumerate();
+    let sample = |(i, p): (usize, &Image)| OwnedSample::new(format!("{i:05}")).field("jpg", &p.plain[..]).label(0);
+    Pack::new(&Memory::new(samples.map(sample).collect())).to(&lmdb).expect("the images are packed");
     let source = open(&lmdb).expect("what was packed opens");
     let files: Vec<Vec<u8>> = (0..source.len())
         .map(|i| source.read(i, &mut Vec::new()).expect("it is read").image().expect("it has an image").1.to_vec())
@@ -41,10 +41,10 @@ pub(super) fn measure(pictures: &[Picture]) {
 
     let (mut alone, mut whole, mut wall) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
     for epoch in 0..=TURNS as u64 {
-        let before = processor_time(libc::CLOCK_THREAD_CPUTIME_ID);
+        let before = core_time(libc::CLOCK_THREAD_CPUTIME_ID);
         decode_and_resize(&files, epoch);
-        alone.push((processor_time(libc::CLOCK_THREAD_CPUTIME_ID) - before).as_secs_f64() * 1e6 / count);
-        let before = processor_time(libc::CLOCK_PROCESS_CPUTIME_ID);
+        alone.push((core_time(libc::CLOCK_THREAD_CPUTIME_ID) - before).as_secs_f64() * 1e6 / count);
+        let before = core_time(libc::CLOCK_PROCESS_CPUTIME_ID);
         let turn = |times: &mut Vec<f64>, loader: &mut warpfeed::Batches<_>| {
             let start = Instant::now();
             for batch in loader.epoch(epoch) {
@@ -54,7 +54,7 @@ pub(super) fn measure(pictures: &[Picture]) {
             times.push(start.elapsed().as_secs_f64() * 1e6 / count);
         };
         turn(&mut wall[0], &mut one);
-        whole.push((processor_time(libc::CLOCK_PROCESS_CPUTIME_ID) - before).as_secs_f64() * 1e6 / count);
+        whole.push((core_time(libc::CLOCK_PROCESS_CPUTIME_ID) - before).as_secs_f64() * 1e6 / count);
         turn(&mut wall[1], &mut two);
     }
     // The first turn warms up.
@@ -62,7 +62,7 @@ pub(super) fn measure(pictures: &[Picture]) {
     let [one, two] = wall.each_mut().map(|times| median(&mut times[1..]));
     println!("\npacked LMDB to u8 batches of {BATCH}, us per sample");
     println!("{:40} {alone:8.1}", "decode and resize alone");
-    println!("{:40} {whole:8.1} {:14.2} x alone", "whole path, processor time", whole / alone);
+    println!("{:40} {whole:8.1} {:14.2} x alone", "whole path, CPU time", whole / alone);
     println!("{:40} {one:8.1} one worker, {two:.1} two: {:.2} x", "whole path, elapsed", one / two);
 }
 
@@ -73,9 +73,9 @@ fn decode_and_resize(files: &[Vec<u8>], epoch: u64) {
     for (chunk, first) in files.chunks(GROUP).zip((0..).step_by(GROUP)) {
         let (mut jobs, mut plans) = (Vec::new(), Vec::new());
         for ((bytes, sample), out) in chunk.iter().zip(first..).zip(&mut outs) {
-            let picture = codecs.open(bytes).expect("a header");
-            let plan = augment.plan(picture.size(), &mut Rng::new(0, epoch, sample)).expect("a crop");
-            jobs.push(Job::new(picture, plan.region, out));
+            let original = codecs.open(bytes).expect("a header");
+            let plan = augment.plan(original.size(), &mut Rng::new(0, epoch, sample)).expect("a crop");
+            jobs.push(Job::new(original, plan.region, out));
             plans.push(plan);
         }
         decode_group(&mut jobs);

@@ -53,7 +53,7 @@ def main():
     for one, limit in ((every, 3600), (one, 600)):
         one.add_argument("--python", default=sys.executable, help="interpreter with the rivals' packages")
         one.add_argument("--program", type=pathlib.Path, help="host: a built `warpfeed`; without it cargo builds one")
-        one.add_argument("--work", type=pathlib.Path, default=pathlib.Path("target/figures"), help="for data sets")
+        one.add_argument("--work", type=pathlib.Path, default=pathlib.Path("target/figures"), help="for datasets")
         one.add_argument("--out", type=pathlib.Path, default=pages.HERE, help="where GROUP.json goes")
         one.add_argument("--rounds", type=int, default=0, help="default: 3, and 2 for device and training")
         one.add_argument("--limit", type=float, default=limit, help="seconds after which no step is started")

@@ -8,7 +8,7 @@ from group import HERE, Group, table
 PEERS = HERE.parent / "peers"
 # For each record: the work, and its rivals. A rival has a name, its packages, its script and peer in
 # benches/peers, its figure, and ours from packed data and from plain files. `N` in a figure stands
-# for the number of cores, or of pictures in a request.
+# for the number of cores, or of images in a request.
 TORCH = "torch `DataLoader` + torchvision"
 NVJPEG = "torchvision's `decode_jpeg` (nvJPEG)"
 RIVALS = {

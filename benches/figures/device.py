@@ -61,7 +61,7 @@ def measure(options):
 
 
 def loaders(setup, cores):
-    """One turn of benches/decode_gpu.rs: both data sets, with each way to decode."""
+    """One turn of benches/decode_gpu.rs: both datasets, with each way to decode."""
     out = run([setup.bundle / "decode_gpu", setup.packed, setup.folder, "--seconds", 1, "--turns", 1], cores)
     store = {str(setup.packed): "packed", str(setup.folder): "folder"}
     path = None

@@ -69,7 +69,7 @@ def device():
         key = f"{store}/device-time"
         body.append([f"GPU time to decode and convert a batch, {label}, ms", *(group.cell(f"{key}/{n}") for n in cores)])
     caption = group.caption(
-        "Random-resized crop 224 and flip, batches of 256, normalised `f16` NCHW on the device, one worker per core."
+        "Random-resized crop 224 and flip, batches of 256, normalized `f16` NCHW on the device, one worker per core."
     )
     return table(["images/s, with", *(f"{n} cores" if n > 1 else "1 core" for n in cores)], body) + "\n\n" + caption
 
@@ -79,10 +79,10 @@ def requests():
     sizes = [n for n in (1, 8, 64, 256) if group.rounds(f"warpfeed/{n}/ms")]
     body = [[label, *(group.cell(f"{who}/{n}/{what}") for n in sizes)] for label, who, what in REQUESTS]
     caption = group.caption(
-        "JPEGs in memory to centre crops of 224 pixels, normalised `f16` NCHW on the device, on all cores."
+        "JPEGs in memory to center crops of 224 pixels, normalized `f16` NCHW on the device, on all cores."
         " torchvision has no way to keep several requests in flight."
     )
-    return table(["pictures in a request", *map(str, sizes)], body) + "\n\n" + caption
+    return table(["images in a request", *map(str, sizes)], body) + "\n\n" + caption
 
 
 def training():

@@ -17,12 +17,12 @@ BEGAN = time.monotonic()
 LOAD = round(os.getloadavg()[0], 1)
 
 
-def processor():
+def core():
     try:
         with open("/proc/cpuinfo") as lines:
             return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+        return platform.core() or platform.machine()
 
 
 def gpu():
@@ -57,7 +57,7 @@ class Record:
             "group": group,
             "date": datetime.date.today().isoformat(),
             "commit": build or commit(),
-            "machine": f"{len(os.sched_getaffinity(0))} cores ({processor()}), Linux {platform.release()}",
+            "machine": f"{len(os.sched_getaffinity(0))} cores ({core()}), Linux {platform.release()}",
             "gpu": None if group == "host" else gpu(),
             "load": LOAD,
             "data": data,
@@ -100,7 +100,7 @@ class Record:
 
 
 def run(command, cores=None, **more):
-    """Runs a command on the first `cores` processors of this process and returns its output."""
+    """Runs a command on the first `cores` cores of this process and returns its output."""
     allowed = sorted(os.sched_getaffinity(0))[:cores]
     pinned = (lambda: os.sched_setaffinity(0, allowed)) if cores else None
     command = [str(part) for part in command]

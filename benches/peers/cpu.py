@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Rival loaders on the processor: random-resized crop 224 and flip, batches in host memory.
+"""Rival loaders on the core: random-resized crop 224 and flip, batches in host memory.
 
     cpu.py PHOTOGRAPHS WORK PEER... [--workers 2] [--seconds 6] [--batch 64] [--copies 6]
 
@@ -97,7 +97,7 @@ def pillow_u8(options):
 
 
 def pillow_f32(options):
-    """torch DataLoader; Pillow; normalised f32."""
+    """torch DataLoader; Pillow; normalized f32."""
     from torchvision import transforms as t
 
     return pillow(options, [t.ToTensor(), t.Normalize(MEAN, STD)])
@@ -139,12 +139,12 @@ def ffcv(options):
 
 
 def ffcv_raw(options):
-    """FFCV; a .beton of decoded pictures of at most 256 pixels a side; u8."""
+    """FFCV; a .beton of decoded images of at most 256 pixels a side; u8."""
     return ffcv_batches(options, "raw256", {"write_mode": "raw", "max_resolution": 256})
 
 
 def dali(options):
-    """DALI on the processor alone; u8."""
+    """DALI on the core alone; u8."""
     from nvidia.dali import fn, pipeline_def
 
     @pipeline_def(batch_size=options.batch, num_threads=options.workers, device_id=None, prefetch_queue_depth=4)
@@ -170,7 +170,7 @@ def tar_of_files(options):
 
 
 def turboloader(options):
-    """TurboLoader; a tar of the files; normalised f32."""
+    """TurboLoader; a tar of the files; normalized f32."""
     import turboloader
 
     loader = turboloader.DataLoader(
@@ -189,7 +189,7 @@ def turboloader(options):
 
 
 def turboloader_raw(options):
-    """TurboLoader; a .tbl of decoded pictures of 256 pixels a side; normalised f32."""
+    """TurboLoader; a .tbl of decoded images of 256 pixels a side; normalized f32."""
     import turboloader
 
     tbl = options.work / f"raw256-{options.copies}.tbl"

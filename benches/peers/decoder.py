@@ -3,8 +3,8 @@
 
 Requests of 1, 8, 64 and 256 JPEGs below FOLDER, one request at a time, from the call until the
 device has finished. "decode" is `decode_jpeg` of the list. "batch" adds the other work of our decoder:
-shorter side to 256 (antialiased), centre crop of 224, f16, normalised, one tensor (N, C, H, W).
-Pictures that `decode_jpeg` rejects are omitted and counted.
+shorter side to 256 (antialiased), center crop of 224, f16, normalized, one tensor (N, C, H, W).
+Images that `decode_jpeg` rejects are omitted and counted.
 """
 
 import argparse
@@ -26,18 +26,18 @@ MEAN = torch.tensor([0.485, 0.456, 0.406], device="cuda").view(1, 3, 1, 1) * 255
 STD = torch.tensor([0.229, 0.224, 0.225], device="cuda").view(1, 3, 1, 1) * 255
 
 
-def decode(pictures):
-    return decode_jpeg(pictures, mode=ImageReadMode.RGB, device="cuda")
+def decode(images):
+    return decode_jpeg(images, mode=ImageReadMode.RGB, device="cuda")
 
 
-def batch(pictures):
-    crops = [F.center_crop(F.resize(image, [256], antialias=True), [224, 224]) for image in decode(pictures)]
+def batch(images):
+    crops = [F.center_crop(F.resize(image, [256], antialias=True), [224, 224]) for image in decode(images)]
     return ((torch.stack(crops).float() - MEAN) / STD).half()
 
 
-def is_decoded(picture):
+def is_decoded(original):
     try:
-        decode([picture])
+        decode([original])
         return True
     except RuntimeError:
         return False
@@ -45,12 +45,12 @@ def is_decoded(picture):
 
 files = sorted(path for path in arguments.folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
 found = [torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8) for path in files]
-pictures = [picture for picture in found if is_decoded(picture)]
-print(f"torch {torch.__version__}, torchvision {torchvision.__version__}: {len(pictures)} of {len(found)} pictures are decoded")
+images = [original for original in found if is_decoded(original)]
+print(f"torch {torch.__version__}, torchvision {torchvision.__version__}: {len(images)} of {len(found)} images are decoded")
 print(f"{'':10} {'request':>7} {'median ms':>10} {'99 % ms':>10} {'images/s':>12}")
 for size in (1, 8, 64, 256):
     for name, make in (("decode", decode), ("batch", batch)):
-        endless = itertools.cycle(pictures)
+        endless = itertools.cycle(images)
         for _ in range(5):
             make(list(itertools.islice(endless, size)))
         torch.cuda.synchronize()

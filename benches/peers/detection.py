@@ -1,10 +1,10 @@
 """Detection recipe in torch: torchvision's v2 with tv_tensors in a DataLoader. `../annotated.rs` measures ours.
 
-    WARPFEED_LISTED=FOLDER cargo bench --bench annotated     # writes the pictures and boxes.json there
+    WARPFEED_LISTED=FOLDER cargo bench --bench annotated     # writes the images and boxes.json there
     python detection.py FOLDER [--workers 2] [--seconds 10] [--recipe letterbox]
 
 Recipes: `letterbox` (640 x 640, with flip) and `crop` (random-resized crop 224, with flip); boxes are clipped and
-sanitized, u8 pictures, batches of 16 and 64 in host memory.
+sanitized, u8 images, batches of 16 and 64 in host memory.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from torchvision.transforms.v2 import functional as F
 
 
 class Letterbox(v2.Transform):
-    """Centred letterbox, which torchvision has only as separate resize and pad."""
+    """Centerd letterbox, which torchvision has only as separate resize and pad."""
 
     def __init__(self, side, fill):
         super().__init__()
@@ -88,7 +88,7 @@ def main():
             seen += len(images)
             if now - started > options.seconds:
                 rate = seen / (now - started)
-                print(f"RESULT {options.recipe} torchvision {torchvision.__version__}: {rate:.0f} pictures/s")
+                print(f"RESULT {options.recipe} torchvision {torchvision.__version__}: {rate:.0f} images/s")
                 return
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Rival loaders that deliver normalised f16 batches on a GPU: random-resized crop 224 and flip.
+"""Rival loaders that deliver normalized f16 batches on a GPU: random-resized crop 224 and flip.
 
     gpu.py CLASS_FOLDERS PEER... [--workers 16] [--batches 300] [--batch 256]
 
@@ -31,7 +31,7 @@ def measure(batches, options, warm):
     return images / (time.perf_counter() - start)
 
 
-def torch_batches(options, dataset, normalise):
+def torch_batches(options, dataset, normalize):
     import torch
 
     mean = torch.tensor(MEAN, device="cuda").view(1, 3, 1, 1) * 255
@@ -49,13 +49,13 @@ def torch_batches(options, dataset, normalise):
     while True:
         for images, labels in loader:
             images, labels = images.cuda(non_blocking=True), labels.cuda(non_blocking=True)
-            if normalise:
+            if normalize:
                 images = (images.half() - mean) / std
             yield len(labels)
 
 
 def torchvision(options):
-    """torch DataLoader; torchvision's decoder and v2 transforms; normalised on the GPU."""
+    """torch DataLoader; torchvision's decoder and v2 transforms; normalized on the GPU."""
     import torchvision
     from torchvision.transforms import v2
 
@@ -68,7 +68,7 @@ def torchvision(options):
 
 
 def pillow(options):
-    """torch DataLoader; Pillow; normalised to f32 by the workers."""
+    """torch DataLoader; Pillow; normalized to f32 by the workers."""
     import torchvision
     from torchvision import transforms as t
 
@@ -116,7 +116,7 @@ def dali_batches(options, mixed):
 
 
 def dali_cpu(options):
-    """DALI; decodes on the processor, normalises on the GPU."""
+    """DALI; decodes on the core, normalizes on the GPU."""
     return dali_batches(options, False)
 
 

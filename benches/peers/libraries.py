@@ -1,7 +1,7 @@
-"""Data sets in the formats of other libraries, written and read by these libraries.
+"""Datasets in the formats of other libraries, written and read by these libraries.
 
 Each format has a title, `write`, which returns the path that the program opens, and `open`, which returns
-a data set for torch's `DataLoader`. A sample is a picture and its label: an augmented one if `decoded`,
+a dataset for torch's `DataLoader`. A sample is an image and its label: an augmented one if `decoded`,
 and otherwise the number of its bytes, for reading alone.
 """
 
@@ -10,7 +10,7 @@ import pathlib
 import pickle
 
 SIZE, BATCH, WORKERS = 224, 64, 2
-# Side of the pictures in arrays.
+# Side of the images in arrays.
 SIDE = 256
 
 
@@ -32,7 +32,7 @@ class Samples:
             yield file.read_bytes(), label
 
     def pixels(self):
-        """The pictures in SIDE x SIDE, and the labels. Repeated pictures are decoded once."""
+        """The images in SIDE x SIDE, and the labels. Repeated images are decoded once."""
         import numpy as np
         from PIL import Image
 
@@ -43,32 +43,32 @@ class Samples:
         return images, np.array([self.files[place % len(one)][1] for place in range(self.count)])
 
 
-def length(picture):
+def length(original):
     """Reading alone: a sample becomes the number of its bytes."""
-    return len(picture)
+    return len(original)
 
 
-def augmented(picture):
+def augmented(original):
     from PIL import Image
     from torchvision.transforms import v2
 
     global STEPS
     if "STEPS" not in globals():
         STEPS = v2.Compose([v2.RandomResizedCrop(SIZE, antialias=True), v2.RandomHorizontalFlip(), v2.PILToTensor()])
-    if isinstance(picture, bytes):
-        picture = Image.open(io.BytesIO(picture))
-    return STEPS(picture.convert("RGB"))
+    if isinstance(original, bytes):
+        original = Image.open(io.BytesIO(original))
+    return STEPS(original.convert("RGB"))
 
 
-def of_pixels(picture):
+def of_pixels(original):
     """An array of pixels of shape (height, width, channels)."""
     from PIL import Image
 
-    return augmented(Image.fromarray(picture))
+    return augmented(Image.fromarray(original))
 
 
 class Indexed:
-    """A data set whose reader opens the file in each worker."""
+    """A dataset whose reader opens the file in each worker."""
 
     def __init__(self, path, count, transform):
         self.path, self.count, self.transform, self.reader = str(path), count, transform, None
@@ -79,8 +79,8 @@ class Indexed:
     def __getitem__(self, index):
         if self.reader is None:
             self.reader = self.open()
-        picture, label = self.read(index)
-        return self.transform(picture), label
+        original, label = self.read(index)
+        return self.transform(original), label
 
 
 class Format:
@@ -98,10 +98,10 @@ class Folder(Format):
 
     @staticmethod
     def write(samples, folder):
-        for place, (picture, label) in enumerate(samples):
+        for place, (original, label) in enumerate(samples):
             path = folder / "set" / f"{label:03}" / f"{place:06}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(picture)
+            path.write_bytes(original)
         return folder / "set"
 
     @classmethod
@@ -122,8 +122,8 @@ class Arrow(Format):
         features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
 
         def rows():
-            for picture, label in samples:
-                yield {"image": {"bytes": picture, "path": None}, "label": label}
+            for original, label in samples:
+                yield {"image": {"bytes": original, "path": None}, "label": label}
 
         return datasets.Dataset.from_generator(rows, features=features, keep_in_memory=True)
 
@@ -140,8 +140,8 @@ class Arrow(Format):
             rows = rows.cast_column("image", datasets.Image(decode=False))
 
         def apply(batch):
-            pictures = batch["image"]
-            made = [augmented(picture) if decoded else length(picture["bytes"]) for picture in pictures]
+            originals = batch["image"]
+            made = [augmented(original) if decoded else length(original["bytes"]) for original in originals]
             return {"image": made, "label": batch["label"]}
 
         return rows.with_transform(apply)
@@ -185,8 +185,8 @@ class Tar(Format):
         # Several shards for each worker.
         most = max(1, len(samples) // 8)
         with webdataset.ShardWriter(str(folder / "x-%06d.tar"), maxcount=most, verbose=0) as writer:
-            for place, (picture, label) in enumerate(samples):
-                writer.write({"__key__": f"{place:08}", "jpg": picture, "cls": label})
+            for place, (original, label) in enumerate(samples):
+                writer.write({"__key__": f"{place:08}", "jpg": original, "cls": label})
         return folder
 
     @classmethod
@@ -199,7 +199,7 @@ class Tar(Format):
 
 
 def transformed(dataset, transform):
-    """The class `dataset`, whose samples are dicts, with samples of a transformed picture and a label."""
+    """The class `dataset`, whose samples are dicts, with samples of a transformed image and a label."""
 
     class Set(dataset):
         def __getitem__(self, index):
@@ -217,8 +217,8 @@ class Mds(Format):
         import streaming
 
         with streaming.MDSWriter(out=str(folder / "mds"), columns={"image": "bytes", "label": "int"}) as writer:
-            for picture, label in samples:
-                writer.write({"image": picture, "label": label})
+            for original, label in samples:
+                writer.write({"image": original, "label": label})
         return folder / "mds"
 
     @classmethod
@@ -237,8 +237,8 @@ class LitData(Format):
         from litdata.streaming.cache import Cache
 
         cache = Cache(str(folder / "lit"), chunk_bytes=64 << 20)
-        for place, (picture, label) in enumerate(samples):
-            cache[place] = {"image": picture, "label": label}
+        for place, (original, label) in enumerate(samples):
+            cache[place] = {"image": original, "label": label}
         cache.done()
         cache.merge()
         return folder / "lit"
@@ -260,8 +260,8 @@ class TfRecord(Format):
 
         name = "train-00000-of-00001"
         writer = TFRecordWriter(str(folder / name))
-        for picture, label in samples:
-            writer.write({"image/encoded": (picture, "byte"), "image/class/label": (label, "int")})
+        for original, label in samples:
+            writer.write({"image/encoded": (original, "byte"), "image/class/label": (label, "int")})
         writer.close()
         (folder / "index").mkdir()
         tfrecord2idx.create_index(str(folder / name), str(folder / "index" / "x"))
@@ -310,7 +310,7 @@ class Lmdb(Format):
 
 
 class Hdf5(Format):
-    title = "HDF5 of encoded pictures (`h5py`)"
+    title = "HDF5 of encoded images (`h5py`)"
 
     class Set(Indexed):
         def open(self):
@@ -327,10 +327,10 @@ class Hdf5(Format):
         import numpy as np
 
         with h5py.File(folder / "x.h5", "w") as file:
-            pictures = file.create_dataset("image", (len(samples),), h5py.vlen_dtype(np.uint8))
+            originals = file.create_dataset("image", (len(samples),), h5py.vlen_dtype(np.uint8))
             labels = []
-            for place, (picture, label) in enumerate(samples):
-                pictures[place] = np.frombuffer(picture, np.uint8)
+            for place, (original, label) in enumerate(samples):
+                originals[place] = np.frombuffer(original, np.uint8)
                 labels.append(label)
             file["label"] = labels
         return folder / "x.h5"
@@ -348,15 +348,15 @@ class RecordIo(Format):
             return recordio().MXIndexedRecordIO(self.path[:-4] + ".idx", self.path, "r")
 
         def read(self, index):
-            header, picture = recordio().unpack(self.reader.read_idx(index))
-            return picture, int(header.label)
+            header, original = recordio().unpack(self.reader.read_idx(index))
+            return original, int(header.label)
 
     @staticmethod
     def write(samples, folder):
         library = recordio()
         writer = library.MXIndexedRecordIO(str(folder / "x.idx"), str(folder / "x.rec"), "w")
-        for place, (picture, label) in enumerate(samples):
-            writer.write_idx(place, library.pack(library.IRHeader(0, label, place, 0), picture))
+        for place, (original, label) in enumerate(samples):
+            writer.write_idx(place, library.pack(library.IRHeader(0, label, place, 0), original))
         writer.close()
         return folder / "x.rec"
 
@@ -429,8 +429,8 @@ class Arrays(Format):
         return of_pixels if decoded else length_of_pixels
 
 
-def length_of_pixels(picture):
-    return picture.copy().nbytes
+def length_of_pixels(original):
+    return original.copy().nbytes
 
 
 class Npy(Arrays):

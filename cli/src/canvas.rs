@@ -3,17 +3,17 @@
 use png::{ColorType, Compression, Encoder, EncodingError, Filter};
 
 /// Red, green and blue.
-pub(crate) type Colour = [u8; 3];
+pub(crate) type Color = [u8; 3];
 
-/// A picture to draw on.
+/// An image to draw on.
 pub(crate) struct Canvas {
     width: u32,
-    pixels: Vec<Colour>,
+    pixels: Vec<Color>,
 }
 
 impl Canvas {
-    pub(crate) fn new(width: u32, height: u32, colour: Colour) -> Self {
-        Canvas { width, pixels: vec![colour; width as usize * height as usize] }
+    pub(crate) fn new(width: u32, height: u32, color: Color) -> Self {
+        Canvas { width, pixels: vec![color; width as usize * height as usize] }
     }
 
     pub(crate) fn width(&self) -> u32 {
@@ -24,23 +24,23 @@ impl Canvas {
         (self.pixels.len() / self.width as usize) as u32
     }
 
-    /// The pixel at (x, y), which lies in the picture.
-    pub(crate) fn pixel(&mut self, x: u32, y: u32) -> &mut Colour {
+    /// The pixel at (x, y), which lies in the image.
+    pub(crate) fn pixel(&mut self, x: u32, y: u32) -> &mut Color {
         debug_assert!(x < self.width, "a pixel of another row");
         &mut self.pixels[y as usize * self.width as usize + x as usize]
     }
 
-    /// The picture as a PNG file.
+    /// The image as a PNG file.
     pub(crate) fn png(&self) -> Result<Vec<u8>, EncodingError> {
         png(self.pixels.as_flattened(), (self.width, self.height()), ColorType::Rgb)
     }
 }
 
 /// A PNG file of 8 bits.
-pub(crate) fn png(pixels: &[u8], (width, height): (u32, u32), colour: ColorType) -> Result<Vec<u8>, EncodingError> {
+pub(crate) fn png(pixels: &[u8], (width, height): (u32, u32), color: ColorType) -> Result<Vec<u8>, EncodingError> {
     let mut bytes = Vec::new();
     let mut encoder = Encoder::new(&mut bytes, width, height);
-    encoder.set_color(colour);
+    encoder.set_color(color);
     encoder.set_compression(Compression::Fast);
     encoder.set_filter(Filter::Adaptive);
     let mut writer = encoder.write_header()?;

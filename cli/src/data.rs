@@ -2,15 +2,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::builder::PossibleValuesParser;
-use warpfeed::Exif;
+use warpfeed::AnnotationFrame;
 use warpfeed::source::{Classes, DATA_FORMATS, Options, Source, Store, TableOptions};
 
-// Options for opening a data set, shared by all commands. Not a doc comment, because clap would use
+// Options for opening a dataset, shared by all commands. Not a doc comment, because clap would use
 // it as the command's help.
 #[derive(clap::Args, Default)]
 #[command(next_help_heading = "Classes and tables")]
 pub(crate) struct DataArgs {
-    /// Format of the data set [default: detected]
+    /// Format of the dataset [default: detected]
     #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(DATA_FORMATS.iter().map(|f| f.name)))]
     format: Option<String>,
     /// List that numbers the classes: a text file with one name per line, or a JSON array
@@ -19,13 +19,13 @@ pub(crate) struct DataArgs {
     /// Cache the listing of a folder in the file FOLDER.warpfeed-index
     #[arg(long)]
     index: bool,
-    /// Folder with the masks of a folder of pictures, next to it; a * stands for a picture's name
+    /// Folder with the masks of a folder of images, next to it; a * stands for an image's name
     #[arg(long, value_name = "FOLDER")]
     masks: Option<PathBuf>,
     /// Column with the image paths (tables only) [default: path, file, image, filename, file_name
     /// or img]
     #[arg(long, value_name = "COLUMN")]
-    picture_column: Option<String>,
+    image_column: Option<String>,
     /// Base folder of the paths (tables only) [default: the table's folder]
     #[arg(long, value_name = "FOLDER")]
     root: Option<PathBuf>,
@@ -52,8 +52,8 @@ pub(crate) struct DataArgs {
 // Options for commands that read annotations. Not a doc comment, as above.
 #[derive(clap::Args, Default, Clone, Copy)]
 pub(crate) struct FollowArgs {
-    /// Picture that was annotated, if EXIF rotates it and the declared size does not decide
-    #[arg(long, value_name = "PICTURE", value_enum)]
+    /// Image that was annotated, if EXIF rotates it and the declared size does not decide
+    #[arg(long, value_name = "IMAGE", value_enum)]
     annotations_follow: Option<Follow>,
 }
 
@@ -61,15 +61,15 @@ pub(crate) struct FollowArgs {
 enum Follow {
     /// The pixels as stored in the file
     Stored,
-    /// The upright picture, as viewers show it
+    /// The upright image, as viewers show it
     Upright,
 }
 
 impl FollowArgs {
-    pub(crate) fn exif(self) -> Option<Exif> {
+    pub(crate) fn exif(self) -> Option<AnnotationFrame> {
         self.annotations_follow.map(|follow| match follow {
-            Follow::Stored => Exif::Stored,
-            Follow::Upright => Exif::Upright,
+            Follow::Stored => AnnotationFrame::Stored,
+            Follow::Upright => AnnotationFrame::Upright,
         })
     }
 }
@@ -96,20 +96,20 @@ pub(crate) fn stores() -> Vec<(&'static str, Arc<dyn Store>)> {
 }
 
 impl DataArgs {
-    /// Opens the data set at `path`.
+    /// Opens the dataset at `path`.
     pub(crate) fn open(&self, path: &Path) -> warpfeed::Result<Arc<dyn Source>> {
         self.open_in(path, stores())
     }
 
-    /// Opens the data set at `path`, if it is a URL in one of `stores`.
+    /// Opens the dataset at `path`, if it is a URL in one of `stores`.
     pub(crate) fn open_in(
         &self,
         path: &Path,
         stores: impl IntoIterator<Item = (&'static str, Arc<dyn Store>)>,
     ) -> warpfeed::Result<Arc<dyn Source>> {
         let mut table = TableOptions::new();
-        if let Some(column) = &self.picture_column {
-            table = table.picture(column);
+        if let Some(column) = &self.image_column {
+            table = table.image(column);
         }
         if let Some(root) = &self.root {
             table = table.root(root);

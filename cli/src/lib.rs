@@ -12,14 +12,14 @@ mod data;
 mod log;
 mod measure;
 pub mod occupancy;
+mod option_names;
 mod output;
 mod program;
 mod progress;
 mod size;
-mod words;
 
 pub use commands::report::write as report;
 pub use log::warn;
+pub use option_names::respell;
 pub(crate) use program::Outcome;
 pub use program::run;
-pub use words::respell;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::words::in_flags;
+use crate::option_names::in_flags;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};

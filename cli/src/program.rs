@@ -13,13 +13,13 @@ use clap::{Parser, Subcommand};
 use crate::commands::cache;
 use crate::commands::{bench, doctor, inspect, occupancy, pack, preview, report, synth, verify};
 use crate::log::{self, say};
-use crate::words::in_flags;
+use crate::option_names::in_flags;
 
-/// Inspects, verifies, packs, draws and measures image data sets for warpfeed's loader.
+/// Inspects, verifies, packs, draws and measures image datasets for warpfeed's loader.
 ///
-/// PATH is a data set on this machine, or a URL such as s3://bucket/train or
+/// PATH is a dataset on this machine, or a URL such as s3://bucket/train or
 /// hf://datasets/org/name/train. The program detects its format:
-///   a folder of class folders, or a flat folder of pictures
+///   a folder of class folders, or a flat folder of images
 ///   an LMDB database
 ///   tar shards: one file, a folder of them, or a pattern such as 'train-{000..099}.tar'
 ///   COCO: instances_train2017.json
@@ -39,13 +39,13 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  warpfeed synth --out pictures            # draw a data set for first trials
-  warpfeed inspect pictures                # describe it
-  warpfeed verify pictures                 # check that every picture decodes
-  warpfeed preview pictures --out grid.png # draw a training batch
-  warpfeed pack pictures pictures.lmdb     # one file that loads faster
-  warpfeed bench pictures.lmdb             # measure the loader and its limit
-  warpfeed doctor pictures.lmdb            # measure this machine for settings
+  warpfeed synth --out images            # draw a dataset for first trials
+  warpfeed inspect images                # describe it
+  warpfeed verify images                 # check that every image decodes
+  warpfeed preview images --out grid.png # draw a training batch
+  warpfeed pack images images.lmdb     # one file that loads faster
+  warpfeed bench images.lmdb             # measure the loader and its limit
+  warpfeed doctor images.lmdb            # measure this machine for settings
 
 Exit codes: 0 success, 1 an error or a bad sample, 2 a wrong command line.";
 

@@ -1,4 +1,4 @@
-"""What one of several ranks does: reads its share of a data set. Your training step belongs in the loop.
+"""What one of several ranks does: reads its share of a dataset. Your training step belongs in the loop.
 
 python3 ranks.py DATA, started once for each rank by torchrun, mpirun, srun or containers.
 """
@@ -10,8 +10,8 @@ import warpfeed
 loader = warpfeed.Loader(
     sys.argv[1], global_batch_size=16, shuffle=42, augment=warpfeed.Augment.train(64), distributed=True, output="numpy"
 )
-pictures = batches = 0
+originals = batches = 0
 for images, labels in loader:
     batches += 1
-    pictures += len(images)
-print(f"{pictures} pictures in {batches} batches", flush=True)
+    originals += len(images)
+print(f"{images} images in {batches} batches", flush=True)

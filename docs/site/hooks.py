@@ -158,7 +158,7 @@ def resolved(source, path):
 
 
 def palette():
-    """The colours of the report page, as `warpfeed report` writes it, for both schemes of the site."""
+    """The colors of the report page, as `warpfeed report` writes it, for both schemes of the site."""
     report = (ROOT / "cli/src/commands/report.html").read_text(encoding="utf-8")
     light, dark = re.findall(r":root \{(.*?)\}", report, re.S)
     light = re.sub(r"color-scheme:[^;]*;", "", light)

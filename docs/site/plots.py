@@ -1,7 +1,7 @@
 """Plots of the measured tables, drawn from benches/figures/*.json.
 
 Bars and dots have places in per cent and text in pixels, so that a plot fits any width and its text
-stays readable on a phone. Colours are the variables of the page, which light and dark mode set.
+stays readable on a phone. Colors are the variables of the page, which light and dark mode set.
 """
 
 import math
@@ -49,9 +49,9 @@ def cores(n):
     return f"{n} cores" if n > 1 else "1 core"
 
 
-def rows(group, labelled):
+def rows(group, labeled):
     """Bars of the figures that were measured: label, class and rounds."""
-    kept = [(plain(label), group.rounds(key)) for label, key in labelled]
+    kept = [(plain(label), group.rounds(key)) for label, key in labeled]
     return [(label, "ours" if "warpfeed" in label else "theirs", rounds) for label, rounds in kept if rounds]
 
 
@@ -62,7 +62,7 @@ def host():
 
 
 def numbers(group):
-    """The numbers of cores, or of pictures in a request, that were measured."""
+    """The numbers of cores, or of images in a request, that were measured."""
     return sorted({int(part) for key in group.about["figures"] for part in key.split("/") if part.isdigit()})
 
 
@@ -70,8 +70,8 @@ def device():
     group = Group("device")
     found = []
     for n in reversed(numbers(group)):
-        labelled = [(label, f"{key}/{n}") for label, key in pages.DEVICE]
-        found.append((f"batches on the GPU, {cores(n)}", "images/s", rows(group, labelled)))
+        labeled = [(label, f"{key}/{n}") for label, key in pages.DEVICE]
+        found.append((f"batches on the GPU, {cores(n)}", "images/s", rows(group, labeled)))
     return found
 
 
@@ -79,8 +79,8 @@ def training():
     group = Group("training")
     found = []
     for n in [n for n in reversed(numbers(group)) if group.rounds(f"resnet18/repeated/{n}")]:
-        labelled = [(label, f"resnet18/{key}/{n}") for label, key in pages.TRAINING]
-        found.append((f"ResNet-18, {cores(n)}", "images/s", rows(group, labelled)))
+        labeled = [(label, f"resnet18/{key}/{n}") for label, key in pages.TRAINING]
+        found.append((f"ResNet-18, {cores(n)}", "images/s", rows(group, labeled)))
     return found
 
 
@@ -104,9 +104,9 @@ def requests():
         ),
     ):
         for n in numbers(group):
-            labelled = [(label, f"{who}/{n}/{what}") for label, who, what in wanted]
-            size = f"{n} pictures" if n > 1 else "1 picture"
-            found.append((f"{title}, {size}", unit, rows(group, labelled)))
+            labeled = [(label, f"{who}/{n}/{what}") for label, who, what in wanted]
+            size = f"{n} images" if n > 1 else "1 image"
+            found.append((f"{title}, {size}", unit, rows(group, labeled)))
     return found
 
 

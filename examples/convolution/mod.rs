@@ -4,7 +4,7 @@
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
-/// Feature maps of one picture: (C, H * W) with H = W.
+/// Feature maps of one image: (C, H * W) with H = W.
 pub(crate) struct Maps {
     pub(crate) data: Array2<f32>,
     pub(crate) side: usize,
@@ -19,7 +19,7 @@ struct Param {
 }
 
 impl Param {
-    /// He initialisation ("Delving Deep into Rectifiers", 2015), from a fixed sequence so that
+    /// He initialization ("Delving Deep into Rectifiers", 2015), from a fixed sequence so that
     /// every run is the same.
     fn new(rows: usize, columns: usize) -> Self {
         let mut state = (rows * 31 + columns) as u64;
@@ -37,7 +37,7 @@ impl Param {
         }
     }
 
-    /// Takes an optimiser step; `step` is its number, counted from 1.
+    /// Takes an optimizer step; `step` is its number, counted from 1.
     fn step(&mut self, rate: f32, step: i32) {
         let (mean, square) = (1.0 - 0.9_f32.powi(step), 1.0 - 0.999_f32.powi(step));
         let numbers = self.value.iter_mut().zip(&mut self.mean).zip(&mut self.square).zip(&mut self.grad);
@@ -58,7 +58,7 @@ pub(crate) struct Convolution {
     reach: usize,
     stride: usize,
     relu: bool,
-    /// State for the backward pass: the input's neighbourhoods as columns, and the output.
+    /// State for the backward pass: the input's neighborhoods as columns, and the output.
     columns: Array2<f32>,
     output: Array2<f32>,
 }
@@ -161,9 +161,9 @@ impl Net {
         Net { layers, steps: 0 }
     }
 
-    /// Runs the layers on one picture, (3, side * side), and returns the last layer's maps.
-    pub(crate) fn forward(&mut self, picture: &[f32], side: usize) -> Maps {
-        let data = ArrayView2::from_shape((3, side * side), picture).expect("three channels").to_owned();
+    /// Runs the layers on one image, (3, side * side), and returns the last layer's maps.
+    pub(crate) fn forward(&mut self, image: &[f32], side: usize) -> Maps {
+        let data = ArrayView2::from_shape((3, side * side), image).expect("three channels").to_owned();
         self.layers.iter_mut().fold(Maps { data, side }, |maps, layer| layer.forward(&maps))
     }
 

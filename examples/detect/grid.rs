@@ -1,4 +1,4 @@
-//! The network's output for a picture. Each cell of a grid predicts whether it contains the centre
+//! The network's output for an image. Each cell of a grid predicts whether it contains the center
 //! of a figure, and the figure's box and class. This is the head of YOLO ("You Only Look Once",
 //! 2016), with one box per cell.
 
@@ -6,12 +6,12 @@ use ndarray::Array2;
 
 use crate::convolution::softmax;
 
-/// Side of a picture in pixels, of a cell, and of the grid in cells.
+/// Side of an image in pixels, of a cell, and of the grid in cells.
 pub(crate) const SIDE: usize = 64;
 const CELL: usize = 8;
 const CELLS: usize = SIDE / CELL;
 pub(crate) const CLASSES: usize = 3;
-/// Rows of the network's last layer: the score for a figure; the centre of the box in fractions of
+/// Rows of the network's last layer: the score for a figure; the center of the box in fractions of
 /// the cell; the logarithms of its width and height in cells; the class scores.
 pub(crate) const ROWS: usize = 5 + CLASSES;
 /// Minimum probability for a detection.
@@ -38,7 +38,7 @@ fn sigmoid(score: f32) -> f32 {
     1.0 / (1.0 + (-score).exp())
 }
 
-/// Computes the loss of the scores of a picture, and its gradient.
+/// Computes the loss of the scores of an image, and its gradient.
 pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) {
     let (mut loss, mut grad) = (0.0, Array2::zeros(scores.dim()));
     let mut owners: Vec<Option<&Truth>> = vec![None; CELLS * CELLS];
@@ -77,9 +77,9 @@ pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) 
 pub(crate) fn found(scores: &Array2<f32>) -> Vec<Found> {
     let read = |cell: usize| {
         let at = |row: usize| scores[[row, cell]];
-        let centre = |place: f32, cell: usize| (place + cell as f32) * CELL as f32;
+        let center = |place: f32, cell: usize| (place + cell as f32) * CELL as f32;
         let half = |size: f32| size.min(3.0).exp() * CELL as f32 / 2.0;
-        let (x, y) = (centre(at(1), cell % CELLS), centre(at(2), cell / CELLS));
+        let (x, y) = (center(at(1), cell % CELLS), center(at(2), cell / CELLS));
         let (w, h) = (half(at(3)), half(at(4)));
         let class = (0..CLASSES).max_by(|&a, &b| at(5 + a).total_cmp(&at(5 + b))).expect("classes");
         let edge = |edge: f32| edge.clamp(0.0, SIDE as f32);

@@ -1,4 +1,4 @@
-//! Trains a small network on the CPU to detect figures, from a set in COCO format. Pictures and
+//! Trains a small network on the CPU to detect figures, from a set in COCO format. Images and
 //! boxes are cropped and flipped together.
 //!
 //! ```text
@@ -26,7 +26,7 @@ use warpfeed_synth::Synth;
 /// Minimum recall and precision on the held-out figures. A run of 12 epochs reaches 0.82 and 0.86.
 const FOUND: f64 = 0.7;
 const RIGHT: f64 = 0.7;
-/// Maximum number of boxes per picture.
+/// Maximum number of boxes per image.
 const MOST: usize = 24;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -46,7 +46,7 @@ fn run() -> Result<()> {
         Some(n) => n.parse().map_err(|_| format!("`{n}` is not a number of epochs"))?,
         None => 12u64,
     };
-    let set = data_set()?;
+    let set = dataset()?;
     let boxes = || Boxes::new(MOST).column("class", Dtype::I64).min_size(2.0);
     let json = |name: &str| {
         Loader::new(set.join("annotations").join(name))
@@ -97,8 +97,8 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
     let (mut sum, mut count) = (0.0, 0.0);
     for batch in batches.epoch(epoch) {
         let batch = batch?;
-        for (picture, truth) in pairs(&batch) {
-            let Maps { data, side } = net.forward(picture, SIDE);
+        for (image, truth) in pairs(&batch) {
+            let Maps { data, side } = net.forward(image, SIDE);
             let (loss, grad) = grid::loss(&data, &truth);
             sum += loss / batch.len() as f32;
             net.backward(Maps { data: grad / batch.len() as f32, side });
@@ -109,19 +109,19 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
     Ok(sum / count)
 }
 
-/// Iterates over the pictures of a batch with their boxes.
+/// Iterates over the images of a batch with their boxes.
 fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], Vec<Truth>)> {
-    let pictures = batch.images().as_f32().expect("the loader was asked for f32");
+    let images = batch.images().as_f32().expect("the loader was asked for f32");
     let field = |name: &str| batch.field(name).expect("the loader has it");
     let (boxes, classes) = (field("boxes").as_f32().expect("f32"), field("boxes.class").as_i64().expect("i64"));
     let counts = batch.counts("boxes").expect("the loader has it");
-    pictures.chunks_exact(3 * SIDE * SIDE).enumerate().map(move |(place, picture)| {
+    images.chunks_exact(3 * SIDE * SIDE).enumerate().map(move |(place, image)| {
         let number = |i: usize| place * MOST + i;
         let truth = |i: usize| Truth {
             corners: boxes[4 * number(i)..][..4].try_into().expect("four"),
             class: classes[number(i)] as usize,
         };
-        (picture, (0..counts[place] as usize).map(truth).collect())
+        (image, (0..counts[place] as usize).map(truth).collect())
     })
 }
 
@@ -130,8 +130,8 @@ fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> 
     let (mut hits, mut figures, mut found) = (0.0, 0.0, 0.0);
     for batch in batches.epoch(0) {
         let batch = batch?;
-        for (picture, truth) in pairs(&batch) {
-            let named = grid::found(&net.forward(picture, SIDE).data);
+        for (image, truth) in pairs(&batch) {
+            let named = grid::found(&net.forward(image, SIDE).data);
             let mut left: Vec<&Truth> = truth.iter().collect();
             for Found { corners, class, .. } in &named {
                 let hit = |t: &&Truth| t.class == *class && grid::iou(&t.corners, corners) >= 0.5;
@@ -148,10 +148,10 @@ fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> 
 }
 
 /// Returns the path of the set, which is generated if it does not exist.
-fn data_set() -> Result<PathBuf> {
+fn dataset() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated/detect");
     if !folder.exists() {
-        println!("generating pictures in {}", folder.display());
+        println!("generating images in {}", folder.display());
         Synth::new().images(1200).classes(CLASSES).side(96).seed(4).write_coco(&folder, |_| ())?;
     }
     Ok(folder)

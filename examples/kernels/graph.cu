@@ -1,9 +1,9 @@
-// Softmax classifier on 8x8 averages of the picture, the smallest training step that learns, for
+// Softmax classifier on 8x8 averages of the image, the smallest training step that learns, for
 // `examples/cuda_graph.rs`. Sums have a fixed order, so two runs are bit-identical.
 
 typedef unsigned int u32;
 
-// images (N, 3, side, side) to features (N, 192): the mean of each of 8x8 cells of each colour.
+// images (N, 3, side, side) to features (N, 192): the mean of each of 8x8 cells of each color.
 // `side` must be a multiple of 8.
 extern "C" __global__ void pool(float* features, const float* images, u32 count, u32 side) {
     const u32 i = blockIdx.x * blockDim.x + threadIdx.x;

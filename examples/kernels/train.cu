@@ -7,7 +7,7 @@
 typedef unsigned int u32;
 typedef unsigned char u8;
 
-// 3x3 neighbourhoods, with zero padding, as columns: (C * 9, N * side * side). The strides give the
+// 3x3 neighborhoods, with zero padding, as columns: (C * 9, N * side * side). The strides give the
 // starts of image `n` and channel `c`, so that the loader's (N, C, H, W) can be read directly.
 extern "C" __global__ void im2col(float* columns, const float* maps, u32 channels, u32 count, u32 side,
                                   u32 channel_stride, u32 image_stride) {
@@ -30,7 +30,7 @@ extern "C" __global__ void col2im(float* maps, const float* columns, u32 channel
     const int y = int(at % plane / side), x = int(at % side);
     float sum = 0.0f;
     for (int k = 0; k < 9; k++) {
-        // Entry k of the neighbourhood of (to_y, to_x) is this pixel.
+        // Entry k of the neighborhood of (to_y, to_x) is this pixel.
         const int to_y = y + 1 - k / 3, to_x = x + 1 - k % 3;
         if (to_y < 0 || to_x < 0 || to_y >= int(side) || to_x >= int(side)) continue;
         sum += columns[size_t(c * 9 + k) * width + size_t(n) * plane + to_y * side + to_x];
@@ -52,7 +52,7 @@ extern "C" __global__ void matmul(float* out, const float* a, const float* b, u3
     float sum[4][4] = {};
     for (u32 k0 = from; k0 < to; k0 += 16) {
         for (u32 e = t; e < 16 * 64; e += 256) {
-            // Neighbouring threads read along the axis whose elements are neighbours in memory.
+            // Neighboring threads read along the axis whose elements are neighbors in memory.
             const u32 ak = a_column == 1 ? e % 16 : e / 64, ai = a_column == 1 ? e / 16 : e % 64;
             const u32 bk = b_column == 1 ? e / 64 : e % 16, bj = b_column == 1 ? e % 64 : e / 16;
             const u32 i = first_row + ai, j = first_column + bj;

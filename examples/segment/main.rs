@@ -1,5 +1,5 @@
 //! Trains a small network on the CPU to classify each pixel, from a set in Pascal VOC format.
-//! Pictures and masks are cropped and flipped together.
+//! Images and masks are cropped and flipped together.
 //!
 //! ```text
 //! cargo run --release --example segment [-- EPOCHS]
@@ -7,7 +7,7 @@
 //!
 //! The first run generates the set in `datasets/generated`. `warpfeed preview
 //! datasets/generated/segment/ImageSets/Segmentation/train.txt --out grid.png` shows it. The exit
-//! code is 0 if the mean intersection over union of the held-out pictures is well above chance;
+//! code is 0 if the mean intersection over union of the held-out images is well above chance;
 //! otherwise 1.
 
 #[path = "../convolution/mod.rs"]
@@ -48,7 +48,7 @@ fn run() -> Result<()> {
         Some(n) => n.parse().map_err(|_| format!("`{n}` is not a number of epochs"))?,
         None => 8u64,
     };
-    let set = data_set()?;
+    let set = dataset()?;
     let list = |name: &str| {
         Loader::new(set.join("ImageSets/Segmentation").join(name))
             .dtype(Dtype::F32)
@@ -95,8 +95,8 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
     let (mut sum, mut count) = (0.0, 0.0);
     for batch in batches.epoch(epoch) {
         let batch = batch?;
-        for (picture, mask) in pairs(&batch) {
-            let mut shares = net.forward(picture, SIDE).data;
+        for (image, mask) in pairs(&batch) {
+            let mut shares = net.forward(image, SIDE).data;
             let scale = 1.0 / (SIDE * SIDE * batch.len()) as f32;
             for part in 0..PART * PART {
                 softmax(shares.slice_mut(ndarray::s![part * CLASSES..(part + 1) * CLASSES, ..]));
@@ -119,11 +119,11 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
     Ok(sum / count)
 }
 
-/// Iterates over the pictures of a batch with their masks.
+/// Iterates over the images of a batch with their masks.
 fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], &[u8])> {
-    let pictures = batch.images().as_f32().expect("the loader was asked for f32");
+    let images = batch.images().as_f32().expect("the loader was asked for f32");
     let masks = batch.field("mask").expect("the loader has it").as_u8().expect("the loader was asked for u8");
-    pictures.chunks_exact(3 * SIDE * SIDE).zip(masks.chunks_exact(SIDE * SIDE))
+    images.chunks_exact(3 * SIDE * SIDE).zip(masks.chunks_exact(SIDE * SIDE))
 }
 
 /// Mean over the classes of the intersection over union of predicted and true pixels.
@@ -131,8 +131,8 @@ fn mean_iou(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
     let (mut both, mut either) = ([0.0; CLASSES], [0.0; CLASSES]);
     for batch in batches.epoch(0) {
         let batch = batch?;
-        for (picture, mask) in pairs(&batch) {
-            let scores = net.forward(picture, SIDE).data;
+        for (image, mask) in pairs(&batch) {
+            let scores = net.forward(image, SIDE).data;
             for (at, &class) in mask.iter().enumerate().filter(|(_, class)| usize::from(**class) < CLASSES) {
                 let score = |class: &usize| scores[place(*class, at)];
                 let named = (0..CLASSES).max_by(|a, b| score(a).total_cmp(&score(b))).expect("classes");
@@ -147,10 +147,10 @@ fn mean_iou(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
 }
 
 /// Returns the path of the set, which is generated if it does not exist.
-fn data_set() -> Result<PathBuf> {
+fn dataset() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated/segment");
     if !folder.exists() {
-        println!("generating pictures in {}", folder.display());
+        println!("generating images in {}", folder.display());
         Synth::new().images(800).classes(CLASSES - 1).side(96).seed(3).write_voc(&folder, |_| ())?;
     }
     Ok(folder)

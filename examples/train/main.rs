@@ -4,7 +4,7 @@
 //! cargo run --release --example train [-- EPOCHS]
 //! ```
 //!
-//! The first run generates pictures in `datasets/generated`. The exit code is 0 if the loss has
+//! The first run generates images in `datasets/generated`. The exit code is 0 if the loss has
 //! fallen and the held-out accuracy is well above chance; otherwise 1. On a given machine, every
 //! run has the same losses for any number of workers.
 
@@ -46,8 +46,8 @@ fn run() -> Result<()> {
         return Err("at least 2 epochs are needed to see whether the loss falls".into());
     }
     println!("training a small network for {epochs} epochs");
-    let train = data_set("train", 2400, 1)?;
-    let test = data_set("test", 480, 2)?;
+    let train = dataset("train", 2400, 1)?;
+    let test = dataset("test", 480, 2)?;
 
     let normalized =
         |path: &Path| Loader::new(path).dtype(Dtype::F32).layout(Layout::Nchw).normalize(Normalize::IMAGENET);
@@ -62,7 +62,7 @@ fn run() -> Result<()> {
     let mut held_out = normalized(&test).batch_size(64).augment(Augment::eval(SIDE, SIDE)).host()?;
 
     let mut net = net::Net::new(CLASSES);
-    println!("{} pictures of {} classes; {}", batches.source_len(), batches.classes().len(), batches.memory_plan());
+    println!("{} images of {} classes; {}", batches.source_len(), batches.classes().len(), batches.memory_plan());
     let (mut losses, mut named_rightly) = (Vec::new(), 0.0);
     for epoch in 0..epochs {
         let rate = 0.05 * (1.0 - epoch as f32 / epochs as f32);
@@ -114,7 +114,7 @@ fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64,
     Ok(sum / f32::from(count))
 }
 
-/// Share of held-out pictures that the network classifies correctly.
+/// Share of held-out images that the network classifies correctly.
 fn accuracy(net: &mut net::Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
     let (mut right, mut all) = (0, 0);
     for batch in batches.epoch(0) {
@@ -127,18 +127,18 @@ fn accuracy(net: &mut net::Net, batches: &mut Batches<HostBatch>) -> Result<f64>
     Ok(right as f64 / all as f64)
 }
 
-/// Returns the path of the LMDB `name`. If it does not exist, pictures are generated in class
+/// Returns the path of the LMDB `name`. If it does not exist, images are generated in class
 /// folders and packed.
-fn data_set(name: &str, images: usize, seed: u64) -> Result<PathBuf> {
+fn dataset(name: &str, images: usize, seed: u64) -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated").join(name);
     let lmdb = folder.with_extension("lmdb");
     if !lmdb.exists() {
         if !folder.exists() {
-            println!("generating {images} pictures in {}", folder.display());
+            println!("generating {images} images in {}", folder.display());
             Synth::new().images(images).classes(CLASSES).side(64).seed(seed).write(&folder)?;
         }
         let report = Pack::new(&*warpfeed::source::open(&folder)?).to(&lmdb)?;
-        println!("packed {} pictures into {}", report.samples, lmdb.display());
+        println!("packed {} images into {}", report.samples, lmdb.display());
     }
     Ok(lmdb)
 }

@@ -41,7 +41,7 @@ struct Param {
 }
 
 impl Param {
-    /// He initialisation ("Delving Deep into Rectifiers", 2015), from a fixed sequence so that
+    /// He initialization ("Delving Deep into Rectifiers", 2015), from a fixed sequence so that
     /// every run is the same.
     fn new(rows: usize, columns: usize) -> Self {
         let mut state = (rows * 31 + columns) as u64;
@@ -67,7 +67,7 @@ impl Param {
 /// A 3x3 convolution with zero padding, ReLU, and 2x2 max pooling.
 struct Block {
     weight: Param,
-    /// The 3x3 neighbourhoods of each input image as columns, (C * 9, H * W), kept for the
+    /// The 3x3 neighborhoods of each input image as columns, (C * 9, H * W), kept for the
     /// gradient.
     columns: Vec<Array2<f32>>,
     /// Index in the plane of the pixel that each pooled value came from, or `u32::MAX` if ReLU
@@ -87,7 +87,7 @@ impl Block {
         self.columns.resize(count, Array2::zeros((input.channels * 9, side * side)));
         let mut full = Array2::zeros((outputs, side * side));
         for i in 0..count {
-            for_neighbours(input.channels, side, |row, column, source| {
+            for_neighbors(input.channels, side, |row, column, source| {
                 self.columns[i][[row, column]] = source.map_or(0.0, |(c, at)| input.image(i)[[c, at]]);
             });
             general_mat_mul(1.0, &self.weight.value, &self.columns[i], 0.0, &mut full);
@@ -122,7 +122,7 @@ impl Block {
             general_mat_mul(1.0, &full, &self.columns[i].t(), 1.0, &mut self.weight.grad);
             general_mat_mul(1.0, &self.weight.value.t(), &full, 0.0, &mut columns);
             let mut to = input_grad.image_mut(i);
-            for_neighbours(inputs, side, |row, column, source| {
+            for_neighbors(inputs, side, |row, column, source| {
                 if let Some((c, at)) = source {
                     to[[c, at]] += columns[[row, column]];
                 }
@@ -132,9 +132,9 @@ impl Block {
     }
 }
 
-/// Calls `f(row, column, source)` for each entry of the neighbourhood matrix, where `source` is its
+/// Calls `f(row, column, source)` for each entry of the neighborhood matrix, where `source` is its
 /// (channel, index), or `None` outside the image.
-fn for_neighbours(channels: usize, side: usize, mut f: impl FnMut(usize, usize, Option<(usize, usize)>)) {
+fn for_neighbors(channels: usize, side: usize, mut f: impl FnMut(usize, usize, Option<(usize, usize)>)) {
     for row in 0..channels * 9 {
         let (c, dy, dx) = (row / 9, row % 9 / 3, row % 3);
         for y in 0..side {

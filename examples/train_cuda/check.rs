@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use warpfeed::cuda::cudarc::driver::{CudaSlice, CudaStream, DriverError};
-use warpfeed::order::Rng;
+use warpfeed::sampler::Rng;
 
 use super::kernels::{Kernels, Matrix, Shape};
 use super::naive;

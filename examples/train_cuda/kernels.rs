@@ -123,7 +123,7 @@ impl Kernels {
         })
     }
 
-    /// Copies 3x3 neighbourhoods to columns, (C * 9, N * side * side). The maps are (N, C, side,
+    /// Copies 3x3 neighborhoods to columns, (C * 9, N * side * side). The maps are (N, C, side,
     /// side) if `images_first`, otherwise (C, N, side, side).
     pub(crate) fn im2col(
         &self,

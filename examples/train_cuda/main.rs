@@ -6,7 +6,7 @@
 //! cargo run --release --example train_cuda -- --check            # compares the arithmetic with plain loops
 //! ```
 //!
-//! Without PATH it generates pictures of ten classes. Every seventh sample is held out. Each epoch
+//! Without PATH it generates images of ten classes. Every seventh sample is held out. Each epoch
 //! prints the loss, the held-out accuracy, images per second, and the stall: the time that the
 //! stream waited for batches, on the device's clock. The exit code is 0 if the loss has fallen and
 //! the accuracy is well above chance; otherwise 1. Without a GPU it only prints a message.
@@ -82,7 +82,7 @@ fn run() -> Result<()> {
     let data: Arc<dyn Source> = match arguments.first() {
         Some(path) => source::open(path)?,
         None => {
-            println!("drawing 8000 pictures");
+            println!("drawing 8000 images");
             Arc::new(Synth::new().images(8000).classes(10).side(96).memory()?)
         }
     };
@@ -178,7 +178,7 @@ fn train_epoch(
     Ok((loss / samples as f64, stall, samples))
 }
 
-/// Share of held-out pictures that the network classifies correctly.
+/// Share of held-out images that the network classifies correctly.
 fn evaluate(net: &mut Net, batches: &mut Batches<CudaBatch>) -> Result<f64> {
     let mut samples = 0;
     for batch in batches.epoch(0) {

@@ -1,6 +1,6 @@
 //! The network in plain loops and `f64` on the CPU, as the reference for the kernels.
 //!
-//! It shares no code with the kernels. Convolutions are sums over the picture, without columns and
+//! It shares no code with the kernels. Convolutions are sums over the image, without columns and
 //! matrix products.
 
 use super::kernels::Shape;
@@ -113,7 +113,7 @@ pub(crate) fn softmax(logits: &[f64], labels: &[i64]) -> (Vec<f64>, Vec<bool>, V
     (losses, right, grads)
 }
 
-/// Mean cross-entropy of a batch of pictures (N, C, side, side), and its gradient for each array of
+/// Mean cross-entropy of a batch of images (N, C, side, side), and its gradient for each array of
 /// parameters, in the order of [`Plan::parameters`].
 pub(crate) fn gradient(plan: &Plan, values: &[Vec<f64>], images: &[f64], labels: &[i64]) -> (f64, Vec<Vec<f64>>) {
     let (n, layers) = (labels.len(), plan.convolutions());

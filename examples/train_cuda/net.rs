@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use warpfeed::cuda::cudarc::driver::{CudaSlice, CudaStream, CudaView, DriverError};
-use warpfeed::order::Rng;
+use warpfeed::sampler::Rng;
 
 use super::kernels::{Kernels, Matrix, Shape};
 
@@ -18,10 +18,10 @@ const WEIGHT_DECAY: f32 = 5e-4;
 /// Structure of a network, and its maximum batch size.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Channels of the pictures, then of each convolution's result.
+    /// Channels of the images, then of each convolution's result.
     pub(crate) widths: Vec<usize>,
     pub(crate) classes: usize,
-    /// Side of the pictures in pixels. The pooling after each convolution halves it, so it must be
+    /// Side of the images in pixels. The pooling after each convolution halves it, so it must be
     /// even each time.
     pub(crate) side: usize,
     pub(crate) batch: usize,
@@ -60,7 +60,7 @@ impl Plan {
         all
     }
 
-    /// He initialisation ("Delving Deep into Rectifiers", 2015), from a fixed seed, so that every
+    /// He initialization ("Delving Deep into Rectifiers", 2015), from a fixed seed, so that every
     /// run starts with the same values.
     pub(crate) fn initial(&self) -> Vec<Vec<f32>> {
         let mut rng = Rng::new(7, 0, 0);
@@ -144,7 +144,7 @@ impl Net {
             features_grad: zeros(batch * plan.widths[count])?,
             logits: zeros(batch * plan.classes)?,
             full: zeros(largest(&mut (0..count).map(|i| plan.output(i, batch).len())))?,
-            // The pictures do not need a gradient, so neither does the first convolution.
+            // The images do not need a gradient, so neither does the first convolution.
             columns_grad: zeros(largest(&mut (1..count).map(|i| 9 * plan.input(i, batch).len())))?,
             scratch: zeros(SCRATCH)?,
             loss: zeros(batch)?,
@@ -153,7 +153,7 @@ impl Net {
         })
     }
 
-    /// Runs the forward pass for pictures (N, 3, side, side), and computes the loss. Afterwards
+    /// Runs the forward pass for images (N, 3, side, side), and computes the loss. Afterwards
     /// `logits` contains its own gradient.
     pub(crate) fn forward(&mut self, images: &CudaView<'_, f32>, labels: &CudaView<'_, i64>) -> Result<()> {
         let (n, kernels) = (labels.len(), &self.kernels);
@@ -178,7 +178,7 @@ impl Net {
         kernels.softmax(&mut self.logits, &self.bias.value, labels, (&mut self.loss, &mut self.right))
     }
 
-    /// Runs the backward pass for the `n` pictures of the latest forward pass, and computes the
+    /// Runs the backward pass for the `n` images of the latest forward pass, and computes the
     /// gradient of every parameter.
     pub(crate) fn backward(&mut self, n: usize) -> Result<()> {
         let (kernels, last, classes) = (&self.kernels, self.plan.last(n), self.plan.classes);

@@ -151,7 +151,7 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Continues after the next restart marker. If that is not the expected marker, resynchronises
+    /// Continues after the next restart marker. If that is not the expected marker, resynchronizes
     /// like libjpeg's `jpeg_resync_to_restart`: a marker of up to two segments ahead, or of another
     /// kind, leaves this segment empty, and a marker of up to two segments behind is skipped.
     pub(crate) fn restart(&mut self, expected: u8) -> Result<()> {

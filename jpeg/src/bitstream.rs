@@ -1,8 +1,8 @@
-//! The data that a device needs to decode a part of a picture: its tables, and the restart segments
+//! The data that a device needs to decode a part of an image: its tables, and the restart segments
 //! that contain the part.
 //!
 //! [`Bitstream::write`] writes, one after the other:
-//! 1. a quantisation table for each component, 64 `u16` in natural order;
+//! 1. a quantization table for each component, 64 `u16` in natural order;
 //! 2. the Huffman tables, each 16 counts of codes by their length and 256 symbols;
 //! 3. the segments, each as four `u32`: first byte, bytes, first MCU, MCUs, with [`CUT`] added if
 //!    the segment has more of them;
@@ -17,7 +17,7 @@ use super::header::Coding;
 use super::huffman::Spec;
 use super::jpeg::Jpeg;
 use super::kernels::Backend;
-use super::layout::{Colour, Layout, MOST_COMPONENTS, Upsampling, Window};
+use super::layout::{Color, Layout, MOST_COMPONENTS, Upsampling, Window};
 use super::lengths::Lengths;
 use super::segments::{self, Refusal, Segment, Unstuff, uncached};
 use crate::pixels::Rect;
@@ -31,9 +31,9 @@ const TABLE: usize = 16 + 256;
 /// Bytes of a segment's entry.
 const ENTRY: usize = 16;
 /// Added to the number of MCUs of a segment that has more MCUs after the last one needed: `CUT` in
-/// `src/device/nvidia/kernels/jpeg.cu` of warpfeed. A picture has fewer than 2^26 MCUs.
+/// `src/device/nvidia/kernels/jpeg.cu` of warpfeed. An image has fewer than 2^26 MCUs.
 pub const CUT: u32 = 1 << 31;
-/// Maximum number of bytes of a picture, whose bits the device counts in 32 bits.
+/// Maximum number of bytes of an image, whose bits the device counts in 32 bits.
 const MOST_BYTES: usize = 1 << 28;
 /// Initial room for the data of the segments, in bytes.
 const FIRST: usize = 256 << 10;
@@ -41,7 +41,7 @@ const FIRST: usize = 256 << 10;
 /// differences fits into 32 bits.
 const MOST_BLOCKS: u64 = u16::MAX as u64;
 
-/// Layout of a picture for a device.
+/// Layout of an image for a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Grid {
@@ -49,7 +49,7 @@ pub struct Grid {
     pub segments: u32,
     /// Bytes of the longest segment.
     pub longest: u32,
-    /// MCUs in a row of the picture.
+    /// MCUs in a row of the image.
     pub mcus_across: u32,
     /// First column and row of the MCUs to keep.
     pub first: (u32, u32),
@@ -57,18 +57,18 @@ pub struct Grid {
     pub mcus: (u32, u32),
     /// Blocks in an MCU.
     pub blocks: u32,
-    /// 0 is grey, 1 YCbCr, 2 RGB.
-    pub colour: u32,
+    /// 0 is gray, 1 YCbCr, 2 RGB.
+    pub color: u32,
     /// Huffman tables.
     pub tables: u32,
-    /// Corner of the region in the stored picture.
+    /// Corner of the region in the stored image.
     pub corner: (u32, u32),
     /// Steps that turn the region upright, as bits of [`Turn`].
     pub turned: u32,
     parts: ArrayVec<GridPart, PARTS>,
 }
 
-/// Steps from a stored picture to an upright one, as bits, in order.
+/// Steps from a stored image to an upright one, as bits, in order.
 #[derive(Debug)]
 pub struct Turn;
 
@@ -97,7 +97,7 @@ pub struct GridPart {
     pub down: u32,
     /// 0 is none, 1 twice across, 2 twice down, 3 both. 4 repeats samples for any other factors.
     pub upsampling: u32,
-    /// Number of samples that contain pixels of the picture.
+    /// Number of samples that contain pixels of the image.
     pub size: (u32, u32),
     /// Index of the component's DC table.
     pub dc: u32,
@@ -118,7 +118,7 @@ impl Grid {
     }
 }
 
-/// Data of a picture's part on its way to a device. The memory is reused for the next part, as far
+/// Data of an image's part on its way to a device. The memory is reused for the next part, as far
 /// as [`keep`](Bitstream::keep) leaves it.
 #[derive(Debug)]
 pub struct Bitstream {
@@ -171,19 +171,19 @@ impl Bitstream {
         }
     }
 
-    /// Collects the data that `region` of the upright picture needs. `None` if devices cannot
-    /// decode the picture, because it is progressive, visibly damaged or of a rare kind, if it
-    /// needs more than `limit` bytes, or if the region is not inside the picture.
+    /// Collects the data that `region` of the upright image needs. `None` if devices cannot
+    /// decode the image, because it is progressive, visibly damaged or of a rare kind, if it
+    /// needs more than `limit` bytes, or if the region is not inside the image.
     pub fn take(&mut self, jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> Option<Grid> {
         let Jpeg { bytes, header, layout, closed } = jpeg;
         region.fits(jpeg.size()).then_some(())?;
         let (frame, scan) = (&header.frame, &header.scan);
         let in_order = scan.components().iter().map(|c| usize::from(c.index)).eq(0..layout.parts().len());
-        let colour = match layout.colour {
-            Colour::Grey => 0,
-            Colour::YCbCr => 1,
-            Colour::Rgb => 2,
-            Colour::Cmyk | Colour::Ycck => return None,
+        let color = match layout.color {
+            Color::Gray => 0,
+            Color::YCbCr => 1,
+            Color::Rgb => 2,
+            Color::Cmyk | Color::Ycck => return None,
         };
         let sequential = frame.coding != Coding::Progressive && in_order && layout.blocks <= 10;
         if !sequential || !closed || check_length(bytes, header).is_err() {
@@ -220,15 +220,15 @@ impl Bitstream {
         if self.len() > limit {
             return None;
         }
-        // As for the lanes, this check keeps a few bytes from expanding into a large picture.
+        // As for the lanes, this check keeps a few bytes from expanding into a large image.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         self.segments.iter().all(enough).then_some(())?;
-        let mut grid = self.grid(layout, &window, colour, &used);
+        let mut grid = self.grid(layout, &window, color, &used);
         let bit = |is: bool, bit: u32| if is { bit } else { 0 };
         grid.turned = bit(orientation.transposed, Turn::TRANSPOSED)
             | bit(orientation.mirrored, Turn::MIRRORED)
             | bit(orientation.flipped, Turn::FLIPPED);
-        // A device turns a picture in the memory of its coefficients, two bytes each.
+        // A device turns an image in the memory of its coefficients, two bytes each.
         let turned = region.width.div_ceil(8) as usize * region.height.div_ceil(8) as usize * grid.parts.len();
         (grid.turned == 0 || turned <= 2 * grid.kept_blocks()).then_some(grid)
     }
@@ -251,7 +251,7 @@ impl Bitstream {
         }
     }
 
-    fn grid(&self, layout: &Layout, window: &Window, colour: u32, used: &[(u32, u32)]) -> Grid {
+    fn grid(&self, layout: &Layout, window: &Window, color: u32, used: &[(u32, u32)]) -> Grid {
         let parts = layout.parts().iter().zip(used).map(|(part, &(dc, ac))| GridPart {
             h: part.h,
             v: part.v,
@@ -276,7 +276,7 @@ impl Bitstream {
             first: (window.columns.start, window.rows.start),
             mcus: (window.columns.len() as u32, window.rows.len() as u32),
             blocks: layout.blocks,
-            colour,
+            color,
             tables: self.tables.len() as u32,
             corner: (window.region.x, window.region.y),
             turned: 0,
@@ -344,7 +344,7 @@ impl Bitstream {
 mod tests {
     use super::*;
 
-    fn grey(side: u16, restart: u16) -> Vec<u8> {
+    fn gray(side: u16, restart: u16) -> Vec<u8> {
         let (mut jpeg, side) = (Vec::new(), side);
         let mut encoder = jpeg_encoder::Encoder::new(&mut jpeg, 95);
         encoder.set_restart_interval(restart);
@@ -364,8 +364,8 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_picture_takes_no_memory() {
-        let jpeg = grey(1500, 0);
+    fn a_refused_image_takes_no_memory() {
+        let jpeg = gray(1500, 0);
         assert!(jpeg.len() > 1 << 20);
         let mut stream = Bitstream::default();
         let room = 100_000;
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn only_the_needed_bytes_of_a_file_take_memory() {
-        let mut jpeg = grey(64, 0);
+        let mut jpeg = gray(64, 0);
         jpeg.resize(20 << 20, 7);
         let mut stream = Bitstream::default();
         assert!(take(&mut stream, &jpeg, usize::MAX).is_some(), "bytes behind a complete JPEG are ignored");
@@ -388,7 +388,7 @@ mod tests {
     #[test]
     fn segments_that_a_file_cannot_hold_are_not_listed() {
         // 16384 x 16384 pixels, with a restart marker for each of four million blocks.
-        let mut jpeg = grey(16, 1);
+        let mut jpeg = gray(16, 1);
         let frame = jpeg.windows(2).position(|marker| marker == [0xff, 0xc0]).unwrap();
         jpeg[frame + 5..frame + 9].copy_from_slice(&[0x40, 0, 0x40, 0]);
         let end = jpeg.len() - 2;

@@ -1,10 +1,10 @@
-//! Decodes every scan of a Huffman-coded file, sequential or progressive, into planes of quantised
+//! Decodes every scan of a Huffman-coded file, sequential or progressive, into planes of quantized
 //! coefficients.
 //!
 //! Damaged files are treated as by libjpeg. An invalid code counts as the symbol 0. A segment that
-//! ends early is filled with zero bits. Restart markers that are out of step are resynchronised.
+//! ends early is filled with zero bits. Restart markers that are out of step are resynchronized.
 //! [`Coefficients::damage`] reports such damage. Only the end of the file is an error, where
-//! libjpeg would continue with grey.
+//! libjpeg would continue with gray.
 
 use super::header::{Coding, Frame, Header, unsupported};
 use super::huffman::Lookup;
@@ -16,11 +16,11 @@ use crate::pixels::Size;
 /// Reported for a file that lacks only its last marker.
 pub(crate) const NO_EOI: &str = "jpeg has all of its pixels, but no EOI marker after them";
 
-/// Maximum number of scans. A scan of a few bytes may take as long as one of the whole picture.
+/// Maximum number of scans. A scan of a few bytes may take as long as one of the whole image.
 /// Encoders write about ten.
 const MAX_SCANS: u32 = 256;
 
-/// Coefficients of a picture. The memory is reused from file to file.
+/// Coefficients of an image. The memory is reused from file to file.
 #[derive(Debug, Default)]
 pub(crate) struct Coefficients {
     planes: Vec<Plane>,
@@ -49,7 +49,7 @@ pub(crate) struct Plane {
     pub(crate) high: usize,
     /// `high * wide * 64` coefficients.
     pub(crate) data: Vec<i16>,
-    /// Quantisation table in natural order, as defined at the start of the component's first scan.
+    /// Quantization table in natural order, as defined at the start of the component's first scan.
     pub(crate) quant: [u16; 64],
     /// Number of low bits of each coefficient, in zigzag order, that are still missing; -1 before
     /// the first scan.
@@ -91,7 +91,7 @@ impl Coefficients {
     }
 
     /// Whether a progressive file lacks bits of the low frequencies. libjpeg then smooths the
-    /// picture instead of transforming the coefficients as they are.
+    /// image instead of transforming the coefficients as they are.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.planes().iter().any(|plane| plane.missing[..10].iter().any(|&bits| bits != 0))
     }
@@ -101,14 +101,14 @@ impl Coefficients {
     ///
     /// This covers libjpeg's warnings, and also data that T.81 does not allow but libjpeg accepts
     /// silently: coefficients after the last one of a block, or with more bits than in 8-bit
-    /// pictures.
+    /// images.
     pub(crate) fn damage(&self) -> Option<String> {
         match self.fault {
             Some(Fault { scan: 1, mcu, of }) => Some(format!("jpeg data is damaged in MCU {mcu} of {of}")),
             Some(Fault { scan, mcu, of }) => Some(format!("jpeg data is damaged in MCU {mcu} of {of}, scan {scan}")),
             None if !self.closed => Some(NO_EOI.to_owned()),
             None if self.is_unfinished() => {
-                Some("jpeg is progressive and lacks scans, where other decoders smooth the picture".to_owned())
+                Some("jpeg is progressive and lacks scans, where other decoders smooth the image".to_owned())
             }
             None => None,
         }
@@ -184,7 +184,7 @@ impl Coefficients {
     }
 
     /// The tables of the components of a scan, and whether bits of a coefficient come in another order
-    /// than T.81 requires (G.1.1.1). Takes over the quantisation tables.
+    /// than T.81 requires (G.1.1.1). Takes over the quantization tables.
     fn tables(&mut self, bytes: &[u8], header: &Header, mode: Mode) -> Result<(Tables, bool)> {
         let (frame, scan) = (&header.frame, &header.scan);
         let named = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.at));
@@ -195,7 +195,7 @@ impl Coefficients {
             if plane.missing[0] < 0 {
                 let quant = frame.components()[usize::from(component.index)].quant;
                 let table = header.quant(bytes, quant);
-                plane.quant = table.ok_or_else(|| named(format!("quantisation table {quant} is not defined")))?;
+                plane.quant = table.ok_or_else(|| named(format!("quantization table {quant} is not defined")))?;
             }
             match mode {
                 Mode::Sequential => plane.missing = [0; 64],
@@ -316,10 +316,10 @@ mod tests {
         let noise = |i: u32| (i.wrapping_mul(2654435761) >> 24) as u8 / 4 + (i % (3 * width)) as u8;
         let pixels: Vec<u8> = (0..width * height * 3).map(noise).collect();
         for (h, v) in [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)] {
-            for (progressive, restart, optimise) in
+            for (progressive, restart, optimize) in
                 [(false, 0, false), (false, 3, true), (true, 0, true), (true, 5, true), (false, 1, false)]
             {
-                let options = Options { progressive, restart, optimise, ..Options::new(92, h, v) };
+                let options = Options { progressive, restart, optimize, ..Options::new(92, h, v) };
                 compare(&libjpeg::encode(&pixels, width, height, 3, &options));
                 compare(&libjpeg::encode(&pixels[..(width * height) as usize], width, height, 1, &options));
             }

@@ -1,5 +1,5 @@
-//! Decodes pictures side by side. The decoder takes jobs in turn, keeps the lanes busy with pieces
-//! of the pictures, and delivers each picture once its last band has become pixels.
+//! Decodes images side by side. The decoder takes jobs in turn, keeps the lanes busy with pieces
+//! of the images, and delivers each image once its last band has become pixels.
 
 use std::ops::Range;
 
@@ -14,12 +14,12 @@ use crate::pixels::{Pixels, Rect};
 use crate::rows::{Blocks, Rows, View};
 use crate::transit::{Refusal, Ticket, Transit};
 
-/// One picture of a [`decode_group`](Decoder::decode_group) call, with the region to decode.
+/// One image of a [`decode_group`](Decoder::decode_group) call, with the region to decode.
 #[derive(Debug)]
 pub struct Job<'a> {
-    /// The picture to decode.
+    /// The image to decode.
     pub jpeg: &'a Jpeg<'a>,
-    /// The region to decode, in pixels of the upright picture.
+    /// The region to decode, in pixels of the upright image.
     pub region: Rect,
     /// Receives the pixels of the region.
     pub out: &'a mut Pixels,
@@ -35,7 +35,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Decodes the pictures of one thread. Its memory is reused from picture to picture.
+/// Decodes the images of one thread. Its memory is reused from image to image.
 pub struct Decoder {
     backend: Backend,
     machine: Machine,
@@ -46,15 +46,15 @@ pub struct Decoder {
     plain: Plain,
 }
 
-/// A picture that has been started and not yet delivered.
+/// An image that has been started and not yet delivered.
 struct Flight {
     job: usize,
     transit: Transit,
-    /// The picture before it is turned upright; unused if it already is.
+    /// The image before it is turned upright; unused if it already is.
     stored: Vec<u8>,
     orientation: Orientation,
     region: Rect,
-    /// Number of lanes that decode this picture.
+    /// Number of lanes that decode this image.
     lanes: usize,
     damaged: bool,
     done: bool,
@@ -73,8 +73,8 @@ impl std::fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// Creates a decoder for the best instruction set of this processor. Allocates little: memory
-    /// grows with the pictures.
+    /// Creates a decoder for the best instruction set of this core. Allocates little: memory
+    /// grows with the images.
     pub fn new() -> Self {
         Self::default()
     }
@@ -90,10 +90,10 @@ impl Decoder {
         }
     }
 
-    /// Decodes `region` of a picture into `out`. The region is in pixels of the upright picture.
+    /// Decodes `region` of an image into `out`. The region is in pixels of the upright image.
     ///
     /// # Errors
-    /// That name the place in the file, or if the region is empty or leaves the picture. The
+    /// That name the place in the file, or if the region is empty or leaves the image. The
     /// content of `out` is then unspecified.
     pub fn decode(&mut self, jpeg: &Jpeg<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         let mut job = Job::new(jpeg, region, out);
@@ -101,7 +101,7 @@ impl Decoder {
         job.result
     }
 
-    /// Decodes several pictures side by side, which is faster than one after the other. Each job
+    /// Decodes several images side by side, which is faster than one after the other. Each job
     /// gets its own result, and the pixels that it gets alone.
     ///
     /// ```
@@ -155,7 +155,7 @@ impl Decoder {
     /// [crate](crate#a-file-that-is-damaged-inside) lists what counts as damage.
     ///
     /// # Errors
-    /// If the picture as a whole does not decode.
+    /// If the image as a whole does not decode.
     pub fn damage(&mut self, jpeg: &Jpeg<'_>) -> Result<Option<String>> {
         let coefficients = &mut self.plain.coefficients;
         let decoded = coefficients.decode(jpeg.bytes, &jpeg.header);
@@ -177,7 +177,7 @@ impl Decoder {
         0
     }
 
-    /// Starts a lane on a piece of a picture in flight, the earliest picture first.
+    /// Starts a lane on a piece of an image in flight, the earliest image first.
     fn start(&mut self) -> bool {
         for flight in self.flights.iter_mut().filter(|flight| !flight.damaged) {
             if let Some(ticket) = flight.transit.start(&mut self.machine) {
@@ -224,13 +224,13 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Finishes the lanes that have reached their end, and delivers the pictures that are complete.
+    /// Finishes the lanes that have reached their end, and delivers the images that are complete.
     fn land(&mut self, jobs: &mut [Job<'_>]) {
         for lane in (0..self.lanes.len()).rev() {
             let Some(bit) = self.machine.finished(lane) else { continue };
             self.machine.stop(lane);
             let (job, ticket) = self.lanes.swap_remove(lane);
-            let flight = self.flights.iter_mut().find(|f| f.job == job).expect("a lane's picture is in flight");
+            let flight = self.flights.iter_mut().find(|f| f.job == job).expect("a lane's image is in flight");
             flight.lanes -= 1;
             if flight.transit.finish(&mut self.machine, ticket, bit).is_none() {
                 flight.damaged = true;
@@ -292,7 +292,7 @@ impl Flight {
     }
 }
 
-/// The decoder for pictures that lanes cannot decode: all coefficients first, then the pixels.
+/// The decoder for images that lanes cannot decode: all coefficients first, then the pixels.
 #[derive(Default)]
 struct Plain {
     coefficients: Coefficients,

@@ -26,7 +26,7 @@ pub(crate) enum Coding {
     Other(u8),
 }
 
-/// One colour component of the frame.
+/// One color component of the frame.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Component {
     /// The identifier that scans refer to.
@@ -35,7 +35,7 @@ pub(crate) struct Component {
     pub(crate) h: u8,
     /// Vertical sampling factor, 1 to 4.
     pub(crate) v: u8,
-    /// Quantisation table, 0 to 3.
+    /// Quantization table, 0 to 3.
     pub(crate) quant: u8,
 }
 
@@ -81,7 +81,7 @@ impl Frame {
     pub(crate) fn chroma(&self) -> &'static str {
         let factors: ArrayVec<(u8, u8), 4> = self.components().iter().map(|c| (c.h, c.v)).collect();
         match factors[..] {
-            [_] => "grey",
+            [_] => "gray",
             [_, _, _, _] => "cmyk",
             // 4:4:4 may be written with any equal factors.
             [y, cb, cr] if y == cb && y == cr => "4:4:4",
@@ -106,7 +106,7 @@ impl Frame {
     }
 
     /// Number of blocks per row and of block rows of component `index` that contain pixels of the
-    /// picture: the extent of a scan of this component only. Interleaved scans pad it to whole
+    /// image: the extent of a scan of this component only. Interleaved scans pad it to whole
     /// MCUs.
     pub(crate) fn blocks(&self, index: usize) -> (u32, u32) {
         let (h, v) = self.max_sampling();
@@ -159,7 +159,7 @@ pub(crate) struct Header {
     pub(crate) frame: Frame,
     /// The latest scan header.
     pub(crate) scan: Scan,
-    /// Offsets of the latest quantisation tables in the file, starting at the byte with their
+    /// Offsets of the latest quantization tables in the file, starting at the byte with their
     /// number.
     quant: [Option<usize>; 4],
     /// Offsets of the latest Huffman tables, likewise: DC, then AC.
@@ -170,7 +170,7 @@ pub(crate) struct Header {
     lengths: Option<(usize, u16)>,
     /// Whether a JFIF APP0 segment was found.
     pub(crate) jfif: bool,
-    /// The colour transform in Adobe's APP14 segment: 0 none, 1 YCbCr, 2 YCCK.
+    /// The color transform in Adobe's APP14 segment: 0 none, 1 YCbCr, 2 YCCK.
     pub(crate) adobe_transform: Option<u8>,
     /// EXIF orientation, 1 (upright) to 8.
     pub(crate) orientation: u8,
@@ -238,7 +238,7 @@ impl Header {
         self.advance(bytes, at)
     }
 
-    /// Returns quantisation table `index` of the file `bytes`, in natural order (row by row).
+    /// Returns quantization table `index` of the file `bytes`, in natural order (row by row).
     pub(crate) fn quant(&self, bytes: &[u8], index: u8) -> Option<[u16; 64]> {
         let (&which, values) = bytes.get(self.quant[usize::from(index)]?..)?.split_first()?;
         let mut table = [0; 64];
@@ -328,7 +328,7 @@ impl Header {
         let (precision, height, width, count) = (s.u8()?, s.u16()?, s.u16()?, s.u8()?);
         let size = Size::new(width.into(), height.into());
         if size.area() == 0 {
-            return Err(s.error(format!("a picture of {width}x{height}")));
+            return Err(s.error(format!("an image of {width}x{height}")));
         }
         if !(1..=4).contains(&count) {
             return Err(s.error(format!("{count} components, one to four are possible")));
@@ -342,7 +342,7 @@ impl Header {
                 return Err(s.error(format!("component {id} has sampling factors {h}x{v}, each must be 1 to 4")));
             }
             if quant > 3 {
-                return Err(s.error(format!("component {id} uses quantisation table {quant}, the last is 3")));
+                return Err(s.error(format!("component {id} uses quantization table {quant}, the last is 3")));
             }
             if components[..i].iter().any(|c| c.id == id) {
                 return Err(s.error(format!("component {id} occurs twice")));

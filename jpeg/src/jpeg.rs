@@ -1,5 +1,5 @@
 use super::header::{Coding, Header, unsupported};
-use super::layout::{Colour, Layout};
+use super::layout::{Color, Layout};
 use super::markers::is_closed;
 use crate::error::Result;
 use crate::orientation::Orientation;
@@ -40,7 +40,7 @@ impl<'a> Jpeg<'a> {
     pub fn as_stored(&mut self, from_ycbcr: bool) {
         self.header.orientation = 1;
         if self.header.frame.components().len() == 3 {
-            self.layout.colour = if from_ycbcr { Colour::YCbCr } else { Colour::Rgb };
+            self.layout.color = if from_ycbcr { Color::YCbCr } else { Color::Rgb };
         }
     }
 
@@ -56,13 +56,13 @@ impl<'a> Jpeg<'a> {
         Orientation::new(self.header.orientation)
     }
 
-    /// Size of the upright picture.
+    /// Size of the upright image.
     #[inline]
     pub fn size(&self) -> Size {
         self.orientation().size(self.layout.size)
     }
 
-    /// Size before the picture is turned upright.
+    /// Size before the image is turned upright.
     #[inline]
     pub fn stored_size(&self) -> Size {
         self.layout.size
@@ -74,7 +74,7 @@ impl<'a> Jpeg<'a> {
     }
 
     /// The usual name of the chroma subsampling: `4:4:4`, `4:2:2`, `4:4:0`, `4:2:0`, `4:1:1`,
-    /// `grey`, `cmyk` (four components), or `other`.
+    /// `gray`, `cmyk` (four components), or `other`.
     pub fn chroma(&self) -> &'static str {
         self.header.frame.chroma()
     }
@@ -92,7 +92,7 @@ impl<'a> Jpeg<'a> {
     }
 
     /// The time that decoding `region` takes, in pixels: those whose codes are read, and those that
-    /// are rendered. Both take about as long. The region lies inside the picture.
+    /// are rendered. Both take about as long. The region lies inside the image.
     pub fn cost(&self, region: Rect) -> u64 {
         let (size, interval) = (self.layout.size, u64::from(self.header.restart_interval));
         let region = self.orientation().region(region, size);
@@ -114,7 +114,7 @@ impl<'a> Jpeg<'a> {
     pub fn memory(&self, region: Rect) -> u64 {
         let Jpeg { bytes, header, layout, closed } = self;
         let frame = &header.frame;
-        // A picture that must be turned is decoded into a separate buffer first.
+        // An image that must be turned is decoded into a separate buffer first.
         let pixels = region.size().area() * RGB * if self.orientation().is_upright() { 1 } else { 2 };
         // The lanes decode a copy of the data, in memory that is a quarter larger.
         let data = bytes.len() as u64 * 5 / 4;
@@ -123,7 +123,7 @@ impl<'a> Jpeg<'a> {
         let blocks: u64 = frame.components().iter().map(|c| u64::from(c.h) * u64::from(c.v)).sum();
         // The plain decoder keeps all coefficients until the last scan, 64 of two bytes per block.
         // It decodes files with several scans, and files that lack EOI. It also decodes damaged
-        // files, which cannot be recognised from the header.
+        // files, which cannot be recognized from the header.
         let in_order = header.scan.components().iter().map(|c| usize::from(c.index)).eq(0..frame.components().len());
         let in_lanes = frame.coding != Coding::Progressive && in_order && blocks <= 10 && *closed;
         let coefficients = if in_lanes { 0 } else { u64::from(across) * u64::from(down) * blocks * 128 };
@@ -141,7 +141,7 @@ impl std::fmt::Debug for Jpeg<'_> {
 mod tests {
     use super::*;
 
-    /// Eight pictures are moved per group.
+    /// Eight images are moved per group.
     #[test]
     fn an_opened_jpeg_is_small_enough_to_be_moved() {
         assert!(size_of::<Jpeg<'_>>() <= 592, "{}", size_of::<Jpeg<'_>>());

@@ -1,4 +1,4 @@
-//! Positions of samples: the picture's components on the grid of MCUs, and the part that a region
+//! Positions of samples: the image's components on the grid of MCUs, and the part that a region
 //! needs.
 
 use std::ops::Range;
@@ -39,8 +39,8 @@ impl Upsampling {
 
 /// Meaning of the components' samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Colour {
-    Grey,
+pub(super) enum Color {
+    Gray,
     YCbCr,
     Rgb,
     /// Cyan, magenta, yellow and black, inverted as Adobe writes them.
@@ -60,17 +60,17 @@ pub(super) struct Component {
     /// Pixels per sample, across and down.
     pub(super) across: u32,
     pub(super) down: u32,
-    /// Number of samples that contain pixels of the picture.
+    /// Number of samples that contain pixels of the image.
     pub(crate) size: Size,
     pub(super) upsampling: Upsampling,
 }
 
-/// The layout of a picture with one, three or four components that this decoder supports.
+/// The layout of an image with one, three or four components that this decoder supports.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     /// Size as stored.
     pub(crate) size: Size,
-    pub(super) colour: Colour,
+    pub(super) color: Color,
     parts: [Component; MOST_COMPONENTS],
     count: usize,
     /// Number of MCUs in a row, and of MCU rows.
@@ -93,25 +93,25 @@ impl Layout {
         }
         let components = frame.components();
         let ids = [0, 1, 2].map(|i| components.get(i).map_or(0, |c| c.id));
-        let colour = match (components.len(), header.jfif, header.adobe_transform) {
-            (1, ..) => Colour::Grey,
-            (3, true, _) => Colour::YCbCr,
-            (3, false, Some(0)) => Colour::Rgb,
-            (3, false, None) if ids == *b"RGB" => Colour::Rgb,
-            (3, ..) => Colour::YCbCr,
-            (4, _, None | Some(0)) => Colour::Cmyk,
-            (4, ..) => Colour::Ycck,
+        let color = match (components.len(), header.jfif, header.adobe_transform) {
+            (1, ..) => Color::Gray,
+            (3, true, _) => Color::YCbCr,
+            (3, false, Some(0)) => Color::Rgb,
+            (3, false, None) if ids == *b"RGB" => Color::Rgb,
+            (3, ..) => Color::YCbCr,
+            (4, _, None | Some(0)) => Color::Cmyk,
+            (4, ..) => Color::Ycck,
             (n, ..) => return Err(format!("a JPEG of {n} components")),
         };
         // A scan of one component has one block per MCU, whatever its sampling factors.
-        let grey = components.len() == 1;
-        let (h_max, v_max) = if grey { (1, 1) } else { frame.max_sampling() };
+        let gray = components.len() == 1;
+        let (h_max, v_max) = if gray { (1, 1) } else { frame.max_sampling() };
         let mut blocks = 0;
         let empty =
             Component { h: 1, v: 1, first: 0, across: 1, down: 1, size: frame.size, upsampling: Upsampling::None };
         let mut parts = [empty; MOST_COMPONENTS];
         for (part, c) in parts.iter_mut().zip(components) {
-            let (h, v) = if grey { (1, 1) } else { (u32::from(c.h), u32::from(c.v)) };
+            let (h, v) = if gray { (1, 1) } else { (u32::from(c.h), u32::from(c.v)) };
             if h_max % h != 0 || v_max % v != 0 {
                 return Err(format!("a JPEG with sampling factors {h}x{v} next to {h_max}x{v_max}"));
             }
@@ -129,7 +129,7 @@ impl Layout {
         }
         let mcu = (8 * h_max, 8 * v_max);
         let mcus = (frame.size.width.div_ceil(mcu.0), frame.size.height.div_ceil(mcu.1));
-        Ok(Layout { size: frame.size, colour, parts, count: components.len(), mcus, mcu, blocks })
+        Ok(Layout { size: frame.size, color, parts, count: components.len(), mcus, mcu, blocks })
     }
 
     /// The one, three or four components.
@@ -146,10 +146,10 @@ pub(super) struct Span {
     pub(crate) rows: Range<u32>,
 }
 
-/// The part of a picture that a region needs.
+/// The part of an image that a region needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
-    /// The region in pixels of the stored picture.
+    /// The region in pixels of the stored image.
     pub(super) region: Rect,
     /// Columns and rows of MCUs, with the margin for upsampling.
     pub(super) columns: Range<u32>,
@@ -158,7 +158,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Creates the window of `region`, which must lie inside the picture.
+    /// Creates the window of `region`, which must lie inside the image.
     pub(crate) fn new(layout: &Layout, region: Rect) -> Window {
         let mut spans: [Span; MOST_COMPONENTS] = Default::default();
         let (mut columns, mut rows) = (layout.mcus.0..0, layout.mcus.1..0);

@@ -5,7 +5,7 @@
 //!    orientation, and estimates the memory of decoding.
 //! 2. [`Decoder`]: decodes a region, or several files side by side ([`Job`]), and judges damage.
 //! 3. [`Pixels`]: the decoded RGB pixels. [`Rect`] and [`Size`] are in pixels of the upright
-//!    picture.
+//!    image.
 //! 4. [`repack`]: rewrites a file losslessly, so that a crop is decoded without the rest.
 //! 5. [`bitstream`]: what a device needs to decode a region itself.
 //! 6. [`Orientation`]: turns pixels and regions by the EXIF orientation.
@@ -19,7 +19,7 @@
 //! let jpeg = Jpeg::open(&bytes)?;
 //! assert_eq!((jpeg.size().width, jpeg.size().height), (96, 64));
 //!
-//! // One decoder for each thread: it keeps its memory from picture to picture.
+//! // One decoder for each thread: it keeps its memory from image to image.
 //! let mut decoder = Decoder::new();
 //! let mut pixels = Pixels::new();
 //! decoder.decode(&jpeg, Rect::new(8, 8, 32, 32), &mut pixels)?;
@@ -29,12 +29,12 @@
 //!
 //! # What is read
 //!
-//! Huffman-coded JPEGs of 8 bits: baseline, extended and progressive; grey, YCbCr, RGB, CMYK and
+//! Huffman-coded JPEGs of 8 bits: baseline, extended and progressive; gray, YCbCr, RGB, CMYK and
 //! YCCK; any whole ratio of sampling factors. Refused by name are arithmetic-coded, lossless,
 //! hierarchical and 12-bit JPEGs, JPEG-LS, two components, and sampling factors that do not divide
 //! the largest one.
 //!
-//! Grey is repeated into three channels. CMYK and YCCK are converted like Pillow's
+//! Gray is repeated into three channels. CMYK and YCCK are converted like Pillow's
 //! `convert("RGB")`, with inverted values as Adobe writes them. ICC profiles are ignored. The EXIF
 //! orientation is applied.
 //!
@@ -53,8 +53,8 @@
 //!
 //! - libjpeg smooths a progressive file that lacks scans of the first ten coefficients. This
 //!   decoder shows what the scans contain.
-//! - Values far beyond those of 8-bit pictures, before they are clamped to 0 to 255, differ between
-//!   libjpeg's C code and its SIMD code of each processor. Here they are the same everywhere.
+//! - Values far beyond those of 8-bit images, before they are clamped to 0 to 255, differ between
+//!   libjpeg's C code and its SIMD code of each core. Here they are the same everywhere.
 //!
 //! All of the following count as damage:
 //!
@@ -68,20 +68,20 @@
 //! | missing progressive scans of the first ten coefficients | none | yes |
 //! | fill bytes inside the data | none | yes |
 //! | eight or more bits after the last MCU of a segment | extraneous bytes before marker | yes |
-//! | coefficients after the last of a block, coefficients with more bits than 8-bit pictures have | none | no |
+//! | coefficients after the last of a block, coefficients with more bits than 8-bit images have | none | no |
 //!
 //! libjpeg also warns of bytes between the markers of a header, of an unknown Adobe transform or
 //! JFIF version, and of band limits in a sequential scan. These do not count as damage.
 //!
 //! The last row is not always found while a sequential file is decoded. libjpeg does not warn of
 //! it. The decoder takes two symbols at a time, and a comparison for each coefficient would slow
-//! down all pictures.
+//! down all images.
 //!
 //! [`Decoder::damage`] reads all of the file and finds all of the above. [`Pixels::damage`] reports
 //! only the damage that decoding met. A sequential file with EOI is decoded as far as the region
 //! needs. After the first damage in that part, the decoder reads all of the file, and then finds
 //! every kind. It always reads all of a progressive file and of a file without EOI. Bytes that were
-//! changed into other valid codes look like any other picture to every decoder.
+//! changed into other valid codes look like any other image to every decoder.
 //!
 //! # Why it is fast
 //!
@@ -100,7 +100,7 @@
 //! Decoding at 1/2 helps if a crop of 224 pixels comes from a box at least twice as large in both
 //! directions. On ImageNet, 3 in 100 crops do, with 16 % of the pixels. Skipping three quarters of
 //! their samples, but none of their Huffman codes, would save about one twentieth of the decoding
-//! time. It would also change pixels for everyone. Much larger pictures gain more from being made
+//! time. It would also change pixels for everyone. Much larger images gain more from being made
 //! smaller once.
 
 // Internal modules: `markers`, `lengths` and `header` are the marker segments, checked. `huffman`
@@ -110,7 +110,7 @@
 // region needs. `kernels` are transform, upsampling and color conversion for each instruction set,
 // and `rows` makes rows of pixels from coefficients. `segments` finds and unstuffs the restart
 // segments that a region needs, `entropy` decodes many of them side by side, and `transit` is one
-// picture in its lanes.
+// image in its lanes.
 
 mod bits;
 pub mod bitstream;

@@ -2,7 +2,7 @@
 
 use crate::pixels::{Rect, Size};
 
-/// One of the eight values of EXIF tag 0x0112, as three steps from the stored picture to the
+/// One of the eight values of EXIF tag 0x0112, as three steps from the stored image to the
 /// upright one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Orientation {
@@ -37,7 +37,7 @@ impl Orientation {
         Orientation { transposed, mirrored, flipped }
     }
 
-    /// The tag's value in EXIF data, with or without the prefix `Exif`, such as the EXIF chunk of a
+    /// The tag's value in EXIF data, with or without the prefix `AnnotationFrame`, such as the EXIF chunk of a
     /// PNG or WebP. `None` if the data has no value from 1 to 8.
     pub fn tag_in(exif: &[u8]) -> Option<u8> {
         exif_orientation(exif.strip_prefix(PREFIX).unwrap_or(exif))
@@ -48,20 +48,20 @@ impl Orientation {
         (1..=8).find(|&tag| Orientation::new(tag) == self).expect("each orientation has a value")
     }
 
-    /// Whether the stored picture is already upright.
+    /// Whether the stored image is already upright.
     #[inline]
     pub fn is_upright(self) -> bool {
         self == Orientation::new(1)
     }
 
-    /// Upright size of a picture stored with `size`.
+    /// Upright size of an image stored with `size`.
     #[inline]
     pub fn size(self, stored: Size) -> Size {
         if self.transposed { Size::new(stored.height, stored.width) } else { stored }
     }
 
-    /// Position of the upright `region` in a picture stored with size `stored`. The region lies
-    /// inside the picture.
+    /// Position of the upright `region` in an image stored with size `stored`. The region lies
+    /// inside the image.
     #[inline]
     pub fn region(self, region: Rect, stored: Size) -> Rect {
         let upright = self.size(stored);
@@ -122,7 +122,7 @@ fn exif_orientation(tiff: &[u8]) -> Option<u8> {
 mod tests {
     use super::*;
 
-    /// The upright version of a 2 x 3 picture with pixels 0 1 / 2 3 / 4 5, for each tag value as
+    /// The upright version of a 2 x 3 image with pixels 0 1 / 2 3 / 4 5, for each tag value as
     /// the EXIF standard describes it.
     #[test]
     fn every_tag_turns_as_exif_says() {
@@ -146,7 +146,7 @@ mod tests {
             let found: Vec<u8> = upright.chunks(3).map(|p| p[0]).collect();
             assert_eq!(found, expected, "tag {tag}");
 
-            // Each single pixel, read as a region, equals that pixel of the whole picture.
+            // Each single pixel, read as a region, equals that pixel of the whole image.
             let whole = orientation.size(size);
             for (i, value) in (0..).zip(expected) {
                 let raw = orientation.region(Rect::new(i % whole.width, i / whole.width, 1, 1), size);

@@ -43,7 +43,7 @@ impl Rect {
         Rect { x, y, width, height }
     }
 
-    /// The whole of a picture of `size`.
+    /// The whole of an image of `size`.
     #[inline]
     pub fn full(size: Size) -> Self {
         Rect { x: 0, y: 0, width: size.width, height: size.height }
@@ -64,8 +64,8 @@ impl Rect {
         Size { width: self.width, height: self.height }
     }
 
-    /// Returns an error that names both, unless the rectangle is non-empty and lies inside a
-    /// picture of `size`.
+    /// Returns an error that names both, unless the rectangle is non-empty and lies inside an
+    /// image of `size`.
     ///
     /// # Errors
     /// If it does not.
@@ -75,12 +75,12 @@ impl Rect {
         }
         let Rect { x, y, width, height } = self;
         Err(Error::new(format!(
-            "a region of {width}x{height} at ({x}, {y}) is not inside a picture of {}x{}",
+            "a region of {width}x{height} at ({x}, {y}) is not inside an image of {}x{}",
             size.width, size.height
         )))
     }
 
-    /// Whether `self` is non-empty and lies inside a picture of `size`.
+    /// Whether `self` is non-empty and lies inside an image of `size`.
     #[inline]
     pub fn fits(self, size: Size) -> bool {
         self.width > 0
@@ -91,9 +91,9 @@ impl Rect {
 }
 
 /// Decoded RGB pixels: `u8`, HWC, rows without padding. The memory is reused from sample to sample.
-/// A loader frees it after an unusually large picture.
+/// A loader frees it after an unusually large image.
 ///
-/// The pixels may be only a part of the picture; see [`origin`](Pixels::origin).
+/// The pixels may be only a part of the image; see [`origin`](Pixels::origin).
 #[derive(Debug, Default, Clone)]
 pub struct Pixels {
     data: Vec<u8>,
@@ -144,7 +144,7 @@ impl Pixels {
         self.damage = damage;
     }
 
-    /// Sets the position of the first pixel: column `x`, row `y` of the picture.
+    /// Sets the position of the first pixel: column `x`, row `y` of the image.
     #[inline]
     pub fn place(&mut self, x: u32, y: u32) {
         self.origin = (x, y);
@@ -167,7 +167,7 @@ impl Pixels {
         Size { width: self.width, height: self.height }
     }
 
-    /// Position of the first stored pixel in the picture, as column and row.
+    /// Position of the first stored pixel in the image, as column and row.
     #[inline]
     pub fn origin(&self) -> (u32, u32) {
         self.origin
@@ -186,7 +186,7 @@ impl Pixels {
         &mut self.data[..bytes]
     }
 
-    /// Converts `region` from pixels of the picture to pixels of the stored part.
+    /// Converts `region` from pixels of the image to pixels of the stored part.
     ///
     /// # Errors
     /// If the stored part does not cover the region, which is a bug in the codec.

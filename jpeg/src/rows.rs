@@ -5,7 +5,7 @@ use crate::error::resize;
 use std::ops::Range;
 
 use super::kernels::{Kernels, PADDING, Transform};
-use super::layout::{Colour, Component, Layout, MOST_COMPONENTS, Upsampling, Window};
+use super::layout::{Color, Component, Layout, MOST_COMPONENTS, Upsampling, Window};
 
 /// Samples before the first one of a row: one for upsampling, the others for alignment.
 const MARGIN: usize = 64;
@@ -20,21 +20,21 @@ pub(crate) trait Blocks {
     fn locate(&self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16];
 }
 
-/// Fixed parameters for rendering one picture.
+/// Fixed parameters for rendering one image.
 pub(crate) struct View<'a> {
     pub(crate) kernels: &'a Kernels,
     pub(crate) layout: &'a Layout,
     pub(crate) window: &'a Window,
-    /// Quantisation tables of the components.
+    /// Quantization tables of the components.
     pub(crate) quant: &'a [[u16; 64]; MOST_COMPONENTS],
 }
 
-/// The stage between coefficients and pixels. Its memory is reused from picture to picture.
+/// The stage between coefficients and pixels. Its memory is reused from image to image.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     stripes: [Stripe; MOST_COMPONENTS],
     offsets: Vec<u32>,
-    /// Next row of pixels to write, in the stored picture.
+    /// Next row of pixels to write, in the stored image.
     next: u32,
 }
 
@@ -51,7 +51,7 @@ struct Stripe {
 }
 
 impl Stripe {
-    /// Samples of row `row` from column `column` on. Column -1 of a picture is valid.
+    /// Samples of row `row` from column `column` on. Column -1 of an image is valid.
     fn from(&self, row: u32, column: i64) -> &[u8] {
         let start = (row % self.rows) as usize * self.stride;
         let at = (column - i64::from(self.left)) + MARGIN as i64;
@@ -60,7 +60,7 @@ impl Stripe {
 }
 
 impl Rows {
-    /// Starts a picture, or the part of it in `window`.
+    /// Starts an image, or the part of it in `window`.
     pub(crate) fn begin(&mut self, layout: &Layout, window: &Window) {
         self.next = window.region.y;
         for (i, (stripe, part)) in self.stripes.iter_mut().zip(layout.parts()).enumerate() {
@@ -106,21 +106,21 @@ impl Rows {
                 Some(part) => self.stripes[i].line(part, region.x, y),
                 None => &[],
             });
-            match layout.colour {
-                Colour::Grey => line.chunks_exact_mut(3).zip(a).for_each(|(pixel, &grey)| pixel.fill(grey)),
-                Colour::YCbCr => (kernels.ycc)(a, b, c, line),
-                Colour::Rgb => {
+            match layout.color {
+                Color::Gray => line.chunks_exact_mut(3).zip(a).for_each(|(pixel, &gray)| pixel.fill(gray)),
+                Color::YCbCr => (kernels.ycc)(a, b, c, line),
+                Color::Rgb => {
                     for (((pixel, &red), &green), &blue) in line.chunks_exact_mut(3).zip(a).zip(b).zip(c) {
                         pixel.copy_from_slice(&[red, green, blue]);
                     }
                 }
-                Colour::Cmyk => {
+                Color::Cmyk => {
                     for (((pixel, &cyan), &magenta), &yellow) in line.chunks_exact_mut(3).zip(a).zip(b).zip(c) {
                         pixel.copy_from_slice(&[cyan, magenta, yellow]);
                     }
                     blacken(line, d);
                 }
-                Colour::Ycck => {
+                Color::Ycck => {
                     // libjpeg stores 255 minus red, green and blue as inverted cyan, magenta and
                     // yellow.
                     (kernels.ycc)(a, b, c, line);
@@ -162,7 +162,7 @@ impl Stripe {
         let rows = &mut self.samples[start..start + 8 * self.stride];
         idct(coefficients, offsets, quant, &mut rows[MARGIN..], self.stride);
         if part.upsampling.looks_sideways() {
-            // The triangle filter uses an edge sample in place of its missing neighbour.
+            // The triangle filter uses an edge sample in place of its missing neighbor.
             let end = MARGIN + part.size.width.saturating_sub(self.left) as usize;
             for row in rows.chunks_exact_mut(self.stride) {
                 row[MARGIN - 1] = row[MARGIN];
@@ -173,7 +173,7 @@ impl Stripe {
         }
     }
 
-    /// Upsamples the samples for row `y` of the picture, unless [`line`](Stripe::line) can use them
+    /// Upsamples the samples for row `y` of the image, unless [`line`](Stripe::line) can use them
     /// as they are.
     fn upsample(&mut self, kernels: &Kernels, part: &Component, x: u32, width: usize, y: u32) {
         let row = y / part.down;
@@ -199,7 +199,7 @@ impl Stripe {
         self.wide = wide;
     }
 
-    /// Row `y` of the picture from column `x` on, after a call of [`upsample`](Stripe::upsample).
+    /// Row `y` of the image from column `x` on, after a call of [`upsample`](Stripe::upsample).
     fn line(&self, part: &Component, x: u32, y: u32) -> &[u8] {
         match part.upsampling {
             Upsampling::None => self.from(y, x.into()),

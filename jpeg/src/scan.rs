@@ -6,7 +6,7 @@ use super::header::{Coding, NATURAL, Scan};
 use super::huffman::Lookup;
 use crate::error::{Error, Result};
 
-/// Maximum size, in bits, of a DC difference and of an AC coefficient in 8-bit pictures (T.81,
+/// Maximum size, in bits, of a DC difference and of an AC coefficient in 8-bit images (T.81,
 /// tables F.1 and F.2).
 pub(crate) const DC_SIZE: u8 = 11;
 pub(crate) const AC_SIZE: u8 = 10;

@@ -18,12 +18,12 @@ pub(super) fn decode(decoder: &mut Decoder, jpeg: &[u8], region: Rect, out: &mut
     decoder.decode(&Jpeg::open(jpeg)?, region, out)
 }
 
-/// A decoder for each instruction set of this processor.
+/// A decoder for each instruction set of this core.
 pub(super) fn decoders() -> Vec<Decoder> {
     Backend::available().into_iter().map(Decoder::with_backend).collect()
 }
 
-/// Sizes of the pictures that can be opened.
+/// Sizes of the images that can be opened.
 pub(super) fn size(jpeg: &[u8]) -> Option<Size> {
     Some(Jpeg::open(jpeg).ok()?.size())
 }
@@ -92,7 +92,7 @@ fn a_truncated_file_says_where_it_ends() {
 }
 
 #[test]
-fn a_huge_picture_of_few_bytes_is_refused() {
+fn a_huge_image_of_few_bytes_is_refused() {
     let mut jpeg = encode(&[128; 64], 8, 8, 1, &Options::new(50, 1, 1));
     let sof = (0..jpeg.len()).find(|&i| jpeg[i..].starts_with(&[0xff, 0xc0])).unwrap();
     for side in [16000u16, 60000] {
@@ -133,13 +133,13 @@ fn a_kind_that_is_not_decoded_is_named() {
 }
 
 #[test]
-fn a_region_outside_the_picture_is_refused() {
+fn a_region_outside_the_image_is_refused() {
     let bytes = encode(&[128; 64 * 3], 8, 8, 3, &Options::new(50, 1, 1));
     let (jpeg, mut stream) = (Jpeg::open(&bytes).unwrap(), Bitstream::default());
     for region in [Rect::new(0, 0, 9, 8), Rect::new(8, 0, 1, 1), Rect::new(2, 2, 0, 3), Rect::new(u32::MAX, 0, 2, 2)] {
         let e = Decoder::new().decode(&jpeg, region, &mut Pixels::new()).unwrap_err();
         let Rect { x, y, width, height } = region;
-        let text = format!("a region of {width}x{height} at ({x}, {y}) is not inside a picture of 8x8");
+        let text = format!("a region of {width}x{height} at ({x}, {y}) is not inside an image of 8x8");
         assert_eq!(e.to_string(), text);
         assert_eq!(stream.take(&jpeg, region, usize::MAX), None);
         assert_eq!(Bitstream::memory_for(&jpeg, region, usize::MAX), 0);

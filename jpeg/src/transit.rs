@@ -1,4 +1,4 @@
-//! One picture in the lanes: bands of MCU rows, each cut into pieces that a lane decodes, and
+//! One image in the lanes: bands of MCU rows, each cut into pieces that a lane decodes, and
 //! rendered when all of its pieces are decoded.
 
 use std::ops::Range;
@@ -18,15 +18,15 @@ use crate::pixels::Rect;
 /// Number of blocks of coefficients in a band, if its rows are short enough: 256 KiB, which stay in
 /// the L2 cache until they are rendered.
 const BAND_BLOCKS: u32 = 2048;
-/// Number of blocks for a picture with segments longer than a row. Several such pictures are in the
+/// Number of blocks for an image with segments longer than a row. Several such images are in the
 /// lanes at a time.
 const PLAIN_BAND_BLOCKS: u32 = 128;
 /// Number of bands that are decoded at the same time, so that lanes have work while the last pieces
 /// of a band finish.
 const BANDS: usize = 2;
 
-/// A sequential picture whose segments are decoded in lanes. Its memory is reused for the next
-/// picture.
+/// A sequential image whose segments are decoded in lanes. Its memory is reused for the next
+/// image.
 #[derive(Default)]
 pub(crate) struct Transit {
     plan: Option<Plan>,
@@ -42,7 +42,7 @@ pub(crate) struct Transit {
     rows: Rows,
 }
 
-/// State that is fixed for the duration of one picture.
+/// State that is fixed for the duration of one image.
 struct Plan {
     layout: Layout,
     window: Window,
@@ -76,7 +76,7 @@ struct Band {
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     segment: usize,
-    /// First MCU, counted in the picture, and number of MCUs.
+    /// First MCU, counted in the image, and number of MCUs.
     first: u32,
     count: u32,
     /// Its first block of coefficients.
@@ -92,10 +92,10 @@ pub(crate) struct Ticket {
     dc: [i32; MOST_COMPONENTS],
 }
 
-/// The reason why a picture cannot be decoded in lanes.
+/// The reason why an image cannot be decoded in lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Not now: patterns of other pictures occupy the links.
+    /// Not now: patterns of other images occupy the links.
     Later,
     /// Not at all: it is progressive, damaged or unusual, and the plain decoder must read it.
     Never,
@@ -107,7 +107,7 @@ fn is_in_order(jpeg: &Jpeg<'_>) -> bool {
     components.iter().map(|c| usize::from(c.index)).eq(0..jpeg.layout.parts().len())
 }
 
-/// The machine's pattern for the tables of a picture.
+/// The machine's pattern for the tables of an image.
 fn pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal> {
     let Jpeg { bytes, header, layout, .. } = jpeg;
     let mut tables = ArrayVec::<_, MOST_COMPONENTS>::new();
@@ -126,7 +126,7 @@ fn pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal> {
 }
 
 impl Transit {
-    /// Prepares a picture: finds and copies the segments that `region` of the stored picture needs.
+    /// Prepares an image: finds and copies the segments that `region` of the stored image needs.
     pub(crate) fn begin(
         &mut self,
         machine: &mut Machine,
@@ -170,7 +170,7 @@ impl Transit {
             backend.unstuff(),
         );
         // A block costs at least one bit each for its DC coefficient and its end. This check keeps
-        // a few bytes from expanding into a large picture.
+        // a few bytes from expanding into a large image.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         let sound = found.is_ok() && self.segments.iter().all(enough);
         self.rows.begin(layout, &window);
@@ -188,7 +188,7 @@ impl Transit {
         Ok(())
     }
 
-    /// Returns the machine's resources that the picture holds. None of its lanes may be busy.
+    /// Returns the machine's resources that the image holds. None of its lanes may be busy.
     pub(crate) fn end(&mut self, machine: &mut Machine) {
         if let Some(plan) = self.plan.take() {
             machine.release(plan.pattern);
@@ -198,7 +198,7 @@ impl Transit {
 
     /// Cuts the next band into pieces.
     fn fill(&mut self) {
-        let plan = self.plan.as_ref().expect("a picture was started");
+        let plan = self.plan.as_ref().expect("an image was started");
         let (across, blocks) = (plan.layout.mcus.0, plan.layout.blocks);
         let band = &mut self.bands[self.filling];
         let rows = self.next_row..(self.next_row + plan.band_rows).min(plan.window.rows.end);
@@ -297,7 +297,7 @@ impl Transit {
         Some(())
     }
 
-    /// Renders the bands that are complete. Returns whether the picture is finished.
+    /// Renders the bands that are complete. Returns whether the image is finished.
     pub(crate) fn render(&mut self, machine: &Machine, kernels: &Kernels, rgb: &mut [u8]) -> bool {
         let Some(plan) = &self.plan else { return true };
         let view = View { kernels, layout: &plan.layout, window: &plan.window, quant: &plan.quant };

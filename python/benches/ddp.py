@@ -8,8 +8,8 @@ rank's part.
     torchrun --nproc-per-node 2 benches/ddp.py --data train.lmdb --state state.json --sums rest.json
 
 The feeds are those of `train.py`. Without `--sums` or `--stop`, each feed trains for `--seconds`, with
-`--cores` processors of its own for each rank. The table has the images/s of all ranks, and the largest
-figure of a rank: processors used (its own and those of its child processes), seconds from opening
+`--cores` cores of its own for each rank. The table has the images/s of all ranks, and the largest
+figure of a rank: cores used (its own and those of its child processes), seconds from opening
 to the first batch, the 99th percentile of the waits for a batch on the step's stream, and the
 page-locked and device memory of warpfeed's plan. torch and DALI shuffle all samples on each rank.
 
@@ -37,7 +37,7 @@ import warpfeed
 def loader(args: argparse.Namespace, **more: Any) -> warpfeed.Loader:
     return warpfeed.Loader(
         args.data, shuffle=42, augment=warpfeed.Augment.train(224), device="cuda", dtype="bf16", normalize="imagenet",
-        drop_last=True, distributed=True, unlabelled=True, num_workers=args.workers, **more,
+        drop_last=True, distributed=True, unlabeled=True, num_workers=args.workers, **more,
     )  # fmt: skip
 
 
@@ -80,8 +80,8 @@ def feeds() -> dict[str, Any]:
     return {feed.name: own.get(feed.name, feed) for feed in bench.FEEDS}
 
 
-def processor_seconds() -> float:
-    """Processor time of this process and of its children, such as the workers of a `DataLoader`."""
+def core_seconds() -> float:
+    """Core time of this process and of its children, such as the workers of a `DataLoader`."""
     ours = os.getpid()
     total = time.process_time()
     for entry in os.scandir("/proc"):
@@ -137,7 +137,7 @@ def one(feed: Any, step: Any, args: argparse.Namespace, world: int) -> dict[str,
     dist.barrier()
     torch.cuda.synchronize()
     waits.pairs.clear()
-    begin, used, steps = time.monotonic(), processor_seconds(), 0
+    begin, used, steps = time.monotonic(), core_seconds(), 0
     # All ranks take the same number of steps, because each step waits for the gradients of all.
     go_on = torch.ones(1, device="cuda")
     while go_on.item() > 0:
@@ -154,7 +154,7 @@ def one(feed: Any, step: Any, args: argparse.Namespace, world: int) -> dict[str,
     plan = loader.memory_plan() if hasattr(loader, "memory_plan") else {}
     found = {
         "images/s": steps * args.batch * world / took,
-        "cores": (processor_seconds() - used) / took,
+        "cores": (core_seconds() - used) / took,
         "first batch s": started,
         "stall p99 ms": waits.p99(),
         "pinned MB": plan.get("pinned_bytes", 0) / 1e6,
@@ -199,11 +199,11 @@ def train(args: argparse.Namespace, rank: int, world: int) -> None:
 
 
 def bind(cores: int, local_rank: int) -> None:
-    """Binds all threads of this process to its own processors, as launchers do."""
+    """Binds all threads of this process to its own cores, as launchers do."""
     allowed = sorted(os.sched_getaffinity(0))
     own = allowed[cores * local_rank : cores * (local_rank + 1)]
     if len(own) < cores:
-        raise SystemExit(f"rank {local_rank} of this machine needs {cores} processors; {len(allowed)} are available")
+        raise SystemExit(f"rank {local_rank} of this machine needs {cores} cores; {len(allowed)} are available")
     for thread in os.listdir("/proc/self/task"):
         os.sched_setaffinity(int(thread), own)
 
@@ -219,7 +219,7 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=224)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5, help="of training for each model, feed and round")
-    parser.add_argument("--cores", type=int, default=0, help="processors of each rank; 0 does not bind it")
+    parser.add_argument("--cores", type=int, default=0, help="cores of each rank; 0 does not bind it")
     parser.add_argument("--json")
     parser.add_argument("--workers", type=int, default=0, help="threads of each rank; 0 is one per core of its share")
     parser.add_argument("--sums")

@@ -2,7 +2,7 @@
 
     python benches/losses.py PHOTOGRAPHS --train-py pytorch-image-models/train.py --work EMPTY_FOLDER [--json out.json]
 
-Two recipes are trained from random weights. All sides have the same model, optimiser, steps and seeds.
+Two recipes are trained from random weights. All sides have the same model, optimizer, steps and seeds.
 
 | recipe | with its own loader | with warpfeed |
 |---|---|---|
@@ -10,7 +10,7 @@ Two recipes are trained from random weights. All sides have the same model, opti
 | `yolo`: Ultralytics' detection with mosaics | `DetectionTrainer` | the trainer of `examples/yolo_trainer.py` |
 
 PHOTOGRAPHS is a folder of JPEGs in class folders. `a3` learns ten classes, each of which consists of
-neighbouring class folders. PHOTOGRAPHS has no boxes, so `yolo` learns to find drawn objects: rectangles,
+neighboring class folders. PHOTOGRAPHS has no boxes, so `yolo` learns to find drawn objects: rectangles,
 ellipses and triangles that are cut from one photograph and pasted into another one.
 
 The table has the mean loss of each epoch over the seeds, with the lowest and the highest. Two means of an
@@ -48,7 +48,7 @@ A3 = (
 CLASSES = 10
 
 
-def pictures(folder: str) -> list[Path]:
+def images(folder: str) -> list[Path]:
     found = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     if len(found) < 2 * CLASSES:
         raise SystemExit(f"{folder}: {len(found)} JPEGs; at least {2 * CLASSES} are needed")
@@ -57,7 +57,7 @@ def pictures(folder: str) -> list[Path]:
 
 def class_folders(args: argparse.Namespace, work: Path) -> None:
     """Folders of ten classes: `train` has each photograph several times, as an epoch of more steps."""
-    found = pictures(args.photographs)
+    found = images(args.photographs)
     for part, copies in (("train", args.copies), ("val", 1)):
         for number, path in enumerate(found):
             folder = work / "a3" / part / f"class{number * CLASSES // len(found)}"
@@ -70,7 +70,7 @@ def detection_set(args: argparse.Namespace, work: Path) -> None:
     """Photographs with pasted objects, in the layout of YOLO."""
     from PIL import Image, ImageDraw
 
-    draws, found = random.Random(1), pictures(args.photographs)
+    draws, found = random.Random(1), images(args.photographs)
     photographs = []
     for path in found:
         photograph = Image.open(path).convert("RGB")
@@ -96,8 +96,8 @@ def detection_set(args: argparse.Namespace, work: Path) -> None:
             else:
                 (outline.rectangle, outline.ellipse)[kind]([0, 0, width - 1, height - 1], fill=255)
             image.paste(other.crop((from_left, from_top, from_left + width, from_top + height)), (left, top), mask)
-            centre = (left + width / 2) / image.width, (top + height / 2) / image.height
-            lines.append(f"{kind} {centre[0]:.6f} {centre[1]:.6f} {width / image.width:.6f} {height / image.height:.6f}")
+            center = (left + width / 2) / image.width, (top + height / 2) / image.height
+            lines.append(f"{kind} {center[0]:.6f} {center[1]:.6f} {width / image.width:.6f} {height / image.height:.6f}")
         # The last photographs are a validation set, which the trainer wants and nothing here uses.
         split = "val" if number >= len(photographs) - 16 else "train"
         image.save(work / "yolo" / "images" / split / f"{number:06}.jpg", quality=92)

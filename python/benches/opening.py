@@ -21,7 +21,7 @@ def opened(path: str) -> tuple[float, float]:
     begin = time.perf_counter()
     loader = warpfeed.Loader(
         path, batch_size=256, shuffle=42, augment=warpfeed.Augment.train(224), device="cuda", dtype="bf16",
-        normalize="imagenet", decode_on="gpu", unlabelled=True,
+        normalize="imagenet", decode_on="gpu", unlabeled=True,
     )  # fmt: skip
     is_open = time.perf_counter()
     next(iter(loader))

@@ -41,7 +41,7 @@ def python(args: argparse.Namespace, output: str) -> float:
         batch_size=args.batch,
         shuffle=True,
         augment=warpfeed.Augment.train(224),
-        unlabelled=True,
+        unlabeled=True,
         **where(output),
     )
     begin, samples, since = time.monotonic(), 0, 0.0
@@ -60,7 +60,7 @@ def python(args: argparse.Namespace, output: str) -> float:
 def cost_of_next(path: str, output: str) -> float:
     """Microseconds of a `next` whose batch is ready."""
     loader = warpfeed.Loader(
-        path, batch_size=1, prefetch=16, augment=warpfeed.Augment.resize(8, 8), unlabelled=True, **where(output)
+        path, batch_size=1, prefetch=16, augment=warpfeed.Augment.resize(8, 8), unlabeled=True, **where(output)
     )
     times = []
     for _ in range(30):

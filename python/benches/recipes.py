@@ -3,7 +3,7 @@
     python benches/recipes.py FOLDER [--only simclr] [--rounds 3] [--seconds 8] [--json out.json]
     python benches/recipes.py FOLDER --device cuda --cores 4 --batch 256 --only rand_augment
 
-FOLDER has class folders of JPEGs. Batches are normalised `f32` in host memory, and `u8` in the recipe
+FOLDER has class folders of JPEGs. Batches are normalized `f32` in host memory, and `u8` in the recipe
 of albumentations. With `--device cuda` they are in GPU memory, the GPU decodes for warpfeed, and
 `DataLoader` has page-locked batches that the loop uploads. `--packed` is the same set after
 `warpfeed pack`, which warpfeed then reads. Each run is a process of its own, pinned to `--cores`. Ratios are medians over the
@@ -12,11 +12,11 @@ rounds, with the lowest and the highest. The order of the runs changes from roun
 | recipe | warpfeed | the other side, under `DataLoader` |
 |---|---|---|
 | `rand_augment` | `Augment.train(224).rand_augment(2, 9)` | torchvision v2 on `uint8` tensors: `RandAugment(2, 9)` |
-| `three_augment` | `Augment.train(224).three_augment()` | v2: one of greyscale, solarize and blur, then a jitter |
-| `simclr` | `views=Augment.simclr_views(224)`; pairs of views per second | v2: the picture is decoded once for two views |
-| `albumentations` | crop and flip in Rust, `transform=` the colours | the same pipeline with albumentations' crop, on OpenCV's decoder |
+| `three_augment` | `Augment.train(224).three_augment()` | v2: one of grayscale, solarize and blur, then a jitter |
+| `simclr` | `views=Augment.simclr_views(224)`; pairs of views per second | v2: the image is decoded once for two views |
+| `albumentations` | crop and flip in Rust, `transform=` the colors | the same pipeline with albumentations' crop, on OpenCV's decoder |
 
-The threads or processes of both sides are as many as cores. An epoch repeats the pictures `--repeat`
+The threads or processes of both sides are as many as cores. An epoch repeats the images `--repeat`
 times, so that the borders of epochs do not count.
 """
 
@@ -38,7 +38,7 @@ SIDE = 224
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-def colours() -> list[Any]:
+def colors() -> list[Any]:
     """The steps of albumentations that both sides share."""
     import albumentations as a
 
@@ -56,7 +56,7 @@ def warpfeed_batches(name: str, args: argparse.Namespace) -> Iterator[int]:
     elif name == "albumentations":
         import albumentations as a
 
-        options = {"augment": train, "transform": a.Compose(colours()), "processes": args.cores}
+        options = {"augment": train, "transform": a.Compose(colors()), "processes": args.cores}
     else:
         options["augment"] = train.rand_augment(2, 9) if name == "rand_augment" else train.three_augment()
     if args.device == "cuda":
@@ -71,7 +71,7 @@ def warpfeed_batches(name: str, args: argparse.Namespace) -> Iterator[int]:
 
 
 def transform(name: str) -> Any:
-    """The recipe of torchvision on a decoded picture."""
+    """The recipe of torchvision on a decoded image."""
     import torch
     from torchvision.transforms import v2
 
@@ -85,17 +85,17 @@ def transform(name: str) -> Any:
     jitter = v2.RandomApply([v2.ColorJitter(0.8, 0.8, 0.8, 0.2)], 0.8)
     blur = v2.RandomApply([v2.GaussianBlur(SIDE // 10 | 1, (0.1, 2.0))], 0.5)
     view = v2.Compose([*crop, jitter, v2.RandomGrayscale(0.2), blur, *last])
-    return lambda picture: (view(picture), view(picture))
+    return lambda original: (view(original), view(original))
 
 
-class Pictures:
+class Images:
     """The files of class folders, `repeat` times."""
 
     def __init__(self, name: str, args: argparse.Namespace) -> None:
         folders = sorted(path for path in Path(args.folder).iterdir() if path.is_dir())
         files = [(str(path), label) for label, folder in enumerate(folders) for path in sorted(folder.iterdir())]
         if not files:
-            raise SystemExit(f"{args.folder}: no class folders with pictures")
+            raise SystemExit(f"{args.folder}: no class folders with images")
         self.files = files * args.repeat
         self.name = name
         self.transform: Any = None
@@ -112,9 +112,9 @@ class Pictures:
 
             if self.transform is None:
                 cv2.setNumThreads(0)
-                self.transform = a.Compose([a.RandomResizedCrop((SIDE, SIDE)), a.HorizontalFlip(), *colours()])
-            picture = cv2.cvtColor(cv2.imread(path), cv2.COLOR_BGR2RGB)
-            return self.transform(image=picture)["image"].transpose(2, 0, 1).copy(), label
+                self.transform = a.Compose([a.RandomResizedCrop((SIDE, SIDE)), a.HorizontalFlip(), *colors()])
+            original = cv2.cvtColor(cv2.imread(path), cv2.COLOR_BGR2RGB)
+            return self.transform(image=original)["image"].transpose(2, 0, 1).copy(), label
         from torchvision.io import decode_image, read_file
 
         if self.transform is None:
@@ -127,7 +127,7 @@ def torch_batches(name: str, args: argparse.Namespace) -> Iterator[int]:
 
     torch.set_num_threads(1)
     loader = torch.utils.data.DataLoader(
-        Pictures(name, args), args.batch, shuffle=True, drop_last=True, num_workers=args.cores, persistent_workers=True,
+        Images(name, args), args.batch, shuffle=True, drop_last=True, num_workers=args.cores, persistent_workers=True,
         prefetch_factor=4, pin_memory=args.device == "cuda",
     )  # fmt: skip
     while True:

@@ -41,7 +41,7 @@ def main() -> None:
     def opened() -> warpfeed.Loader:
         return warpfeed.Loader(
             args.data, batch_size=args.batch, shuffle=1, augment=warpfeed.Augment.train(args.side), device=args.device,
-            normalize="imagenet", num_workers=args.workers, unlabelled=True,
+            normalize="imagenet", num_workers=args.workers, unlabeled=True,
         )  # fmt: skip
 
     loader = opened()

@@ -6,12 +6,12 @@
 torch's DataLoader and DALI read. Fed by:
 
 - `repeated`: one batch on the device, repeated: the speed of the step without a loader;
-- `warpfeed`: `device="cuda"`, bf16, channels last, normalised on the device;
+- `warpfeed`: `device="cuda"`, bf16, channels last, normalized on the device;
 - `warpfeed auto`, `warpfeed gpu`: the same with this `decode_on`;
 - `warpfeed folder`: as `warpfeed`, from the folder;
 - `torch`: torch.utils.data.DataLoader with torchvision's decoder and transforms on `uint8`,
-  page-locked, non-blocking, normalised on the device;
-- `dali 0.65`, `dali 0.9`: DALI's pipeline with the `mixed` decoder and this share of the pictures
+  page-locked, non-blocking, normalized on the device;
+- `dali 0.65`, `dali 0.9`: DALI's pipeline with the `mixed` decoder and this share of the images
   on the hardware decoder.
 
 Images/s are medians of the rounds. `stall` is the share of the time that the step's stream waited
@@ -65,7 +65,7 @@ class Warpfeed:
         self.loader = warpfeed.Loader(
             getattr(args, self.path), batch_size=args.batch, shuffle=42, augment=warpfeed.Augment.train(args.side),
             device="cuda", dtype="bf16", normalize="imagenet", drop_last=True, num_workers=args.workers,
-            unlabelled=True, decode_on=self.decode_on, **self.more,
+            unlabeled=True, decode_on=self.decode_on, **self.more,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:

@@ -1,4 +1,4 @@
-"""Cost of a second view: pictures/s with one random-resized crop of each picture and with two, in turns.
+"""Cost of a second view: images/s with one random-resized crop of each image and with two, in turns.
 
     python benches/views.py train.lmdb [--rounds 5] [--seconds 4] [--workers 2]
 
@@ -16,24 +16,24 @@ import warpfeed
 
 
 def rate(path: str, views: int, args: argparse.Namespace) -> float:
-    """Pictures per second after a second of warm-up."""
+    """Images per second after a second of warm-up."""
     crop = warpfeed.Augment.train(224)
     form = {"augment": crop} if views == 1 else {"views": [crop] * views}
     loader = warpfeed.Loader(
-        path, batch_size=64, shuffle=42, num_workers=args.workers, repeat=1000, unlabelled=True, output="numpy", **form
+        path, batch_size=64, shuffle=42, num_workers=args.workers, repeat=1000, unlabeled=True, output="numpy", **form
     )
-    begin, pictures, counted = time.monotonic(), 0, 0.0
+    begin, images, counted = time.monotonic(), 0, 0.0
     for batch in loader:
         now = time.monotonic()
         if counted:
-            pictures += len(batch.ids)
+            images += len(batch.ids)
             if now - counted >= args.seconds:
                 break
         elif now - begin >= 1:
             counted = now
     took = time.monotonic() - counted
     loader.close()
-    return pictures / took
+    return images / took
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ def main() -> None:
         for views in (1, 2) if turn % 2 == 0 else (2, 1):
             rates[views].append(rate(args.path, views, args))
     for views, found in rates.items():
-        print(f"{views} views: {statistics.median(found):.0f} pictures/s ({' '.join(f'{one:.0f}' for one in found)})")
+        print(f"{views} views: {statistics.median(found):.0f} images/s ({' '.join(f'{one:.0f}' for one in found)})")
     costs = [one / two for one, two in zip(rates[1], rates[2], strict=True)]
     print(f"cost of two: {statistics.median(costs):.2f} ({min(costs):.2f} to {max(costs):.2f})")
 

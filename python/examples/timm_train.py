@@ -23,7 +23,7 @@ IGNORED = {
     "worker_seeding", "persistent_workers", "use_multi_epochs_loader", "batch_choice_schedule", "batch_schedule_spread",
     "batch_schedule_random_mix",
 }  # fmt: skip
-#: timm's filters for pictures of Pillow.
+#: timm's filters for images of Pillow.
 FILTERS = {"bilinear": "bilinear_exact", "bicubic": "bicubic", "lanczos": "lanczos"}
 
 
@@ -50,20 +50,20 @@ def train(size: int, options: dict[str, Any]) -> warpfeed.Augment:
         if count != 1:
             raise SystemExit(f"re_count={count}: this example erases one rectangle")
         erasing = warpfeed.RandomErasing(probability).scale(0.02, 1 / 3).ratio(0.3, 1 / 0.3)
-        augment = augment.erase({"rand": erasing.random_colour, "pixel": erasing.noise}.get(mode, lambda: erasing)())
+        augment = augment.erase({"rand": erasing.random_color, "pixel": erasing.noise}.get(mode, lambda: erasing)())
     return augment
 
 
 def create_loader(dataset: Any, input_size: Any, batch_size: int, is_training: bool = False, **options: Any) -> Any:
     """`timm.data.create_loader`, with a loader of warpfeed."""
     if options.pop("use_prefetcher", True) or options.pop("collate_fn", None) is not None:
-        raise SystemExit("timm's prefetcher normalises and mixes on its own: add --no-prefetcher")
+        raise SystemExit("timm's prefetcher normalizes and mixes on its own: add --no-prefetcher")
     reader = dataset.reader
     if not isinstance(getattr(reader, "class_to_idx", None), dict) or not hasattr(reader, "root"):
         raise SystemExit(f"{type(reader).__name__}: this example reads class folders")
     height, width = (input_size, input_size) if isinstance(input_size, int) else input_size[-2:]
     if height != width:
-        raise SystemExit(f"pictures of {height}x{width}: this example has square ones")
+        raise SystemExit(f"images of {height}x{width}: this example has square ones")
     filter = options.pop("interpolation", "bilinear")
     if filter not in FILTERS:
         raise SystemExit(f"the interpolation {filter!r}: choose one with --train-interpolation, {', '.join(FILTERS)}")

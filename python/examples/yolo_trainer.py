@@ -52,10 +52,10 @@ class Trainer(DetectionTrainer):  # type: ignore[misc]
         if mode != "train":
             return super().get_dataloader(dataset_path, batch_size, rank, mode)
         args = self.args
-        colours = warpfeed.ColorJitter(brightness=args.hsv_v, saturation=args.hsv_s, hue=args.hsv_h)
+        colors = warpfeed.ColorJitter(brightness=args.hsv_v, saturation=args.hsv_s, hue=args.hsv_h)
         scale = (1 - args.scale, 1 + args.scale)
         plain = warpfeed.Augment.scale_jitter(args.imgsz, *scale).fill(114, 114, 114)
-        plain = plain.flip(args.fliplr).vertical_flip(args.flipud).jitter(colours)
+        plain = plain.flip(args.fliplr).vertical_flip(args.flipud).jitter(colors)
         augment, last = plain, self.epochs - args.close_mosaic
         # With fewer epochs than `close_mosaic`, Ultralytics never closes them.
         if args.mosaic and last:

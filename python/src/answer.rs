@@ -8,7 +8,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyInt};
 use warpfeed::{Error, Pending, Result};
 
 use crate::batch::{Batch, Delivered};
-use crate::buffer::{Buffer, PICTURE, type_name};
+use crate::buffer::{Buffer, IMAGE, type_name};
 use crate::either::{either, of};
 use crate::error::Raised as _;
 use crate::lending::Lending;
@@ -98,24 +98,24 @@ impl Answer {
     }
 }
 
-/// The bytes of an encoded picture. Only `bytes` and `bytearray` are not copied. Tensors, grey arrays
+/// The bytes of an encoded image. Only `bytes` and `bytearray` are not copied. Tensors, gray arrays
 /// and images of Pillow are converted by `warpfeed._given`.
-pub(crate) fn bytes(picture: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
-    if picture.is_instance_of::<PyBytes>() || picture.is_instance_of::<PyByteArray>() {
-        return Ok(picture.extract()?);
+pub(crate) fn bytes(image: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
+    if image.is_instance_of::<PyBytes>() || image.is_instance_of::<PyByteArray>() {
+        return Ok(image.extract()?);
     }
-    let picture = &picture.py().import("warpfeed._given")?.getattr("asked")?.call1((picture,))?;
-    match Buffer::of(picture, true)? {
+    let image = &image.py().import("warpfeed._given")?.getattr("asked")?.call1((image,))?;
+    match Buffer::of(image, true)? {
         Some(Buffer::Bytes(bytes)) => Ok(bytes.into()),
         Some(Buffer::Array { header, data, axes }) if axes > 1 => {
-            Ok(PyBytes::new(picture.py(), &[&header, data.as_bytes()].concat()).into())
+            Ok(PyBytes::new(image.py(), &[&header, data.as_bytes()].concat()).into())
         }
         _ => {
             // The items of `bytes` are numbers.
-            let list = if picture.is_instance_of::<PyInt>() { "; a request is a list of pictures" } else { "" };
+            let list = if image.is_instance_of::<PyInt>() { "; a request is a list of images" } else { "" };
             Err(PyTypeError::new_err(format!(
-                "a picture is {}; want {PICTURE}, a tensor (3, height, width) of uint8, or an image of Pillow{list}",
-                type_name(picture)
+                "an image is {}; want {IMAGE}, a tensor (3, height, width) of uint8, or an image of Pillow{list}",
+                type_name(image)
             )))
         }
     }

@@ -31,7 +31,7 @@ impl Batch {
         of!(Delivered, &self.delivered, batch => batch.fields().map(|field| field.name.clone()).collect())
     }
 
-    /// The field `name`. With `channels_last`, a picture has the shape (N, C, H, W). On a device
+    /// The field `name`. With `channels_last`, an image has the shape (N, C, H, W). On a device
     /// the tensor shares the batch's memory, unless `own` is set and all fields are copied.
     #[pyo3(signature = (name, channels_last=false, own=false))]
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
@@ -84,7 +84,7 @@ impl Batch {
         texts.unwrap_or_else(|| vec![String::new(); self.__len__()])
     }
 
-    /// The part (x, y, width, height) of each image that shows its picture.
+    /// The part (x, y, width, height) of each image that shows its image.
     fn shown(&self) -> Vec<(u32, u32, u32, u32)> {
         of!(Delivered, &self.delivered, batch => batch.shown().map(|of| (of.x, of.y, of.width, of.height)).collect())
     }
@@ -94,7 +94,7 @@ impl Batch {
         of!(Delivered, &self.delivered, batch => batch.valid().collect())
     }
 
-    /// The error of each bad picture of a decoder's batch, with its place.
+    /// The error of each bad image of a decoder's batch, with its place.
     fn errors(&self, py: Python<'_>) -> Vec<(usize, Py<PyAny>)> {
         let error = |place| of!(Delivered, &self.delivered, batch => batch.error(place).cloned());
         let error = |place| Some((place, raised(py, &error(place)?).into_value(py).into_any()));

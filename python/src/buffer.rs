@@ -4,9 +4,9 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 
-/// Objects that are taken as pictures, for messages.
-pub(crate) const PICTURE: &str = "the bytes of an encoded picture, or an array of pixels (height, width, 3) of uint8";
-/// What a Python data set may give in addition.
+/// Objects that are taken as images, for messages.
+pub(crate) const IMAGE: &str = "the bytes of an encoded image, or an array of pixels (height, width, 3) of uint8";
+/// What a Python dataset may give in addition.
 pub(crate) const ALSO: &str = ", a path, a tensor (3, height, width) of uint8, or an image of Pillow";
 
 /// The name of a value's type, for messages.

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyo3::{PyTraverseError, PyVisit};
 use warpfeed::source::Source;
-use warpfeed::{Batches, Error, HostBatch, Loader, MemoryPlan, Monitor};
+use warpfeed::{Batches, Error, HostBatch, Loader, LoaderHandle, MemoryPlan};
 
 use crate::batch::{Batch, Delivered};
 use crate::either::{either, of};
@@ -14,12 +14,12 @@ use crate::error::{Raised as _, raised};
 use crate::function::{Calls, Function};
 use crate::gpu;
 use crate::lending::Lending;
+use crate::option_names::in_python;
 use crate::options::{self, Delivery};
 use crate::order::PythonOrder;
 use crate::stored::{self, Stored};
 use crate::traced::{TracedRef, noting};
 use crate::waiting::{Process, SLICE, Turns, apart, aside, ending, patiently};
-use crate::words::in_python;
 
 either! {
     /// An open loader.
@@ -94,7 +94,7 @@ impl Inner {
 pub(crate) struct Core {
     inner: Arc<Inner>,
     next: Mutex<Next>,
-    monitor: Monitor,
+    monitor: LoaderHandle,
     process: Process,
     lending: Lending,
     /// The device that batches are on.
@@ -102,7 +102,7 @@ pub(crate) struct Core {
     /// The user's order, and whether each epoch asks for it as it begins.
     order: Option<Arc<PythonOrder>>,
     renews: bool,
-    /// The user's data sets, and their function if it runs in this process.
+    /// The user's datasets, and their function if it runs in this process.
     sources: Vec<Arc<TracedRef>>,
 }
 
@@ -214,7 +214,7 @@ impl Core {
         let (open, monitor, plan) = aside(py, move |_| match device {
             None => {
                 let batches = loader.host()?;
-                let (monitor, plan) = (batches.monitor(), batches.memory_plan());
+                let (monitor, plan) = (batches.handle(), batches.memory_plan());
                 Ok((Open::Host(batches), monitor, plan))
             }
             Some(ordinal) => on_device(loader, ordinal, stream),
@@ -469,7 +469,7 @@ impl Core {
         self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.source_len())))
     }
 
-    /// Whether the data set is a flat folder, whose pictures have no labels.
+    /// Whether the dataset is a flat folder, whose images have no labels.
     fn lacks_labels(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |state| {
             let flat = |source: &dyn Source| source.kind() == "folder" && source.classes().is_empty();
@@ -482,7 +482,7 @@ impl Core {
         self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.classes().to_vec())))
     }
 
-    /// The data set's own number of each class, by label.
+    /// The dataset's own number of each class, by label.
     fn category_ids(&self, py: Python<'_>) -> PyResult<Vec<i64>> {
         self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.category_ids())))
     }
@@ -507,7 +507,7 @@ impl Core {
         })
     }
 
-    /// The number of the joined data set that has the sample `id`.
+    /// The number of the joined dataset that has the sample `id`.
     fn part(&self, py: Python<'_>, id: usize) -> PyResult<usize> {
         self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.source().part(id))))
     }
@@ -574,9 +574,10 @@ impl Core {
     /// The samples that were skipped: epoch, batch and exception of each.
     fn faults(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64, Py<PyAny>)>> {
         self.process.check().raised(py)?;
-        let faults = py.detach(|| self.monitor.faults());
-        let fault =
-            |fault: warpfeed::Fault| (fault.epoch, fault.batch, raised(py, &fault.error).into_value(py).into_any());
+        let faults = py.detach(|| self.monitor.sample_errors());
+        let fault = |fault: warpfeed::SampleError| {
+            (fault.epoch, fault.batch, raised(py, &fault.error).into_value(py).into_any())
+        };
         Ok(faults.into_iter().map(fault).collect())
     }
 
@@ -606,14 +607,14 @@ pub(crate) fn json(value: &impl serde::Serialize) -> String {
 }
 
 #[cfg(feature = "cuda")]
-fn on_device(loader: Loader, ordinal: usize, stream: usize) -> warpfeed::Result<(Open, Monitor, MemoryPlan)> {
+fn on_device(loader: Loader, ordinal: usize, stream: usize) -> warpfeed::Result<(Open, LoaderHandle, MemoryPlan)> {
     let batches = loader.cuda(&gpu::stream(ordinal, stream)?)?;
-    let (monitor, plan) = (batches.monitor(), batches.memory_plan());
+    let (monitor, plan) = (batches.handle(), batches.memory_plan());
     Ok((Open::Cuda(batches), monitor, plan))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn on_device(_: Loader, ordinal: usize, stream: usize) -> warpfeed::Result<(Open, Monitor, MemoryPlan)> {
+fn on_device(_: Loader, ordinal: usize, stream: usize) -> warpfeed::Result<(Open, LoaderHandle, MemoryPlan)> {
     match gpu::stream(ordinal, stream)? {}
 }
 

@@ -62,24 +62,24 @@ impl DecoderCore {
         Ok(DecoderCore { open: Mutex::new(Some(open)), ended: Arc::default(), shared })
     }
 
-    /// Begins to decode `pictures`.
-    fn submit(&self, py: Python<'_>, pictures: Vec<Bound<'_, PyAny>>) -> PyResult<Answer> {
+    /// Begins to decode `images`.
+    fn submit(&self, py: Python<'_>, images: Vec<Bound<'_, PyAny>>) -> PyResult<Answer> {
         let open = self.open().raised(py)?;
-        let pictures = pictures.iter().map(bytes).collect::<PyResult<Vec<_>>>()?;
-        let waits = py.detach(|| Ok(made!(Open, open, decoder => Waits, decoder.submit(pictures)?)));
+        let images = images.iter().map(bytes).collect::<PyResult<Vec<_>>>()?;
+        let waits = py.detach(|| Ok(made!(Open, open, decoder => Waits, decoder.submit(images)?)));
         Ok(Answer::new(waits.raised(py)?, self.shared.clone()))
     }
 
-    /// Joins the pictures of several requests into batches, which begin `max_delay` seconds after
+    /// Joins the images of several requests into batches, which begin `max_delay` seconds after
     /// their first request.
     fn joined(&self, py: Python<'_>, max_delay: f64) -> PyResult<JoinedCore> {
         let open = self.open().raised(py)?;
         let max_delay = Duration::from_secs_f64(max_delay);
-        let requests = made!(Open, open, decoder => Requests, decoder.joined(max_delay).raised(py)?);
+        let requests = made!(Open, open, decoder => Requests, decoder.dynamic_batcher(max_delay).raised(py)?);
         Ok(JoinedCore::new(requests, self.shared.clone()))
     }
 
-    /// Maximum number of pictures in a request.
+    /// Maximum number of images in a request.
     fn max_batch(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(of!(Open, self.open().raised(py)?, decoder => decoder.max_batch()))
     }

@@ -5,7 +5,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
 use warpfeed::{Error, ErrorKind};
 
-use crate::words::in_python;
+use crate::option_names::in_python;
 
 /// The operating system's number of "no such file or directory", on every system that Rust
 /// supports.

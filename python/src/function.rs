@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
-use warpfeed::order::Rng;
+use warpfeed::sampler::Rng;
 use warpfeed::transform::{ImageMut, Transform};
 use warpfeed::{Error, ErrorKind, Result};
 

@@ -7,17 +7,17 @@ use crate::either::{either, of};
 use crate::error::Raised as _;
 use crate::waiting::dropping;
 
-type Joined<B> = warpfeed::Joined<B, Py<PyAny>>;
+type DynamicBatcher<B> = warpfeed::DynamicBatcher<B, Py<PyAny>>;
 
 either! {
     /// Requests that wait for a batch, with their futures.
-    Requests of Joined
+    Requests of DynamicBatcher
 }
 
-/// A batch that has begun: its answer, and the value and the number of pictures of each request.
+/// A batch that has begun: its answer, and the value and the number of images of each request.
 type Begun = (Answer, Vec<(Py<PyAny>, usize)>);
 
-/// Joins the pictures of several requests into batches.
+/// Joins the images of several requests into batches.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct JoinedCore {
     requests: Option<Requests>,
@@ -36,11 +36,11 @@ impl JoinedCore {
 
 #[pymethods]
 impl JoinedCore {
-    /// Submits `pictures` as one request, and returns its number. `value` comes back with the
+    /// Submits `images` as one request, and returns its number. `value` comes back with the
     /// batch.
-    fn submit(&self, py: Python<'_>, pictures: Vec<Bound<'_, PyAny>>, value: Py<PyAny>) -> PyResult<u64> {
-        let pictures = pictures.iter().map(bytes).collect::<PyResult<Vec<_>>>()?;
-        py.detach(|| of!(Requests, self.requests(), requests => requests.submit(pictures, value))).raised(py)
+    fn submit(&self, py: Python<'_>, images: Vec<Bound<'_, PyAny>>, value: Py<PyAny>) -> PyResult<u64> {
+        let images = images.iter().map(bytes).collect::<PyResult<Vec<_>>>()?;
+        py.detach(|| of!(Requests, self.requests(), requests => requests.submit(images, value))).raised(py)
     }
 
     /// Takes a request back that does not belong to a batch yet. Returns whether it was taken back.

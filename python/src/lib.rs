@@ -1,18 +1,18 @@
 //! The native part of the Python package `warpfeed`. Users see `warpfeed/__init__.py`.
 //!
 //! 1. `options`: keyword arguments become a [`warpfeed::Loader`]; `augment`, `value`:
-//!    values of these; `source`: a data set or a Python object becomes a source; `buffer`: bytes
+//!    values of these; `source`: a dataset or a Python object becomes a source; `buffer`: bytes
 //!    and arrays; `order`: a function becomes an order; `function`: a function on each image, in
 //!    worker processes.
 //! 2. `core`: an open loader; `batch`: what it delivers; `tensor`: one field of it, shared through
-//!    DLPack. `stored`: one sample of its data set. `decoder`: one batch for each request, and
+//!    DLPack. `stored`: one sample of its dataset. `decoder`: one batch for each request, and
 //!    `joined`: for several; `answer`: a batch that may not be ready yet. `either`: each of these in
 //!    host memory or on a device; `gpu`: the only file that names its vendor.
-//! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages go to `logging`; `words`:
+//! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages go to `logging`; `option_names`:
 //!    both use Python's names.
 //! 4. `waiting`: waits that signals interrupt; `wake`: answers wake event loops; `lending`: batches
 //!    that are copied; `traced` and `thread_state`: Python objects and threads of the interpreter.
-//! 5. `stats`: reports of statistics, and the program's own spans; `pack`: packs a data set.
+//! 5. `stats`: reports of statistics, and the program's own spans; `pack`: packs a dataset.
 //! 6. `program`: the command line, and functions that need no loader.
 
 mod answer;
@@ -28,6 +28,7 @@ mod gpu;
 mod joined;
 mod lending;
 mod log;
+mod option_names;
 mod options;
 mod order;
 mod pack;
@@ -43,7 +44,6 @@ mod traced;
 mod value;
 mod waiting;
 mod wake;
-mod words;
 
 /// The module `warpfeed._warpfeed`. It does not need the interpreter's lock: shared state is
 /// frozen, atomic or behind a mutex, and a [`stats::Span`] refuses other threads.

@@ -8,7 +8,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::words::in_python;
+use crate::option_names::in_python;
 
 /// Messages for the next thread that is attached to the interpreter. Worker threads must not wait
 /// for the interpreter in order to log.

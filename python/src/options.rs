@@ -24,10 +24,10 @@ pub(crate) type Delivery = (Option<bool>, Option<usize>, usize);
 
 /// The loader with the user's `options` and their `order`.
 pub(crate) fn loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder>>) -> PyResult<Loader> {
-    let data = options.get_item("data")?.ok_or_else(|| PyTypeError::new_err("no data set"))?;
+    let data = options.get_item("data")?.ok_or_else(|| PyTypeError::new_err("no dataset"))?;
     let mut loader = input(&data, options)?;
     if let Some(order) = order {
-        loader = loader.order(order.clone());
+        loader = loader.sampler(order.clone());
         if !crosses_borders(options)? {
             loader = loader.epochs(0);
         }
@@ -60,7 +60,7 @@ pub(crate) fn decoder(options: &Bound<'_, PyDict>) -> PyResult<DecoderBuilder> {
     }
 }
 
-/// Sets all `options` except the data set and its order.
+/// Sets all `options` except the dataset and its order.
 fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     for (name, value) in options.iter() {
         let name: String = name.extract()?;
@@ -90,7 +90,7 @@ fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> 
 /// A loader of a path, of a source, or of a list of these with proportions.
 fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     let opening = opening(options)?;
-    // Only a list is a mixture: a Python source of pictures and labels looks like a list of pairs,
+    // Only a list is a mixture: a Python source of images and labels looks like a list of pairs,
     // too.
     let Ok(parts) = data.cast::<PyList>() else {
         return match data.extract::<PathBuf>() {
@@ -159,7 +159,7 @@ fn stores(options: &Bound<'_, PyDict>) -> PyResult<Vec<(&'static str, Arc<dyn St
     Ok(cache.stores(warpfeed_stores::all()))
 }
 
-/// The options for opening data sets.
+/// The options for opening datasets.
 pub(crate) fn opening(options: &Bound<'_, PyDict>) -> PyResult<Options> {
     let mut opening = Options::new().stores(stores(options)?);
     if let Some(mapped) = options.get_item("mmap")? {
@@ -203,9 +203,9 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         }
         "weights" => loader.weights(numbers(value, f64::from_ne_bytes)?),
         "balanced" if value.extract()? => loader.balanced(),
-        "by_class_name" if value.extract()? => loader.by_class_name(),
+        "match_labels_by_name" if value.extract()? => loader.match_labels_by_name(),
         "keep_labels" if value.extract()? => loader.keep_labels(),
-        "balanced" | "by_class_name" | "keep_labels" => loader,
+        "balanced" | "match_labels_by_name" | "keep_labels" => loader,
         "classes" => loader.classes(given::<Vec<String>>(value)?),
         "classes_file" => loader.classes_file(value.extract::<PathBuf>()?),
         "transform" => loader.transform(Called(value.cast::<Function>()?.get().0.clone())),
@@ -222,7 +222,7 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
             }
             loader
         }
-        "without" => value.extract::<Vec<String>>()?.iter().fold(loader, |loader, name| loader.without(name)),
+        "without" => value.extract::<Vec<String>>()?.iter().fold(loader, |loader, name| loader.drop_field(name)),
         "soft_labels" => {
             let (classes, smoothing): (Option<usize>, f32) = value.extract()?;
             loader.soft_labels(classes, smoothing)

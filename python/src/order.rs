@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
-use warpfeed::order::{Occurrence, Order};
+use warpfeed::sampler::{Occurrence, Sampler};
 use warpfeed::{Error, ErrorKind};
 
 use crate::error::{of_program, raised};
@@ -163,7 +163,7 @@ impl Orders {
     }
 }
 
-impl Order for PythonOrder {
+impl Sampler for PythonOrder {
     fn len(&self, epoch: u64) -> u64 {
         self.occurrences(epoch).len() as u64
     }

@@ -9,10 +9,10 @@ use warpfeed::decode;
 use warpfeed::pack::{Merge, Pack, Progress, RawSize, Recode, Refused, Report};
 
 use crate::error::Raised as _;
+use crate::option_names::in_python;
 use crate::options::opening;
 use crate::source;
 use crate::waiting::aside_telling;
-use crate::words::in_python;
 
 /// Packs `data` into `target`.
 ///
@@ -42,8 +42,8 @@ pub(crate) fn pack<'py>(
     let keys: Option<Vec<String>> = options.get_item("keys")?.map(|keys| keys.extract()).transpose()?;
     let (force, keep_bad): (bool, bool) = (get("force")?.extract()?, get("keep_bad")?.extract()?);
     let (strict, retries): (bool, usize) = (get("strict")?.extract()?, get("retries")?.extract()?);
-    let to_8_bits: bool = get("to_8_bits")?.extract()?;
-    let background: Option<[u8; 3]> = options.get_item("background")?.map(|colour| colour.extract()).transpose()?;
+    let convert_to_u8: bool = get("convert_to_u8")?.extract()?;
+    let background: Option<[u8; 3]> = options.get_item("background")?.map(|color| color.extract()).transpose()?;
     // The number of finished samples, and of all.
     let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
     let (noted, mut told) = (counts.clone(), 0);
@@ -53,9 +53,9 @@ pub(crate) fn pack<'py>(
             noted[0].store(done.samples, Ordering::Release);
         };
         let pack = Pack::new(&*source).recode(recode).workers(workers).force(force).keep_bad(keep_bad);
-        let mut pack = pack.strict(strict).retries(retries).to_8_bits(to_8_bits).stores(warpfeed_stores::all());
-        if let Some(colour) = background {
-            pack = pack.background(colour);
+        let mut pack = pack.strict(strict).retries(retries).convert_to_u8(convert_to_u8).stores(warpfeed_stores::all());
+        if let Some(color) = background {
+            pack = pack.background(color);
         }
         if let Some(bytes) = shard_size {
             pack = pack.shard_size(bytes);

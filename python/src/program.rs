@@ -2,7 +2,7 @@ use std::ffi::OsString;
 
 use pyo3::prelude::*;
 use warpfeed::source::{Options, labels as labels_of};
-use warpfeed::{Rank, order};
+use warpfeed::{Rank, sampler};
 
 use crate::error::{Raised as _, refused};
 use crate::log;
@@ -33,10 +33,10 @@ pub(crate) fn rank_from_env(py: Python<'_>) -> PyResult<Option<(usize, usize, Op
 /// A message of the crate in Python's spelling.
 #[pyfunction]
 pub(crate) fn in_python(message: &str) -> String {
-    crate::words::in_python(message)
+    crate::option_names::in_python(message)
 }
 
-/// The number of samples of a data set, and with `wanted` the label of each.
+/// The number of samples of a dataset, and with `wanted` the label of each.
 #[pyfunction]
 pub(crate) fn labels(data: &Bound<'_, PyAny>, wanted: bool) -> PyResult<(usize, Option<Vec<i64>>)> {
     let py = data.py();
@@ -65,8 +65,8 @@ pub(crate) fn split(
                 $($n => {
                     let shares: [f64; $n] = shares.try_into().expect("it has this length");
                     aside(py, move |_| Ok(match labels {
-                        None => order::split(samples, shares, seed)?.into(),
-                        Some(labels) => order::split_by_class(samples.into_iter().zip(labels), shares, seed)?.into(),
+                        None => sampler::split(samples, shares, seed)?.into(),
+                        Some(labels) => sampler::split_by_class(samples.into_iter().zip(labels), shares, seed)?.into(),
                     }))
                 })*
                 n => Err(refused(py, format!("shares: {n} parts; from 1 to 8 are possible"))),

@@ -6,16 +6,16 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 use warpfeed::format::ANY_FIELDS;
-use warpfeed::source::{self, Coco, Concat, Options, Sample, Source, TableOptions, TokenType, Tokens, Voc, Yolo};
+use warpfeed::source::{self, Coco, Concat, Options, Sample, Source, TableOptions, TokenFile, TokenType, Voc, Yolo};
 use warpfeed::{Error, ErrorKind, Result};
 
-use crate::buffer::{ALSO, Buffer, PICTURE, type_name};
+use crate::buffer::{ALSO, Buffer, IMAGE, type_name};
 use crate::error::{Raised as _, of_program};
 use crate::thread_state::{attached, item};
 use crate::traced::{TracedRef, keep};
 use crate::waiting::aside;
 
-/// Opens `data` as a source: the data set at a path, a set of `warpfeed._sources`, or a Python
+/// Opens `data` as a source: the dataset at a path, a set of `warpfeed._sources`, or a Python
 /// object.
 pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn Source>> {
     let py = data.py();
@@ -25,13 +25,13 @@ pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn
     }
     let joined = data.get_type().name().is_ok_and(|name| name == "Concat");
     if opening.has_masks() && !joined {
-        let cause = "masks=...: only the path of a folder of pictures has masks in another folder";
+        let cause = "masks=...: only the path of a folder of images has masks in another folder";
         return Err(PyTypeError::new_err(cause));
     }
     if let Some(describe) = data.getattr_opt("_describe_source")? {
         return described(describe.call0()?.cast::<PyDict>()?, opening);
     }
-    let wanted = "want the path of a data set, or an object with __len__ and __getitem__ that returns encoded pictures";
+    let wanted = "want the path of a dataset, or an object with __len__ and __getitem__ that returns encoded images";
     let kind = data.get_type().name()?;
     if data.cast::<PyMapping>().is_ok() {
         return Err(PyTypeError::new_err(format!(
@@ -58,7 +58,7 @@ pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn
     Ok(Arc::new(PythonSource { object, len: data.len()?, classes }))
 }
 
-/// Opens the data set that `warpfeed._sources` describes by the name of its kind and its options.
+/// Opens the dataset that `warpfeed._sources` describes by the name of its kind and its options.
 fn described(set: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Source>> {
     let py = set.py();
     let get = |name: &str| {
@@ -69,7 +69,7 @@ fn described(set: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Sou
         let parts = get("parts")?.extract::<Vec<Bound<'_, PyAny>>>()?;
         let parts = parts.iter().map(|part| of(part, opening)).collect::<PyResult<Vec<_>>>()?;
         let joined = match get("labels")?.extract::<&str>()? {
-            "by_class_name" => Concat::by_class_name(parts),
+            "match_labels_by_name" => Concat::match_labels_by_name(parts),
             "keep_labels" => Concat::keep_labels(parts),
             _ => Concat::new(parts),
         };
@@ -78,10 +78,10 @@ fn described(set: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Sou
     let path: PathBuf = get("path")?.extract()?;
     match &*kind {
         "coco" => {
-            let pictures: Option<PathBuf> = get("pictures")?.extract()?;
+            let images: Option<PathBuf> = get("images")?.extract()?;
             aside(py, move |_| {
-                shared(match pictures {
-                    Some(folder) => Coco::with_pictures(path, folder),
+                shared(match images {
+                    Some(folder) => Coco::with_images(path, folder),
                     None => Coco::open(path),
                 })
             })
@@ -99,7 +99,7 @@ fn described(set: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Sou
             let kind = if get("dtype")?.eq("u32")? { TokenType::U32 } else { TokenType::U16 };
             let (length, stride) = (get("length")?.extract()?, get("stride")?.extract()?);
             let mapped: bool = get("mmap")?.extract()?;
-            aside(py, move |_| shared(Tokens::with(path, kind, (length, stride), mapped)))
+            aside(py, move |_| shared(TokenFile::with(path, kind, (length, stride), mapped)))
         }
         "voc" => {
             let from_zero: bool = get("from_zero")?.extract()?;
@@ -119,7 +119,7 @@ pub(crate) fn columns(options: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
     let mut columns = TableOptions::new();
     for (name, value) in options.iter() {
         columns = match &*name.extract::<String>()? {
-            "picture" => columns.picture(value.extract::<String>()?),
+            "image" => columns.image(value.extract::<String>()?),
             "root" => columns.root(value.extract::<PathBuf>()?),
             "label" => columns.label(value.extract::<String>()?),
             "without_label" => columns.without_label(),
@@ -162,14 +162,14 @@ fn append(scratch: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
     start..scratch.len()
 }
 
-/// What fields other than pictures may be.
+/// What fields other than images may be.
 const VALUES: &str = "a number, a list of numbers, an array, bytes, a text or a path";
 
 /// Appends the field `name` with the bytes of `value`, or with its array as an `.npy` file. Numbers
 /// and lists become JSON.
 fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut Vec<u8>) -> PyResult<()> {
-    let is_picture = ANY_FIELDS.contains(&name);
-    let is_file = is_picture || warpfeed::format::is_picture(name_of(name));
+    let is_image = ANY_FIELDS.contains(&name);
+    let is_file = is_image || warpfeed::format::is_image(name_of(name));
     // The bytes of a file may come as an array of uint8. Other fields may be such arrays
     // themselves.
     let encoded = is_file || name.contains('.');
@@ -196,15 +196,15 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
     }
     let (name, bytes) = match Buffer::of(value, encoded)? {
         Some(Buffer::Bytes(bytes)) => (at, append(scratch, bytes.as_bytes())),
-        // A picture has at least two dimensions.
-        Some(Buffer::Array { header, data, axes }) if axes > 1 || !is_picture => {
-            // The suffix of a field's name is its encoding. A picture's name has no such suffix.
-            let end = if is_picture || name.ends_with(".npy") { at.end } else { append(scratch, b".npy").end };
+        // An image has at least two dimensions.
+        Some(Buffer::Array { header, data, axes }) if axes > 1 || !is_image => {
+            // The suffix of a field's name is its encoding. An image's name has no such suffix.
+            let end = if is_image || name.ends_with(".npy") { at.end } else { append(scratch, b".npy").end };
             let start = append(scratch, &header).start;
             (at.start..end, start..append(scratch, data.as_bytes()).end)
         }
         _ => {
-            let wanted = if is_file { format!("{PICTURE}{ALSO}") } else { VALUES.to_owned() };
+            let wanted = if is_file { format!("{IMAGE}{ALSO}") } else { VALUES.to_owned() };
             return Err(PyTypeError::new_err(format!("{}; want {wanted}", type_name(value))));
         }
     };
@@ -231,23 +231,21 @@ fn name_of(name: &str) -> &str {
 
 /// `value` as bytes, an array or a path: tensors, images of Pillow and texts are converted by
 /// `warpfeed._given`.
-fn converted<'py>(value: &Bound<'py, PyAny>, is_picture: bool) -> PyResult<Bound<'py, PyAny>> {
+fn converted<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Bound<'py, PyAny>> {
     if value.is_instance_of::<PyBytes>() {
         return Ok(value.clone());
     }
     let module = value.py().import("warpfeed._given")?;
-    module.getattr(if is_picture { "picture" } else { "field" })?.call1((value,))
+    module.getattr(if is_image { "image" } else { "field" })?.call1((value,))
 }
 
-/// The error for a `value` that is returned as the picture.
-fn not_a_picture(value: &Bound<'_, PyAny>, e: PyErr) -> PyErr {
+/// The error for a `value` that is returned as the image.
+fn not_an_image(value: &Bound<'_, PyAny>, e: PyErr) -> PyErr {
     let said = e.value(value.py()).to_string();
     if !said.starts_with(&format!("{}; want", type_name(value))) {
         return e;
     }
-    PyTypeError::new_err(format!(
-        "__getitem__ returned {said}, alone, in a pair (picture, label) or in a dict of fields"
-    ))
+    PyTypeError::new_err(format!("__getitem__ returned {said}, alone, in a pair (image, label) or in a dict of fields"))
 }
 
 /// The number of a class.
@@ -281,7 +279,7 @@ fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResu
             }
         }
     } else {
-        let (picture, given) = match item.cast::<PyTuple>() {
+        let (image, given) = match item.cast::<PyTuple>() {
             Ok(pair) if pair.len() == 2 => (pair.get_item(0)?, Some(pair.get_item(1)?)),
             Ok(tuple) => {
                 let len = tuple.len();
@@ -291,7 +289,7 @@ fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResu
             }
             Err(_) => (item.clone(), None),
         };
-        field(ANY_FIELDS[0], &picture, &mut parts, scratch).map_err(|e| not_a_picture(&picture, e))?;
+        field(ANY_FIELDS[0], &image, &mut parts, scratch).map_err(|e| not_an_image(&image, e))?;
         // None stands for a missing label.
         parts.label = given.filter(|given| !given.is_none()).map(|given| label(&given)).transpose()?;
     }

@@ -8,7 +8,7 @@ use warpfeed::{Stats, trace};
 
 use crate::core::json;
 use crate::error::Raised as _;
-use crate::words::in_python;
+use crate::option_names::in_python;
 
 fn read(text: &str) -> PyResult<Stats> {
     serde_json::from_str(text).map_err(|e| PyValueError::new_err(format!("not the statistics of a loader: {e}")))

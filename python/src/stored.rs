@@ -3,37 +3,37 @@ use pyo3::types::{PyByteArray, PyBytes};
 use warpfeed::decode::{Codecs, Pixels, Rect, Size};
 use warpfeed::source::Sample;
 
-/// A sample as the source stores it, with the pixels of its picture.
+/// A sample as the source stores it, with the pixels of its image.
 pub(crate) struct Stored {
     key: String,
     label: Option<i64>,
-    picture: Option<Picture>,
+    image: Option<Image>,
     /// Names and files of the other fields.
     fields: Vec<(String, Vec<u8>)>,
 }
 
-/// The field of the picture, and its pixels.
-struct Picture {
+/// The field of the image, and its pixels.
+struct Image {
     name: String,
     size: Size,
     pixels: Vec<u8>,
 }
 
-/// Decodes the picture of `sample`, and copies its other fields.
+/// Decodes the image of `sample`, and copies its other fields.
 pub(crate) fn of(sample: &Sample<'_>, codecs: &Codecs) -> warpfeed::Result<Stored> {
     let found = codecs.image(sample);
-    let picture = found.map(|(name, bytes)| {
+    let image = found.map(|(name, bytes)| {
         let mut opened = codecs.open(bytes)?;
         let mut pixels = Pixels::new();
         opened.decode(Rect::full(opened.size()), &mut pixels)?;
-        Ok(Picture { name: name.to_owned(), size: pixels.size(), pixels: pixels.data().to_vec() })
+        Ok(Image { name: name.to_owned(), size: pixels.size(), pixels: pixels.data().to_vec() })
     });
-    let is_other = |name: &str| found.is_none_or(|(picture, _)| picture != name);
+    let is_other = |name: &str| found.is_none_or(|(image, _)| image != name);
     let others = sample.fields().iter().filter(|(name, _)| is_other(name));
     Ok(Stored {
         key: sample.key().to_owned(),
         label: sample.label()?,
-        picture: picture.transpose()?,
+        image: image.transpose()?,
         fields: others.map(|(name, value)| ((*name).to_owned(), value.encoded(name).into_owned())).collect(),
     })
 }
@@ -43,13 +43,13 @@ impl<'py> IntoPyObject<'py> for Stored {
     type Output = Bound<'py, Self::Target>;
     type Error = PyErr;
 
-    /// `(key, label, picture, fields)`; the picture is `(name, height, width, pixels)` or `None`.
+    /// `(key, label, image, fields)`; the image is `(name, height, width, pixels)` or `None`.
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
         // The array over a bytearray is writable, as torch wants it.
-        let picture = self
-            .picture
-            .map(|Picture { name, size, pixels }| (name, size.height, size.width, PyByteArray::new(py, &pixels)));
+        let image = self
+            .image
+            .map(|Image { name, size, pixels }| (name, size.height, size.width, PyByteArray::new(py, &pixels)));
         let fields: Vec<_> = self.fields.iter().map(|(name, bytes)| (name, PyBytes::new(py, bytes))).collect();
-        (self.key, self.label, picture, fields).into_pyobject(py)
+        (self.key, self.label, image, fields).into_pyobject(py)
     }
 }

@@ -150,7 +150,7 @@ impl Tensor {
     fn order(&self, py: Python<'_>, asked: Option<isize>) -> PyResult<()> {
         let stream = match asked {
             None | Some(1) => DEFAULT_STREAM,
-            // The consumer synchronises by itself, on streams that it does not name.
+            // The consumer synchronizes by itself, on streams that it does not name.
             Some(-1) => {
                 if let TensorOwner::Cuda(batch) = &self.memory {
                     batch.use_anywhere();

@@ -1,7 +1,7 @@
 //! Thread states of the interpreter, which live as long as their Rust threads.
 //!
 //! The interpreter forgets a Rust thread when it detaches, and with it its `threading.local`: files
-//! and connections that a data set keeps for each thread. So a thread keeps its state until it
+//! and connections that a dataset keeps for each thread. So a thread keeps its state until it
 //! ends.
 //!
 //! **Invariants**

@@ -1,6 +1,6 @@
 //! References to Python objects that the garbage collector can see.
 //!
-//! A loader keeps its data set and its order. If one of these keeps the loader, they form a cycle,
+//! A loader keeps its dataset and its order. If one of these keeps the loader, they form a cycle,
 //! which only the collector can free. So the loader shows these references to the collector.
 
 use std::cell::RefCell;

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use warpfeed::source::Stop;
+use warpfeed::source::CancelToken;
 use warpfeed::{Error, ErrorKind, Result};
 
 use crate::error::Raised as _;
@@ -38,7 +38,7 @@ pub(crate) fn patiently<T: Send>(py: Python<'_>, mut attempt: impl FnMut() -> Op
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Threads of calls that a signal ended, and those that end a loader for one of its own threads,
-/// with their process. They may still read a data set of the program.
+/// with their process. They may still read a dataset of the program.
 static LEFT: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
 /// Runs `work` on a new thread and waits for it. A signal ends the wait, tells `work` to stop, and
@@ -74,7 +74,7 @@ fn aside_with<T: Send + 'static>(
     let thread = std::thread::Builder::new().name("warpfeed-aside".into()).spawn(move || {
         let Ok(work) = handed.recv() else { return };
         let of = told.clone();
-        let stop = Stop::new(move || of.load(Ordering::Relaxed));
+        let stop = CancelToken::new(move || of.load(Ordering::Relaxed));
         drop(give.send(stop.during(|| work(&told))));
     });
     let thread = match thread {

@@ -90,7 +90,7 @@ def silent() -> Iterator[None]:
 
 @pytest.fixture
 def mini() -> str:
-    """A folder of 64 drawn pictures in 4 classes."""
+    """A folder of 64 drawn images in 4 classes."""
     return str(MINI)
 
 
@@ -162,8 +162,8 @@ def rust_batches(options: dict[str, object]) -> list[Content]:
     return batches
 
 
-class Pictures:
-    """A Python source of BMP files in memory, each of one colour."""
+class Images:
+    """A Python source of BMP files in memory, each of one color."""
 
     classes = ["even", "odd"]
 
@@ -178,20 +178,20 @@ class Pictures:
             raise IndexError(index)
         if self.give == "bad" and index == 7:
             raise ValueError("the seventh is missing")
-        picture = bmp(8, 8, (index % 256, index * 7 % 256, index * 31 % 256))
+        image = bmp(8, 8, (index % 256, index * 7 % 256, index * 31 % 256))
         return {
-            "bytes": picture,
-            "pair": (picture, index % 2),
-            "bad": (picture, index % 2),
-            "dict": {"bmp": memoryview(picture), "label": index % 2, "key": f"no/{index}", "emb": bytes(8)},
-            "unlabelled": {"bmp": picture, "emb": bytes(8)},
+            "bytes": image,
+            "pair": (image, index % 2),
+            "bad": (image, index % 2),
+            "dict": {"bmp": memoryview(image), "label": index % 2, "key": f"no/{index}", "emb": bytes(8)},
+            "unlabeled": {"bmp": image, "emb": bytes(8)},
             "decoded": [[0, 0, 0]],
         }[self.give]
 
 
-def bmp(width: int, height: int, colour: tuple[int, int, int]) -> bytes:
-    """A BMP file of one colour (red, green, blue)."""
-    row = bytes(reversed(colour)) * width
+def bmp(width: int, height: int, color: tuple[int, int, int]) -> bytes:
+    """A BMP file of one color (red, green, blue)."""
+    row = bytes(reversed(color)) * width
     row += bytes(-len(row) % 4)
     out = io.BytesIO()
     size = 54 + len(row) * height

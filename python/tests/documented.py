@@ -132,7 +132,7 @@ class Prepared(ast.NodeTransformer):
                 values["timeout"] = ast.Constant(20)
             if called == "Loader" and not {None, "global_batch_size"} & given:
                 values["batch_size"] = ast.Constant(3)
-            # The default size takes long, and data without pictures has none.
+            # The default size takes long, and data without images has none.
             if (
                 called != "DataModule"
                 and not {None, "views"} & given
@@ -243,7 +243,7 @@ def driving(again: bool) -> Iterator[Drive]:
         Loader.__iter__, Loader.epoch_from = ITER, EPOCH_FROM  # type: ignore[method-assign]
 
 
-def run(code: CodeType, names: dict[str, Any], again: bool, pictures: list[bytes]) -> list[list[str]]:
+def run(code: CodeType, names: dict[str, Any], again: bool, images: list[bytes]) -> list[list[str]]:
     """Runs a program, and then each loader and decoder that it leaves behind, up to `BATCHES`.
 
     Returns:
@@ -263,7 +263,7 @@ def run(code: CodeType, names: dict[str, Any], again: bool, pictures: list[bytes
                     assert len(seen) > before, "an epoch without batches"
                 value.close()
             elif isinstance(value, Decoder):
-                drive.seen(value).extend(digest(value.decode(pictures[:2]).images) for _ in range(BATCHES))
+                drive.seen(value).extend(digest(value.decode(images[:2]).images) for _ in range(BATCHES))
                 value.close()
         # Functions of the example hold its names.
         names.clear()

@@ -1,4 +1,4 @@
-"""The data sets that the examples of the documentation name, written by the libraries of their formats."""
+"""The datasets that the examples of the documentation name, written by the libraries of their formats."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def program(*arguments: object) -> None:
 
 
 def jpegs() -> list[tuple[bytes, int, str]]:
-    """Small copies of pictures of `datasets/mini` with their labels and names, class after class."""
+    """Small copies of images of `datasets/mini` with their labels and names, class after class."""
     found = []
     for label, folder in enumerate(sorted(path for path in MINI.iterdir() if path.is_dir())):
         found += [(smaller(file), label, f"{folder.name}/{file.stem}") for file in sorted(folder.glob("*.jpg"))[:6]]
@@ -42,7 +42,7 @@ def jpegs() -> list[tuple[bytes, int, str]]:
 
 
 def smaller(jpeg: Path) -> bytes:
-    """A picture at a quarter of its width and height, which decodes fast; itself without Pillow."""
+    """An image at a quarter of its width and height, which decodes fast; itself without Pillow."""
     try:
         from PIL import Image
     except ImportError:
@@ -66,7 +66,7 @@ def mini(to: Path) -> None:
         file.write_bytes(smaller(file))
 
 
-@writes("train", "val", "photos", "photographs", "pictures", "logos", "sketches")
+@writes("train", "val", "photos", "photographs", "images", "logos", "sketches")
 def folder(to: Path) -> None:
     for content, _, name in jpegs():
         (to / name).parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ def tar_of(to: Path, samples: Iterable[dict[str, bytes]]) -> None:
 
 @writes("train.lmdb")
 def embeddings(to: Path) -> None:
-    """Pictures with a vector and a number."""
+    """Images with a vector and a number."""
     tar = to.parent / "tar of train.lmdb.tar"
     vectors = [np.random.default_rng(number).random(768, np.float32) for number in range(COUNT)]
     samples = zip(jpegs(), vectors, strict=True)

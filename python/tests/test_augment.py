@@ -110,7 +110,7 @@ def delivered(mini: str, augment: Augment, **more: Any) -> Any:
 
 
 class Sized:
-    """Pictures of 48 by 40 pixels with one box each."""
+    """Images of 48 by 40 pixels with one box each."""
 
     def __init__(self, augment: Augment) -> None:
         self.boxed = "iou_crop" in repr(augment) or "copy_paste" in repr(augment)
@@ -119,12 +119,12 @@ class Sized:
         return 24
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        picture = np.random.default_rng(index).integers(0, 256, (40, 48, 3), np.uint8)
+        original = np.random.default_rng(index).integers(0, 256, (40, 48, 3), np.uint8)
         boxes: dict[str, Any] = {}
         if self.boxed:
             masks = b"[[[4,5,30,5,30,35,4,35]]]"
             boxes = {"boxes": np.array([[4, 5, 30, 35]], np.float32), "boxes.masks.json": masks}
-        return {"image": picture, "label": index % 4, **boxes}
+        return {"image": original, "label": index % 4, **boxes}
 
 
 def test_every_method_of_an_augmentation_has_a_case() -> None:
@@ -168,7 +168,7 @@ def test_an_augmentation_is_what_it_prints_and_pickles(name: str) -> None:
         ColorJitter(0.4, hue=0.1, probability=0.5),
         RandomErasing(0.25).scale(0.02, 0.3).ratio(0.3, 3.3).value(0.5, 1.0, 2.0),
         RandomErasing(0.25).noise(),
-        RandomErasing(0.25).random_colour(0.5),
+        RandomErasing(0.25).random_color(0.5),
         Mix.mixup(0.8),
         Mix.cutmix(1.0).probability(0.5),
         Mix.either(0.2, 1.0),
@@ -300,7 +300,7 @@ def test_a_bicubic_evaluation_is_that_of_pillow(tmp_path: Any) -> None:
 
 
 class Drawn:
-    """Pictures of noise whose shorter sides are `side` in a third of them, and larger or smaller in the others."""
+    """Images of noise whose shorter sides are `side` in a third of them, and larger or smaller in the others."""
 
     def __init__(self, side: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -309,13 +309,13 @@ class Drawn:
         sizes = [pair if rng.integers(2) else pair[::-1] for pair in zip(shorter, longer, strict=True)]
         kinds = [rng.integers(0, 256, (*size, 3), np.uint8) for size in sizes]
         # Black and white beside noise, so that the filter overshoots.
-        self.pictures = [np.where(rng.random(kind.shape) < 0.5, kind, kind // 128 * 255).astype(np.uint8) for kind in kinds]
+        self.images = [np.where(rng.random(kind.shape) < 0.5, kind, kind // 128 * 255).astype(np.uint8) for kind in kinds]
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.images)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"image": self.pictures[index]}
+        return {"image": self.images[index]}
 
 
 @pytest.mark.parametrize("antialias", [True, False])
@@ -330,15 +330,15 @@ def test_evaluations_of_any_size_have_the_bits_of_torchvision(filter: Any, antia
         evaluate = v2.Compose([v2.Resize(shorter, mode, antialias=antialias), v2.CenterCrop(crop)])
         data, augment = Drawn(shorter, seed), Augment.eval(shorter, crop).interpolation(filter).antialias(antialias)
         (batch,) = Loader(data, augment=augment, batch_size=24, without=["label"], output="numpy", layout="nchw")
-        for picture, ours in zip(data.pictures, batch["image"], strict=True):
-            theirs = evaluate(torch.from_numpy(picture).permute(2, 0, 1).contiguous()).numpy()
-            assert (ours == theirs).all(), (picture.shape, shorter, crop, (ours != theirs).mean())
+        for original, ours in zip(data.images, batch["image"], strict=True):
+            theirs = evaluate(torch.from_numpy(original).permute(2, 0, 1).contiguous()).numpy()
+            assert (ours == theirs).all(), (original.shape, shorter, crop, (ours != theirs).mean())
 
 
 @pytest.mark.parametrize("filter", ["bilinear", "bilinear_exact", "bicubic", "lanczos", "nearest"])
-def test_pictures_that_have_their_size_already_are_only_cropped(filter: Any) -> None:
+def test_images_that_have_their_size_already_are_only_cropped(filter: Any) -> None:
     data = Drawn(40, 3)
-    same = [place for place, picture in enumerate(data.pictures) if min(picture.shape[:2]) == 40]
+    same = [place for place, original in enumerate(data.images) if min(original.shape[:2]) == 40]
     augments = [Augment.eval(40, 30), Augment.random_resize(30, 40, 41), Augment.center_crop(30)]
     evaluated, resized, cropped = (
         next(iter(Loader(
@@ -347,15 +347,15 @@ def test_pictures_that_have_their_size_already_are_only_cropped(filter: Any) -> 
         for augment in augments
     )  # fmt: skip
     assert len(same) >= 8 and (evaluated == cropped).all()
-    for picture, part in zip((data.pictures[place] for place in same), resized, strict=True):
-        windows = np.lib.stride_tricks.sliding_window_view(picture, part.shape)
+    for original, part in zip((data.images[place] for place in same), resized, strict=True):
+        windows = np.lib.stride_tricks.sliding_window_view(original, part.shape)
         assert (windows == part).all((-3, -2, -1)).any()
     decoder = warpfeed.Decoder(max_batch=24, augment=augments[0].interpolation(filter), output="numpy")
-    assert (decoder.decode([data.pictures[place] for place in same]).images == cropped).all()
+    assert (decoder.decode([data.images[place] for place in same]).images == cropped).all()
 
 
 def letterboxed(height: int, width: int, rows: int, columns: int) -> tuple[int, int, int, int]:
-    """Left and upper padding, and the size of the picture, as Ultralytics' LetterBox computes them."""
+    """Left and upper padding, and the size of the image, as Ultralytics' LetterBox computes them."""
     ratio = min(rows / height, columns / width)
     wide, high = round(width * ratio), round(height * ratio)
     across, down = (columns - wide) / 2, (rows - high) / 2
@@ -450,7 +450,7 @@ def test_images_grow_with_the_epochs(mini: str, output: str) -> None:
 
 
 @pytest.mark.parametrize(("output", "layout"), [("numpy", "nhwc"), ("numpy", "nchw"), ("torch", None)])
-def test_pictures_keep_their_sizes(output: str, layout: str | None) -> None:
+def test_images_keep_their_sizes(output: str, layout: str | None) -> None:
     if output == "torch":
         need("torch")
     fields = {"boxes": Boxes(1), "mask": Mask("u8", fill=9)}
@@ -460,22 +460,22 @@ def test_pictures_keep_their_sizes(output: str, layout: str | None) -> None:
         options["layout"] = layout
     seen = set()
     for copy in (False, True):
-        for batch in Loader(Coloured(), augment=augment, shuffle=5, copy=copy, **options):
-            for number, picture, (height, width), image in zip(
-                batch.ids, batch.pictures, batch.sizes, batch["image"], strict=True
+        for batch in Loader(Colored(), augment=augment, shuffle=5, copy=copy, **options):
+            for number, original, (height, width), image in zip(
+                batch.ids, batch.images, batch.sizes, batch["image"], strict=True
             ):
-                assert (height, width) == Coloured.size(number)
+                assert (height, width) == Colored.size(number)
                 first = layout == "nhwc"
-                pixels = np.asarray(picture) if first else np.asarray(picture).transpose(1, 2, 0)
+                pixels = np.asarray(original) if first else np.asarray(original).transpose(1, 2, 0)
                 assert pixels.shape == (height, width, 3) and (pixels == (number, 200, 100)).all()
                 rest = np.asarray(image) if first else np.asarray(image).transpose(1, 2, 0)
                 assert rest.shape == (64, 80, 3) and (rest[height:] == (1, 2, 3)).all() and (rest[:, width:] == (1, 2, 3)).all()
                 seen.add((height, width))
     assert len(seen) > 8
-    # Cut to the largest picture of each batch.
+    # Cut to the largest image of each batch.
     trim = functools.partial(warpfeed.collate.trim, multiple=8)
-    for batch in Loader(Coloured(), augment=augment, collate=trim, **options):
-        sizes = [Coloured.size(number) for number in batch.ids]
+    for batch in Loader(Colored(), augment=augment, collate=trim, **options):
+        sizes = [Colored.size(number) for number in batch.ids]
         height, width = (-(-max(side) // 8) * 8 for side in zip(*sizes, strict=True))
         assert batch["mask"].shape == (4, height, width)
         assert batch["image"].shape == ((4, height, width, 3) if layout == "nhwc" else (4, 3, height, width))
@@ -483,32 +483,32 @@ def test_pictures_keep_their_sizes(output: str, layout: str | None) -> None:
 
 
 @pytest.mark.parametrize("processes", [0, 1])
-def test_a_function_that_moves_pixels_gets_the_pictures_in_their_sizes(processes: int) -> None:
-    """Each image shows its picture, turned, and none of the fill."""
+def test_a_function_that_moves_pixels_gets_the_images_in_their_sizes(processes: int) -> None:
+    """Each image shows its image, turned, and none of the fill."""
     for augment in [Augment.own_size((64, 80)), Augment.letterbox((72, 60))]:
         options: dict[str, Any] = {"augment": augment.fill(1, 2, 3), "output": "numpy", "batch_size": 4, "subset": range(8)}
         options["without"] = ["label"]
         batches = zip(Loader(Slopes(), **options), Loader(Slopes(), transform=turned, processes=processes, **options), strict=True)
         for plain, moved in batches:
             assert plain.sizes == moved.sizes
-            for before, after, image in zip(plain.pictures, moved.pictures, moved["image"], strict=True):
+            for before, after, image in zip(plain.images, moved.images, moved["image"], strict=True):
                 assert (before[::-1, ::-1] == after).all() and not (after == (1, 2, 3)).all(-1).any()
                 assert (image == (1, 2, 3)).all(-1).sum() == image.shape[0] * image.shape[1] - after.shape[0] * after.shape[1]
 
 
-def test_a_picture_without_room_is_an_error_or_is_shrunk() -> None:
+def test_an_image_without_room_is_an_error_or_is_shrunk() -> None:
     options: dict[str, Any] = {"without": ["label"], "output": "numpy", "batch_size": 16}
-    with pytest.raises(warpfeed.WarpfeedError, match="the picture is .* has room for 30x64") as e:
-        list(Loader(Coloured(), augment=Augment.own_size((64, 30)), **options))
+    with pytest.raises(warpfeed.WarpfeedError, match="the image is .* has room for 30x64") as e:
+        list(Loader(Colored(), augment=Augment.own_size((64, 30)), **options))
     assert "sample" in str(e.value)
-    (batch,) = Loader(Coloured(), augment=Augment.own_size((64, 30)).shrink_larger(), **options)
+    (batch,) = Loader(Colored(), augment=Augment.own_size((64, 30)).shrink_larger(), **options)
     for number, size in enumerate(batch.sizes):
-        height, width = Coloured.size(number)
+        height, width = Colored.size(number)
         assert size == ((height, width) if width <= 30 else (height * 30 // width, 30))
 
 
-class Coloured:
-    """Pictures of one colour each, whose red is their number, with a box around all of it."""
+class Colored:
+    """Images of one color each, whose red is their number, with a box around all of it."""
 
     def __len__(self) -> int:
         return 16
@@ -519,37 +519,37 @@ class Coloured:
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         height, width = self.size(index)
-        picture = np.full((height, width, 3), (index, 200, 100), np.uint8)
+        original = np.full((height, width, 3), (index, 200, 100), np.uint8)
         return {
-            "image": picture,
+            "image": original,
             "boxes": np.array([[0, 0, width, height]], np.float32),
             "boxes.class": np.array([index]),
             "mask": np.full((height, width), index, np.uint8),
         }
 
 
-class Slopes(Coloured):
-    """Pictures that differ from pixel to pixel."""
+class Slopes(Colored):
+    """Images that differ from pixel to pixel."""
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         height, width = self.size(index)
         return {"image": np.arange(height * width * 3, dtype=np.uint32).reshape(height, width, 3).astype(np.uint8) // 2 + 100}
 
 
-class Labelled(Coloured):
-    """The pictures of Coloured with labels."""
+class Labeled(Colored):
+    """The images of Colored with labels."""
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {**super().__getitem__(index), "label": index % 3}
 
 
-def test_a_mosaic_has_the_pictures_and_boxes_of_four_samples_until_it_ends() -> None:
+def test_a_mosaic_has_the_images_and_boxes_of_four_samples_until_it_ends() -> None:
     plain = Augment.letterbox(32, 32).fill(255, 0, 0)
     augment = plain.mosaic().from_epoch(1, plain)
     fields = {"boxes": Boxes(4, columns={"class": "i64"})}
     options: dict[str, Any] = {"without": ["label"], "fields": fields, "output": "numpy", "layout": "nhwc", "batch_size": 4}
     most = []
-    with Loader(Coloured(), augment=augment, shuffle=5, **options) as loader:
+    with Loader(Colored(), augment=augment, shuffle=5, **options) as loader:
         for _ in range(2):
             seen = []
             for batch in loader:
@@ -562,17 +562,17 @@ def test_a_mosaic_has_the_pictures_and_boxes_of_four_samples_until_it_ends() -> 
                     seen.append(len(set(classes[:count].tolist())))
             most.append(max(seen))
     assert most[0] > 2 and most[1] == 1
-    with_label = Labelled()
+    with_label = Labeled()
     with pytest.raises(ConfigError, match=r'each label is the class of one: use without=\["label"\]'):
         Loader(with_label, augment=augment, **{**options, "without": []})
     # A set without labels needs no option.
     for batch, bare in zip(
-        Loader(Coloured(), augment=augment, **options),
-        Loader(Coloured(), augment=augment, **{**options, "without": []}), strict=True,
+        Loader(Colored(), augment=augment, **options),
+        Loader(Colored(), augment=augment, **{**options, "without": []}), strict=True,
     ):  # fmt: skip
         assert (batch["image"] == bare["image"]).all() and "label" not in bare
     with pytest.raises(ConfigError, match="scale of 2 to 1"):
-        Loader(Coloured(), augment=plain.mosaic(scale=(2.0, 1.0)), **options)
+        Loader(Colored(), augment=plain.mosaic(scale=(2.0, 1.0)), **options)
 
 
 @pytest.mark.parametrize("name", METHODS)

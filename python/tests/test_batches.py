@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import warpfeed
-from conftest import Pictures, contents, rust_batches
+from conftest import Images, contents, rust_batches
 from warpfeed import Augment, Loader, Numbers, WarpfeedError
 
 
@@ -186,7 +186,7 @@ def test_choices_of_samples_and_mixtures(mini: str, packed: str) -> None:
 
 
 def test_more_fields_make_a_dict_and_soft_labels_sum_to_one(mini: str) -> None:
-    source = Pictures(12, "dict")
+    source = Images(12, "dict")
     loader = Loader(
         source, batch_size=4, augment=Augment.resize(8, 8), output="numpy", fields={"emb": Numbers("f32", [2])}
     )

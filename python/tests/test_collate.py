@@ -95,7 +95,7 @@ def test_what_is_no_function_is_refused(mini: str) -> None:
 
 
 class Annotated:
-    """Pictures of 40 by 20 pixels, each with as many boxes as its index."""
+    """Images of 40 by 20 pixels, each with as many boxes as its index."""
 
     def __len__(self) -> int:
         return 4
@@ -132,7 +132,7 @@ def test_detection_targets_are_the_boxes_of_each_sample(to: str, relative: bool,
     images, targets = annotated(collate, output, layout, to=to, to_relative=relative)
     assert len(images) == len(targets) == 4 and all(tuple(image.shape) == (3, 20, 80) for image in images)
     for index, target in enumerate(targets):
-        # The picture is twice as wide in the batch.
+        # The image is twice as wide in the batch.
         want = [[4 * n, n, 4 * n + 20, n + 8] for n in range(index)]
         assert np.allclose(np.asarray(target["boxes"]), np.array(want).reshape(-1, 4), atol=1e-4)
         assert str(target["boxes"].dtype).endswith("float32") and str(target["labels"].dtype).endswith("int64")
@@ -197,7 +197,7 @@ def test_boxes_are_those_of_the_trimmed_image(to: str, relative: bool, output: s
         layout=layout, without=["label"],
     )  # fmt: skip
     [((images, whole), (_, _), (cut, targets), (_, rows)), boxes, size] = next(iter(loader))
-    # The pictures have 20 by 40 pixels.
+    # The images have 20 by 40 pixels.
     assert size == (24, 40) and tuple(images[0].shape) == (3, 64, 96) and tuple(cut[0].shape) == (3, 24, 40)
     for before, after in zip(whole, targets, strict=True):
         assert np.allclose(np.asarray(before["boxes"]), np.asarray(after["boxes"]), atol=1e-4)

@@ -28,8 +28,8 @@ from warpfeed import Augment, Loader, Map, TableOptions, WarpfeedError
 
 LIST = ROOT / "tests" / "fixtures" / "corpora.txt"
 OPTIONS: dict[str, Any] = {"batch_size": 1, "output": "numpy", "num_workers": 1, "retries": 0}
-#: Names of the files that must be pictures. Others may only be refused, and are not listed.
-PICTURES = {".bmp", ".dib", ".gif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
+#: Names of the files that must be images. Others may only be refused, and are not listed.
+IMAGES = {".bmp", ".dib", ".gif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 #: Seconds for one file, after which the process ends with the stack of each thread.
 SECONDS = 60
 
@@ -112,7 +112,7 @@ def refusal(e: WarpfeedError, file: str) -> Refused:
 
 
 class One:
-    """A source of one picture."""
+    """A source of one image."""
 
     def __init__(self, name: str, content: bytes) -> None:
         self.sample = {"image": content, "label": 0, "key": name}
@@ -125,7 +125,7 @@ class One:
 
 
 def decoded(path: Path, **options: Any) -> np.ndarray:
-    """The pixels of a picture, upright."""
+    """The pixels of an image, upright."""
     with Loader(One(path.name, path.read_bytes()), augment=Augment.resize(8), **OPTIONS, **options) as loader:
         try:
             return loader.sample(0)["image"]
@@ -134,8 +134,8 @@ def decoded(path: Path, **options: Any) -> np.ndarray:
 
 
 def stored(path: Path, shape: tuple[int, ...], channels: int) -> np.ndarray:
-    """The values of a picture as they are stored, as (height, width, channels)."""
-    options = {**OPTIONS, "fields": {"image": Map(channels, picture=True)}, "without": ["label"]}
+    """The values of an image as they are stored, as (height, width, channels)."""
+    options = {**OPTIONS, "fields": {"image": Map(channels, original=True)}, "without": ["label"]}
     with Loader(One(path.name, path.read_bytes()), augment=Augment.pass_through(shape[:2]), **options) as loader:
         try:
             (batch,) = loader
@@ -152,7 +152,7 @@ def same(found: np.ndarray, expected: np.ndarray) -> str:
 
 
 def with_pillow(path: Path) -> str:
-    """Compares a picture with Pillow's, without alpha. Pictures of 16 bits are compared in their upper 8 bits, and
+    """Compares an image with Pillow's, without alpha. Images of 16 bits are compared in their upper 8 bits, and
     others that are no images as a ``Map``."""
     image, ops = need("PIL.Image"), need("PIL.ImageOps")
     found, why = None, Refused()
@@ -173,10 +173,10 @@ def with_pillow(path: Path) -> str:
         expected = np.asarray(upright)[:, :, None].astype(np.float32)
         if different := same(stored(path, expected.shape, 1), expected):
             return f"{different} (Map)"
-        if "to_8_bits" not in str(why):
+        if "convert_to_u8" not in str(why):
             return ""
-    if deep := "to_8_bits" in str(why):
-        found = decoded(path, to_8_bits=True)
+    if deep := "convert_to_u8" in str(why):
+        found = decoded(path, convert_to_u8=True)
     if found is None:
         raise why
     if upright.mode.startswith("I;16"):
@@ -188,9 +188,9 @@ def with_pillow(path: Path) -> str:
     return different + " (upper 8 bits)" if different and deep else different
 
 
-def pictures(outcomes: Outcomes, folder: Path, compare: Callable[[Path], str]) -> None:
+def images(outcomes: Outcomes, folder: Path, compare: Callable[[Path], str]) -> None:
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        outcomes.check(path, lambda: compare(path), listed=path.suffix.lower() in PICTURES)
+        outcomes.check(path, lambda: compare(path), listed=path.suffix.lower() in IMAGES)
     outcomes.finish()
 
 
@@ -202,23 +202,23 @@ def test_pngsuite() -> None:
         try:
             found = decoded(path)
         except Refused as e:
-            if "to_8_bits" not in str(e):
+            if "convert_to_u8" not in str(e):
                 raise
             found = None
-        size = decoded(path, to_8_bits=True).shape[:2]
+        size = decoded(path, convert_to_u8=True).shape[:2]
         expected = np.array(json.loads(values.read_text())).reshape(*size, 4)
         if found is not None:
             return same(found, expected[:, :, :3].astype(np.uint8))
-        # The JSON has four channels of 16 bits; the picture may have fewer.
+        # The JSON has four channels of 16 bits; the image may have fewer.
         channels = {0: [0], 2: [0, 1, 2], 4: [0, 3], 6: [0, 1, 2, 3]}[path.read_bytes()[25]]
         found = stored(path, size, len(channels))
         return same(found, expected[:, :, channels].astype(np.float32))
 
-    pictures(outcomes, outcomes.root / "png", compare)
+    images(outcomes, outcomes.root / "png", compare)
 
 
 def test_libjpeg_turbo() -> None:
-    """Its pictures, and the md5s of its own tests for what its programs make of them."""
+    """Its images, and the md5s of its own tests for what its programs make of them."""
     outcomes, image = Outcomes("libjpeg-turbo"), need("PIL.Image")
     folder, tests = outcomes.root / "testimages", (outcomes.root / "CMakeLists.txt").read_text()
     listed = dict(re.findall(r"set\(MD5_PPM_(\w+)\s+([0-9a-f]{32})\)", tests))
@@ -241,12 +241,12 @@ def test_libjpeg_turbo() -> None:
     assert md5(np.delete(full, np.s_[1:7], 0)) == listed["444_ISLOW_SKIP1_6"]
     assert md5(made(subsampling="4:4:4", progressive=True)[13:111, 8:111]) == listed["444_ISLOW_PROG_CROP98x98_13_13"]
     assert md5(made("L")) == listed["GRAY_ISLOW_RGB"]
-    pictures(outcomes, folder, with_pillow)
+    images(outcomes, folder, with_pillow)
 
 
 def test_pillow() -> None:
     outcomes = Outcomes("Pillow")
-    pictures(outcomes, outcomes.root / "Tests" / "images", with_pillow)
+    images(outcomes, outcomes.root / "Tests" / "images", with_pillow)
 
 
 def as_stored(kind: Any) -> Any:

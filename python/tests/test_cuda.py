@@ -47,7 +47,7 @@ def test_the_device_decodes_to_the_bits_of_the_host(packed: str, decode_on: str)
             assert torch.equal(batch.images.cpu(), images) and torch.equal(batch.labels.cpu(), labels)
     stats = device.stats()
     assert 0 < stats["decoded_on_device"] <= stats["prepared"]
-    # Few pictures of the set are progressive, or not JPEGs.
+    # Few images of the set are progressive, or not JPEGs.
     assert decode_on == "auto" or stats["decoded_on_device"] > 0.8 * stats["prepared"]
 
 
@@ -290,13 +290,13 @@ SERVING: dict[str, Any] = {"max_batch": 16, "augment": Augment.eval(72, 64), "dt
 @pytest.mark.parametrize("decode_on", ["gpu", "cpu"])
 def test_an_answer_is_ordered_on_the_stream_where_it_is_taken(mini: str, decode_on: str) -> None:
     """Requests on the default stream, taken on another one, while the device is busy."""
-    pictures = encoded(mini)
+    originals = encoded(mini)
     host = Decoder(**SERVING)
-    expected = [host.decode(pictures[first : first + 16]).images.clone() for first in (0, 16, 32, 48)]
+    expected = [host.decode(originals[first : first + 16]).images.clone() for first in (0, 16, 32, 48)]
     decoder = Decoder(device="cuda", decode_on=decode_on, **SERVING)
     streams, found = [torch.cuda.Stream() for _ in range(2)], []
     for turn in range(200):
-        pending = decoder.submit(pictures[16 * (turn % 4) : 16 * (turn % 4) + 16])
+        pending = decoder.submit(originals[16 * (turn % 4) : 16 * (turn % 4) + 16])
         # The default stream is far behind: waiting for it would be slow, and relying on it would
         # read torn bytes.
         torch.cuda._sleep(200_000)
@@ -311,13 +311,13 @@ def test_an_answer_is_ordered_on_the_stream_where_it_is_taken(mini: str, decode_
 
 
 def test_an_answer_that_is_awaited_is_ordered_on_the_stream_of_its_task(mini: str) -> None:
-    pictures = encoded(mini)
+    originals = encoded(mini)
     host = Decoder(**SERVING)
-    expected = [host.decode(pictures[first : first + 16]).images.clone() for first in (0, 16, 32, 48)]
+    expected = [host.decode(originals[first : first + 16]).images.clone() for first in (0, 16, 32, 48)]
     decoder, side = Decoder(device="cuda", **SERVING), torch.cuda.Stream()
 
     async def ask(turn: int) -> Any:
-        pending = decoder.submit(pictures[16 * (turn % 4) : 16 * (turn % 4) + 16])
+        pending = decoder.submit(originals[16 * (turn % 4) : 16 * (turn % 4) + 16])
         torch.cuda._sleep(200_000)
         decoded = await pending
         with torch.cuda.stream(side):
@@ -336,12 +336,12 @@ def test_an_answer_that_is_awaited_is_ordered_on_the_stream_of_its_task(mini: st
 
 def test_a_decoder_stays_out_of_a_capture_of_the_users_stream(mini: str) -> None:
     """Captures graphs repeatedly while answers arrive."""
-    pictures = encoded(mini)
-    expected = Decoder(**SERVING).decode(pictures[:16]).images.clone()
+    originals = encoded(mini)
+    expected = Decoder(**SERVING).decode(originals[:16]).images.clone()
     decoder = Decoder(device="cuda", **SERVING)
     static = torch.zeros(1 << 20, device="cuda")
     for _ in range(100):
-        pending = [decoder.submit(pictures[:16]) for _ in range(3)]
+        pending = [decoder.submit(originals[:16]) for _ in range(3)]
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for _ in range(20):
@@ -350,7 +350,7 @@ def test_a_decoder_stays_out_of_a_capture_of_the_users_stream(mini: str) -> None
         for answer in pending:
             assert torch.equal(answer.wait().images.cpu(), expected)
     graph = torch.cuda.CUDAGraph()
-    pending = decoder.submit(pictures[:16])
+    pending = decoder.submit(originals[:16])
     with torch.cuda.graph(graph):
         static.add_(1)
         for _ in range(2):
@@ -358,7 +358,7 @@ def test_a_decoder_stays_out_of_a_capture_of_the_users_stream(mini: str) -> None
                 pending.wait()
             assert raised.value.kind == "capturing"
     assert torch.equal(pending.wait().images.cpu(), expected), "the answer is taken after the capture"
-    assert torch.equal(decoder.decode(pictures[:16]).images.cpu(), expected)
+    assert torch.equal(decoder.decode(originals[:16]).images.cpu(), expected)
 
 
 def test_a_replay_is_ordered_on_the_stream_where_its_batches_are_taken(packed: str) -> None:
@@ -376,7 +376,7 @@ def test_a_replay_is_ordered_on_the_stream_where_its_batches_are_taken(packed: s
         del replay
 
 
-def test_the_loader_waits_for_a_consumer_that_synchronises_itself(packed: str) -> None:
+def test_the_loader_waits_for_a_consumer_that_synchronizes_itself(packed: str) -> None:
     """DLPack's stream -1: the memory is reused only after all work of the device."""
     expected = sums(Loader(packed, **OPTIONS), 40)
     loader, side, found = Loader(packed, device="cuda", output="dlpack", **OPTIONS), torch.cuda.Stream(), []
@@ -417,9 +417,9 @@ def test_jax_on_a_gpu_may_keep_every_batch(packed: str) -> None:
 
 
 def test_a_decoder_whose_answers_are_all_kept_copies(mini: str) -> None:
-    pictures = encoded(mini)
-    expected = Decoder(**SERVING).decode(pictures[:16]).images.clone()
+    originals = encoded(mini)
+    expected = Decoder(**SERVING).decode(originals[:16]).images.clone()
     for output in ("torch", "dlpack"):
         decoder = Decoder(device="cuda", output=output, layout="nchw", timeout=2, **SERVING)
-        kept = [decoder.decode(pictures[:16]) for _ in range(40)]
+        kept = [decoder.decode(originals[:16]) for _ in range(40)]
         assert all(torch.equal(torch.from_dlpack(decoded.images).cpu(), expected) for decoded in kept)

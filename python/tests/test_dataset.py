@@ -1,4 +1,4 @@
-"""Promise: `loader.dataset` has the samples as they are stored, as torch users expect of a data set."""
+"""Promise: `loader.dataset` has the samples as they are stored, as torch users expect of a dataset."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Pictures, bmp
+from conftest import Images, bmp
 from warpfeed import Augment, Buckets, ConfigError, Loader, TableOptions, WarpfeedError, split
 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "augment": Augment.resize(4), "output": "numpy"}
 
 
 class Stored:
-    """Pictures of different sizes with fields of every encoding."""
+    """Images of different sizes with fields of every encoding."""
 
     classes = ["even", "odd"]
 
@@ -29,11 +29,11 @@ class Stored:
         array = io.BytesIO()
         np.save(array, np.arange(index + 1, dtype=np.int16))
         fields = {"emb.npy": array.getvalue(), "meta.json": json.dumps({"n": index}).encode(), "note.txt": "é".encode()}
-        picture = bmp(3 + index, 2, (index, 20, 30))
-        return {"bmp": picture, "label": index % 2, "key": f"k{index}", "raw": b"\x01\x02", **fields}
+        original = bmp(3 + index, 2, (index, 20, 30))
+        return {"bmp": original, "label": index % 2, "key": f"k{index}", "raw": b"\x01\x02", **fields}
 
 
-def test_a_sample_is_what_the_data_set_stores() -> None:
+def test_a_sample_is_what_the_dataset_stores() -> None:
     loader = Loader(Stored(), **OPTIONS)
     assert len(loader.dataset) == 6
     sample = loader.dataset[3]
@@ -47,15 +47,15 @@ def test_a_sample_is_what_the_data_set_stores() -> None:
     assert [sample["id"] for sample in loader.dataset] == list(range(6))
     assert loader.dataset[-1]["id"] == 5 and loader.dataset[np.int64(2)]["id"] == 2
     for wrong in (6, -7):
-        with pytest.raises(IndexError, match=f"sample {wrong} of a data set of 6"):
+        with pytest.raises(IndexError, match=f"sample {wrong} of a dataset of 6"):
             loader.dataset[wrong]
     with pytest.raises(TypeError, match="want a whole number"):
         loader.dataset[1:2]  # type: ignore[index]
-    with pytest.raises(ConfigError, match="sample 6: the data set has the samples 0 to 5"):
+    with pytest.raises(ConfigError, match="sample 6: the dataset has the samples 0 to 5"):
         loader.sample(6)
 
 
-def test_all_labels_are_those_of_the_batches_without_reading_pictures(mini: str, tmp_path: Path) -> None:
+def test_all_labels_are_those_of_the_batches_without_reading_images(mini: str, tmp_path: Path) -> None:
     loader = Loader(mini, **{**OPTIONS, "batch_size": 64, "augment": Augment.train(8)})
     [batch] = loader
     labels = loader.dataset.labels()
@@ -67,7 +67,7 @@ def test_all_labels_are_those_of_the_batches_without_reading_pictures(mini: str,
     assert len(reversed) == 64 and sum(reversed == -1) == 62, "no label outside the subset"
     (tmp_path / "odd.csv").write_text("path,kind,n\n" + "".join(f"{i}.png,{'ab'[i % 3 == 0]},{i}\n" for i in range(30)))
     table = Loader(tmp_path / "odd.csv", table=TableOptions(label="kind"), **OPTIONS)
-    assert table.dataset.labels().tolist() == [int(i % 3 == 0) for i in range(30)], "none of its pictures exists"
+    assert table.dataset.labels().tolist() == [int(i % 3 == 0) for i in range(30)], "none of its images exists"
     train, val = split(table.dataset, [0.8, 0.2], seed=1, by_class=True)
     assert sorted(train + val) == list(range(30)) and sum(i % 3 == 0 for i in val) == 2
     part = Loader(tmp_path / "odd.csv", table=TableOptions(label="kind"), subset=train, **OPTIONS)
@@ -75,7 +75,7 @@ def test_all_labels_are_those_of_the_batches_without_reading_pictures(mini: str,
     (tmp_path / "flat").mkdir()
     (tmp_path / "flat" / "0.bmp").write_bytes(bmp(3, 3, (1, 2, 3)))
     with pytest.raises(WarpfeedError, match="^sample 0.*no label"):
-        Loader(tmp_path / "flat", **OPTIONS, unlabelled=True).dataset.labels()
+        Loader(tmp_path / "flat", **OPTIONS, unlabeled=True).dataset.labels()
     with pytest.raises(AttributeError, match=r"no attribute 'targets'; use labels\(\)"):
         loader.dataset.targets
 
@@ -94,7 +94,7 @@ def test_a_sample_does_not_depend_on_the_augmentation_and_takes_no_batch(mini: s
     assert np.array_equal(reopened.sample(first.ids[3])["image"], again[3]["image"])
 
 
-def test_a_data_set_has_the_samples_of_the_subset_under_their_numbers() -> None:
+def test_a_dataset_has_the_samples_of_the_subset_under_their_numbers() -> None:
     loader = Loader(Stored(), subset=[4, 1, 5], **OPTIONS)
     assert len(loader.dataset) == 3 and [sample["id"] for sample in loader.dataset] == [4, 1, 5]
     [batch] = loader
@@ -105,15 +105,15 @@ def test_a_data_set_has_the_samples_of_the_subset_under_their_numbers() -> None:
     for outside in (0, 2, -6):
         with pytest.raises(IndexError, match=f"^sample {outside % 6} is not in the subset of 3; .*dataset.indices"):
             loader.dataset[outside]
-    with pytest.raises(IndexError, match="^sample 6 of a data set of 6"):
+    with pytest.raises(IndexError, match="^sample 6 of a dataset of 6"):
         loader.dataset[6]
-    # Samplers do not change the data set.
+    # Samplers do not change the dataset.
     weighted = Loader(Stored(), weights=[1.0] * 6, **OPTIONS)
     assert len(weighted.dataset) == 6
 
 
 class Numbered(Stored):
-    """Twenty samples, whose picture, label and length tell their number."""
+    """Twenty samples, whose image, label and length tell their number."""
 
     def __len__(self) -> int:
         return 20
@@ -138,7 +138,7 @@ CHOICES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize("subset", [None, IDS, [4, 4, 11, 19, 8]], ids=["all", "subset", "repeated"])
-def test_every_number_that_a_program_sees_is_that_of_the_sample_in_the_data_set(choice: str, subset: Any) -> None:
+def test_every_number_that_a_program_sees_is_that_of_the_sample_in_the_dataset(choice: str, subset: Any) -> None:
     loader = Loader(Numbered(), subset=subset, **{**OPTIONS, **CHOICES[choice]})
     labels, allowed, seen = loader.dataset.labels(), set(range(20) if subset is None else subset), set()
     for batch in loader:
@@ -168,7 +168,7 @@ def test_an_index_outside_the_subset_is_an_error_that_names_it() -> None:
     for weights in ([1.0] * 3, [1.0] * 19):
         with pytest.raises(ConfigError, match=f"{len(weights)} weights for the 20 samples of the source; with a subset, too"):
             Loader(Numbered(), subset=[4, 11, 19], weights=weights, **OPTIONS)
-    with pytest.raises(ConfigError, match="3 labels for the 20 samples of the data set"):
+    with pytest.raises(ConfigError, match="3 labels for the 20 samples of the dataset"):
         split(Loader(Numbered(), subset=[4, 11, 19], **OPTIONS).dataset, [1.0], seed=1, labels=[0, 1, 1])
 
 
@@ -193,7 +193,7 @@ def test_classes_are_those_of_an_image_folder(mini: str) -> None:
 
 
 def test_a_sample_that_cannot_be_read_is_an_error_that_names_it() -> None:
-    loader = Loader(Pictures(16, "bad"), **OPTIONS)
+    loader = Loader(Images(16, "bad"), **OPTIONS)
     with pytest.raises(WarpfeedError, match=r"^sample 7: .*the seventh is missing") as e:
         loader.dataset[7]
     assert isinstance(e.value.__cause__, ValueError)
@@ -212,8 +212,8 @@ class Cut:
         return 1
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        picture = bmp(8, 8, (1, 2, 3))
-        return {"bmp": picture[:80]} if self.array is None else {"bmp": picture, "emb.npy": self.array}
+        original = bmp(8, 8, (1, 2, 3))
+        return {"bmp": original[:80]} if self.array is None else {"bmp": original, "emb.npy": self.array}
 
 
 def test_a_torch_user_gets_tensors(mini: str, torch: Any) -> None:
@@ -222,12 +222,12 @@ def test_a_torch_user_gets_tensors(mini: str, torch: Any) -> None:
     stored = Loader(mini, **OPTIONS).dataset[0]["image"]
     assert image.dtype == torch.uint8 and image.is_contiguous()
     assert np.array_equal(image.permute(1, 2, 0).numpy(), stored)
-    # The data set works with torch's own loader.
+    # The dataset works with torch's own loader.
     loaded = torch.utils.data.DataLoader(loader.dataset, batch_size=None)
     assert [sample["key"] for sample in loaded] == [sample["key"] for sample in loader.dataset]
 
 
-def test_a_data_set_keeps_its_loader_and_nothing_keeps_both(mini: str) -> None:
+def test_a_dataset_keeps_its_loader_and_nothing_keeps_both(mini: str) -> None:
     dataset = Loader(mini, **OPTIONS).dataset
     assert dataset[0]["id"] == 0
     loader = weakref.ref(dataset._loader)

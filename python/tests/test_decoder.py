@@ -1,4 +1,4 @@
-"""Promise: a decoder gives the pixels of a loader, reports bad pictures one by one, serves several
+"""Promise: a decoder gives the pixels of a loader, reports bad images one by one, serves several
 threads and an event loop, and leaves batches valid when it is closed."""
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ def expected(mini: str) -> np.ndarray:
 
 
 def test_a_decoder_gives_the_pixels_of_a_loader(mini: str) -> None:
-    pictures, pixels = files(mini), expected(mini)
+    originals, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=16, **OPTIONS)
     assert decoder.max_batch == 16 and decoder.memory_plan()["slots"] > 0
     for first, count in [(0, 16), (16, 1), (17, 7), (24, 16), (40, 16)]:
-        decoded = decoder.decode(pictures[first : first + count])
+        decoded = decoder.decode(originals[first : first + count])
         assert len(decoded) == count and not decoded.errors
         assert np.array_equal(decoded.images, pixels[first : first + count])
     assert decoder.stats()["prepared"] >= 56
 
 
-def test_a_bad_picture_is_an_error_at_its_place(mini: str) -> None:
-    pictures, pixels = files(mini), expected(mini)
+def test_a_bad_image_is_an_error_at_its_place(mini: str) -> None:
+    originals, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=4, **OPTIONS)
-    decoded = decoder.decode([pictures[0], b"no picture", bytearray(pictures[2]), pictures[3][:100]])
+    decoded = decoder.decode([originals[0], b"no image", bytearray(originals[2]), originals[3][:100]])
     assert set(decoded.errors) == {1, 3} and "errors" in repr(decoded)
     assert isinstance(decoded.errors[1], WarpfeedError) and decoded.errors[1].kind == "decode"
     assert str(decoded.errors[3]).startswith("sample 3: decode: ")
     assert np.array_equal(decoded.images[[0, 2]], pixels[[0, 2]])
     black = -np.array([0.485, 0.456, 0.406], np.float32) / np.array([0.229, 0.224, 0.225], np.float32)
     assert np.allclose(decoded.images[1], black, atol=1e-6) and np.allclose(decoded.images[3], black, atol=1e-6)
-    for wrong in ([], pictures[:5]):
+    for wrong in ([], originals[:5]):
         with pytest.raises(WarpfeedError, match="the decoder takes from 1 to 4"):
             decoder.decode(wrong)
     with pytest.raises(TypeError):
@@ -59,14 +59,14 @@ def test_a_bad_picture_is_an_error_at_its_place(mini: str) -> None:
 
 
 def test_several_threads_use_one_decoder(mini: str) -> None:
-    pictures, pixels = files(mini), expected(mini)
+    originals, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=8, prefetch=6, **OPTIONS)
     wrong = []
 
     def ask(thread: int) -> None:
         for turn in range(20):
-            places = [(7 * thread + 3 * turn + i) % len(pictures) for i in range(1 + turn % 8)]
-            if not np.array_equal(decoder.decode(pictures[i] for i in places).images, pixels[places]):
+            places = [(7 * thread + 3 * turn + i) % len(originals) for i in range(1 + turn % 8)]
+            if not np.array_equal(decoder.decode(originals[i] for i in places).images, pixels[places]):
                 wrong.append((thread, turn))
 
     threads = [threading.Thread(target=ask, args=[n]) for n in range(4)]
@@ -78,10 +78,10 @@ def test_several_threads_use_one_decoder(mini: str) -> None:
 
 
 def test_answers_are_awaited(mini: str) -> None:
-    pictures, pixels = files(mini), expected(mini)
+    originals, pixels = files(mini), expected(mini)
 
     async def serve(decoder: Decoder) -> None:
-        pending = [decoder.submit(pictures[8 * n : 8 * n + 8]) for n in range(4)]
+        pending = [decoder.submit(originals[8 * n : 8 * n + 8]) for n in range(4)]
         for number, answer in enumerate(pending):
             assert np.array_equal((await answer).images, pixels[8 * number : 8 * number + 8])
             with pytest.raises(WarpfeedError, match="taken before"):
@@ -92,10 +92,10 @@ def test_answers_are_awaited(mini: str) -> None:
 
 
 def test_kept_results_leave_room_for_answers_in_any_order(mini: str) -> None:
-    pictures, pixels = files(mini), expected(mini)
+    originals, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=4, prefetch=3, timeout=20, **OPTIONS)
-    kept = [decoder.decode(pictures[4 * n : 4 * n + 4]) for n in range(8)]
-    pending = [decoder.submit(pictures[4 * n : 4 * n + 4]) for n in range(3)]
+    kept = [decoder.decode(originals[4 * n : 4 * n + 4]) for n in range(8)]
+    pending = [decoder.submit(originals[4 * n : 4 * n + 4]) for n in range(3)]
     for number in (2, 0, 1):
         assert np.array_equal(pending[number].wait().images, pixels[4 * number : 4 * number + 4])
     for number, decoded in enumerate(kept):
@@ -103,13 +103,13 @@ def test_kept_results_leave_room_for_answers_in_any_order(mini: str) -> None:
 
 
 def test_a_decoder_that_is_closed_leaves_its_batches(mini: str) -> None:
-    pictures, pixels = files(mini), expected(mini)
+    originals, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=8, copy=False, **OPTIONS)
-    kept, pending = decoder.decode(pictures[:8]), [decoder.submit(pictures[8:16]) for _ in range(5)]
+    kept, pending = decoder.decode(originals[:8]), [decoder.submit(originals[8:16]) for _ in range(5)]
     decoder.close()
     assert np.array_equal(kept.images, pixels[:8])
     with pytest.raises(WarpfeedError, match="the decoder is closed"):
-        decoder.decode(pictures[:1])
+        decoder.decode(originals[:1])
     for answer in pending:
         try:
             assert np.array_equal(answer.wait().images, pixels[8:16])
@@ -121,13 +121,13 @@ def test_on_a_device_it_is_ordered_on_the_current_stream(mini: str) -> None:
     torch = need("torch")
     if not torch.cuda.is_available():
         missing("cuda", "torch finds no device")
-    pictures, pixels = files(mini), expected(mini)
+    originals, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=16, device="cuda", layout="nhwc", **{**OPTIONS, "output": "torch"})
     side = torch.cuda.Stream()
     for turn in range(60):
         first = 16 * (turn % 3)
         with torch.cuda.stream(side if turn % 2 else torch.cuda.current_stream()):
-            decoded = decoder.decode(pictures[first : first + 16])
+            decoded = decoder.decode(originals[first : first + 16])
             assert decoded.images.is_cuda
             found = decoded.images.clone()
             del decoded
@@ -136,12 +136,12 @@ def test_on_a_device_it_is_ordered_on_the_current_stream(mini: str) -> None:
 
 
 def small(count: int) -> list[bytes]:
-    """Small pictures, each of a different colour."""
+    """Small images, each of a different color."""
     return [bmp(8, 8, (n % 256, n // 256, 7)) for n in range(count)]
 
 
-def colours(decoded: Any) -> list[tuple[int, int, int]]:
-    return [tuple(int(value) for value in picture[0, 0]) for picture in np.asarray(decoded.images)]
+def colors(decoded: Any) -> list[tuple[int, int, int]]:
+    return [tuple(int(value) for value in original[0, 0]) for original in np.asarray(decoded.images)]
 
 
 SMALL: dict[str, Any] = {"augment": Augment.resize(8, 8), "output": "numpy", "max_batch": 4}
@@ -159,15 +159,15 @@ def tasks() -> int:
 
 
 def test_gather_over_more_requests_than_slots_finishes_without_a_thread_each(mini: str) -> None:
-    pictures, pixels = files(mini), expected(mini)
+    originals, pixels = files(mini), expected(mini)
 
     async def serve(decoder: Decoder) -> None:
-        await decoder.submit(pictures[:1])
+        await decoder.submit(originals[:1])
         before, most = tasks(), 0
 
         async def ask(number: int) -> Any:
             nonlocal most
-            answer = await decoder.submit(pictures[number % 48 : number % 48 + 16])
+            answer = await decoder.submit(originals[number % 48 : number % 48 + 16])
             most = max(most, tasks())
             return answer
 
@@ -233,9 +233,9 @@ def test_a_task_that_is_cancelled_cancels_its_request() -> None:
         answers[0].wait()
     del answers
     held.clear()
-    assert colours(decoder.decode(small(3))) == [(n, 0, 7) for n in range(3)]
+    assert colors(decoder.decode(small(3))) == [(n, 0, 7) for n in range(3)]
     # Requests that began before their slot was free may have been prepared.
-    assert decoder.stats()["prepared"] - prepared <= 3 + 2 * 4, "41 requests of 4 pictures were cancelled"
+    assert decoder.stats()["prepared"] - prepared <= 3 + 2 * 4, "41 requests of 4 images were cancelled"
 
 
 def test_one_task_awaits_an_answer() -> None:
@@ -251,7 +251,7 @@ def test_one_task_awaits_an_answer() -> None:
         with pytest.raises(WarpfeedError, match="being waited for"):
             await pending
         held.clear()
-        assert colours(await asyncio.wait_for(first, 30)) == [(0, 0, 7)]
+        assert colors(await asyncio.wait_for(first, 30)) == [(0, 0, 7)]
         with pytest.raises(WarpfeedError, match="taken before"):
             await pending
 
@@ -270,7 +270,7 @@ def test_closing_the_event_loop_before_the_answer_is_harmless() -> None:
     loop.run_until_complete(asyncio.sleep(0.01))
     loop.close()
     held.clear()
-    assert colours(decoder.decode(small(2))) == [(0, 0, 7), (1, 0, 7)]
+    assert colors(decoder.decode(small(2))) == [(0, 0, 7), (1, 0, 7)]
     del task
 
 
@@ -287,36 +287,36 @@ def test_a_full_queue_is_busy() -> None:
     pending.append(decoder.submit(small(2)))
     held.clear()
     for answer in pending:
-        assert colours(answer.wait()) == [(0, 0, 7), (1, 0, 7)]
+        assert colors(answer.wait()) == [(0, 0, 7), (1, 0, 7)]
     with pytest.raises(WarpfeedError, match="max_queued"):
         Decoder(max_queued=0)
 
 
-def test_pictures_are_anything_with_a_buffer_of_bytes() -> None:
+def test_images_are_anything_with_a_buffer_of_bytes() -> None:
     decoder = Decoder(**SMALL)
-    picture = small(6)[5]
-    array = np.frombuffer(picture, np.uint8)
-    for given in (picture, bytearray(picture), memoryview(picture), array, np.repeat(array, 2)[::2], array.view(np.int8)):
+    original = small(6)[5]
+    array = np.frombuffer(original, np.uint8)
+    for given in (original, bytearray(original), memoryview(original), array, np.repeat(array, 2)[::2], array.view(np.int8)):
         decoded = decoder.decode([given])
-        assert not decoded.errors and colours(decoded) == [(5, 0, 7)], type(given)
+        assert not decoded.errors and colors(decoded) == [(5, 0, 7)], type(given)
     for wrong in (array.astype(np.float32), [1, 2], 7, "text"):
-        with pytest.raises(TypeError, match="want the bytes of an encoded picture"):
+        with pytest.raises(TypeError, match="want the bytes of an encoded image"):
             decoder.decode([wrong])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match="a request is a list of pictures"):
-        decoder.decode(picture)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a request is a list of images"):
+        decoder.decode(original)  # type: ignore[arg-type]
     assert repr(decoder) == "Decoder(max_batch=4)"
 
 
-def test_pictures_are_pixels_of_numpy_pillow_and_torch() -> None:
+def test_images_are_pixels_of_numpy_pillow_and_torch() -> None:
     decoder = Decoder(**SMALL)
-    grey, colour = np.full((8, 8), 9, np.uint8), np.full((8, 8, 3), (5, 0, 7), np.uint8)
-    decoded = decoder.decode([grey, grey[:, :, None], colour])
-    assert not decoded.errors and colours(decoded) == [(9, 9, 9), (9, 9, 9), (5, 0, 7)]
+    gray, color = np.full((8, 8), 9, np.uint8), np.full((8, 8, 3), (5, 0, 7), np.uint8)
+    decoded = decoder.decode([gray, gray[:, :, None], color])
+    assert not decoded.errors and colors(decoded) == [(9, 9, 9), (9, 9, 9), (5, 0, 7)]
     pillow = need("PIL.Image")
-    assert colours(decoder.decode([pillow.fromarray(colour), pillow.fromarray(grey)])) == [(5, 0, 7), (9, 9, 9)]
+    assert colors(decoder.decode([pillow.fromarray(color), pillow.fromarray(gray)])) == [(5, 0, 7), (9, 9, 9)]
     torch = need("torch")
-    tensor = torch.from_numpy(colour).permute(2, 0, 1)
-    assert colours(decoder.decode([tensor])) == [(5, 0, 7)]
+    tensor = torch.from_numpy(color).permute(2, 0, 1)
+    assert colors(decoder.decode([tensor])) == [(5, 0, 7)]
     with pytest.raises(TypeError, match="want uint8"):
         decoder.decode([tensor.float()])
 
@@ -336,19 +336,19 @@ def test_exif_turns_an_image_of_pillow_like_its_bytes() -> None:
 def test_paths_and_open_files_are_refused_with_what_to_pass(tmp_path: Path) -> None:
     decoder, path = Decoder(**SMALL), tmp_path / "a.bmp"
     path.write_bytes(small(6)[5])
-    for given, advice in ((path, "read_bytes"), (str(path), "read_bytes"), (io.BytesIO(b""), r"picture\.read\(\)")):
+    for given, advice in ((path, "read_bytes"), (str(path), "read_bytes"), (io.BytesIO(b""), r"image\.read\(\)")):
         with pytest.raises(TypeError, match=advice):
             decoder.decode([given])  # type: ignore[list-item]
     # A memory map has a buffer, although it can be read.
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        assert colours(decoder.decode([mapped])) == [(5, 0, 7)]  # type: ignore[list-item]
+        assert colors(decoder.decode([mapped])) == [(5, 0, 7)]  # type: ignore[list-item]
 
 
-def test_a_picture_that_is_too_large_is_an_error_at_its_place() -> None:
+def test_an_image_that_is_too_large_is_an_error_at_its_place() -> None:
     decoder = Decoder(max_sample_bytes=1000, **SMALL)
     decoded = decoder.decode([small(1)[0], bytes(1001), bytearray(5000)])
     assert set(decoded.errors) == {1, 2}
-    assert str(decoded.errors[1]) == "sample 1: source: the picture has 1001 bytes, max_sample_bytes is 1000"
+    assert str(decoded.errors[1]) == "sample 1: source: the image has 1001 bytes, max_sample_bytes is 1000"
 
 
 @needs("fork", hasattr(os, "fork"))
@@ -404,24 +404,24 @@ def test_a_signal_handler_may_close_the_decoder_that_is_waited_for() -> None:
     assert "the decoder was dropped" in out
 
 
-def test_the_geometry_maps_boxes_back_to_each_picture(mini: str) -> None:
-    """As the field of a loader, without numbers of earlier requests at bad pictures."""
+def test_the_geometry_maps_boxes_back_to_each_image(mini: str) -> None:
+    """As the field of a loader, without numbers of earlier requests at bad images."""
     from warpfeed import ConfigError, Geometry
 
     options: dict[str, Any] = {"augment": Augment.letterbox((48, 64)), "output": "numpy"}
     [batch] = Loader(mini, batch_size=64, fields={"geometry": Geometry()}, **options)
-    pictures = files(mini)
+    originals = files(mini)
     decoder = Decoder(max_batch=8, geometry=True, prefetch=1, **options)
     for first in range(0, 64, 8):
-        decoded = decoder.decode(pictures[first : first + 8])
+        decoded = decoder.decode(originals[first : first + 8])
         assert np.array_equal(decoded.geometry, batch["geometry"][first : first + 8])
         assert np.array_equal(decoded.sizes, batch["geometry.size"][first : first + 8])
     wide = bmp(128, 32, (1, 2, 3))
     for _ in range(6):
-        decoded = decoder.decode([wide, b"no picture", wide[:80]])
+        decoded = decoder.decode([wide, b"no image", wide[:80]])
         assert decoded.sizes.tolist() == [[32, 128], [0, 0], [0, 0]] and not decoded.geometry[1:].any()
         matrix = decoded.geometry[0]
-        # The picture fills the width; its lower right corner is at (64, 32).
+        # The image fills the width; its lower right corner is at (64, 32).
         corner = matrix @ np.array([128, 32, 1], np.float32)
         assert corner.tolist() == [64, 32] and ((corner - matrix[:, 2]) / matrix[:, :2].diagonal()).tolist() == [128, 32]
     with pytest.raises(ConfigError, match="open it with geometry=True"):
@@ -429,7 +429,7 @@ def test_the_geometry_maps_boxes_back_to_each_picture(mini: str) -> None:
 
 
 def test_requests_are_joined_into_batches_and_each_gets_its_results(mini: str) -> None:
-    pictures, pixels = files(mini), expected(mini)
+    originals, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=8, **OPTIONS)
     batches: list[int] = []
 
@@ -439,37 +439,37 @@ def test_requests_are_joined_into_batches_and_each_gets_its_results(mini: str) -
 
     with decoder.joined(model, max_delay_ms=60_000) as joined:
         places = [(0, 3), (3, 5), (8, 1), (9, 8), (17, 2), (19, 6)]
-        futures = [joined.submit(pictures[first : first + count]) for first, count in places]
+        futures = [joined.submit(originals[first : first + count]) for first, count in places]
         for (first, count), future in zip(places[:5], futures[:5], strict=True):
             assert np.array_equal(future.result(60), pixels[first : first + count])
         # Full batches do not wait. The fifth request fits with the sixth.
         assert batches[:2] == [8, 1] and batches[2] == 8 and batches[3:] == [8]
         assert np.array_equal(futures[5].result(60), pixels[19:25])
     with pytest.raises(WarpfeedError, match="close was called"):
-        joined.submit([pictures[0]])
+        joined.submit([originals[0]])
     with decoder.joined(model, max_delay_ms=300) as joined:
         begin = time.monotonic()
-        alone = joined.submit([pictures[0]])
+        alone = joined.submit([originals[0]])
         assert np.array_equal(alone.result(60)[0], pixels[0]) and time.monotonic() - begin >= 0.3
-    assert not decoder.decode([pictures[0]]).errors, "the decoder stays open"
+    assert not decoder.decode([originals[0]]).errors, "the decoder stays open"
 
 
 @pytest.mark.parametrize(
     "outputs", [lambda n: ([0.0] * n, [1.0] * n), lambda n: {"boxes": [0] * n, "scores": [1] * n}, lambda n: "ab", lambda n: {0, 1}]
 )
-def test_several_outputs_are_not_taken_for_the_results_of_two_pictures(outputs: Any) -> None:
+def test_several_outputs_are_not_taken_for_the_results_of_two_images(outputs: Any) -> None:
     with Decoder(**SMALL).joined(lambda decoded: outputs(len(decoded)), max_delay_ms=0) as joined:
-        with pytest.raises(WarpfeedError, match=r"one result for each picture; for several outputs return list\(zip"):
+        with pytest.raises(WarpfeedError, match=r"one result for each image; for several outputs return list\(zip"):
             joined.submit(small(2)).result()
 
 
-def test_several_outputs_are_zipped_to_one_result_for_each_picture() -> None:
+def test_several_outputs_are_zipped_to_one_result_for_each_image() -> None:
     with Decoder(**SMALL).joined(lambda decoded: list(zip("ab", [1, 2])), max_delay_ms=0) as joined:
         assert joined.submit(small(2)).result() == [("a", 1), ("b", 2)]
 
 
 def test_joined_results_keep_no_batch_after_they_are_dropped(mini: str) -> None:
-    picture, kept = files(mini)[0], []
+    original, kept = files(mini)[0], []
 
     def model(decoded: Any) -> list[Any]:
         kept.append(weakref.ref(decoded))
@@ -478,7 +478,7 @@ def test_joined_results_keep_no_batch_after_they_are_dropped(mini: str) -> None:
     # More batches than the decoder has room for.
     with Decoder(max_batch=4, prefetch=1, **OPTIONS).joined(model, max_delay_ms=0) as joined:
         for _ in range(8):
-            assert len(joined.submit([picture]).result(60)) == 1
+            assert len(joined.submit([original]).result(60)) == 1
             deadline = time.monotonic() + 60
             while kept[-1]() is not None:
                 assert time.monotonic() < deadline
@@ -486,38 +486,38 @@ def test_joined_results_keep_no_batch_after_they_are_dropped(mini: str) -> None:
 
 
 def test_a_bad_request_fails_alone_and_errors_of_the_function_reach_their_requests(mini: str) -> None:
-    pictures = files(mini)
+    originals = files(mini)
     decoder = Decoder(max_batch=8, **OPTIONS)
     with decoder.joined(lambda decoded: ["seen"] * len(decoded), max_delay_ms=200) as joined:
-        good, bad = joined.submit(pictures[:2]), joined.submit([b"no picture", pictures[3]])
+        good, bad = joined.submit(originals[:2]), joined.submit([b"no image", originals[3]])
         with pytest.raises(TypeError):
             joined.submit(["text"])  # type: ignore[list-item]
         assert good.result(60) == ["seen"] * 2
         error, result = bad.result(60)
         assert isinstance(error, WarpfeedError) and error.kind == "decode" and result == "seen"
-        for request in ([], pictures[:9]):
+        for request in ([], originals[:9]):
             with pytest.raises(WarpfeedError, match="the decoder takes from 1 to 8"):
                 joined.submit(request)
     for f, text in [(lambda decoded: 1 / 0, "division"), (lambda decoded: [1], "1 results for 2"), (len, "'int' for 2")]:
         with decoder.joined(f, max_delay_ms=0) as joined, pytest.raises(Exception, match=text):
-            joined.submit(pictures[:2]).result(60)
+            joined.submit(originals[:2]).result(60)
     cancelled = decoder.joined(lambda decoded: [0] * len(decoded), max_delay_ms=60_000)
-    one, other = cancelled.submit(pictures[:1]), cancelled.submit(pictures[:1])
+    one, other = cancelled.submit(originals[:1]), cancelled.submit(originals[:1])
     assert one.cancel() and concurrent.futures.wait([one], 60).done == {one}
     cancelled.close()
     assert other.result(60) == [0]
     few = Decoder(max_batch=8, max_queued=1, **OPTIONS)
     with few.joined(lambda decoded: [0] * len(decoded), max_delay_ms=60_000) as joined:
-        waiting = joined.submit(pictures[:1])
+        waiting = joined.submit(originals[:1])
         with pytest.raises(WarpfeedError, match="max_queued is 1") as busy:
-            joined.submit(pictures[:1])
+            joined.submit(originals[:1])
         assert busy.value.kind == "busy" and waiting.cancel()
-        last = joined.submit(pictures[:1])
+        last = joined.submit(originals[:1])
     assert last.result(60) == [0], "closing begins the last batch"
     with few.joined(lambda decoded: [0] * len(decoded), max_delay_ms=0) as joined:
         few.close()
         with pytest.raises(WarpfeedError, match="requests are no longer joined: .* the decoder was closed"):
-            joined.submit(pictures[:1]).result(60)
+            joined.submit(originals[:1]).result(60)
     with pytest.raises(WarpfeedError, match="max_delay_ms=-1"):
         decoder.joined(len, max_delay_ms=-1)
     with pytest.raises(TypeError, match="max_delay_ms='5': want a number of milliseconds"):
@@ -525,6 +525,6 @@ def test_a_bad_request_fails_alone_and_errors_of_the_function_reach_their_reques
 
     async def awaited() -> Any:
         with decoder.joined(lambda decoded: [7] * len(decoded), max_delay_ms=1) as joined:
-            return await asyncio.wrap_future(joined.submit(pictures[:3]))
+            return await asyncio.wrap_future(joined.submit(originals[:3]))
 
     assert asyncio.run(awaited()) == [7, 7, 7]

@@ -68,12 +68,12 @@ BEFORE = {
     "for text in texts]": "texts = ['x' * length for length in (17, 300, 80)]",
     "upload.read() for upload in uploads": """
         import io
-        model, uploads = lambda images: images, [io.BytesIO(PICTURES[0]), io.BytesIO(b"no picture")]
+        model, uploads = lambda images: images, [io.BytesIO(IMAGES[0]), io.BytesIO(b"no image")]
     """,
     "asyncio.wrap_future": """
         import asyncio
         import torch
-        uploads, model = PICTURES[:3], lambda images: images.float().mean((2, 3))
+        uploads, model = IMAGES[:3], lambda images: images.float().mean((2, 3))
         decoder = warpfeed.Decoder(max_batch=8, augment=Augment.eval(36, 32), normalize="imagenet", output="torch")
     """,
     'boxes = model(batch["image"])': """
@@ -85,8 +85,8 @@ BEFORE = {
     "warpfeed.pack(my_dataset": """
         import types
         class Data:
-            def __len__(self): return len(PICTURES)
-            def __getitem__(self, index): return PICTURES[index], 0
+            def __len__(self): return len(IMAGES)
+            def __getitem__(self, index): return IMAGES[index], 0
         my_dataset, bar = Data(), types.SimpleNamespace(n=0, update=lambda n: None)
     """,
     "warpfeed.Loader(data, fields=": "import functools; data = 'coco/annotations/instances_train2017.json'",
@@ -110,7 +110,7 @@ AFTER = {
         warpfeed.merge("/shared/packed/train.tar")
         loader = warpfeed.Loader("/shared/packed/train.tar", batch_size=3, augment=SMALL)
     """,
-    "async def answer(uploads": "[await answer(PICTURES[:3]) for _ in range(200)]",
+    "async def answer(uploads": "[await answer(IMAGES[:3]) for _ in range(200)]",
     "report = warpfeed.pack": "loader = warpfeed.Loader('mini.lmdb', batch_size=3, augment=SMALL)",
     "warpfeed.pack(my_dataset": "loader = warpfeed.Loader('train.lmdb', batch_size=3, augment=SMALL)",
     'warpfeed.merge("train.tar")': "loader = warpfeed.Loader('train.tar', batch_size=3, augment=SMALL)",
@@ -165,12 +165,12 @@ def libraries(code: str) -> set[str]:
 
 @pytest.fixture(scope="session")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the data sets; each is written when an example first names it."""
+    """The folder of the datasets; each is written when an example first names it."""
     return tmp_path_factory.mktemp("shop")
 
 
 def stock(shop: Path, here: Path, code: str) -> None:
-    """Puts the data sets that the code names into the folder `here`."""
+    """Puts the datasets that the code names into the folder `here`."""
     for name, write in WRITERS.items():
         if not re.search(rf"[\"'/]{re.escape(name)}[\"'/]", code) or re.search(
             rf"(?:pack\([^,]*, |\.to\()\"{re.escape(name)}\"", code
@@ -186,7 +186,7 @@ def stock(shop: Path, here: Path, code: str) -> None:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The variables of a server with S3's interface, whose bucket has the data sets of the examples."""
+    """The variables of a server with S3's interface, whose bucket has the datasets of the examples."""
     need("moto")
     boto3 = need("boto3")
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -263,7 +263,7 @@ def test_an_example_runs_for_many_batches_with_one_and_three_workers(
         }.items():
             monkeypatch.setenv(name, str(value))
         monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    pictures = [content for content, *_ in jpegs()]
+    images = [content for content, *_ in jpegs()]
     digests = []
     monkeypatch.syspath_prepend(tmp_path)
     for workers in (1, 3):
@@ -278,11 +278,11 @@ def test_an_example_runs_for_many_batches_with_one_and_three_workers(
         module = types.ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)
         names = module.__dict__
-        names.update(DRIVEN=True, PICTURES=pictures, SMALL=warpfeed.Augment.eval(36, 32))
+        names.update(DRIVEN=True, IMAGES=images, SMALL=warpfeed.Augment.eval(36, 32))
         exec(compile("import warpfeed\n" + before, f"before {block!r}", "exec"), names)
         left, used = Left.now(), resident()
         with uncollected():
-            digests.append(run(program(block, workers, code), names, bool(re.search(r"\bepoch\b", code)), pictures))
+            digests.append(run(program(block, workers, code), names, bool(re.search(r"\bepoch\b", code)), images))
             if "torch" in sys.modules and sys.modules["torch"].distributed.is_initialized():
                 sys.modules["torch"].distributed.destroy_process_group()
             found = Left.at_most(left) if digests[1:] else left

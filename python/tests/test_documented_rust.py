@@ -1,8 +1,8 @@
 """Promise: every Rust example of the pages, of `examples` and of the documentation of `src` runs for 200 batches, and
 has the same batches with one and with three workers.
 
-`cargo test --doc` compiles the examples, and runs those that need no data set. Here all of them become one
-program, which runs next to the data sets that they name. It takes a minute, so `WARPFEED_RUST_EXAMPLES=1` asks for
+`cargo test --doc` compiles the examples, and runs those that need no dataset. Here all of them become one
+program, which runs next to the datasets that they name. It takes a minute, so `WARPFEED_RUST_EXAMPLES=1` asks for
 it."""
 
 from __future__ import annotations

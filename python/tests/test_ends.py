@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 import warpfeed
-from conftest import MINI, ROOT, Pictures, bmp, needs, run
+from conftest import MINI, ROOT, Images, bmp, needs, run
 from warpfeed import Augment, ConfigError, Decoder, Loader, WarpfeedError
 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "augment": Augment.resize(8, 8), "output": "numpy", "num_workers": 2}
-PICTURE = bmp(8, 8, (1, 2, 3))
+IMAGE = bmp(8, 8, (1, 2, 3))
 
 
 def threads() -> int:
@@ -49,7 +49,7 @@ def test_a_dropped_joined_ends_with_its_threads_and_frees_its_decoder() -> None:
     for turn in range(10):
         decoder = Decoder(max_batch=2, output="numpy", num_workers=1)
         joined = decoder.joined(lambda decoded: [1] * len(decoded), max_delay_ms=0)
-        future = joined.submit([PICTURE])
+        future = joined.submit([IMAGE])
         assert future.result(60) == [1]
         refs += [weakref.ref(decoder), weakref.ref(joined)]
         if turn % 2:
@@ -71,7 +71,7 @@ class Server:
 
 def test_an_object_that_joins_requests_for_its_own_method_is_collected() -> None:
     server = Server()
-    assert server.joined.submit([PICTURE]).result(60) == [3]
+    assert server.joined.submit([IMAGE]).result(60) == [3]
     ref = weakref.ref(server)
     del server
 
@@ -86,7 +86,7 @@ def test_requests_that_wait_keep_what_answers_them() -> None:
     future = (
         Decoder(max_batch=2, output="numpy")
         .joined(lambda decoded: [5] * len(decoded), max_delay_ms=200)
-        .submit([PICTURE])
+        .submit([IMAGE])
     )
     assert future.result(60) == [5]
 
@@ -94,7 +94,7 @@ def test_requests_that_wait_keep_what_answers_them() -> None:
 def test_closing_the_decoder_answers_requests_that_wait_at_once() -> None:
     decoder = Decoder(max_batch=8, output="numpy")
     joined = decoder.joined(lambda decoded: [0] * len(decoded), max_delay_ms=60_000)
-    waiting, begun = joined.submit([PICTURE]), time.monotonic()
+    waiting, begun = joined.submit([IMAGE]), time.monotonic()
     decoder.close()
     with pytest.raises(WarpfeedError, match="the decoder was dropped or closed"):
         waiting.result(30)
@@ -102,7 +102,7 @@ def test_closing_the_decoder_answers_requests_that_wait_at_once() -> None:
     joined._thread.join(30)
     assert not joined._thread.is_alive()
     with pytest.raises(WarpfeedError, match="decoder was closed"):
-        joined.submit([PICTURE])
+        joined.submit([IMAGE])
 
 
 # ---- the end of the program
@@ -136,7 +136,7 @@ threading.Thread(target=lambda: (here.wait(), time.sleep(0.3), print("reached", 
 {waits}
 """
     running = subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", "-c", program, str(MINI), "not a picture"],
+        [sys.executable, "-X", "faulthandler", "-c", program, str(MINI), "not an image"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert running.stdout is not None and "reached" in running.stdout.readline()
@@ -233,7 +233,7 @@ def test_a_program_that_cannot_be_imported_is_refused_when_the_loader_opens(how:
 # ---- errors that a program catches
 
 
-class Bad(Pictures):
+class Bad(Images):
     """Its samples 9 and 30 fail."""
 
     def __getitem__(self, index: int) -> object:
@@ -294,12 +294,12 @@ def raises(*_args: Any, **_named: Any) -> Any:
 
 @pytest.mark.parametrize("option", ["order", "transform", "transforms", "collate", "data"])
 def test_an_exception_of_any_function_is_the_cause_of_an_error_that_names_the_place(option: str) -> None:
-    class Data(Pictures):
+    class Data(Images):
         __getitem__ = raises
 
     options: dict[str, Any] = {"retries": 0, **OPTIONS}
     options.update({"transform": {"processes": 0}}.get(option, {}))
-    data = Data(8) if option == "data" else Pictures(8)
+    data = Data(8) if option == "data" else Images(8)
     if option != "data":
         options[option] = raises
     with pytest.raises(WarpfeedError, match="KeyError: 'no such thing'") as raised:
@@ -314,19 +314,19 @@ def test_an_exception_of_an_order_that_is_asked_ahead_is_the_cause_too() -> None
     def order(epoch: int) -> Any:
         return raises() if epoch else range(8)
 
-    loader = Loader(Pictures(8), order=order, epochs=5, **OPTIONS)
+    loader = Loader(Images(8), order=order, epochs=5, **OPTIONS)
     list(loader)
     with pytest.raises(WarpfeedError, match="order at epoch 1: KeyError") as raised:
         list(loader)
     assert isinstance(raised.value.__cause__, KeyError)
 
 
-# ---- states, and parts of a data set
+# ---- states, and parts of a dataset
 
 
 def trained(stop: int | None, saved: tuple[int, dict[str, Any]] | None) -> tuple[list[tuple[int, int]], Any]:
     """A program with a counter of its own, which saves in its loop: the batches that it trained on."""
-    loader, seen, state = Loader(Pictures(16), shuffle=3, **OPTIONS), [], None
+    loader, seen, state = Loader(Images(16), shuffle=3, **OPTIONS), [], None
     first = 0
     if saved is not None:
         first = saved[0]
@@ -350,8 +350,8 @@ def test_a_program_with_a_counter_of_its_own_resumes_after_any_batch() -> None:
         assert before + after == whole, f"stopped after {stop} batches"
 
 
-def test_a_data_set_of_ones_own_is_split() -> None:
-    own = Pictures(40, "pair")
+def test_a_dataset_of_ones_own_is_split() -> None:
+    own = Images(40, "pair")
     parts = warpfeed.split(own, [0.75, 0.25], seed=3)
     assert parts == warpfeed.split(40, [0.75, 0.25], seed=3)
     stratified = warpfeed.split(own, [0.75, 0.25], seed=3, by_class=True)

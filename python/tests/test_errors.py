@@ -14,41 +14,41 @@ from typing import Any
 import numpy as np
 import pytest
 import warpfeed
-from conftest import Pictures, bmp, ran
+from conftest import Images, bmp, ran
 from warpfeed import Augment, ConfigError, Loader, Mask, Numbers, Rows, WarpfeedError
 
 
 @pytest.fixture
 def damaged(mini: str, tmp_path: Path) -> tuple[str, Path]:
-    """A copy of the data set with one picture cut short."""
+    """A copy of the dataset with one image cut short."""
     shutil.copytree(mini, tmp_path / "set")
-    picture = sorted((tmp_path / "set").rglob("*.jpg"))[5]
-    picture.write_bytes(picture.read_bytes()[:200])
-    return str(tmp_path / "set"), picture
+    original = sorted((tmp_path / "set").rglob("*.jpg"))[5]
+    original.write_bytes(original.read_bytes()[:200])
+    return str(tmp_path / "set"), original
 
 
 def test_a_bad_file_is_an_error_that_names_it(damaged: tuple[str, Path]) -> None:
-    path, picture = damaged
+    path, original = damaged
     loader = Loader(path, batch_size=4, augment=Augment.train(32), output="numpy")
     with pytest.raises(WarpfeedError) as raised:
         list(loader)
     e = raised.value
-    assert (e.kind, e.sample, e.path) == ("decode", 5, str(picture)) and picture.stem in (e.key or "")
-    assert str(e).startswith(f"sample 5 ({e.key}): {picture}: decode: ")
+    assert (e.kind, e.sample, e.path) == ("decode", 5, str(original)) and original.stem in (e.key or "")
+    assert str(e).startswith(f"sample 5 ({e.key}): {image}: decode: ")
     # The next epoch stops at the same place.
     with pytest.raises(WarpfeedError):
         list(loader)
 
 
 def test_bad_files_are_skipped_listed_and_logged(damaged: tuple[str, Path], caplog: pytest.LogCaptureFixture) -> None:
-    path, picture = damaged
+    path, original = damaged
     with caplog.at_level(logging.WARNING, "warpfeed"):
         loader = Loader(path, batch_size=4, augment=Augment.train(32), output="numpy", max_skipped=2)
         valid = [flag for batch in loader for flag in batch.valid]
     assert len(valid) == 64 and valid.count(False) == 1 and not valid[5]
     [(epoch, batch, error)] = loader.faults()
-    assert (epoch, batch) == (0, 1) and isinstance(error, WarpfeedError) and error.path == str(picture)
-    assert any("skipped" in record.message and str(picture) in record.message for record in caplog.records)
+    assert (epoch, batch) == (0, 1) and isinstance(error, WarpfeedError) and error.path == str(original)
+    assert any("skipped" in record.message and str(original) in record.message for record in caplog.records)
     with pytest.raises(WarpfeedError) as raised:
         list(Loader(path, batch_size=4, augment=Augment.train(32), output="numpy", max_skipped=0))
     assert raised.value.kind == "too_many_skipped"
@@ -58,11 +58,11 @@ def test_damage_inside_is_counted_and_named_and_an_error_if_strict(
     mini: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copytree(mini, tmp_path / "set")
-    picture = sorted((tmp_path / "set").rglob("*.jpg"))[5]
-    jpeg = bytearray(picture.read_bytes())
+    original = sorted((tmp_path / "set").rglob("*.jpg"))[5]
+    jpeg = bytearray(original.read_bytes())
     at = jpeg.rindex(b"\xff\xda") + 20
     jpeg[at : at + 2] = b"\xff\xd4"  # a restart marker where there is none
-    picture.write_bytes(jpeg)
+    original.write_bytes(jpeg)
     options: dict[str, Any] = {"batch_size": 4, "augment": Augment.train(32), "output": "numpy", "epochs": 0}
     with caplog.at_level(logging.WARNING, "warpfeed"):
         loader = Loader(tmp_path / "set", **options)
@@ -70,11 +70,11 @@ def test_damage_inside_is_counted_and_named_and_an_error_if_strict(
         list(loader)
         assert loader.stats()["damaged"] == 2, "each time it is decoded"
         loader.close()
-    named = [record for record in caplog.records if "damaged" in record.message and str(picture) in record.message]
+    named = [record for record in caplog.records if "damaged" in record.message and str(original) in record.message]
     assert len(named) == 1, caplog.records
     with pytest.raises(WarpfeedError, match="jpeg data is damaged in MCU .* strict") as raised:
         list(Loader(tmp_path / "set", strict=True, **options))
-    assert (raised.value.kind, raised.value.sample, raised.value.path) == ("decode", 5, str(picture))
+    assert (raised.value.kind, raised.value.sample, raised.value.path) == ("decode", 5, str(original))
     decoder = warpfeed.Decoder(augment=Augment.eval(40, 32), output="numpy", strict=True)
     assert "strict" in str(decoder.decode([bytes(jpeg)]).errors[0])
     decoder.close()
@@ -166,7 +166,7 @@ def test_augment_begins_with_a_crop_and_does_not_change() -> None:
 def test_a_python_source_gives_bytes_pairs_or_dicts() -> None:
     for give in ["bytes", "pair", "dict"]:
         loader = Loader(
-            Pictures(40, give), batch_size=16, augment=Augment.resize(8, 8), output="numpy", unlabelled=True
+            Images(40, give), batch_size=16, augment=Augment.resize(8, 8), output="numpy", unlabeled=True
         )
         seen = {}
         for batch in loader:
@@ -178,20 +178,20 @@ def test_a_python_source_gives_bytes_pairs_or_dicts() -> None:
 
 
 def test_an_exception_of_a_python_source_is_the_cause() -> None:
-    loader = Loader(Pictures(40, "bad"), batch_size=16, augment=Augment.resize(8, 8), output="numpy")
+    loader = Loader(Images(40, "bad"), batch_size=16, augment=Augment.resize(8, 8), output="numpy")
     with pytest.raises(WarpfeedError, match="sample 7: source: ValueError: the seventh is missing") as raised:
         list(loader)
     assert raised.value.sample == 7 and isinstance(raised.value.__cause__, ValueError)
     assert raised.value.__cause__.__traceback__ is not None
-    with pytest.raises(WarpfeedError, match="__getitem__ returned list; want the bytes of an encoded picture"):
-        list(Loader(Pictures(4, "decoded"), batch_size=4, output="numpy"))
+    with pytest.raises(WarpfeedError, match="__getitem__ returned list; want the bytes of an encoded image"):
+        list(Loader(Images(4, "decoded"), batch_size=4, output="numpy"))
     with pytest.raises(TypeError, match="has no __len__"):
         Loader(iter([]), output="numpy")
     with pytest.raises(TypeError, match="a list is a mixture"):
         Loader([bmp(8, 8, (0, 0, 0))], output="numpy")
 
 
-class Noted(Pictures):
+class Noted(Images):
     """A Python source whose exception has a note."""
 
     def __getitem__(self, index: int) -> object:
@@ -203,8 +203,8 @@ class Noted(Pictures):
 
 
 @pytest.mark.parametrize("how", ["alone", "Concat", "mixture"])
-def test_an_exception_in_a_part_of_a_data_set_is_the_cause_with_its_notes(how: str) -> None:
-    noted, plain = Noted(), Pictures()
+def test_an_exception_in_a_part_of_a_dataset_is_the_cause_with_its_notes(how: str) -> None:
+    noted, plain = Noted(), Images()
     data: Any = {"alone": noted, "Concat": warpfeed.Concat([plain, noted]), "mixture": [(plain, 0.5), (noted, 0.5)]}[how]
     loader = Loader(data, batch_size=16, augment=Augment.resize(8, 8), output="numpy", retries=0)
     with pytest.raises(WarpfeedError, match="ValueError: the seventh is missing") as raised:
@@ -271,9 +271,9 @@ def test_arrays_of_a_python_source_are_pixels_and_fields() -> None:
         (lambda i: (pixels(i), i, i), "__getitem__ returned a tuple of 3"),
     ],
 )  # fmt: skip
-def test_an_array_that_is_not_a_picture_is_an_error_that_names_the_input(give: Any, text: str) -> None:
+def test_an_array_that_is_not_an_image_is_an_error_that_names_the_input(give: Any, text: str) -> None:
     with pytest.raises(WarpfeedError, match=text) as raised:
-        list(Loader(Arrays(give), batch_size=4, augment=Augment.resize(8, 8), unlabelled=True, output="numpy"))
+        list(Loader(Arrays(give), batch_size=4, augment=Augment.resize(8, 8), unlabeled=True, output="numpy"))
     assert raised.value.sample == 0
 
 
@@ -297,9 +297,9 @@ def test_bytes_of_an_array_field_are_numbers_whose_type_is_checked() -> None:
 def test_samples_without_labels_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "a.bmp").write_bytes(bmp(8, 8, (1, 2, 3)))
     options = {"augment": Augment.resize(8, 8), "output": "numpy"}
-    with pytest.raises(WarpfeedError, match="unlabelled"):
+    with pytest.raises(WarpfeedError, match="unlabeled"):
         list(Loader(tmp_path, **options))
-    [(images, labels)] = Loader(tmp_path, unlabelled=True, **options)
+    [(images, labels)] = Loader(tmp_path, unlabeled=True, **options)
     assert labels.tolist() == [-1] and images[0, 0, 0].tolist() == [1, 2, 3]
     [batch] = Loader(tmp_path, without=["label"], **options)
     assert list(batch) == ["image"]

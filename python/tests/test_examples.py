@@ -71,12 +71,12 @@ except SystemExit as e:
 def test_timm_train(mini: str, tmp_path: Path) -> None:
     need("timm")
     (tmp_path / "train.py").write_text(TIMM)
-    pictures = sorted(Path(mini).rglob("*.jpg"))
+    images = sorted(Path(mini).rglob("*.jpg"))
     # timm sorts numbers in names by their values.
     for count, name in enumerate(["c1", "c2", "c10", "c20"], 1):
         (tmp_path / "set" / name).mkdir(parents=True)
         for number in range(count):
-            (tmp_path / "set" / name / f"{number}.jpg").write_bytes(pictures[number].read_bytes())
+            (tmp_path / "set" / name / f"{number}.jpg").write_bytes(images[number].read_bytes())
     lines = said("timm_train", tmp_path / "train.py", tmp_path / "set").splitlines()
     assert lines == ["2 [1, 2, 3, 4]", "no counterpart: {'num_aug_splits': 3}"]
 
@@ -85,8 +85,8 @@ def test_yolo_trainer(mini: str, tmp_path: Path) -> None:
     need("ultralytics")
     for folder in ("images", "labels"):
         (tmp_path / folder / "train").mkdir(parents=True)
-    for number, picture in enumerate(sorted(Path(mini).rglob("*.jpg"))[:24]):
-        (tmp_path / "images/train" / f"{number}.jpg").write_bytes(picture.read_bytes())
+    for number, image in enumerate(sorted(Path(mini).rglob("*.jpg"))[:24]):
+        (tmp_path / "images/train" / f"{number}.jpg").write_bytes(image.read_bytes())
         (tmp_path / "labels/train" / f"{number}.txt").write_text(f"{number % 2} 0.5 0.5 0.6 0.5\n" * (number % 3))
     data = tmp_path / "data.yaml"
     data.write_text(f"path: {tmp_path}\ntrain: images/train\nval: images/train\nnames: [a, b]\n")

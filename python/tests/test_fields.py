@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 import warpfeed
-from conftest import Pictures, bmp, contents, rust_batches
+from conftest import Images, bmp, contents, rust_batches
 from warpfeed import Augment, Boxes, Loader, Map, Mask, MultiHot, Numbers, Points, Rows, TableOptions, WarpfeedError
 
 #: The options that `recipe` of the Rust example `raw_batches` has under the same names.
 RECIPES = {
     "boxes": {
-        "unlabelled": True,
+        "unlabeled": True,
         "augment": Augment.iou_crop((40, 48)).flip(0.5),
         "fields": {
             "boxes": Boxes(
@@ -32,7 +32,7 @@ RECIPES = {
         },
     },
     "masks": {
-        "unlabelled": True,
+        "unlabeled": True,
         "augment": Augment.scale_jitter(48, 0.5, 1.5).fill(1, 2, 3),
         "fields": {
             "boxes": Boxes(30, columns={"difficult": "i32"}, to="xywh"),
@@ -53,7 +53,7 @@ RECIPES = {
     },
     "table": {
         "table": TableOptions(
-            picture="picture", root="pictures", label="kind", gather={"two": ["a", "b"]},
+            original="image", root="images", label="kind", gather={"two": ["a", "b"]},
             columns=["tags", "note", "rows"], delimiter=";",
         ),
         "classes": ["dog", "cat", "elk"],
@@ -93,7 +93,7 @@ def npy(array: np.ndarray) -> bytes:
 
 
 def shard(path: Path) -> None:
-    """A tar of pictures with maps and points."""
+    """A tar of images with maps and points."""
     random = np.random.default_rng(3)
     with tarfile.open(path, "w") as tar:
         for number in range(12):
@@ -112,10 +112,10 @@ def shard(path: Path) -> None:
 
 
 def table(folder: Path) -> Path:
-    (folder / "pictures").mkdir()
-    rows = [["picture", "kind", "a", "b", "tags", "note", "rows", "unused"]]
+    (folder / "images").mkdir()
+    rows = [["image", "kind", "a", "b", "tags", "note", "rows", "unused"]]
     for number in range(9):
-        (folder / "pictures" / f"{number}.bmp").write_bytes(bmp(6, 5, (number, 2, 3)))
+        (folder / "images" / f"{number}.bmp").write_bytes(bmp(6, 5, (number, 2, 3)))
         tags = "|".join("xyz"[: number % 4])
         listed = " ".join(map(str, range(number % 4)))
         rows.append(
@@ -158,7 +158,7 @@ def test_fields_are_those_of_the_rust_loader_to_the_bit(data: Path, recipe: str)
 @pytest.mark.parametrize("data", ["boxes"], indirect=True)
 def test_coco_boxes_have_the_shapes_of_their_table(data: Path, torch: Any) -> None:
     boxes = Boxes(20, columns={"class": "i64"}, masks=True, points=3)
-    options = {"batch_size": 5, "augment": Augment.letterbox((48, 64)), "unlabelled": True, "fields": {"boxes": boxes}}
+    options = {"batch_size": 5, "augment": Augment.letterbox((48, 64)), "unlabeled": True, "fields": {"boxes": boxes}}
     loader = Loader(data, **options)
     batch = next(iter(loader))
     shapes = {name: tuple(field.shape) for name, field in batch.items()}
@@ -186,15 +186,15 @@ def test_coco_boxes_have_the_shapes_of_their_table(data: Path, torch: Any) -> No
 
 @pytest.mark.parametrize("data", ["boxes"], indirect=True)
 def test_sets_have_names_of_their_own(data: Path, tmp_path: Path) -> None:
-    options = {"output": "numpy", "batch_size": 8, "augment": Augment.letterbox(32, 32), "unlabelled": True}
+    options = {"output": "numpy", "batch_size": 8, "augment": Augment.letterbox(32, 32), "unlabeled": True}
     options["fields"] = {"boxes": Boxes(20, columns={"class": "i64"})}
     expected = contents(Loader(data, **options))
-    pictures = data.parents[1] / "train"
+    originals = data.parents[1] / "train"
     moved = tmp_path / "elsewhere"
-    pictures.rename(moved)
+    originals.rename(moved)
     with pytest.raises(WarpfeedError):
         contents(Loader(data, **options))
-    coco = warpfeed.Coco(data, pictures=moved)
+    coco = warpfeed.Coco(data, originals=moved)
     assert contents(Loader(coco, **options)) == expected
     joined = Loader(warpfeed.Concat([coco, coco]), **options)
     assert len(joined.dataset) == 2 * len(Loader(coco, **options).dataset) and joined.part(0) == 0
@@ -206,8 +206,8 @@ def test_sets_have_names_of_their_own(data: Path, tmp_path: Path) -> None:
     named = Loader(warpfeed.Voc(tmp_path / "voc"), **{**options, "fields": {"boxes": Boxes(20)}})
     assert contents(named) == contents(Loader(tmp_path / "voc", **{**options, "fields": {"boxes": Boxes(20)}}))
 
-    for split, colours in [("train", 2), ("val", 1)]:
-        for number in range(colours):
+    for split, colors in [("train", 2), ("val", 1)]:
+        for number in range(colors):
             for kind, content in [
                 ("images", bmp(20, 10, (number, 0, 0))),
                 ("labels", b"0 0.5 0.5 1 1\n1 0.25 0.5 0.25 0.5\n"),
@@ -244,10 +244,10 @@ def test_tables_of_all_kinds_are_opened_by_their_columns(tmp_path: Path) -> None
         found[name] = contents(loader)
         assert loader.classes == ["class 0", "class 1"]
     assert found["set.jsonl"] == found["set.csv"] == found["set.tsv"]
-    headless = TableOptions(picture="0", label="1", headerless=True)
+    headless = TableOptions(original="0", label="1", headerless=True)
     [batch] = Loader(tmp_path / "bare.csv", table=headless, fields={"2": Numbers("f32")}, **options)
     assert batch["2"].tolist() == [0, 0.25, 0.5] and batch["label"].tolist() == [0, 1, 0]
-    [batch] = Loader(tmp_path / "set.csv", table=TableOptions(without_label=True), unlabelled=True, **options)
+    [batch] = Loader(tmp_path / "set.csv", table=TableOptions(without_label=True), unlabeled=True, **options)
     assert batch.labels.tolist() == [-1] * 3
     with pytest.raises(WarpfeedError, match='no column "kind" among "file_name"'):
         Loader(tmp_path / "set.csv", table=TableOptions(label="kind"), **options)
@@ -269,9 +269,9 @@ def test_classes_number_labels_alike_in_every_set(mini: str, tmp_path: Path) -> 
         loader = Loader(mini, **choice, **options)
         [(_, numbered)] = loader
         assert loader.classes == listed and [listed[n] for n in numbered] == [names[n] for n in labels]
-    source = Loader(Pictures(4), classes=["odd", "even"], output="numpy", augment=Augment.resize(8, 8))
+    source = Loader(Images(4), classes=["odd", "even"], output="numpy", augment=Augment.resize(8, 8))
     assert [labels.tolist() for _, labels in source] == [[1, 0, 1, 0]]
-    mixture = Loader([(mini, 1.0), (Pictures(4), 0.01)], classes=[*names, "even", "odd"], seed=1, **options)
+    mixture = Loader([(mini, 1.0), (Images(4), 0.01)], classes=[*names, "even", "odd"], seed=1, **options)
     assert mixture.classes == [*names, "even", "odd"]
     with pytest.raises(WarpfeedError, match="classes"):
         Loader(mini, classes=names[1:], **options)
@@ -304,7 +304,7 @@ def test_field_kinds_can_be_pickled_printed_and_compared() -> None:
         warpfeed.Yolo("x.yaml", "val"),
         warpfeed.Voc("v"),
     ]
-    parts += [warpfeed.Concat(["a", "b"], by_class_name=True), MultiHot(80), Map.flow(nearest=True)]
+    parts += [warpfeed.Concat(["a", "b"], match_labels_by_name=True), MultiHot(80), Map.flow(nearest=True)]
     for part in parts:
         again = pickle.loads(pickle.dumps(part))
         assert again == part and hash(again) == hash(part) and repr(again) == repr(part)
@@ -340,11 +340,11 @@ def test_augmentations_for_detection_say_what_they_need(mini: str) -> None:
     with pytest.raises(ValueError, match="one ASCII character"):
         TableOptions(delimiter="ab")
     with pytest.raises(ValueError, match="set one of them"):
-        warpfeed.Concat(["a"], by_class_name=True, keep_labels=True)
+        warpfeed.Concat(["a"], match_labels_by_name=True, keep_labels=True)
 
 
 @pytest.mark.parametrize("name", ["2", "3", "4", "5", "6", "7", "8", "square"])
-def test_boxes_follow_pictures_that_exif_turns_as_in_torchvision(tmp_path: Path, name: str) -> None:
+def test_boxes_follow_images_that_exif_turns_as_in_torchvision(tmp_path: Path, name: str) -> None:
     fixtures = Path(__file__).parents[2] / "tests/fixtures/orientation"
     case = next(case for case in json.loads((fixtures / "cases.json").read_text()) if case["name"] == name)
     (tmp_path / "a.jpg").write_bytes((fixtures / f"{name}.jpg").read_bytes())
@@ -360,7 +360,7 @@ def test_boxes_follow_pictures_that_exif_turns_as_in_torchvision(tmp_path: Path,
     def found(**options: Any) -> Any:
         augment = Augment.pass_through((height, width))
         fields = {"boxes": Boxes(3)}
-        loader = Loader(tmp_path / "x.json", augment=augment, unlabelled=True, fields=fields, output="numpy", **options)
+        loader = Loader(tmp_path / "x.json", augment=augment, unlabeled=True, fields=fields, output="numpy", **options)
         return next(iter(loader))["boxes"][0].tolist()
 
     assert found(annotations_follow="stored") == case["boxes_upright"]

@@ -1,4 +1,4 @@
-"""Promise: data sets of other libraries give the batches of a folder with the same pictures, bit for
+"""Promise: datasets of other libraries give the batches of a folder with the same images, bit for
 bit: shuffled, on two ranks, within windows, and resumed in the middle of an epoch."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from warpfeed import Augment, Loader
 FIXTURES = ROOT / "tests" / "fixtures" / "formats"
 OPTIONS = {"batch_size": 5, "augment": Augment.train(32), "output": "numpy"}
 
-#: Data sets of the first three JPEGs of each class of `datasets/mini`, by the name of their format.
+#: Datasets of the first three JPEGs of each class of `datasets/mini`, by the name of their format.
 ENCODED = {
     "arrow": ["arrow/saved"],
     "beton": ["beton/train.beton"],
@@ -30,7 +30,7 @@ ENCODED = {
     "recordio": ["recordio/train.rec"],
     "tfrecord": ["tfrecord"],
 }
-#: Data sets of the same pictures as arrays of pixels.
+#: Datasets of the same images as arrays of pixels.
 ARRAYS = {
     "hdf5": ["hdf5/gzip-earliest.h5", "hdf5/growing-v114.h5", "hdf5/split.h5/train"],
     "npy": ["arrays/npy"],
@@ -46,7 +46,7 @@ def sets(*formats: dict[str, list[str]]) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the data sets, because some formats write next to their files."""
+    """A copy of the datasets, because some formats write next to their files."""
     to = tmp_path_factory.mktemp("formats")
     for paths in [*ENCODED.values(), *ARRAYS.values()]:
         for name in {Path(path).parts[0] for path in paths}:
@@ -57,15 +57,15 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     to = tmp_path_factory.mktemp("folder")
-    for pictures in sorted(path for path in MINI.iterdir() if path.is_dir()):
-        (to / pictures.name).mkdir()
-        for jpeg in sorted(pictures.glob("*.jpg"))[:3]:
-            shutil.copy(jpeg, to / pictures.name)
+    for originals in sorted(path for path in MINI.iterdir() if path.is_dir()):
+        (to / originals.name).mkdir()
+        for jpeg in sorted(originals.glob("*.jpg"))[:3]:
+            shutil.copy(jpeg, to / originals.name)
     return to
 
 
 def run(path: Any) -> dict[str, list[Content]]:
-    """The batches of each way to load a data set."""
+    """The batches of each way to load a dataset."""
 
     def resumed() -> list[Content]:
         loader = Loader(path, shuffle=7, **OPTIONS)
@@ -108,7 +108,7 @@ def agrees(path: Any, expected: dict[str, list[Content]]) -> None:
 
 
 @pytest.mark.parametrize(("kind", "path"), sets(ENCODED))
-def test_encoded_pictures_give_the_batches_of_the_folder(here: Path, of_folder: Any, kind: str, path: str) -> None:
+def test_encoded_images_give_the_batches_of_the_folder(here: Path, of_folder: Any, kind: str, path: str) -> None:
     agrees(here / path, of_folder)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pytest
 import warpfeed
-from conftest import Pictures, contents, need, ran
+from conftest import Images, contents, need, ran
 from functions import (
     dies, fails, float_result, in_place, keeps, no_result, noise, pid, plain, slow, small_result, stuck, with_globals,
 )  # fmt: skip
@@ -126,7 +126,7 @@ def test_modules_that_the_first_call_imports_are_seeded(mini: str, tmp_path: Pat
     subprocess.run([sys.executable, str(tmp_path / "main.py"), mini], check=True, timeout=120)
 
 
-def test_it_comes_before_normalisation_erasing_and_mixing(mini: str) -> None:
+def test_it_comes_before_normalization_erasing_and_mixing(mini: str) -> None:
     augment = Augment.train(32).erase(warpfeed.RandomErasing(0.5)).mix(Mix.mixup(0.3))
     options = {
         **OPTIONS, "augment": augment, "soft_labels": (4, 0.1), "normalize": "imagenet", "dtype": "f16",
@@ -138,16 +138,16 @@ def test_it_comes_before_normalisation_erasing_and_mixing(mini: str) -> None:
 def test_an_exception_names_the_sample_and_carries_its_traceback(processes: int) -> None:
     options = {"batch_size": 8, "augment": Augment.pass_through(8, 8), "output": "numpy", "processes": processes}
     with pytest.raises(WarpfeedError, match=r"sample 7 \(7\): transform: ValueError: seven is wrong$") as e:
-        list(Loader(Pictures(8), transform=fails, **options))
+        list(Loader(Images(8), transform=fails, **options))
     cause = e.value.__cause__
     assert isinstance(cause, ValueError) and e.value.sample == 7 and e.value.kind == "transform"
     told = str(cause.__cause__) if processes else "".join(__import__("traceback").format_tb(cause.__traceback__))
     assert "in inner" in told and "in fails" in told
     # An exception that cannot be pickled is still told.
     with pytest.raises(WarpfeedError, match=r"sample 9 .*9 and 10") as e:
-        list(Loader(Pictures(16), transform=fails, subset=[8, 9, 10], **options))
+        list(Loader(Images(16), transform=fails, subset=[8, 9, 10], **options))
     # The process goes on with the next sample.
-    loader = Loader(Pictures(8), transform=fails, max_skipped=1, **options)
+    loader = Loader(Images(8), transform=fails, max_skipped=1, **options)
     [batch] = loader
     assert batch.valid.tolist() == [True] * 7 + [False] and len(loader.faults()) == 1
 
@@ -495,7 +495,7 @@ def test_a_spawned_process_may_open_a_loader_with_a_function(mini: str) -> None:
     [warpfeed.Mask("u8"), warpfeed.Map(), warpfeed.Points(4), warpfeed.Boxes(4), warpfeed.Geometry()],
     ids=lambda kind: type(kind).__name__,
 )
-def test_a_field_that_follows_the_picture_refuses_a_transform_that_may_move_pixels(mini: str, kind: Any) -> None:
+def test_a_field_that_follows_the_image_refuses_a_transform_that_may_move_pixels(mini: str, kind: Any) -> None:
     options: dict[str, Any] = {**OPTIONS, "transform": plain, "processes": 0, "fields": {"target": kind}}
     for moves in ({}, {"transform_moves_pixels": True}):
         with pytest.raises(ConfigError, match=r"fields=\{'target': .*transform=f.*transform_moves_pixels"):
@@ -512,7 +512,7 @@ def test_a_transform_that_moves_no_pixels_goes_with_fields_that_follow(mini: str
         Loader(mini, transform_moves_pixels=False, **OPTIONS)
 
 
-def test_a_picture_that_could_not_be_mapped_is_mapped_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_that_could_not_be_mapped_is_mapped_again(monkeypatch: pytest.MonkeyPatch) -> None:
     from warpfeed import _process
 
     class Descriptor:

@@ -12,7 +12,7 @@ from typing import Any, Iterator
 import numpy as np
 import pytest
 import warpfeed
-from conftest import MINI, ROOT, Pictures, batches_of, need, ran
+from conftest import MINI, ROOT, Images, batches_of, need, ran
 from test_fields import drawn, table
 from warpfeed import Augment, Boxes, Loader, Numbers, TableOptions, WarpfeedError
 
@@ -38,37 +38,37 @@ def uncollected() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory, packed: str) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """One data set of each kind, with options."""
+    """One dataset of each kind, with options."""
     folder = tmp_path_factory.mktemp("sets")
     for kind in ("coco", "voc"):
         drawn(folder / kind, kind)
     for split in ("images", "labels"):
         (folder / "yolo" / split).mkdir(parents=True)
-    for number, picture in enumerate(sorted((folder / "coco").rglob("*.jpg"))[:6]):
-        (folder / "yolo" / "images" / f"{number}.jpg").write_bytes(picture.read_bytes())
+    for number, original in enumerate(sorted((folder / "coco").rglob("*.jpg"))[:6]):
+        (folder / "yolo" / "images" / f"{number}.jpg").write_bytes(original.read_bytes())
         (folder / "yolo" / "labels" / f"{number}.txt").write_text("0 0.5 0.5 0.2 0.2\n")
     with tarfile.open(folder / "set.tar", "w") as tar:
-        for picture in sorted(MINI.rglob("*.jpg"))[:12]:
-            tar.add(picture, picture.name)
+        for original in sorted(MINI.rglob("*.jpg"))[:12]:
+            tar.add(original, original.name)
     (folder / "table").mkdir()
     np.arange(4000, dtype=np.uint16).tofile(folder / "tokens.bin")
     boxes = {"fields": {"boxes": Boxes(20, columns={"class": "i64"})}}
     formats = ROOT / "tests" / "fixtures" / "formats"
     columns = TableOptions(
-        picture="picture", root=folder / "table" / "pictures", label="kind", delimiter=";", columns=[]
+        original="image", root=folder / "table" / "images", label="kind", delimiter=";", columns=[]
     )
     return {
         "folder": (MINI, {}),
         "lmdb": (packed, {}),
-        "tar": (folder / "set.tar", {"unlabelled": True}),
+        "tar": (folder / "set.tar", {"unlabeled": True}),
         "coco": (folder / "coco" / "annotations" / "instances_train.json", boxes),
         "voc": (folder / "voc", boxes),
         "yolo": (warpfeed.Yolo(folder / "yolo"), boxes),
         "table": (table(folder / "table"), {"table": columns}),
         "parquet": (formats / "parquet" / "hub" / "train", {}),
         "mds": (formats / "mds", {}),
-        "python": (Pictures(40, "pair"), {}),
-        "python without labels": (Pictures(40, "unlabelled"), {"fields": {"emb": Numbers("u8", [8])}}),
+        "python": (Images(40, "pair"), {}),
+        "python without labels": (Images(40, "unlabeled"), {"fields": {"emb": Numbers("u8", [8])}}),
         "concat": (warpfeed.Concat([MINI, MINI]), {}),
         "tokens": (warpfeed.Tokens(folder / "tokens.bin", 16), {"augment": None}),
     }
@@ -89,7 +89,7 @@ def walked(loader: Loader) -> int:
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("output", ["numpy", "torch", "dlpack"])
-def test_a_plain_loop_over_every_kind_of_data_set_frees_its_batches(sets: Any, kind: str, output: Any) -> None:
+def test_a_plain_loop_over_every_kind_of_dataset_frees_its_batches(sets: Any, kind: str, output: Any) -> None:
     if output == "torch":
         need("torch")
     data, options = sets[kind]
@@ -141,7 +141,7 @@ def test_the_error_of_an_absent_label_may_be_kept(sets: Any) -> None:
 
 
 class Fails:
-    """A data set whose every third sample fails, with a local variable."""
+    """A dataset whose every third sample fails, with a local variable."""
 
     made: list[weakref.ref[Any]] = []
 
@@ -157,7 +157,7 @@ class Fails:
 
 
 @pytest.mark.usefixtures("uncollected")
-def test_kept_errors_of_a_data_set_have_their_lines_and_no_variables() -> None:
+def test_kept_errors_of_a_dataset_have_their_lines_and_no_variables() -> None:
     Fails.made.clear()
     loader = Loader(Fails(), output="numpy", max_skipped=20, retries=0, **OPTIONS)
     assert sum(1 for _ in loader) == 15
@@ -182,9 +182,9 @@ def test_kept_errors_of_functions_keep_no_batch() -> None:
 
     kept = []
     with warpfeed.Decoder(max_batch=2, prefetch=1, output="numpy").joined(noted, max_delay_ms=0) as joined:
-        picture = next(MINI.rglob("*.jpg")).read_bytes()
+        original = next(MINI.rglob("*.jpg")).read_bytes()
         for _ in range(20):
-            kept.append(joined.submit([picture]).exception(60))
+            kept.append(joined.submit([original]).exception(60))
     assert all(isinstance(e, ValueError) for e in kept) and not any(made() is not None for made in images)
     loader = Loader(MINI, output="numpy", transform=breaks, processes=0, **OPTIONS)
     with pytest.raises(WarpfeedError, match="no image") as raised:

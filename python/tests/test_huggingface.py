@@ -1,4 +1,4 @@
-"""Data sets that Hugging Face's library writes have the samples that it shows."""
+"""Datasets that Hugging Face's library writes have the samples that it shows."""
 
 import io
 
@@ -14,7 +14,7 @@ if not hasattr(datasets, "Features"):
 PIL = need("PIL.Image")
 
 
-def picture(row):
+def original(row):
     image = PIL.fromarray(np.random.default_rng(row).integers(0, 256, (24, 24, 3), dtype=np.uint8))
     encoded = io.BytesIO()
     image.save(encoded, "PNG")
@@ -31,7 +31,7 @@ def rows():
     })  # fmt: skip
     return datasets.Dataset.from_dict(
         {
-            "image": [{"bytes": picture(row), "path": None} for row in range(10)],
+            "image": [{"bytes": original(row), "path": None} for row in range(10)],
             "label": [row % 2 for row in range(10)],
             "age": [row / 4 for row in range(10)],
             "vector": [[row, -row] for row in range(10)],
@@ -76,7 +76,7 @@ def test_boxes_in_nested_columns_are_rows(tmp_path):
         },
     })  # fmt: skip
     rows = datasets.Dataset.from_list(
-        [{"image": {"bytes": picture(row), "path": None}, "objects": objects(row)} for row in range(9)], features=features
+        [{"image": {"bytes": original(row), "path": None}, "objects": objects(row)} for row in range(9)], features=features
     )
     rows.save_to_disk(tmp_path / "saved")
     rows.to_parquet(tmp_path / "rows.parquet")
@@ -96,7 +96,7 @@ def test_boxes_in_nested_columns_are_rows(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["Array2D", "Array3D", "list", "list of fixed length"])
-def test_lists_of_pixels_are_fields_and_become_pictures_by_a_transform(kind, tmp_path):
+def test_lists_of_pixels_are_fields_and_become_images_by_a_transform(kind, tmp_path):
     """The recipe of docs/your-data.md."""
     number, side = datasets.Value("uint8"), 28
     feature, name = {

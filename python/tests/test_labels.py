@@ -1,6 +1,6 @@
-"""Promise: annotations reach a batch as their data sets mean them: masks of every format as Pillow
+"""Promise: annotations reach a batch as their datasets mean them: masks of every format as Pillow
 reads them, with maps of values and colors; texts; the numbers of COCO's categories; boxes mapped
-back to their pictures. Both forms of a batch have the same names."""
+back to their images. Both forms of a batch have the same names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from warpfeed import Augment, Boxes, ConfigError, Geometry, Loader, Mask, MultiH
 PLAIN: dict[str, Any] = {"output": "numpy", "without": ["label"], "augment": Augment.pass_through((8, 12))}
 
 
-def pictures(folder: Path, names: list[str]) -> Path:
+def originals(folder: Path, names: list[str]) -> Path:
     from PIL import Image
 
     folder.mkdir(parents=True)
@@ -53,11 +53,11 @@ def test_masks_of_a_folder_next_to_it_have_pillows_values_in_every_format(tmp_pa
 
     for number, end in enumerate(["png", "gif", "bmp", "tif"]):
         save(f"palette-{end}.{end}", palette(number))
-        save(f"grey-{end}.{end}", pil.fromarray(mask_of(10 + number)))
+        save(f"gray-{end}.{end}", pil.fromarray(mask_of(10 + number)))
     save("interlaced.gif", palette(20), interlace=1)
     save("lzw.tiff", palette(21), compression="tiff_lzw")
     save("deep.tif", pil.fromarray(mask_of(22).astype(np.uint16) * 200))
-    loader = Loader(pictures(tmp_path / "images", sorted(names)), masks="masks", fields={"mask": Mask("i64")}, **PLAIN)
+    loader = Loader(originals(tmp_path / "images", sorted(names)), masks="masks", fields={"mask": Mask("i64")}, **PLAIN)
     [batch] = loader
     for key, mask in zip(batch.keys_of_samples, batch["mask"], strict=True):
         assert np.array_equal(mask, expected[names.index(key)]), key
@@ -67,7 +67,7 @@ def test_masks_of_a_folder_next_to_it_have_pillows_values_in_every_format(tmp_pa
     assert np.array_equal(packed["mask"], batch["mask"])
     save("lossless.webp", pil.fromarray(mask_of(30)).convert("RGB"), lossless=True)
     save("lossy.webp", pil.fromarray(mask_of(30)).convert("RGB"))
-    both = pictures(tmp_path / "webp", ["lossless", "lossy"])
+    both = originals(tmp_path / "webp", ["lossless", "lossy"])
     loader = Loader(both, masks="masks", fields={"mask": Mask("i64")}, max_skipped=1, **PLAIN)
     [batch] = loader
     assert batch.valid.tolist() == [True, False] and np.array_equal(batch["mask"][0], mask_of(30))
@@ -75,7 +75,7 @@ def test_masks_of_a_folder_next_to_it_have_pillows_values_in_every_format(tmp_pa
 
 
 def test_a_map_of_classes_takes_values_and_colors(tmp_path: Path, pil: Any) -> None:
-    folder = pictures(tmp_path / "images", ["a"])
+    folder = originals(tmp_path / "images", ["a"])
     (tmp_path / "masks").mkdir()
     mask = mask_of(1)
     pil.fromarray(mask).save(tmp_path / "masks" / "a.png")
@@ -108,7 +108,7 @@ def test_a_map_of_classes_takes_values_and_colors(tmp_path: Path, pil: Any) -> N
 
 
 def test_texts_come_with_their_samples_in_every_output_and_through_collate(tmp_path: Path, pil: Any) -> None:
-    pictures(tmp_path / "images", [f"{n}" for n in range(10)])
+    originals(tmp_path / "images", [f"{n}" for n in range(10)])
     rows: list[dict[str, Any]] = []
     for n in range(10):
         rows.append({"path": f"images/{n}.png", "caption": f"número {n} " * (n + 1), "label": n % 3})
@@ -164,11 +164,11 @@ def test_the_categories_of_coco_have_their_ids_also_when_classes_are_renumbered(
     assert [renumbered.category_ids[k] for k in batch["boxes.class"][0][:2]] == [90, 7]
     more = Loader(path, classes=["zebra", "ant", "cow", "yak"], **options)
     assert more.category_ids == [], "one class has no id"
-    assert Loader(pictures(tmp_path / "plain", ["a"]), output="numpy", unlabelled=True).category_ids == []
+    assert Loader(originals(tmp_path / "plain", ["a"]), output="numpy", unlabeled=True).category_ids == []
 
 
 @pytest.mark.parametrize("output", ["numpy", "torch"])
-def test_boxes_are_mapped_back_to_their_picture_after_letterbox_crop_and_flip(
+def test_boxes_are_mapped_back_to_their_image_after_letterbox_crop_and_flip(
     tmp_path: Path, pil: Any, output: str
 ) -> None:
     if output == "torch":
@@ -218,13 +218,13 @@ def test_both_forms_of_a_batch_have_the_same_names(mini: str) -> None:
     assert not hasattr(without, "labels") and hasattr(without, "images")
 
 
-def test_a_set_without_pictures_needs_no_without(tmp_path: Path) -> None:
+def test_a_set_without_images_needs_no_without(tmp_path: Path) -> None:
     table = tmp_path / "set.csv"
     table.write_text("age,tags\n1,cat|dog\n2,cat\n")
     fields: dict[str, Any] = {"age": Numbers("i64")}
     [batch] = Loader(table, fields=fields, output="numpy")
     assert list(batch) == ["age"] and batch["age"].tolist() == [1, 2]
-    with pytest.raises(KeyError, match="has no pictures"):
+    with pytest.raises(KeyError, match="has no images"):
         batch["image"]
     with pytest.raises(WarpfeedError, match=r"MultiHot\(separator='\|'\)"):
         list(Loader(table, fields={"tags": MultiHot(["cat", "dog"])}, output="numpy"))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import warpfeed
-from conftest import Pictures, contents, needs
+from conftest import Images, contents, needs
 from warpfeed import Augment, Concat, ConfigError, Loader, WarpfeedError
 
 OPTIONS = {"batch_size": 16, "augment": Augment.train(32), "output": "numpy"}
@@ -55,7 +55,7 @@ def test_a_replay_repeats_the_first_batches_and_keeps_the_position(mini: str) ->
             loader.replay(n)
 
 
-def test_host_batches_ignore_where_pictures_are_decoded_and_a_wrong_word_is_named(packed: str) -> None:
+def test_host_batches_ignore_where_images_are_decoded_and_a_wrong_word_is_named(packed: str) -> None:
     expected = contents(Loader(packed, shuffle=3, **OPTIONS))
     for decode_on in ["cpu", "gpu", "auto"]:
         loader = Loader(packed, shuffle=3, decode_on=decode_on, **OPTIONS)
@@ -196,7 +196,7 @@ def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
     resumed = Loader(mini, order=order, resume=state, **OPTIONS)
     order.shift = 4
     assert next(iter(resumed)).ids == order.of(4)[: len(ids)]
-    with pytest.raises(WarpfeedError, match="the data set|source samples"):
+    with pytest.raises(WarpfeedError, match="the dataset|source samples"):
         Loader(Concat([mini, mini]), order=order, resume=state, **OPTIONS)
 
 
@@ -298,13 +298,13 @@ def test_a_torch_sampler_is_an_order(mini: str, torch: Any) -> None:
     assert sum((batch.ids for batch in loader), []) == order(0) and sum((batch.ids for batch in loader), []) == order(1)
 
 
-def test_a_split_of_a_data_set_is_by_its_classes(mini: str, packed: str) -> None:
+def test_a_split_of_a_dataset_is_by_its_classes(mini: str, packed: str) -> None:
     labels = [i // 16 for i in range(64)]
     by_class = warpfeed.split(64, [0.75, 0.25], seed=1, labels=labels)
     for data in (mini, Path(packed), warpfeed.Concat([mini])):
         assert warpfeed.split(data, [0.75, 0.25], seed=1, by_class=True) == by_class
         assert warpfeed.split(data, [0.75, 0.25], seed=1) == warpfeed.split(64, [0.75, 0.25], seed=1)
-    with pytest.raises(ValueError, match="by_class reads the labels from a data set"):
+    with pytest.raises(ValueError, match="by_class reads the labels from a dataset"):
         warpfeed.split(64, [1.0], seed=1, by_class=True)
     with pytest.raises(WarpfeedError) as raised:
         warpfeed.split("/nowhere", [1.0], seed=1)
@@ -334,7 +334,7 @@ def test_statistics_of_a_part_have_a_verdict_and_a_page(packed: str, tmp_path: P
 
 
 def test_a_python_source_is_packed_and_loads_as_it_was(mini: str, tmp_path: Path) -> None:
-    source, told = Pictures(40), []
+    source, told = Images(40), []
     report = warpfeed.pack(source, tmp_path / "p.lmdb", progress=lambda done, total: told.append((done, total)))
     assert (
         report["samples"] == 40
@@ -372,7 +372,7 @@ def test_threads_of_packing_have_ended_when_it_returns(tmp_path: Path) -> None:
             time.sleep(0.02)
             counts["released"] += 1
 
-    class Connected(Pictures):
+    class Connected(Images):
         def __getitem__(self, index: int) -> object:
             if not hasattr(local, "connection"):
                 local.connection = Connection()
@@ -382,7 +382,7 @@ def test_threads_of_packing_have_ended_when_it_returns(tmp_path: Path) -> None:
     assert counts["made"] == counts["released"] > 0
 
 
-class Slow(Pictures):
+class Slow(Images):
     def __getitem__(self, index: int) -> object:
         time.sleep(0.01)
         return super().__getitem__(index)

@@ -1,4 +1,4 @@
-"""Promise: a data set that a format's own library wrote has the samples, labels and order that the same library
+"""Promise: a dataset that a format's own library wrote has the samples, labels and order that the same library
 reads, for 200 shuffled batches, with one and with three workers, without the garbage collector."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COUNT, HEIGHT, WIDTH = 23, 24, 32
 
 
 class Opened(NamedTuple):
-    """A data set, and what its own library reads."""
+    """A dataset, and what its own library reads."""
 
     data: Any
     #: Of each sample in order: fields by name.
@@ -33,7 +33,7 @@ class Opened(NamedTuple):
 
 
 def pixels(number: int) -> np.ndarray:
-    """A smooth picture with noise."""
+    """A smooth image with noise."""
     y, x = np.mgrid[:HEIGHT, :WIDTH]
     base = np.stack([y * 7 + number, x * 5, x * y // 3 + number * 9], 2) % 256
     noise = np.random.default_rng(number).integers(0, 24, base.shape)
@@ -230,7 +230,7 @@ def lmdb(form: str) -> Callable[[Path], Opened]:
             values = [value for _, value in txn.cursor()] if "3" in form else [txn.get(key) for key in keys]
         env.close()
         pairs = map(pickle.loads, values)
-        return Opened(to / "set.mdb", [{"image": opened(picture), "label": found} for picture, found in pairs])
+        return Opened(to / "set.mdb", [{"image": opened(original), "label": found} for original, found in pairs])
 
     write.__name__ = f"lmdb_{'padded' if '3' in form else 'counted'}"
     return write

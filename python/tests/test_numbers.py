@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Pictures
+from conftest import Images
 from warpfeed import Augment, ConfigError, Loader, WarpfeedError, pack, split
 from warpfeed._numbers import PIECE, Indices, Numbers
 
@@ -17,7 +17,7 @@ OPTIONS: dict[str, Any] = {"batch_size": 8, "augment": Augment.resize(8), "outpu
 
 
 def ids(**more: Any) -> list[int]:
-    return [id for batch in Loader(Pictures(40), **OPTIONS, **more) for id in batch.ids]
+    return [id for batch in Loader(Images(40), **OPTIONS, **more) for id in batch.ids]
 
 
 def test_every_kind_of_list_is_the_same_subset_and_the_same_weights(torch: Any) -> None:
@@ -102,7 +102,7 @@ def test_tensors_are_indices_and_labels_but_no_masks(torch: Any) -> None:
 def test_an_index_that_comes_again_is_another_variant_of_its_sample() -> None:
     image = np.random.default_rng(1).integers(0, 256, (64, 64, 3), dtype=np.uint8)
 
-    class One(Pictures):
+    class One(Images):
         def __getitem__(self, index: int) -> object:
             return image, 0
 
@@ -113,7 +113,7 @@ def test_an_index_that_comes_again_is_another_variant_of_its_sample() -> None:
 
 
 def test_epochs_batches_and_samples_are_whole_numbers_from_0() -> None:
-    loader = Loader(Pictures(40), **OPTIONS)
+    loader = Loader(Images(40), **OPTIONS)
     calls = [
         ("epoch", loader.set_epoch),
         ("epoch", lambda n: loader.epoch_from(n, 0)),
@@ -174,17 +174,17 @@ def test_long_lists_travel_in_pieces_and_places_count_from_the_start() -> None:
 
 
 def test_a_subset_of_a_million_is_the_list_of_its_numbers() -> None:
-    class Many(Pictures):
+    class Many(Images):
         def __getitem__(self, index: int) -> object:
-            return Pictures(1 << 30).__getitem__(index)
+            return Images(1 << 30).__getitem__(index)
 
     source, chosen = Many(1 << 20), np.random.default_rng(3).permutation(1 << 20)
     loader = Loader(source, subset=chosen, **OPTIONS)
     assert next(loader.epoch_from(0, 100_000)).ids == chosen[800_000:800_008].tolist()
 
 
-def test_the_data_set_keeps_the_subset_that_was_given() -> None:
+def test_the_dataset_keeps_the_subset_that_was_given() -> None:
     for chosen in (np.array([5, 2]), [5, 2]):
-        loader = Loader(Pictures(40), subset=chosen, **OPTIONS)
+        loader = Loader(Images(40), subset=chosen, **OPTIONS)
         chosen[0] = 9
         assert [sample["id"] for sample in loader.dataset] == next(iter(loader)).ids == [5, 2]

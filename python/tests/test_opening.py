@@ -1,4 +1,4 @@
-"""Promise: an option for opening a data set that has no effect is an error, and so is a data set whose
+"""Promise: an option for opening a dataset that has no effect is an error, and so is a dataset whose
 labels the program cannot get."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 class Source:
-    """Two pictures of a folder, with these labels."""
+    """Two images of a folder, with these labels."""
 
     def __init__(self, folder: Path, *labels: int) -> None:
         self.bytes, self.labels = (folder / "cat" / "1.bmp").read_bytes(), labels
@@ -37,7 +37,7 @@ class Source:
 
 
 def test_an_option_for_opening_without_effect_is_an_error(folder: Path, tmp_path: Path) -> None:
-    table, columns, source = tmp_path / "t.csv", TableOptions(picture="where"), Source(folder, 0, 1)
+    table, columns, source = tmp_path / "t.csv", TableOptions(image="where"), Source(folder, 0, 1)
     cases: list[tuple[Any, dict[str, Any], str]] = [
         (folder, {"table": columns}, "table describes columns"),
         (source, {"table": columns}, "table describes columns"),
@@ -63,8 +63,8 @@ def test_an_option_for_opening_without_effect_is_an_error(folder: Path, tmp_path
         assert words in str(error.value)
 
 
-def test_one_of_several_data_sets_may_use_an_option_for_opening(folder: Path, tmp_path: Path) -> None:
-    columns = TableOptions(picture="where")
+def test_one_of_several_datasets_may_use_an_option_for_opening(folder: Path, tmp_path: Path) -> None:
+    columns = TableOptions(image="where")
     joined = Concat([tmp_path / "t.csv", folder], keep_labels=True)
     mixture = [(tmp_path / "t.csv", 0.5), (folder, 0.5)]
     for data, options in [(joined, {}), (mixture, {"keep_labels": True})]:
@@ -77,9 +77,9 @@ def test_one_of_several_data_sets_may_use_an_option_for_opening(folder: Path, tm
 def test_a_flat_folder_without_labels_is_an_error_on_opening(folder: Path) -> None:
     flat = folder / "cat"
     for options in ({}, {"soft_labels": (2, 0.1)}):
-        with pytest.raises(ConfigError, match="pass unlabelled=True to read them as -1, or without="):
+        with pytest.raises(ConfigError, match="pass unlabeled=True to read them as -1, or without="):
             Loader(flat, augment=PIXELS, **options)
-    with Loader(flat, augment=PIXELS, unlabelled=True) as loader:
+    with Loader(flat, augment=PIXELS, unlabeled=True) as loader:
         assert [labels.tolist() for _, labels in loader] == [[-1]]
     with Loader(flat, augment=PIXELS, without="label") as loader:
         assert [list(batch) for batch in loader] == [["image"]]

@@ -107,9 +107,9 @@ def test_the_folder_of_a_cache_is_its_own(mini: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cache_dir needs cache_bytes"):
         next(iter(Loader(mini, output="numpy", cache_dir=tmp_path / "cache")))
     # A table of this machine may name files in a store.
-    picture = sorted(Path(mini).rglob("*.jpg"))[0]
-    (tmp_path / "t.csv").write_text(f"path,label\n{picture},0\n")
-    table: dict[str, Any] = {"data": tmp_path / "t.csv", "table": TableOptions(picture="path"), "output": "numpy"}
+    image = sorted(Path(mini).rglob("*.jpg"))[0]
+    (tmp_path / "t.csv").write_text(f"path,label\n{image},0\n")
+    table: dict[str, Any] = {"data": tmp_path / "t.csv", "table": TableOptions(image="path"), "output": "numpy"}
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "x.jpg").write_bytes(b"")
     with pytest.raises(ConfigError, match='this one contains "x.jpg": choose an empty folder'):
@@ -130,7 +130,7 @@ def test_the_folder_of_a_cache_is_its_own(mini: str, tmp_path: Path) -> None:
 def test_bad_options_of_a_decoder_and_of_pack_are_named_too(mini: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="^max_batch=-1: want a whole number"):
         Decoder(max_batch=-1, output="numpy")
-    with pytest.raises(ConfigError, match="^max_batch=0: a request has at least one picture"):
+    with pytest.raises(ConfigError, match="^max_batch=0: a request has at least one image"):
         Decoder(max_batch=0, output="numpy")
     with pytest.raises(TypeError, match="^TableOptions has no argument 'lable'; did you mean 'label'[?]"):
         TableOptions(lable="x")  # type: ignore[call-arg]
@@ -168,11 +168,11 @@ def test_mixing_without_soft_labels_is_refused_with_the_alternatives(mini: str) 
         Loader(mini, **mixed)
     assert "::" not in str(e.value)
     assert set(next(iter(Loader(mini, soft_labels=(4, 0), **mixed)))) == {"image", "label", "soft_label"}
-    unlabelled = next(iter(Loader(mini, without=["label"], **mixed)))
-    assert list(unlabelled) == ["image"] and unlabelled.mixing is not None
+    unlabeled = next(iter(Loader(mini, without=["label"], **mixed)))
+    assert list(unlabeled) == ["image"] and unlabeled.mixing is not None
 
 
-def test_smoothing_alone_takes_the_classes_of_the_data_set(mini: str) -> None:
+def test_smoothing_alone_takes_the_classes_of_the_dataset(mini: str) -> None:
     options: dict[str, Any] = {"batch_size": 8, "augment": Augment.resize(8), "output": "numpy", "shuffle": 2}
     alone = next(iter(Loader(mini, soft_labels=0.1, **options)))
     given = next(iter(Loader(mini, soft_labels=(4, 0.1), **options)))
@@ -183,7 +183,7 @@ def test_smoothing_alone_takes_the_classes_of_the_data_set(mini: str) -> None:
 
 
 class Unnamed:
-    """A data set without names of classes."""
+    """A dataset without names of classes."""
 
     def __len__(self) -> int:
         return 4
@@ -192,23 +192,23 @@ class Unnamed:
         return np.full((8, 8, 3), index, np.uint8), index
 
 
-def test_what_is_no_data_set_says_what_is(tmp_path: Path, mini: str) -> None:
-    picture = np.zeros((8, 8, 3), np.uint8)
+def test_what_is_no_dataset_says_what_is(tmp_path: Path, mini: str) -> None:
+    image = np.zeros((8, 8, 3), np.uint8)
     for given, said in [
-        ({"image": [picture], "label": [0]}, "^a dict has its entries by name, .* __getitem__"),
-        ([("a.jpg", 0), ("b.PNG", 1)], r"^a list is a mixture .*share\), \.\.\.\], and 'a.jpg' is one picture.* CSV"),
-        ([(picture, 0)], r"and a picture \(ndarray\) is one picture.* __getitem__"),
-        ([(b"\xff\xd8", 3)], r"and a picture \(bytes\)"),
-        (["a.tar", "b.tar"], r"^a list is a mixture of data sets: \[\(data, share\), ...\]. Concat"),
+        ({"image": [image], "label": [0]}, "^a dict has its entries by name, .* __getitem__"),
+        ([("a.jpg", 0), ("b.PNG", 1)], r"^a list is a mixture .*share\), \.\.\.\], and 'a.jpg' is one image.* CSV"),
+        ([(image, 0)], r"and an image \(ndarray\) is one image.* __getitem__"),
+        ([(b"\xff\xd8", 3)], r"and an image \(bytes\)"),
+        (["a.tar", "b.tar"], r"^a list is a mixture of datasets: \[\(data, share\), ...\]. Concat"),
         ([], "^a list is a mixture"),
     ]:
         with pytest.raises(TypeError, match=said):
             Loader(given, output="numpy")
-    unlabelled = Loader(np.zeros((4, 8, 8, 3), np.uint8), output="numpy", augment=Augment.resize(8))
-    with pytest.raises(WarpfeedError, match=r'leave labels out with without=\["label"\], read -1 with unlabelled=True, or'):
-        next(iter(unlabelled))
+    unlabeled = Loader(np.zeros((4, 8, 8, 3), np.uint8), output="numpy", augment=Augment.resize(8))
+    with pytest.raises(WarpfeedError, match=r'leave labels out with without=\["label"\], read -1 with unlabeled=True, or'):
+        next(iter(unlabeled))
     with pytest.raises(TypeError, match="^a dict has its entries by name"):
-        warpfeed.pack({"image": [picture]}, tmp_path / "x.tar")
+        warpfeed.pack({"image": [image]}, tmp_path / "x.tar")
     loader = Loader(mini, output="numpy")
     for call in (lambda: Loader(loader.dataset), lambda: warpfeed.pack(loader.dataset, tmp_path / "x.tar")):
         with pytest.raises(TypeError, match="^loader.dataset has decoded samples.*subset=loader.dataset.indices"):
@@ -283,7 +283,7 @@ def test_the_signature_the_help_and_the_checks_name_the_same_options() -> None:
         (lambda: MultiHot("cats"), "classes='cats': want a list of names"),
         (lambda: Boxes(3, columns=["ab"]), "columns="),
         (lambda: Boxes(3, columns="ab"), "columns='ab': want a dict"),
-        (lambda: Concat("set"), "parts='set': want a list of data sets"),
+        (lambda: Concat("set"), "parts='set': want a list of datasets"),
         (lambda: warpfeed.split(4, [0.5, 0.5], 1, labels="0101"), "labels='0101': want a list of numbers"),
         (lambda: Loader("set", classes="cats"), "classes='cats': want a list of names"),
         (lambda: Loader("set", subset="12"), "subset='12': want a list of indices"),

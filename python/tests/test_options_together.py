@@ -19,7 +19,7 @@ COUNT = 11
 
 
 def png(index: int) -> bytes:
-    """A picture of 4 x 4 pixels, half of them transparent."""
+    """An image of 4 x 4 pixels, half of them transparent."""
     pixels = np.random.default_rng(index).integers(0, 256, (4, 4, 4), np.uint8)
     pixels[:2, :, 3], pixels[2:, :, 3] = 0, 255
     rows = b"".join(b"\0" + row.tobytes() for row in pixels)
@@ -65,7 +65,7 @@ SUBSET = [7, 3, 5, 1, 8, 2, 10]
 ORDER = [5, 5, 2, 8, 3, 1, 7]
 LENGTHS = [3 * id % 10 for id in range(COUNT)]
 
-#: Options that change what a program sees of this data set, with a value that does. A name may have a variant.
+#: Options that change what a program sees of this dataset, with a value that does. A name may have a variant.
 ACTING: dict[str, dict[str, Any]] = {
     "batch_size": {"batch_size": 3},
     "global_batch_size": {"global_batch_size": 6},
@@ -102,7 +102,7 @@ ACTING: dict[str, dict[str, Any]] = {
     "prefetch": {"prefetch": 2},
 }
 
-#: Options that change nothing that a program sees of this data set, with a value that is no default.
+#: Options that change nothing that a program sees of this dataset, with a value that is no default.
 QUIET: dict[str, dict[str, Any]] = {
     "device": {"device": "cpu"},
     "copy": {"copy": True},
@@ -114,11 +114,11 @@ QUIET: dict[str, dict[str, Any]] = {
     "retries": {"retries": 1},
     "timeout": {"timeout": 20},
     "max_skipped": {"max_skipped": 2},
-    "to_8_bits": {"to_8_bits": True},
+    "convert_to_u8": {"convert_to_u8": True},
     "distributed": {"distributed": False},
 }
 
-#: Options that make this data set an error, which says what follows.
+#: Options that make this dataset an error, which says what follows.
 LIMITS: dict[str, tuple[dict[str, Any], str]] = {
     "memory_limit": ({"memory_limit": 1}, "memory_limit"),
     "max_pixels": ({"max_pixels": 15}, "the limit is 15"),
@@ -128,8 +128,8 @@ LIMITS: dict[str, tuple[dict[str, Any], str]] = {
 #: Options that the tests of their own have next to others, with the reason.
 OTHERS = {
     "needs a device": ["pin_memory"],
-    "are opened below": ["processes", "transform_moves_pixels", "by_class_name", "keep_labels", "cache_dir", "unlabelled"],
-    "other kinds of data sets": ["table", "masks", "index", "cache_bytes", "cache_refresh", "annotations_follow"],
+    "are opened below": ["processes", "transform_moves_pixels", "match_labels_by_name", "keep_labels", "cache_dir", "unlabeled"],
+    "other kinds of datasets": ["table", "masks", "index", "cache_bytes", "cache_refresh", "annotations_follow"],
     "files and runs": ["trace", "resume", "world_size"],
 }  # fmt: skip
 
@@ -231,7 +231,7 @@ def mixed(run: Run, epoch: int) -> int:
 
 
 def behind(image: np.ndarray) -> bool:
-    """Whether the upper, transparent part of an image has one colour."""
+    """Whether the upper, transparent part of an image has one color."""
     return bool(np.ptp(image[0].astype(np.float64), axis=0).max() <= 1e-3)
 
 
@@ -379,7 +379,7 @@ def test_a_limit_holds_next_to_every_option(limit: str, alone: dict[str, Run]) -
     held = []
     for other in alone:
         if (limit, other) == ("max_pixels", "without image"):
-            continue  # no picture is decoded
+            continue  # no image is decoded
         try:
             Run((other,) if other else (), options)
             held.append(f"{limit} next to {other} has no effect")
@@ -394,19 +394,19 @@ def test_a_limit_holds_next_to_every_option(limit: str, alone: dict[str, Run]) -
     ("options", "option"),
     [
         ({"without": ["label"], "soft_labels": (2, 0.1)}, "soft_labels"),
-        ({"without": ["label"], "unlabelled": True}, "unlabelled"),
+        ({"without": ["label"], "unlabeled": True}, "unlabeled"),
         *[
             ({"without": ["image"], name: value}, name)
             for name, value in [
                 ("augment", Augment.resize(8)), ("normalize", "imagenet"), ("dtype", "f32"), ("transform", darker),
-                ("channels", 1), ("layout", "nchw"), ("background", (1, 2, 3)), ("to_8_bits", True),
+                ("channels", 1), ("layout", "nchw"), ("background", (1, 2, 3)), ("convert_to_u8", True),
             ]
         ],
         ({"weights": [1.0] * COUNT, "shuffle": True}, "shuffle"),
         ({"balanced": True, "shuffle": 3}, "shuffle"),
         ({"processes": 0}, "processes"),
         ({"transform_moves_pixels": False}, "transform_moves_pixels"),
-        ({"by_class_name": True}, "by_class_name"),
+        ({"match_labels_by_name": True}, "match_labels_by_name"),
         ({"keep_labels": True}, "keep_labels"),
         ({"cache_dir": "x"}, "cache_dir"),
     ],
@@ -416,19 +416,19 @@ def test_an_option_without_effect_is_refused_by_name(options: dict[str, Any], op
         Loader(Samples(), output="numpy", **options)
 
 
-def test_tokens_have_no_pictures_and_no_labels(tmp_path: Path) -> None:
+def test_tokens_have_no_images_and_no_labels(tmp_path: Path) -> None:
     (tmp_path / "tokens.bin").write_bytes(bytes(400))
     data = Tokens(tmp_path / "tokens.bin", 8)
     Loader(data, output="numpy").close()
     for options in (
         {"augment": Augment.resize(8)}, {"normalize": "imagenet"}, {"dtype": "f32"}, {"transform": darker}, {"soft_labels": (2, 0.1)},
-        {"layout": "nchw"}, {"unlabelled": True},
+        {"layout": "nchw"}, {"unlabeled": True},
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=f"{next(iter(options))} changes .*, and the loader (has|reads) none"):
             Loader(data, output="numpy", **options)
 
 
-def test_pictures_that_a_field_shows_are_augmented() -> None:
+def test_images_that_a_field_shows_are_augmented() -> None:
     rows = {"rows": Rows("u8", (), 4)}
-    with pytest.raises(ConfigError, match="^augment changes pictures, and the loader reads none"):
+    with pytest.raises(ConfigError, match="^augment changes images, and the loader reads none"):
         Loader(Samples(), without="image", fields=rows, augment=Augment.resize(8))

@@ -14,7 +14,7 @@ from warpfeed import Augment, Loader
 OPTIONS: dict[str, Any] = {"batch_size": 16, "shuffle": 3, "augment": Augment.train(32), "output": "numpy"}
 
 
-class Labelled(Loader):
+class Labeled(Loader):
     """A subclass with other arguments, and attributes set before and after the call."""
 
     def __init__(self, root: str, name: str, **more: Any) -> None:
@@ -33,10 +33,10 @@ def rest(loader: Loader) -> list[bytes]:
 
 
 def test_a_subclass_has_arguments_of_its_own_and_is_pickled_as_one(mini: str) -> None:
-    loader = Labelled(mini, "mine", drop_last=True)
+    loader = Labeled(mini, "mine", drop_last=True)
     expected = rest(Loader(mini, drop_last=True, **OPTIONS))
     for again in (pickle.loads(pickle.dumps(loader)), copy.copy(loader)):
-        assert type(again) is Labelled and (again.root, again.name, again.parts) == (mini, "mine", ["mine"])
+        assert type(again) is Labeled and (again.root, again.name, again.parts) == (mini, "mine", ["mine"])
         assert again.drop_last and repr(again) == repr(loader) and next(iter(again))[2] == "mine"
         assert rest(pickle.loads(pickle.dumps(loader))) == expected
 
@@ -85,7 +85,7 @@ def test_a_traced_loader_and_an_iterator_cannot_be_pickled(mini: str, tmp_path: 
         pickle.dumps(iter(Loader(mini, **OPTIONS)))
 
 
-def test_two_views_of_a_picture_are_two_samples_of_its_batch(mini: str) -> None:
+def test_two_views_of_an_image_are_two_samples_of_its_batch(mini: str) -> None:
     """The recipe of docs/augmentation.md, on one rank and on two."""
 
     def twice(epoch: int) -> Any:
@@ -93,11 +93,11 @@ def test_two_views_of_a_picture_are_two_samples_of_its_batch(mini: str) -> None:
 
     options = {**OPTIONS, "shuffle": False, "without": ["label"]}
     for world in (1, 2):
-        pictures: list[int] = []
+        originals: list[int] = []
         for rank in range(world):
             for batch in Loader(mini, order=twice, rank=rank, world_size=world, drop_last=True, **options):
                 assert batch.ids[0::2] == batch.ids[1::2]
                 first, second = batch["image"][0::2], batch["image"][1::2]
                 assert not np.array_equal(first, second) and first.shape == (8, 32, 32, 3)
-                pictures += batch.ids[0::2]
-        assert sorted(pictures) == list(range(64))
+                originals += batch.ids[0::2]
+        assert sorted(originals) == list(range(64))

@@ -31,16 +31,16 @@ loader = warpfeed.Loader(Slow(), batch_size=4, num_workers=2, augment=warpfeed.A
 
 
 @pytest.fixture
-def picture(mini: str) -> str:
+def image(mini: str) -> str:
     for folder, _, files in os.walk(mini):
         for file in files:
             if file.endswith((".jpg", ".png")):
                 return os.path.join(folder, file)
-    raise AssertionError("no picture")
+    raise AssertionError("no image")
 
 
 @needs("signals", sys.platform != "win32")
-def test_ctrl_c_while_waiting_is_a_keyboard_interrupt_and_loses_no_batch(picture: str) -> None:
+def test_ctrl_c_while_waiting_is_a_keyboard_interrupt_and_loses_no_batch(image: str) -> None:
     # No sample after the first eight arrives before the interrupt, however long that takes.
     waits = "import threading\ngo = threading.Event()" + SLOW.replace("time.sleep({seconds})", "go.wait(600)")
     code = waits + textwrap.dedent(
@@ -58,7 +58,7 @@ def test_ctrl_c_while_waiting_is_a_keyboard_interrupt_and_loses_no_batch(picture
         print(next(it).number)
         """
     )
-    program = subprocess.Popen([sys.executable, "-c", code, picture], stdout=subprocess.PIPE, text=True)
+    program = subprocess.Popen([sys.executable, "-c", code, image], stdout=subprocess.PIPE, text=True)
     assert program.stdout is not None and program.stdout.readline() == "0 1\n"
     time.sleep(0.3)
     program.send_signal(signal.SIGINT)
@@ -66,7 +66,7 @@ def test_ctrl_c_while_waiting_is_a_keyboard_interrupt_and_loses_no_batch(picture
     assert out == "interrupted\n2\n" and program.returncode == 0
 
 
-def test_other_threads_run_while_a_batch_is_waited_for(picture: str) -> None:
+def test_other_threads_run_while_a_batch_is_waited_for(image: str) -> None:
     out = ran(
         # Long enough that the third batch is not ready before it is requested.
         SLOW.format(seconds=1.5)
@@ -86,7 +86,7 @@ def test_other_threads_run_while_a_batch_is_waited_for(picture: str) -> None:
             print(turns - before)
             """
         ),
-        picture,
+        image,
     )
     assert int(out) > 50
 
@@ -199,14 +199,14 @@ def test_an_exception_in_the_loop_leaves_no_thread_behind(packed: str) -> None:
     "ending", ["", "raise ValueError('x')", "sys.exit(3)", "del loader", "it = None", "keep = loader, it"]
 )
 @pytest.mark.parametrize("source", ["folder", "python"])
-def test_the_interpreter_ends_cleanly_in_mid_epoch(mini: str, picture: str, ending: str, source: str) -> None:
+def test_the_interpreter_ends_cleanly_in_mid_epoch(mini: str, image: str, ending: str, source: str) -> None:
     begin = SLOW.format(seconds=0.2) if source == "python" else (
         "import sys, warpfeed\naugment = warpfeed.Augment.train(32)\n"
         "loader = warpfeed.Loader(sys.argv[2], batch_size=4, augment=augment, output='numpy')\n"
     )  # fmt: skip
     done = run(
         f"{begin}\nit = iter(loader)\nfirst = next(it)\nprint('begun', flush=True)\n{ending}\n",
-        picture,
+        image,
         mini,
         timeout=60,
     )
@@ -215,12 +215,12 @@ def test_the_interpreter_ends_cleanly_in_mid_epoch(mini: str, picture: str, endi
     assert ("ValueError: x" in done.stderr) == (expected == 1) and "Fatal" not in done.stderr, done.stderr
 
 
-def test_a_daemon_thread_in_a_wait_does_not_hold_up_the_end(picture: str) -> None:
+def test_a_daemon_thread_in_a_wait_does_not_hold_up_the_end(image: str) -> None:
     code = SLOW.format(seconds=0.3) + (
         "def work():\n    for _ in loader: pass\n"
         "threading.Thread(target=work, daemon=True).start()\ntime.sleep(0.3)\nprint('ends')\n"
     )
-    done = run(code, picture, timeout=60)
+    done = run(code, image, timeout=60)
     assert done.returncode == 0 and done.stdout == "ends\n", done.stderr
 
 

@@ -1,5 +1,5 @@
 """Promise: with `distributed=True` each rank gets its own share, under any launcher. No rank gets
-all samples unless the program asks for it. The ranks of a machine share its processors. Every
+all samples unless the program asks for it. The ranks of a machine share its cores. Every
 launcher runs two ranks on the CPU."""
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def noted(tmp_path: Path, mini: str, code: str, *launcher: str) -> list[dict[str
 
 
 def check(ranks: list[dict[str, Any]], mini: str) -> None:
-    """Checks that the shares have each sample once, and that the ranks share the processors."""
+    """Checks that the shares have each sample once, and that the ranks share the cores."""
     whole = Loader(mini, batch_size=64, augment=Augment.resize(32, 32), output="numpy")
     samples = len(whole.dataset)
     assert all(len(rank["seen"]) == samples // 2 for rank in ranks)
@@ -121,7 +121,7 @@ def test_accelerate_gives_shares_and_requires_a_choice(mini: str, torch: Any, tm
 
 
 def test_lightning_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp_path: Path) -> None:
-    """Lightning's launcher runs the script for each rank before it initialises the group."""
+    """Lightning's launcher runs the script for each rank before it initializes the group."""
     need("lightning")
     code = """
         import lightning
@@ -153,12 +153,12 @@ def test_lightning_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp
 
 
 def test_ranks_that_would_read_other_samples_are_an_error(mini: str, torch: Any, tmp_path: Path) -> None:
-    """A rank with another seed, another data set or another position takes shares of another order."""
+    """A rank with another seed, another dataset or another position takes shares of another order."""
     more = tmp_path / "more" / Path(mini).name
     (more / "other").mkdir(parents=True)
     for folder in Path(mini).iterdir():
         (more / folder.name).symlink_to(folder)
-    (more / "other" / "picture.jpg").symlink_to(next(Path(mini).rglob("*.jpg")))
+    (more / "other" / "image.jpg").symlink_to(next(Path(mini).rglob("*.jpg")))
     code = """
         import torch.multiprocessing as mp
         def work(rank, argv):

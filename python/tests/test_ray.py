@@ -9,15 +9,15 @@ import pytest
 from warpfeed import Coco, Concat, TableOptions, Voc, Yolo, ray
 
 
-def test_all_paths_of_a_data_set_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_paths_of_a_dataset_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     here = os.getcwd()
     for data in ("train", Path("train")):
         assert ray._absolute(data) == os.path.join(here, "train")
     assert ray._absolute("s3://bucket/train") == "s3://bucket/train"
-    coco = ray._absolute(Coco(Path("x.json"), Path("pictures")))
-    assert coco == Coco(os.path.join(here, "x.json"), os.path.join(here, "pictures"))
-    assert ray._absolute(Coco("x.json")).pictures is None
+    coco = ray._absolute(Coco(Path("x.json"), Path("images")))
+    assert coco == Coco(os.path.join(here, "x.json"), os.path.join(here, "images"))
+    assert ray._absolute(Coco("x.json")).images is None
     parts = ray._absolute(Concat([Voc(Path("voc")), Yolo("yolo", "val")], keep_labels=True))
     assert parts == Concat([Voc(os.path.join(here, "voc")), Yolo(os.path.join(here, "yolo"), "val")], keep_labels=True)
     assert ray._absolute(TableOptions(root=Path("set"), label="x")) == TableOptions(root=os.path.join(here, "set"), label="x")

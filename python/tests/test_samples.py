@@ -1,4 +1,4 @@
-"""Promise: ``__getitem__`` of a Python data set may give a picture as bytes, a path, an array, a
+"""Promise: ``__getitem__`` of a Python dataset may give an image as bytes, a path, an array, a
 tensor or an image of Pillow, alone, with its label, or in a dict with other fields. All give the
 same batch. What is none of these is an error that names the sample and keeps the traceback."""
 
@@ -26,7 +26,7 @@ EXPECTED = np.stack([pixels(i) for i in range(4)])
 
 
 class Items:
-    """A data set of four samples."""
+    """A dataset of four samples."""
 
     def __init__(self, give: Callable[[int], Any]) -> None:
         self.give = give
@@ -62,7 +62,7 @@ def test_arrays_of_any_memory_order_give_their_pixels() -> None:
         assert np.array_equal(images, EXPECTED) and labels.tolist() == [0, 1, 2, 3]
 
 
-def test_a_grey_array_has_the_same_level_in_each_channel() -> None:
+def test_a_gray_array_has_the_same_level_in_each_channel() -> None:
     for give in [lambda i: pixels(i)[:, :, 0], lambda i: pixels(i)[:, :, :1]]:
         images, _ = batch_of(lambda i: (give(i), i))
         assert np.array_equal(images, EXPECTED[..., :1].repeat(3, -1))
@@ -99,8 +99,8 @@ def test_tensors_are_channels_first(torch: Any) -> None:
     for give in [tensor, lambda i: tensor(i).contiguous(), lambda i: tensor(i).clone().requires_grad_(False)]:
         images, labels = batch_of(lambda i: (give(i), torch.tensor(i)))
         assert np.array_equal(images, EXPECTED) and labels.tolist() == [0, 1, 2, 3]
-    for grey in [lambda i: tensor(i)[:1], lambda i: tensor(i)[0]]:
-        assert np.array_equal(batch_of(lambda i: (grey(i), i))[0], EXPECTED[..., :1].repeat(3, -1))
+    for gray in [lambda i: tensor(i)[:1], lambda i: tensor(i)[0]]:
+        assert np.array_equal(batch_of(lambda i: (gray(i), i))[0], EXPECTED[..., :1].repeat(3, -1))
     fields = {"boxes": Boxes(2, {"class": "i64"}), "mask": Mask("u8")}
     batch = batch_of(
         lambda i: {
@@ -187,7 +187,7 @@ def test_exif_turns_an_image_of_pillow_like_the_bytes_of_its_file(form: str) -> 
 
 def test_a_text_is_a_field_and_labels_may_be_missing() -> None:
     give = lambda i: {"image": pixels(i), "label": None, "caption": "a" * i}  # noqa: E731
-    batch = batch_of(give, fields={"caption": Rows.bytes(4)}, unlabelled=True)
+    batch = batch_of(give, fields={"caption": Rows.bytes(4)}, unlabeled=True)
     assert batch["caption.count"].tolist() == [0, 1, 2, 3] and batch["label"].tolist() == [-1] * 4
     assert bytes(batch["caption"][3]) == b"aaa\0"
 
@@ -269,7 +269,7 @@ def test_a_length_that_is_not_one_is_refused() -> None:
         Loader(Sized(-1), **OPTIONS)
     with pytest.raises(TypeError, match="interpreted as an integer"):
         Loader(Sized("4"), **OPTIONS)
-    # A data set that ends before its length says so.
+    # A dataset that ends before its length says so.
     short = Items([(pixels(0), 0), (pixels(1), 1), (pixels(2), 2)].__getitem__)
     with pytest.raises(WarpfeedError, match=r"sample 3\b.*IndexError"):
         list(Loader(short, **OPTIONS))
@@ -324,8 +324,8 @@ def test_numbers_and_lists_among_the_fields_need_no_array() -> None:
         ({"x": None}, "field 'x': NoneType; want a number"),
         ({"x": [object()]}, "field 'x': a list that holds a object; want numbers"),
         ({"x.npy": [1, 2]}, "field 'x.npy': its name says how its bytes are encoded, and it is no bytes: call it 'x'"),
-        ({"image": 3}, "field 'image': int; want the bytes of an encoded picture"),
-        ({"jpg": [[0]]}, "field 'jpg': list; want the bytes of an encoded picture"),
+        ({"image": 3}, "field 'image': int; want the bytes of an encoded image"),
+        ({"jpg": [[0]]}, "field 'jpg': list; want the bytes of an encoded image"),
         ({3: b""}, "__getitem__ returned a dict with a key of int; want names"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Data sets in stores: interruptions while the server does not answer."""
+"""Datasets in stores: interruptions while the server does not answer."""
 
 from __future__ import annotations
 

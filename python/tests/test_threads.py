@@ -17,7 +17,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 import warpfeed
-from conftest import Pictures, contents, needs, ran
+from conftest import Images, contents, needs, ran
 from warpfeed import Augment, Loader, WarpfeedError
 
 THREADS = 8
@@ -158,7 +158,7 @@ def test_threads_open_and_close_loaders(packed: str) -> None:
     at_once(work)
 
 
-class Waits(Pictures):
+class Waits(Images):
     """A source whose samples from `first` on wait until they are released."""
 
     def __init__(self, first: int) -> None:
@@ -201,7 +201,7 @@ def test_close_ends_the_waits_of_other_threads() -> None:
     loader.close()
 
 
-class Counts(Pictures):
+class Counts(Images):
     """A source that counts concurrent reads."""
 
     def __init__(self) -> None:
@@ -220,7 +220,7 @@ class Counts(Pictures):
 
 def test_workers_read_a_python_source_at_once() -> None:
     options, source = {**OPTIONS, "batch_size": 4, "shuffle": False}, Counts()
-    plain = contents(Loader(Pictures(), **options, num_workers=1))
+    plain = contents(Loader(Images(), **options, num_workers=1))
     assert contents(Loader(source, **options, num_workers=4)) == plain
     assert source.most > 1
 
@@ -245,12 +245,12 @@ def test_a_span_belongs_to_one_thread(packed: str) -> None:
 
 
 def test_messages_of_many_threads_arrive_once(packed: str, caplog: pytest.LogCaptureFixture) -> None:
-    class Bad(Pictures):
+    class Bad(Images):
         def __init__(self) -> None:
             super().__init__(40, give="bad")
 
     with caplog.at_level("WARNING", logger="warpfeed"):
-        at_once(lambda _: list(Loader(Bad(), **OPTIONS, max_skipped=1, unlabelled=True)))
+        at_once(lambda _: list(Loader(Bad(), **OPTIONS, max_skipped=1, unlabeled=True)))
     told = [record.getMessage() for record in caplog.records if "the seventh is missing" in record.getMessage()]
     assert len(told) == THREADS
 
@@ -260,8 +260,8 @@ SLOW = """
 import gc, signal, sys, threading, time
 sys.path.insert(0, sys.argv[1])
 import warpfeed
-from conftest import Pictures
-class Slow(Pictures):
+from conftest import Images
+class Slow(Images):
     def __getitem__(self, index):
         if index >= 8:
             time.sleep(0.5)
@@ -330,7 +330,7 @@ def test_a_signal_handler_may_call_the_loader_while_its_order_runs(call: str, fi
             if epoch == 20:
                 signal.raise_signal(signal.SIGALRM)
             return range(40)
-        loader = warpfeed.Loader(Pictures(40), order=order, **options)
+        loader = warpfeed.Loader(Images(40), order=order, **options)
         state = loader.state_dict()
         loader.set_epoch(20)
         it = iter(loader)
@@ -371,7 +371,7 @@ def test_an_order_that_fails_leaves_its_epoch_to_the_next_iterator(packed: str) 
 
 #: A source whose samples from 8 on wait until they are released.
 BLOCKS = """
-class Blocks(Pictures):
+class Blocks(Images):
     go, reached = threading.Event(), threading.Event()
     def __getitem__(self, index):
         if index >= 8:
@@ -488,7 +488,7 @@ def test_ctrl_c_works_in_every_long_call_and_the_program_ends_cleanly(call: str)
             {call}
         except KeyboardInterrupt:
             print("interrupted", not source.go.is_set())
-        # The program ends while a thread that nobody waits for is inside the data set.
+        # The program ends while a thread that nobody waits for is inside the dataset.
         source.go.set()
         """
         )
@@ -502,7 +502,7 @@ def test_a_read_that_ends_while_the_program_ends_does_not_abort_it() -> None:
         textwrap.dedent(
             """
         import os, types
-        class Long(Pictures):
+        class Long(Images):
             # Longer than the program waits for a read that Ctrl-C has left.
             def __getitem__(self, index):
                 time.sleep(6)
@@ -572,7 +572,7 @@ def test_a_timeout_counts_from_the_first_wait_across_checks_for_signals(packed: 
     assert stats["wait"]["count"] == 4 and stats["waited_seconds"] > 0.5 * 8 * 0.15
 
 
-class Waited(Pictures):
+class Waited(Images):
     """A slow source."""
 
     def __init__(self) -> None:
@@ -583,7 +583,7 @@ class Waited(Pictures):
         return super().__getitem__(index)
 
 
-class Remembers(Pictures):
+class Remembers(Images):
     """A source that keeps a handle for each thread, like those of boto3, h5py and LMDB."""
 
     def __init__(self) -> None:
@@ -618,13 +618,13 @@ def test_thread_locals_of_a_source_live_as_long_as_the_thread() -> None:
     assert source.gone == source.made, "a thread that ends lets go of what it kept"
 
 
-class Holds(Pictures):
-    """A data set that holds its own loader."""
+class Holds(Images):
+    """A dataset that holds its own loader."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
-        parts = {"data": self, "Concat": warpfeed.Concat([Pictures(), self]), "mixture": [(Pictures(), 0.5), (self, 0.5)]}
-        source: Any = parts.get(how, Pictures())
+        parts = {"data": self, "Concat": warpfeed.Concat([Images(), self]), "mixture": [(Images(), 0.5), (self, 0.5)]}
+        source: Any = parts.get(how, Images())
         order = self.order if how == "order" else None
         self.loader = Loader(source, **{**OPTIONS, "shuffle": False}, order=order, num_workers=2)
 
@@ -634,7 +634,7 @@ class Holds(Pictures):
 
 @pytest.mark.parametrize("how", ["data", "order", "Concat", "mixture"])
 @pytest.mark.parametrize("used", [False, True])
-def test_a_data_set_that_holds_its_own_loader_is_collected(how: str, used: bool) -> None:
+def test_a_dataset_that_holds_its_own_loader_is_collected(how: str, used: bool) -> None:
     gc.collect()
     before = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
     held = Holds(how)
@@ -657,8 +657,8 @@ def test_a_data_set_that_holds_its_own_loader_is_collected(how: str, used: bool)
         assert len(os.listdir("/proc/self/task")) <= before, "its threads are gone"
 
 
-class Collects(Pictures):
-    """A data set that collects garbage on a thread that reads it, once it is told to."""
+class Collects(Images):
+    """A dataset that collects garbage on a thread that reads it, once it is told to."""
 
     def __init__(self) -> None:
         super().__init__(400)

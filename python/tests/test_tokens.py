@@ -103,7 +103,7 @@ def test_wrong_types_are_errors(corpus: Any) -> None:
 
 
 class Documents:
-    """A data set of documents of 0 to 40 tokens."""
+    """A dataset of documents of 0 to 40 tokens."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(5)

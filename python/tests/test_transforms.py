@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Pictures
+from conftest import Images
 from warpfeed import Augment, Loader, Mix, Numbers, WarpfeedError
 
 OPTIONS = {"batch_size": 16, "augment": Augment.train(32), "output": "numpy"}
@@ -95,14 +95,14 @@ def test_a_transform_gets_the_parameters_it_names_and_its_own_seed(mini: str) ->
 
 
 def test_data_that_never_has_labels_needs_no_option(mini: str) -> None:
-    loader = Loader(Pictures(8, "unlabelled"), batch_size=4, augment=Augment.resize(8, 8), output="numpy",
+    loader = Loader(Images(8, "unlabeled"), batch_size=4, augment=Augment.resize(8, 8), output="numpy",
                     fields={"emb": Numbers("f32", [2])})  # fmt: skip
     for batch in loader:
         assert list(batch) == ["image", "emb"]
-        with pytest.raises(WarpfeedError, match="no label.*unlabelled=True"):
+        with pytest.raises(WarpfeedError, match="no label.*unlabeled=True"):
             batch["label"]
         with pytest.raises(KeyError, match="'other'"):
             batch["other"]
-    asked = Loader(Pictures(8, "unlabelled"), batch_size=4, augment=Augment.resize(8, 8), output="numpy",
-                   fields={"emb": Numbers("f32", [2])}, unlabelled=True)  # fmt: skip
+    asked = Loader(Images(8, "unlabeled"), batch_size=4, augment=Augment.resize(8, 8), output="numpy",
+                   fields={"emb": Numbers("f32", [2])}, unlabeled=True)  # fmt: skip
     assert [batch["label"].tolist() for batch in asked] == [[-1] * 4] * 2

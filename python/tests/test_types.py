@@ -20,7 +20,7 @@ import warpfeed
 from warpfeed import Augment, Boxes, Loader, Mask, Numbers, TableOptions
 
 loader = Loader(
-    [("a", 0.5), (warpfeed.Coco("b.json", pictures="c"), 0.5)], batch_size=2, classes=["x"],
+    [("a", 0.5), (warpfeed.Coco("b.json", images="c"), 0.5)], batch_size=2, classes=["x"],
     table=TableOptions(gather={"a": ["b"]}), augment=Augment.letterbox(64, 64).fill(1, 2, 3),
     fields={"boxes": Boxes(3, columns={"class": "i64"}), "m": Mask("u8")},
     order=lambda epoch: range(epoch),

@@ -1,4 +1,4 @@
-"""Promise: ``views`` gives a list of images of each picture, each with its own augmentation, size and
+"""Promise: ``views`` gives a list of images of each image, each with its own augmentation, size and
 draws. In the batch they are tensors like the image's."""
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def test_views_have_the_layout_of_images_and_pass_transforms_and_collate(mini: s
     assert next(iter(pair)).shape == (8, 3, 16, 16)
 
 
-def test_a_damaged_picture_counts_once(tmp_path: Path, mini: str) -> None:
-    picture = next(path for path in sorted(Path(mini).rglob("*.jpg")))
-    content = picture.read_bytes()
+def test_a_damaged_image_counts_once(tmp_path: Path, mini: str) -> None:
+    image = next(path for path in sorted(Path(mini).rglob("*.jpg")))
+    content = image.read_bytes()
     at = len(content) * 2 // 3
     (tmp_path / "a.jpg").write_bytes(content[:at] + b"\xff\xd0" + content[at:])
     loader = Loader(tmp_path, views=[Augment.resize(8, 8)] * 3, without=["label"], output="numpy")
@@ -69,12 +69,12 @@ def test_the_image_may_stand_beside_the_views(mini: str) -> None:
 
 def test_sizes_are_those_of_the_image_and_not_of_views(mini: str) -> None:
     batch = next(iter(Loader(mini, views=Augment.simclr_views(16), **OPTIONS)))
-    for name in ("sizes", "pictures"):
+    for name in ("sizes", "images"):
         with pytest.raises(AttributeError, match="the loader has none. For views they are not known: add that image"):
             getattr(batch, name)
     options = {**OPTIONS, "augment": Augment.own_size((300, 300)), "fields": {"image": Image()}}
     batch = next(iter(Loader(mini, views=Augment.simclr_views(16), **options)))
-    assert batch.sizes == [picture.shape[:2] for picture in batch.pictures] == next(iter(Loader(mini, **options))).sizes
+    assert batch.sizes == [image.shape[:2] for image in batch.images] == next(iter(Loader(mini, **options))).sizes
 
 
 def test_what_cannot_work_is_refused(mini: str) -> None:
@@ -89,14 +89,14 @@ def test_what_cannot_work_is_refused(mini: str) -> None:
         Loader(mini, views=[Augment.train(8)] * 17, **OPTIONS)
 
 
-def test_predictions_map_back_to_the_picture_with_its_geometry() -> None:
+def test_predictions_map_back_to_the_image_with_its_geometry() -> None:
     class Boxed:
         def __len__(self) -> int:
             return 8
 
         def __getitem__(self, index: int) -> dict[str, Any]:
-            picture = np.zeros((30 + index, 50 - index, 3), np.uint8)
-            return {"image": picture, "label": 0, "boxes": np.array([[5, 6, 20, 25]], np.float32)}
+            image = np.zeros((30 + index, 50 - index, 3), np.uint8)
+            return {"image": image, "label": 0, "boxes": np.array([[5, 6, 20, 25]], np.float32)}
 
     augment = Augment.letterbox((48, 64)).flip(0.5).vertical_flip(0.5)
     fields = {"boxes": Boxes(1), "geometry": Geometry()}

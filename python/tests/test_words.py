@@ -11,11 +11,11 @@ from warpfeed._warpfeed import in_python, options
 #: Texts of the crate that no user of the package gets.
 UNSEEN = {
     # A mistake in the crate itself.
-    "workers decode pictures in groups and call `ImageField::write`",
+    "workers decode images in groups and call `ImageField::write`",
     # `timm` is called alike in Python.
     "timm({text:?}): {cause}",
     # Statistics of the package show its own call.
-    "Loader::mixture({} data sets)",
+    "Loader::mixture({} datasets)",
 }
 
 SETTER = re.compile(r"pub fn ([a-z_]+)\((?:mut )?self\b[^{;]*?->\s*(?:Self|Loader|Result<Batches|Pack)", re.S)
@@ -52,7 +52,7 @@ def setters() -> set[str]:
 
 
 def test_setters_are_found() -> None:
-    assert {"batch_size", "unlabelled", "soft_labels", "host", "decode_on", "force"} <= setters()
+    assert {"batch_size", "unlabeled", "soft_labels", "host", "decode_on", "force"} <= setters()
     assert len(messages()) > 300
 
 
@@ -66,7 +66,7 @@ def test_no_message_of_the_crate_has_rust_spelling() -> None:
 
 def test_values_are_those_of_python_and_places_stay() -> None:
     for rust, python in [
-        ("unlabelled(true) makes it -1", "unlabelled=True makes it -1"),
+        ("unlabeled(true) makes it -1", "unlabeled=True makes it -1"),
         (".pinned(false) needs less", "pin_memory=False needs less"),
         ("prefetch(3) fits, or batch_size(38358)", "prefetch=3 fits, or batch_size=38358"),
         ("add .soft_labels(classes, smoothing) or", "add soft_labels=(classes, smoothing) or"),

@@ -13,7 +13,7 @@ from typing import Any, Literal, Sequence, Union, overload
 __all__ = ["Augment", "ColorJitter", "Mix", "RandomErasing"]
 
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 Interpolation = Literal["nearest", "bilinear"]
 Filter = Literal["bilinear", "bilinear_exact", "bicubic", "lanczos", "nearest"]
 Border = Literal["constant", "edge", "reflect", "symmetric"]
@@ -68,8 +68,8 @@ def _degrees(name: str, value: Any) -> tuple[float, float] | None:
     return _range(name, value, "one number x for (-x, x)")
 
 
-def _colour(colour: Colour) -> Colour:
-    red, green, blue = colour
+def _color(color: Color) -> Color:
+    red, green, blue = color
     return operator.index(red), operator.index(green), operator.index(blue)
 
 
@@ -118,10 +118,10 @@ def _make(cls: type[_Calls], calls: tuple[tuple[str, tuple[Any, ...]], ...]) -> 
 
 
 class ColorJitter(_Calls):
-    """Random changes of colour after the resize, as torchvision's ``ColorJitter``.
+    """Random changes of color after the resize, as torchvision's ``ColorJitter``.
 
     An amount ``a`` draws a factor between ``1 - a`` and ``1 + a``. The hue shifts by ``-a`` to
-    ``a`` of the colour circle; ``a`` is at most 0.5. ``probability`` is the share of the samples that
+    ``a`` of the color circle; ``a`` is at most 0.5. ``probability`` is the share of the samples that
     are jittered.
     """
 
@@ -146,7 +146,7 @@ class ColorJitter(_Calls):
 
 
 class RandomErasing(_Calls):
-    """Fills a random rectangle after normalisation, as torchvision's ``RandomErasing``."""
+    """Fills a random rectangle after normalization, as torchvision's ``RandomErasing``."""
 
     __slots__ = ()
 
@@ -164,14 +164,14 @@ class RandomErasing(_Calls):
     def _data(self) -> Any:
         data: dict[str, Any] = {}
         for name, args in self._calls:
-            if name in ("noise", "random_colour"):
-                data["fill"] = {"noise" if name == "noise" else "colour": args[0]}
+            if name in ("noise", "random_color"):
+                data["fill"] = {"noise" if name == "noise" else "color": args[0]}
             else:
                 data["probability" if name == "new" else name] = args[0] if name == "new" else args
         return data
 
     def value(self, red: float, green: float, blue: float) -> RandomErasing:
-        """The fill value after normalisation; 0 by default."""
+        """The fill value after normalization; 0 by default."""
         return self._with("value", float(red), float(green), float(blue))  # type: ignore[no-any-return]
 
     def noise(self, deviation: float = 1.0) -> RandomErasing:
@@ -179,17 +179,17 @@ class RandomErasing(_Calls):
         timm's mode ``pixel``."""
         return self._with("noise", float(deviation))  # type: ignore[no-any-return]
 
-    def random_colour(self, deviation: float = 1.0) -> RandomErasing:
-        """Fills each rectangle with a random colour around ``value``. The default is timm's mode
+    def random_color(self, deviation: float = 1.0) -> RandomErasing:
+        """Fills each rectangle with a random color around ``value``. The default is timm's mode
         ``rand``."""
-        return self._with("random_colour", float(deviation))  # type: ignore[no-any-return]
+        return self._with("random_color", float(deviation))  # type: ignore[no-any-return]
 
 
 class Mix(_Calls):
-    """Mixing of neighbours in a finished batch: torchvision's v2 ``MixUp`` and ``CutMix``.
+    """Mixing of neighbors in a finished batch: torchvision's v2 ``MixUp`` and ``CutMix``.
 
     A loader that mixes needs ``soft_labels=(classes, smoothing)``, whose rows are mixed like the
-    pictures, or ``without=["label"]`` for training without labels. All other fields stay as they
+    images, or ``without=["label"]`` for training without labels. All other fields stay as they
     are stored, also :class:`MultiHot`. For a loss of your own, ``batch.mixing`` has the weight, and
     the partner of sample i is sample i - 1.
     """
@@ -316,7 +316,7 @@ class Augment(_Calls):
 
     @classmethod
     def resize(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
-        """torchvision's ``Resize((height, width))``: the whole picture; the aspect ratio may change. One
+        """torchvision's ``Resize((height, width))``: the whole image; the aspect ratio may change. One
         number is a square. For ``Resize(side)``, which resizes the shorter side, use ``eval(side, side)``
         or ``shortest_size([side], longest)``."""
         return cls._make((("resize", (_size("Augment.resize", size, other, height, width),)),))  # type: ignore[no-any-return]
@@ -331,7 +331,7 @@ class Augment(_Calls):
 
     @classmethod
     def pass_through(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
-        """The whole picture, unchanged; another size than (height, width) is an error."""
+        """The whole image, unchanged; another size than (height, width) is an error."""
         return cls._make((("pass_through", (_size("Augment.pass_through", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     @overload
@@ -344,7 +344,7 @@ class Augment(_Calls):
 
     @classmethod
     def letterbox(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
-        """The whole picture, resized to fit into (height, width) and centred; the rest is filled. Size
+        """The whole image, resized to fit into (height, width) and centerd; the rest is filled. Size
         and place are those of Ultralytics' ``LetterBox``."""
         return cls._make((("letterbox", (_size("Augment.letterbox", size, other, height, width),)),))  # type: ignore[no-any-return]
 
@@ -358,16 +358,16 @@ class Augment(_Calls):
 
     @classmethod
     def own_size(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
-        """Each picture unchanged, in the upper left corner of an image of (height, width); the rest is filled.
-        ``batch.sizes`` has the sizes of the pictures, and ``batch.pictures`` the pictures without the rest. A
-        larger picture is an error, unless ``shrink_larger`` is called."""
+        """Each image unchanged, in the upper left corner of an image of (height, width); the rest is filled.
+        ``batch.sizes`` has the sizes of the images, and ``batch.images`` the images without the rest. A
+        larger image is an error, unless ``shrink_larger`` is called."""
         return cls._make((("own_size", (_size("Augment.own_size", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     @classmethod
     def scale_jitter(cls, side: int, low: float, high: float) -> Augment:
         """torchvision's ``ScaleJitter``, then the ``FixedSizeCrop`` of its reference training.
 
-        The whole picture is resized to fit into ``side`` by ``side``, times a factor drawn
+        The whole image is resized to fit into ``side`` by ``side``, times a factor drawn
         uniformly from ``low`` to ``high``. A larger result is cropped at random, and a smaller one
         is placed in the upper left corner."""
         return cls._make((("scale_jitter", (side, float(low), float(high))),))  # type: ignore[no-any-return]
@@ -387,8 +387,8 @@ class Augment(_Calls):
         return cls._make((("iou_crop", (_size("Augment.iou_crop", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     def zoom_out(self, probability: float = 0.5, low: float = 1.0, high: float = 4.0) -> Augment:
-        """torchvision's ``RandomZoomOut`` before its ``RandomIoUCrop``: places the picture on a canvas
-        with sides of ``low`` to ``high`` times those of the picture. The rest is filled. Only for
+        """torchvision's ``RandomZoomOut`` before its ``RandomIoUCrop``: places the image on a canvas
+        with sides of ``low`` to ``high`` times those of the image. The rest is filled. Only for
         ``iou_crop``."""
         return self._with("zoom_out", float(probability), float(low), float(high))  # type: ignore[no-any-return]
 
@@ -398,37 +398,37 @@ class Augment(_Calls):
         return self._with("photometric_distort", float(probability))  # type: ignore[no-any-return]
 
     def fill(self, red: int, green: int, blue: int) -> Augment:
-        """The colour where the picture does not cover the output; black by default. Only for
+        """The color where the image does not cover the output; black by default. Only for
         ``letterbox``, ``scale_jitter``, ``random_crop``, ``random_resize``, ``shortest_size`` and
         ``own_size``, and after ``zoom_out`` and ``mosaic``."""
-        return self._with("fill", *_colour((red, green, blue)))  # type: ignore[no-any-return]
+        return self._with("fill", *_color((red, green, blue)))  # type: ignore[no-any-return]
 
     def padding(self, pixels: int) -> Augment:
-        """Width of the border around the picture; 0 by default. Only for ``random_crop``."""
+        """Width of the border around the image; 0 by default. Only for ``random_crop``."""
         return self._with("padding", pixels)  # type: ignore[no-any-return]
 
     def border(self, shows: Border) -> Augment:
-        """What the border shows; the fill colour by default. Only for ``random_crop``. Masks, boxes
-        and other fields that follow the picture need the constant border."""
+        """What the border shows; the fill color by default. Only for ``random_crop``. Masks, boxes
+        and other fields that follow the image need the constant border."""
         return self._with("border", str(shows))  # type: ignore[no-any-return]
 
     def pad_if_needed(self) -> Augment:
-        """Widens the border of pictures that are too small. Only for ``random_crop``."""
+        """Widens the border of images that are too small. Only for ``random_crop``."""
         return self._with("pad_if_needed")  # type: ignore[no-any-return]
 
     def shrink_larger(self) -> Augment:
-        """Resizes a picture that is larger than the image so that it fits. Only for ``own_size``."""
+        """Resizes an image that is larger than the image so that it fits. Only for ``own_size``."""
         return self._with("shrink_larger")  # type: ignore[no-any-return]
 
     def interpolation(self, filter: Filter) -> Augment:
         """Filter of the resize; ``"bilinear"`` by default. All but ``"nearest"`` are antialiased.
         ``"bilinear_exact"`` has the bits of torchvision, from which ``"bilinear"`` differs by at most one
-        level. With another filter than the default, workers decode and resize all pictures."""
+        level. With another filter than the default, workers decode and resize all images."""
         return self._with("interpolation", str(filter))  # type: ignore[no-any-return]
 
     def antialias(self, on: bool) -> Augment:
-        """Whether the filter of the resize widens as the picture shrinks; true by default. ``antialias(False)``
-        is torchvision's ``antialias=False``. Workers then decode and resize all pictures."""
+        """Whether the filter of the resize widens as the image shrinks; true by default. ``antialias(False)``
+        is torchvision's ``antialias=False``. Workers then decode and resize all images."""
         return self._with("antialias", bool(on))  # type: ignore[no-any-return]
 
     def from_epoch(self, epoch: int, augment: Augment) -> Augment:
@@ -463,7 +463,7 @@ class Augment(_Calls):
         return self._with("vertical_flip", float(probability))  # type: ignore[no-any-return]
 
     def jitter(self, jitter: ColorJitter) -> Augment:
-        """Jitters the colours after the resize. A second call adds a second jitter."""
+        """Jitters the colors after the resize. A second call adds a second jitter."""
         return self._with("jitter", jitter)  # type: ignore[no-any-return]
 
     def rand_augment(
@@ -472,13 +472,13 @@ class Augment(_Calls):
         magnitude: int = 9,
         bins: int = 31,
         interpolation: Interpolation = "nearest",
-        fill: Colour | None = None,
+        fill: Color | None = None,
     ) -> Augment:
         """torchvision's ``RandAugment``: ``num_ops`` steps of one magnitude for each sample."""
         return self._policy("rand_augment", (num_ops, magnitude, bins), interpolation, fill)
 
     def trivial_augment_wide(
-        self, bins: int = 31, interpolation: Interpolation = "nearest", fill: Colour | None = None
+        self, bins: int = 31, interpolation: Interpolation = "nearest", fill: Color | None = None
     ) -> Augment:
         """torchvision's ``TrivialAugmentWide``: one step of a random magnitude for each sample."""
         return self._policy("trivial_augment_wide", (bins,), interpolation, fill)
@@ -487,7 +487,7 @@ class Augment(_Calls):
         self,
         policy: Literal["imagenet", "cifar10", "svhn"] = "imagenet",
         interpolation: Interpolation = "nearest",
-        fill: Colour | None = None,
+        fill: Color | None = None,
     ) -> Augment:
         """torchvision's ``AutoAugment``: two steps of a learned policy for each sample."""
         return self._policy("auto_augment", (policy,), interpolation, fill)
@@ -498,32 +498,32 @@ class Augment(_Calls):
         chains: int = 3,
         depth: int | None = None,
         interpolation: Interpolation = "bilinear",
-        fill: Colour | None = None,
+        fill: Color | None = None,
     ) -> Augment:
         """torchvision's ``AugMix``: the image mixed with ``chains`` chains of ``depth`` steps, or
         of 1 to 3. For batches on a device, workers do it."""
         return self._policy("aug_mix", (severity, chains, depth), interpolation, fill)
 
     def timm(
-        self, policy: str, interpolation: Interpolation = "bilinear", fill: Colour = (124, 116, 104)
+        self, policy: str, interpolation: Interpolation = "bilinear", fill: Color = (124, 116, 104)
     ) -> Augment:
         """A policy in timm's grammar, such as ``rand-m9-mstd0.5-inc1``, ``original-mstd0.5``,
         ``3a`` or ``augmix-m5-w4-d2``. The documentation lists the differences from timm."""
-        return self._policy("timm", (str(policy),), interpolation, _colour(fill))
+        return self._policy("timm", (str(policy),), interpolation, _color(fill))
 
-    def _policy(self, name: str, args: tuple[Any, ...], interpolation: str, fill: Colour | None) -> Augment:
-        return self._with(name, *args, interpolation, None if fill is None else _colour(fill))  # type: ignore[no-any-return]
+    def _policy(self, name: str, args: tuple[Any, ...], interpolation: str, fill: Color | None) -> Augment:
+        return self._with(name, *args, interpolation, None if fill is None else _color(fill))  # type: ignore[no-any-return]
 
     def three_augment(self) -> Augment:
-        """3-Augment of "DeiT III": greyscale, solarize or blur, and a jitter of 0.3."""
+        """3-Augment of "DeiT III": grayscale, solarize or blur, and a jitter of 0.3."""
         return self._with("three_augment")  # type: ignore[no-any-return]
 
     def simclr(self) -> Augment:
-        """The colours of SimCLR: jitter, greyscale and blur."""
+        """The colors of SimCLR: jitter, grayscale and blur."""
         return self._with("simclr")  # type: ignore[no-any-return]
 
     def dino(self, blur: float, solarize: float) -> Augment:
-        """The colours of DINO, with the probabilities of a blur and of solarizing: (1, 0) and
+        """The colors of DINO, with the probabilities of a blur and of solarizing: (1, 0) and
         (0.1, 0.2) for the global views, (0.5, 0) for local ones."""
         return self._with("dino", float(blur), float(solarize))  # type: ignore[no-any-return]
 
@@ -534,7 +534,7 @@ class Augment(_Calls):
 
     @classmethod
     def dino_views(cls, global_size: Size, local_size: Size, count: int) -> list[Augment]:
-        """The views of DINO, for ``Loader(views=...)``: two that show 0.4 to 1 of the picture, and
+        """The views of DINO, for ``Loader(views=...)``: two that show 0.4 to 1 of the image, and
         ``count`` that show 0.05 to 0.4."""
         large = cls.train(global_size).scale(0.4, 1.0)
         small = cls.train(local_size).scale(0.05, 0.4).dino(0.5, 0.0)
@@ -548,7 +548,7 @@ class Augment(_Calls):
         shear_x: Range | float | None = None,
         shear_y: Range | float | None = None,
         interpolation: Interpolation = "nearest",
-        fill: Colour = (0, 0, 0),
+        fill: Color = (0, 0, 0),
     ) -> Augment:
         """torchvision's ``RandomAffine``. Rotation and shears are ranges in degrees; one number ``x``
         is the range ``(-x, x)``. ``translate`` has the largest shares of the width and the height, and
@@ -557,7 +557,7 @@ class Augment(_Calls):
             _degrees("affine: rotate", rotate), _range("affine: translate", translate), _range("affine: scale", scale),
             _degrees("affine: shear_x", shear_x), _degrees("affine: shear_y", shear_y),
         )  # fmt: skip
-        return self._with("affine", *ranges, interpolation, _colour(fill))  # type: ignore[no-any-return]
+        return self._with("affine", *ranges, interpolation, _color(fill))  # type: ignore[no-any-return]
 
     def rotate(self, degrees: float) -> Augment:
         """torchvision's ``RandomRotation(degrees)``: by ``-degrees`` to ``degrees``, to the nearest
@@ -593,11 +593,11 @@ class Augment(_Calls):
         return self._with("autocontrast", float(probability))  # type: ignore[no-any-return]
 
     def grayscale(self, probability: float = 0.1) -> Augment:
-        """Removes the colour with this probability: torchvision's ``RandomGrayscale``."""
+        """Removes the color with this probability: torchvision's ``RandomGrayscale``."""
         return self._with("grayscale", float(probability))  # type: ignore[no-any-return]
 
     def permute_channels(self, probability: float = 1.0) -> Augment:
-        """Exchanges the colour channels at random with this probability: torchvision's
+        """Exchanges the color channels at random with this probability: torchvision's
         ``RandomChannelPermutation``."""
         return self._with("permute_channels", float(probability))  # type: ignore[no-any-return]
 
@@ -614,23 +614,23 @@ class Augment(_Calls):
     # End of the rows.
 
     def erase(self, erasing: RandomErasing) -> Augment:
-        """Fills a random rectangle of the image after normalisation. A second call replaces the
+        """Fills a random rectangle of the image after normalization. A second call replaces the
         first."""
         return self._with("erase", erasing)  # type: ignore[no-any-return]
 
     def mix(self, mix: Mix) -> Augment:
-        """Mixes each sample of a finished batch with its neighbour."""
+        """Mixes each sample of a finished batch with its neighbor."""
         return self._with("mix", mix)  # type: ignore[no-any-return]
 
     def mosaic(
         self, probability: float = 1.0, scale: tuple[float, float] = (0.5, 1.5), translate: float = 0.1
     ) -> Augment:
-        """Puts the picture of a sample and those of three partners into one image, with their boxes and
-        masks: Ultralytics' mosaic. Four pictures meet at a random point of a canvas with twice the sides
+        """Puts the image of a sample and those of three partners into one image, with their boxes and
+        masks: Ultralytics' mosaic. Four images meet at a random point of a canvas with twice the sides
         of the output, which is then scaled and shifted. Partners are drawn from the samples of the epoch.
 
         End mosaics with ``from_epoch``. Samples with labels need ``without=["label"]``, because a label
-        is the class of one picture.
+        is the class of one image.
 
         Args:
             probability: share of the samples that become mosaics; the others are cropped as the

@@ -55,7 +55,7 @@ class _Facts:
 
     @property
     def ids(self) -> list[int]:
-        """The number of each sample in the whole data set, which :meth:`Loader.sample`, ``loader.dataset[id]`` and
+        """The number of each sample in the whole dataset, which :meth:`Loader.sample`, ``loader.dataset[id]`` and
         all options take. In place of a skipped sample it is that of its replacement, whose pixels and
         fields are there."""
         return list(self._known().ids())
@@ -71,7 +71,7 @@ class _Facts:
         """Whether each sample counts, (N) bool on the device of the batch: False for padding and for
         replacements of skipped samples. It is a NumPy array without ``output="torch"``.
 
-        ``(scores.argmax(1) == labels)[batch.valid].sum()`` counts each sample of a data set once, also
+        ``(scores.argmax(1) == labels)[batch.valid].sum()`` counts each sample of a dataset once, also
         over ranks."""
         counted = self._counted()
         return counted if self._delivery is None else self._delivery.flags(counted)
@@ -81,25 +81,25 @@ class _Facts:
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """Height and width of the part of each image that shows its picture. A batch that has only
+        """Height and width of the part of each image that shows its image. A batch that has only
         ``views`` has no such sizes, and raises an AttributeError."""
         return [(height, width) for _, _, width, height in self._shown()]
 
     def _shown(self) -> list[tuple[int, int, int, int]]:
-        """The part (x, y, width, height) of each image that shows its picture."""
+        """The part (x, y, width, height) of each image that shows its image."""
         known = self._known()
         shown: list[tuple[int, int, int, int]] = list(known.shown())
         if any(valid and not width for (_, _, width, _), valid in zip(shown, known.valid(), strict=True)):
             raise AttributeError(
-                "sizes and pictures describe the image that augment makes, and the loader has none. For views they are "
+                "sizes and images describe the image that augment makes, and the loader has none. For views they are "
                 "not known: add that image with fields={'image': Image()}"
             )
         return shown
 
     @property
-    def pictures(self) -> list[Any]:
-        """The part of each image that shows its picture, as views of the images. With ``Augment.own_size``
-        these are the pictures in their own sizes."""
+    def originals(self) -> list[Any]:
+        """The part of each image that shows its image, as views of the images. With ``Augment.own_size``
+        these are the images in their own sizes."""
         shown, images = self._shown(), self._images()
         if images is None or self._delivery is None:
             raise AttributeError("the batch has no field 'image'")
@@ -180,7 +180,7 @@ class FieldBatch(_Facts, dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         absent = self._absent.get(name)
-        # The error for labels or images that are missing in the data set. It is a copy, because the
+        # The error for labels or images that are missing in the dataset. It is a copy, because the
         # frames of an exception that was raised hold this batch.
         raise KeyError(name) if absent is None else copy.copy(absent)
 

@@ -38,7 +38,7 @@ class Buckets:
     and then the batches. A last batch that is not full stays the last one, and has the longest samples.
 
     Args:
-        lengths: the length of each sample of the data set, also with a ``subset``; whole numbers below 2**32.
+        lengths: the length of each sample of the dataset, also with a ``subset``; whole numbers below 2**32.
             For many samples pass an array.
         bounds: lengths at which a bucket ends, in increasing order. Longer samples have a bucket of their own.
 

@@ -29,18 +29,18 @@ if TYPE_CHECKING:
         def getbands(self) -> tuple[str, ...]: ...
         def convert(self, mode: Any = ...) -> Any: ...
 
-    #: A picture: its encoded bytes, or its pixels.
-    Picture = Union[bytes, bytearray, memoryview, "np.ndarray[Any, np.dtype[np.uint8]]", _Tensor, _Pillows]
+    #: An image: its encoded bytes, or its pixels.
+    Image = Union[bytes, bytearray, memoryview, "np.ndarray[Any, np.dtype[np.uint8]]", _Tensor, _Pillows]
 
 __all__ = ["Decoded", "Decoder", "Pending"]
 
 
 class Decoded:
-    """The pictures of a request as one batch.
+    """The images of a request as one batch.
 
     Attributes:
-        images: the images, in the order of the pictures.
-        errors: a :class:`WarpfeedError` for each bad picture, by its position in the request. The
+        images: the images, in the order of the images.
+        errors: a :class:`WarpfeedError` for each bad image, by its position in the request. The
             image there is black.
     """
 
@@ -52,8 +52,8 @@ class Decoded:
 
     @property
     def geometry(self) -> Any:
-        """Where each picture lies in its image, (n, 2, 3) f32, as the field :class:`Geometry`; 0 for a bad
-        picture. :func:`boxes_to_source` maps boxes of the images back.
+        """Where each image lies in its image, (n, 2, 3) f32, as the field :class:`Geometry`; 0 for a bad
+        image. :func:`boxes_to_source` maps boxes of the images back.
 
         Raises:
             ConfigError: for a decoder without ``geometry=True``.
@@ -62,7 +62,7 @@ class Decoded:
 
     @property
     def sizes(self) -> Any:
-        """Height and width of each upright picture, (n, 2) i32; 0 for a bad picture.
+        """Height and width of each upright image, (n, 2) i32; 0 for a bad image.
 
         Raises:
             ConfigError: for a decoder without ``geometry=True``.
@@ -78,7 +78,7 @@ class Decoded:
         return self._len
 
     def __repr__(self) -> str:
-        return f"Decoded({len(self)} pictures, errors={self.errors!r})"
+        return f"Decoded({len(self)} images, errors={self.errors!r})"
 
 
 class Pending:
@@ -87,7 +87,7 @@ class Pending:
     The batch can be taken once. A batch on a device is ordered on torch's current stream at that
     moment. If that stream is being captured into a CUDA graph, this is an error, and the batch can
     be taken after the capture. Dropping the answer cancels the request, and so does cancelling the task that awaits it:
-    pictures that no worker has begun are not decoded.
+    images that no worker has begun are not decoded.
     """
 
     def __init__(self, decoder: Decoder, answer: _warpfeed.Answer) -> None:
@@ -138,7 +138,7 @@ def _finish(ready: asyncio.Future[None]) -> None:
 
 
 class Decoder:
-    """Decodes requests: a list of encoded pictures becomes one batch.
+    """Decodes requests: a list of encoded images becomes one batch.
 
     ::
 
@@ -150,16 +150,16 @@ class Decoder:
 
     The pixels are those of a :class:`Loader` with the same options. On a device, JPEGs are decoded
     by the device if it can. Threads decode everything else to the same bits: progressive JPEGs,
-    PNG, WebP and others. A bad picture affects its own place only. Any number of threads may use
+    PNG, WebP and others. A bad image affects its own place only. Any number of threads may use
     one decoder, and the next request is prepared while one is on the device.
 
     Args:
-        max_batch: maximum number of pictures in a request.
-        augment: the augmentation of each picture; ``Augment.eval(256, 224)`` by default.
+        max_batch: maximum number of images in a request.
+        augment: the augmentation of each image; ``Augment.eval(256, 224)`` by default.
         device: as for :class:`Loader`. Batches on a device are ordered on torch's current stream at
             the moment they are taken. A batch that is taken while the program holds another one is
             a copy, which :meth:`memory_plan` does not count.
-        dtype, normalize, channels, background, to_8_bits, layout, output, copy: as for :class:`Loader`.
+        dtype, normalize, channels, background, convert_to_u8, layout, output, copy: as for :class:`Loader`.
         num_workers, pin_memory, strict: as for :class:`Loader`.
         prefetch: number of requests in progress; 0 is 3. ``prefetch`` + 1 batches may share the
             decoder's memory on a device, and one more in host memory. Untaken answers count
@@ -170,9 +170,9 @@ class Decoder:
             device.
         timeout: seconds that a request waits while the program holds every batch; 30 by default.
         geometry: adds :attr:`Decoded.geometry` and :attr:`Decoded.sizes` to answers, to map predictions
-            back to the pictures.
+            back to the images.
         memory_limit, max_pixels: as for :class:`Loader`.
-        max_sample_bytes: largest picture in bytes. A larger one is dropped at once, and is an error
+        max_sample_bytes: largest image in bytes. A larger one is dropped at once, and is an error
             at its place.
 
     Raises:
@@ -190,7 +190,7 @@ class Decoder:
         normalize: Normalize | None = None,
         channels: int | None = None,
         background: tuple[int, int, int] | None = None,
-        to_8_bits: bool = False,
+        convert_to_u8: bool = False,
         layout: Any = None,
         output: Literal["torch", "numpy", "dlpack"] | None = None,
         copy: bool | None = None,
@@ -210,7 +210,7 @@ class Decoder:
         given, defaults = _options.given(Decoder.__init__, locals(), unknown), Decoder.__init__.__kwdefaults__ or {}
         self._arguments = {name: value for name, value in given.items() if value is not defaults[name]}
         if max_batch == 0:
-            raise ConfigError("max_batch=0: a request has at least one picture")
+            raise ConfigError("max_batch=0: a request has at least one image")
         self._delivery = _delivery.Delivery(output, device, layout, copy)
         #: The number of the CUDA device; None for host memory.
         self.device = self._delivery.device
@@ -228,44 +228,44 @@ class Decoder:
 
     @property
     def max_batch(self) -> int:
-        """Maximum number of pictures in a request."""
+        """Maximum number of images in a request."""
         return self._core.max_batch()
 
-    def decode(self, pictures: Iterable[Picture]) -> Decoded:
-        """Decodes ``pictures`` and waits for the batch.
+    def decode(self, originals: Iterable[Image]) -> Decoded:
+        """Decodes ``images`` and waits for the batch.
 
-        A picture is ``bytes`` or any other buffer of bytes, such as a ``memoryview``; an array of
+        An image is ``bytes`` or any other buffer of bytes, such as a ``memoryview``; an array of
         pixels (height, width, 3) or (height, width) of ``uint8``, a tensor (3, height, width) of
         ``uint8``, or an image of Pillow. ``bytes`` are not copied. A batch on a device is
         ordered on torch's current stream, without waiting for the work of that stream.
 
         Raises:
-            WarpfeedError: as :meth:`submit` and :meth:`Pending.wait`. A bad picture is an error at
+            WarpfeedError: as :meth:`submit` and :meth:`Pending.wait`. A bad image is an error at
                 its place and does not fail the batch.
-            TypeError: as :meth:`submit`: a value that cannot be a picture, such as a path, is a mistake
+            TypeError: as :meth:`submit`: a value that cannot be an image, such as a path, is a mistake
                 of the program and fails the whole request.
         """
-        return self.submit(pictures).wait()
+        return self.submit(originals).wait()
 
-    def submit(self, pictures: Iterable[Picture]) -> Pending:
-        """Begins to decode ``pictures`` and returns at once.
+    def submit(self, originals: Iterable[Image]) -> Pending:
+        """Begins to decode ``images`` and returns at once.
 
-        ``await decoder.submit(pictures)`` does not block the event loop.
+        ``await decoder.submit(images)`` does not block the event loop.
 
         Raises:
-            WarpfeedError: of the kind ``"config"`` for no picture, for more than ``max_batch``, and
+            WarpfeedError: of the kind ``"config"`` for no image, for more than ``max_batch``, and
                 in a process other than the decoder's; ``"busy"`` if ``max_queued`` requests are
                 queued.
-            TypeError: for a value that cannot be a picture, such as a path, an open file or None.
+            TypeError: for a value that cannot be an image, such as a path, an open file or None.
         """
-        return Pending(self, self._core.submit(list(pictures)))
+        return Pending(self, self._core.submit(list(originals)))
 
     def joined(self, f: Callable[[Decoded], Any], *, max_delay_ms: float) -> Joined:
-        """Joins the pictures of several requests into batches for ``f``, such as a model.
+        """Joins the images of several requests into batches for ``f``, such as a model.
 
-        A batch begins when no further request fits into ``max_batch`` pictures, or ``max_delay_ms`` after its
+        A batch begins when no further request fits into ``max_batch`` images, or ``max_delay_ms`` after its
         first request was submitted. ``f(decoded)`` returns a list, an array or a tensor with one result for
-        each picture. For several outputs, such as boxes and scores, it returns ``list(zip(boxes, scores))``::
+        each image. For several outputs, such as boxes and scores, it returns ``list(zip(boxes, scores))``::
 
             joined = decoder.joined(lambda decoded: model(decoded.images).argmax(1), max_delay_ms=5)
             results = await asyncio.wrap_future(joined.submit(uploads))

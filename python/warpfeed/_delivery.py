@@ -79,10 +79,10 @@ class Delivery:
         """The second argument of the native loader and decoder."""
         return None if self._copy is None else bool(self._copy), self.device, self.stream()
 
-    def field(self, batch: _warpfeed.Batch, name: str, is_picture: bool) -> Any:
+    def field(self, batch: _warpfeed.Batch, name: str, is_image: bool) -> Any:
         """The field `name` of `batch` as an array. It shares the batch's memory, unless a copy is
         wanted."""
-        channels_last = is_picture and self._layout == "channels_last"
+        channels_last = is_image and self._layout == "channels_last"
         if self._output == "torch":
             return _to_torch(batch, name, channels_last)
         if self._output == "numpy":
@@ -102,8 +102,8 @@ class Delivery:
             return torch.ones(len(flags), dtype=torch.bool, device=device)
         return torch.tensor(flags).to(device, non_blocking=True)
 
-    def picture(self, height: int, width: int, pixels: bytearray) -> Any:
-        """The pixels of a stored picture."""
+    def original(self, height: int, width: int, pixels: bytearray) -> Any:
+        """The pixels of a stored image."""
         import numpy as np
 
         image = np.frombuffer(pixels, np.uint8).reshape(height, width, 3)

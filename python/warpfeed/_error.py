@@ -21,14 +21,14 @@ class WarpfeedError(RuntimeError):
     Attributes:
         kind: the class of the error: ``io``, ``config``, ``source``, ``decode``, ``transform``,
             ``panic``, ``too_many_skipped``, ``memory``, ``cuda``, ``timeout``, ``capturing`` or
-            ``busy``. An exception of the program's own code is ``source`` if it is that of a data
-            set, and ``transform`` if it is that of a function.
+            ``busy``. An exception of the program's own code is ``source`` if it is that of a dataset
+ , and ``transform`` if it is that of a function.
         sample: the sample's index in its source, or None.
         key: the sample's key, or None.
         path: the file or folder, or None.
         errno: the operating system's error number, or None.
 
-    An exception of a data set in Python, or of a function of the program (``transform``,
+    An exception of a dataset in Python, or of a function of the program (``transform``,
     ``transforms``, ``collate``, ``order``), is its ``__cause__``.
     """
 

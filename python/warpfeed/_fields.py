@@ -1,6 +1,6 @@
 """Kinds of fields, under the names of the Rust crate.
 
-Masks, boxes, points and maps lie in the coordinates of the sample's picture. They follow its crop,
+Masks, boxes, points and maps lie in the coordinates of the sample's image. They follow its crop,
 resize, flip and padding. Masks equal torchvision's v2 with ``tv_tensors`` bit for bit; the others
 agree to 1e-4. The other kinds are delivered as they are stored. The suffix of a stored field's name
 is its encoding: ``x.npy``, ``x.json``, ``x.txt``, and without a suffix a little-endian array.
@@ -55,9 +55,9 @@ def _columns(columns: Any) -> tuple[tuple[str, Any], ...]:
 
 @dataclass(frozen=True)
 class Image:
-    """A picture: the sample's own, or the one in its field ``of``. It is delivered like the images.
+    """An image: the sample's own, or the one in its field ``of``. It is delivered like the images.
 
-    All pictures of a sample get the same crop and flip. For several views of one picture use the
+    All images of a sample get the same crop and flip. For several views of one image use the
     option ``views`` of the loader.
     """
 
@@ -77,10 +77,10 @@ class Label:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where the picture lies in the image, to map predictions back: a matrix (N, 2, 3) f32, and
-    ``<name>.size``, (N, 2) i32, the height and width of the upright picture.
+    """Where the image lies in the image, to map predictions back: a matrix (N, 2, 3) f32, and
+    ``<name>.size``, (N, 2) i32, the height and width of the upright image.
 
-    The matrix maps (x, y, 1) of the picture to (x, y) of the image, in pixels from the edges, with
+    The matrix maps (x, y, 1) of the image to (x, y) of the image, in pixels from the edges, with
     crop, resize, padding and flips. :func:`boxes_to_source` maps boxes of the image back.
     """
 
@@ -148,9 +148,9 @@ class Rows:
 
 @dataclass(frozen=True)
 class Mask:
-    """An integer per pixel of the picture, such as a class, (N, H, W). Resizing takes the nearest.
+    """An integer per pixel of the image, such as a class, (N, H, W). Resizing takes the nearest.
 
-    The batch field ``mask`` is read from the sample's field ``mask``, ``mask.png`` (grey of 1 to 16
+    The batch field ``mask`` is read from the sample's field ``mask``, ``mask.png`` (gray of 1 to 16
     bits, or the indices of a palette), ``mask.npy`` (booleans or integers), ``mask.tif``,
     ``mask.gif``, ``mask.bmp`` (indices of a palette) or ``mask.webp`` (lossless).
 
@@ -162,7 +162,7 @@ class Mask:
     Args:
         dtype: an integer type. A value that it cannot hold is an error.
         of: the sample's field, if its name differs from the batch's.
-        fill: the value where the picture does not cover the output (``Augment.letterbox``).
+        fill: the value where the image does not cover the output (``Augment.letterbox``).
         classes: a number makes values other than 0 to ``classes`` - 1, ``fill`` and ``ignore`` an error.
             A dict maps stored values, or colors (red, green, blue), to the values of the batch.
             What it does not map is an error, unless ``ignore`` is set.
@@ -192,29 +192,29 @@ class Mask:
 
 @dataclass(frozen=True)
 class Map:
-    """Floats in the coordinates of the picture, such as depth or heat: (N, H, W) f32, or with
+    """Floats in the coordinates of the image, such as depth or heat: (N, H, W) f32, or with
     ``channels`` in the layout of the images: (N, C, H, W), or (N, H, W, C) with ``layout="nhwc"``. The
-    filter is that of pictures: antialiased bilinear.
+    filter is that of images: antialiased bilinear.
 
     The sample's field is a PNG or TIFF, or an ``.npy`` of shape (height, width), or (height, width, C).
     The values are those that are stored, of 8 bits, 16 bits or floats, and are not scaled: white of
-    16 bits is 65535. ``Loader("scans", fields={"image": Map(1, picture=True)})`` loads pictures of
-    16 bits, ``Map(4, picture=True)`` RGBA, and ``Map(13, picture=True)`` TIFFs of 13 bands. Only
+    16 bits is 65535. ``Loader("scans", fields={"image": Map(1, image=True)})`` loads images of
+    16 bits, ``Map(4, image=True)`` RGBA, and ``Map(13, image=True)`` TIFFs of 13 bands. Only
     geometric operations change a map.
 
     Args:
         channels: number of values per pixel; None is one value without an axis.
         nearest: takes the nearest pixel, for values that must not be averaged.
-        fill: the value where the picture does not cover the output.
+        fill: the value where the image does not cover the output.
         of: the sample's field, if it has another name than the field of the batch.
-        picture: reads the sample's picture itself, a PNG or TIFF.
+        image: reads the sample's image itself, a PNG or TIFF.
     """
 
     channels: int | None = None
     nearest: bool = False
     fill: float = 0.0
     of: str | None = None
-    picture: bool = False
+    image: bool = False
     _flow: bool = field(default=False, repr=False)
     _layout: str = field(default="nhwc", repr=False)
 
@@ -230,27 +230,27 @@ class Map:
     def __repr__(self) -> str:
         begin = "Map.flow(" if self._flow else f"Map(channels={self.channels}, "
         of = "" if self.of is None else f", of={self.of!r}"
-        return f"{begin}nearest={self.nearest}, fill={self.fill!r}{of}{', picture=True' if self.picture else ''})"
+        return f"{begin}nearest={self.nearest}, fill={self.fill!r}{of}{', image=True' if self.image else ''})"
 
     def _describe(self) -> dict[str, Any]:
-        if self.picture and self.of is not None:
-            raise ConfigError(f"Map(of={self.of!r}, picture=True): set one of them")
+        if self.image and self.of is not None:
+            raise ConfigError(f"Map(of={self.of!r}, image=True): set one of them")
         of = "same" if self.of is None else {"named": self.of}
         described: dict[str, Any] = {"channels": self.channels, "nearest": self.nearest, "fill": str(float(self.fill))}
-        described.update(of="picture" if self.picture else of, flow=self._flow, layout=self._layout)
+        described.update(of="image" if self.image else of, flow=self._flow, layout=self._layout)
         return {"map": described}
 
 
 @dataclass(frozen=True)
 class Points:
-    """Key points of the picture, such as the landmarks of a face: (N, K, 2) f32, x and y in pixels
+    """Key points of the image, such as the landmarks of a face: (N, K, 2) f32, x and y in pixels
     of the output. A point outside the crop keeps its coordinates.
 
     Args:
         count: K, the number of points of a sample.
-        visibility: adds a third number to each point, (N, K, 3): 0 unlabelled, 1 hidden, 2 visible.
+        visibility: adds a third number to each point, (N, K, 3): 0 unlabeled, 1 hidden, 2 visible.
             A point outside the crop becomes (0, 0, 0).
-        flip_pairs: points that swap in a mirrored picture: ``[(0, 1)]`` for two eyes.
+        flip_pairs: points that swap in a mirrored image: ``[(0, 1)]`` for two eyes.
     """
 
     count: int
@@ -289,13 +289,13 @@ class Boxes:
         columns: numbers of each box, by name with their type: ``{"class": "i64", "crowd": "u8"}``.
         from_, to: format of the four numbers in the sample and in the batch: ``"xyxy"`` (left,
             upper, right and lower edge), ``"xywh"`` or ``"cxcywh"``.
-        relative: coordinates are stored as fractions of the picture's width and height.
+        relative: coordinates are stored as fractions of the image's width and height.
         to_relative: delivers boxes as fractions of the output's width and height, not in pixels.
         min_visible: drops a box if less than this share of its area is left.
         min_size: drops a box whose width or height in the output is less than this, in pixels.
         masks: adds a mask of each box, 0 or 1 in each pixel of the output.
-        points: adds this many key points of each box: x, y, and 0 unlabelled, 1 hidden, 2 visible.
-        flip_pairs: points that swap in a mirrored picture.
+        points: adds this many key points of each box: x, y, and 0 unlabeled, 1 hidden, 2 visible.
+        flip_pairs: points that swap in a mirrored image.
         truncated: takes the first ``most`` boxes of a sample that has more.
     """
 
@@ -398,14 +398,14 @@ class TokenIds:
 
 
 def check_none_follows(fields: Mapping[str, Any], moves: bool | None) -> None:
-    """Refuses a field that follows the picture, in a loader whose ``transform`` may move pixels."""
+    """Refuses a field that follows the image, in a loader whose ``transform`` may move pixels."""
     for name, kind in fields.items():
         if isinstance(kind, (Mask, Map, Points, Boxes, Geometry)):
             raise ConfigError(
-                f"fields={{{name!r}: {type(kind).__name__}(...)}} follows the picture, but not transform=f"
+                f"fields={{{name!r}: {type(kind).__name__}(...)}} follows the image, but not transform=f"
                 + (", which moves pixels (transform_moves_pixels=True). Move them with augment, which the field follows"
                    if moves else
-                   ". If f leaves each pixel in its place, as a change of colours does, pass transform_moves_pixels=False. "
+                   ". If f leaves each pixel in its place, as a change of colors does, pass transform_moves_pixels=False. "
                    "Otherwise move pixels with augment, which the field follows")
             )  # fmt: skip
 
@@ -417,9 +417,9 @@ def check_images(
     without: Sequence[str],
     views: Any,
 ) -> None:
-    """Refuses options of pictures in a loader that reads none. The native part refuses those of images."""
+    """Refuses options of images in a loader that reads none. The native part refuses those of images."""
     reads = any(isinstance(kind, (Geometry, Image, Map, Mask)) for kind in fields.values())
     if "image" not in without or views is not None or reads:
         return
     if given["augment"] is not defaults["augment"]:
-        raise ConfigError("augment changes pictures, and the loader reads none: leave it out")
+        raise ConfigError("augment changes images, and the loader reads none: leave it out")

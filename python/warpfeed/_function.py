@@ -66,7 +66,7 @@ class Function:
         if processes is None:
             locked = getattr(sys, "_is_gil_enabled", lambda: True)()
             # Each worker thread uses one process at a time.
-            processes = min(_processors(), num_workers or 1024) if locked else 0
+            processes = min(_cores(), num_workers or 1024) if locked else 0
         if processes > 1024:
             raise ConfigError(f"processes={processes}: want at most 1024")
         self.name, self.processes = name_of(f), processes
@@ -174,7 +174,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_processes)
 
 
-def _processors() -> int:
+def _cores() -> int:
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:

@@ -1,4 +1,4 @@
-"""Maps boxes of an image back to its picture."""
+"""Maps boxes of an image back to its image."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["boxes_to_source"]
 
 
 def boxes_to_source(boxes: Any, matrix: Any, size: Any = None) -> Any:
-    """Maps boxes of the images, such as predictions, back to the pictures of the data set.
+    """Maps boxes of the images, such as predictions, back to the images of the dataset.
 
     ::
 
@@ -22,11 +22,11 @@ def boxes_to_source(boxes: Any, matrix: Any, size: Any = None) -> Any:
         boxes: left, upper, right and lower edges in pixels of the image: (N, M, 4) of a batch, or
             (M, 4) of one sample. Arrays of NumPy, or tensors of torch on any device.
         matrix: the field of :class:`Geometry`: (N, 2, 3), or (2, 3) of one sample.
-        size: its field ``<name>.size``, (N, 2) or (2): clips the boxes to their pictures. Without it
-            a box may extend beyond the picture.
+        size: its field ``<name>.size``, (N, 2) or (2): clips the boxes to their images. Without it
+            a box may extend beyond the image.
 
     Returns:
-        The boxes in pixels of the upright picture, in the shape and on the device of ``boxes``. After
+        The boxes in pixels of the upright image, in the shape and on the device of ``boxes``. After
         a flip the edges trade places, so that left is below right again.
     """
     is_torch = type(boxes).__module__.partition(".")[0] == "torch"

@@ -1,4 +1,4 @@
-"""Values that a Python data set gives, as bytes, arrays or paths for the native part."""
+"""Values that a Python dataset gives, as bytes, arrays or paths for the native part."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 import struct
 from typing import Any
 
-__all__ = ["asked", "field", "mixture", "picture"]
+__all__ = ["asked", "field", "mixture", "image"]
 
-#: Endings of the names of pictures.
+#: Endings of the names of images.
 _ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 #: Modes of Pillow's images that convert to RGB by definition. Others have more than 8 bits.
@@ -21,37 +21,37 @@ _ORIENTATION = 0x0112
 
 
 def mixture(parts: Any) -> list[tuple[Any, Any]]:
-    """The data sets and shares of a list.
+    """The datasets and shares of a list.
 
     Raises:
-        TypeError: for a list of something else, such as paths of pictures with their labels.
+        TypeError: for a list of something else, such as paths of images with their labels.
     """
     if not (parts and all(isinstance(part, (list, tuple)) and len(part) == 2 for part in parts)):
         raise TypeError(
-            "a list is a mixture of data sets: [(data, share), ...]. Concat([a, b]) joins them one after the other, "
+            "a list is a mixture of datasets: [(data, share), ...]. Concat([a, b]) joins them one after the other, "
             "and samples of your own come from an object with __len__ and __getitem__"
         )
     for first, _ in parts:
-        if _is_picture(first):
-            shown = repr(first) if isinstance(first, (str, os.PathLike)) else f"a picture ({type(first).__name__})"
+        if _is_image(first):
+            shown = repr(first) if isinstance(first, (str, os.PathLike)) else f"an image ({type(first).__name__})"
             raise TypeError(
-                f"a list is a mixture of data sets, [(data, share), ...], and {shown} is one picture. For pictures with "
+                f"a list is a mixture of datasets, [(data, share), ...], and {shown} is one image. For images with "
                 "labels pass a table, such as a CSV with the columns path and label, or an object whose __getitem__(i) "
-                "returns (picture, label)"
+                "returns (image, label)"
             )
     return [tuple(part) for part in parts]
 
 
-def _is_picture(value: Any) -> bool:
-    """Whether this is a picture, or the path of one, and no data set."""
+def _is_image(value: Any) -> bool:
+    """Whether this is an image, or the path of one, and no dataset."""
     if isinstance(value, (str, os.PathLike)):
         return os.fsdecode(value).lower().endswith(_ENDINGS) and not os.path.isdir(value)
-    # An array of four axes is a data set.
+    # An array of four axes is a dataset.
     return isinstance(value, (bytes, bytearray)) or _is_pillows(value) or getattr(value, "ndim", 0) in (2, 3)
 
 
-def picture(value: Any) -> Any:
-    """A picture: bytes, an array (height, width, 3), or a path. An image of Pillow becomes a PNG if it is transparent,
+def image(value: Any) -> Any:
+    """An image: bytes, an array (height, width, 3), or a path. An image of Pillow becomes a PNG if it is transparent,
     so that ``background`` applies to it, or if EXIF turns it, so that its annotations are turned or refused with it."""
     if isinstance(value, (bytes, bytearray, memoryview, str, os.PathLike)):
         return value
@@ -75,15 +75,15 @@ def picture(value: Any) -> Any:
 
 
 def asked(value: Any) -> Any:
-    """A picture of a request: bytes or an array (height, width, 3). A server must not read paths that its clients
+    """An image of a request: bytes or an array (height, width, 3). A server must not read paths that its clients
     send, so paths are refused."""
-    wanted = f"a picture is {type(value).__name__}; want the bytes of an encoded picture"
+    wanted = f"an image is {type(value).__name__}; want the bytes of an encoded image"
     if isinstance(value, (str, os.PathLike)):
-        raise TypeError(f"{wanted}: pathlib.Path(picture).read_bytes()")
+        raise TypeError(f"{wanted}: pathlib.Path(image).read_bytes()")
     # Memory maps can be read too, but have a buffer.
     if hasattr(value, "read") and not _has_buffer(value):
-        raise TypeError(f"{wanted}: picture.read()")
-    return picture(value)
+        raise TypeError(f"{wanted}: image.read()")
+    return image(value)
 
 
 def _has_buffer(value: Any) -> bool:
@@ -95,7 +95,7 @@ def _has_buffer(value: Any) -> bool:
 
 
 def field(value: Any) -> Any:
-    """A field other than a picture: bytes, an array, a path, or for numbers and lists their JSON as a ``str``."""
+    """A field other than an image: bytes, an array, a path, or for numbers and lists their JSON as a ``str``."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, (int, float, list, tuple, dict)):
@@ -136,7 +136,7 @@ def _is_pillows(value: Any) -> bool:
 
 
 def _is_transparent(value: Any) -> bool:
-    """Whether an image of Pillow has transparent pixels: in a channel, by a colour, or in its palette."""
+    """Whether an image of Pillow has transparent pixels: in a channel, by a color, or in its palette."""
     palette = getattr(value, "palette", None)
     return value.mode in _TRANSPARENT or "transparency" in value.info or str(getattr(palette, "mode", "")).endswith("A")
 

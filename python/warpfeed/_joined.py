@@ -14,13 +14,13 @@ from ._transforms import name_of
 
 if TYPE_CHECKING:
     from . import _warpfeed
-    from ._decoder import Decoded, Picture
+    from ._decoder import Decoded, Image
 
 __all__ = ["Joined"]
 
 
 class Joined:
-    """Joins the pictures of several requests into batches for one function: :meth:`Decoder.joined`.
+    """Joins the images of several requests into batches for one function: :meth:`Decoder.joined`.
 
     The decoder begins batches ahead of the function, so the next batch is decoded while the function runs.
     """
@@ -35,19 +35,19 @@ class Joined:
         self._thread.start()
         close_at_exit(self)
 
-    def submit(self, pictures: Iterable[Picture]) -> Future[list[Any]]:
-        """Returns the future results of ``pictures``: what the function returned for each, or the
-        :class:`WarpfeedError` of a bad picture. ``await asyncio.wrap_future(joined.submit(pictures))``
+    def submit(self, images: Iterable[Image]) -> Future[list[Any]]:
+        """Returns the future results of ``images``: what the function returned for each, or the
+        :class:`WarpfeedError` of a bad image. ``await asyncio.wrap_future(joined.submit(images))``
         does not block the event loop. Cancelling the future takes its request back, unless its batch has
         begun.
 
         Raises:
-            WarpfeedError: of the kind ``"config"`` for no picture, for more than ``max_batch``, after :meth:`close`,
+            WarpfeedError: of the kind ``"config"`` for no image, for more than ``max_batch``, after :meth:`close`,
                 and in a process other than the decoder's; ``"busy"`` if ``max_queued`` requests wait for a batch.
-            TypeError: for a picture that is neither bytes nor an array.
+            TypeError: for an image that is neither bytes nor an array.
         """
         future: Future[list[Any]] = Future()
-        number = self._core.submit(list(pictures), future)
+        number = self._core.submit(list(images), future)
         # A request that waits keeps this object. One that is done must not.
         waits = [self]
 
@@ -100,7 +100,7 @@ class Joined:
 
     @staticmethod
     def _give(requests: list[tuple[Any, int]], running: list[bool], results: list[Any] | BaseException) -> None:
-        """Gives each future that was not cancelled the results of its pictures."""
+        """Gives each future that was not cancelled the results of its images."""
         start = 0
         for (future, count), runs in zip(requests, running, strict=True):
             if runs and isinstance(results, list):
@@ -111,12 +111,12 @@ class Joined:
 
     def _results(self, decoded: Decoded) -> list[Any]:
         came = self._f(decoded)
-        # Their length is not the number of pictures, although it may happen to be equal.
+        # Their length is not the number of images, although it may happen to be equal.
         if isinstance(came, (tuple, str, bytes, bytearray, Mapping, Set)):
             kind = type(came).__name__
             raise WarpfeedError(
                 f"transform: the function returned a {kind}: want a list, an array or a tensor with one result for each "
-                "picture; for several outputs return list(zip(*outputs))",
+                "image; for several outputs return list(zip(*outputs))",
                 "transform",
             )
         try:
@@ -125,7 +125,7 @@ class Joined:
             results = []
         if len(results) != len(decoded):
             found = f"{len(results)} results" if results else repr(type(came).__name__)
-            raise WarpfeedError(f"transform: the function returned {found} for {len(decoded)} pictures", "transform")
+            raise WarpfeedError(f"transform: the function returned {found} for {len(decoded)} images", "transform")
         return [decoded.errors.get(place, result) for place, result in enumerate(results)]
 
 

@@ -64,19 +64,19 @@ class Loader:
     loop is the next epoch, unless :meth:`set_epoch` was called.
 
     Args:
-        data: the path or URL of a data set: a folder of class folders, a flat folder, an LMDB, tar shards
+        data: the path or URL of a dataset: a folder of class folders, a flat folder, an LMDB, tar shards
             or a pattern such as ``train-{000..099}.tar``, Parquet or Arrow files (Hugging Face), MDS shards,
             LitData's chunks, FFCV's ``.beton``, RecordIO, TFRecord, arrays (NumPy, safetensors, PyTorch,
             HDF5), a table (CSV, TSV, JSON lines), or a COCO, YOLO or Pascal VOC set. Or :class:`Coco`, :class:`Yolo`, :class:`Voc`, :class:`Tokens` or
-            :class:`Concat`; an object with ``__len__`` and ``__getitem__`` that returns a picture,
-            ``(picture, label)`` or a ``dict`` of fields, where a picture is ``bytes``, a path, an array or
+            :class:`Concat`; an object with ``__len__`` and ``__getitem__`` that returns an image,
+            ``(image, label)`` or a ``dict`` of fields, where an image is ``bytes``, a path, an array or
             a tensor of pixels, or an image of Pillow; or a mixture, ``[(data, share), ...]``. Files,
             bytes and images of Pillow are turned upright by their EXIF orientation; arrays and tensors have none.
         batch_size: number of samples in a batch of this rank; 32 by default.
         shuffle: True for the seed ``seed``, or the seed itself, from 1. ``shuffle=0`` is an error,
             because it could mean False or seed 0.
-        augment: the augmentation of each picture; ``Augment.eval(256, 224)`` by default.
-        views: augmentations of several views of each picture, in place of the image: the batch is a
+        augment: the augmentation of each image; ``Augment.eval(256, 224)`` by default.
+        views: augmentations of several views of each image, in place of the image: the batch is a
             dict whose ``views`` is a list of tensors, one for each augmentation with its size. Each
             view draws random numbers of its own. :meth:`Augment.simclr_views` and
             :meth:`Augment.dino_views` return such lists.
@@ -87,11 +87,11 @@ class Loader:
         normalize: ``"imagenet"`` or ``(mean, std)`` on a scale of 0 to 1. Without it floats are
             ``pixel / 255``. Numbers on a scale of 0 to 255 are an error.
         channels: 1 gives images of one channel, (N, 1, H, W): the brightness of the finished image, in
-            host memory only. :class:`Map` reads pictures of 16 bits, of floats and of other channels.
-        background: the colour behind transparent pixels, such as ``(255, 255, 255)``. By default
+            host memory only. :class:`Map` reads images of 16 bits, of floats and of other channels.
+        background: the color behind transparent pixels, such as ``(255, 255, 255)``. By default
             alpha is dropped.
-        to_8_bits: converts pictures of 16 bits and of floats to 8 bits: the upper byte, and 0 to 1.
-            Without it such a picture is an error of its sample.
+        convert_to_u8: converts images of 16 bits and of floats to 8 bits: the upper byte, and 0 to 1.
+            Without it such an image is an error of its sample.
         layout: ``"channels_last"`` is (N, 3, H, W) over NHWC memory, the default for torch;
             ``"nhwc"`` is (N, H, W, 3), the default otherwise; ``"nchw"`` is contiguous.
         output: ``"torch"``, ``"numpy"`` or ``"dlpack"``; by default torch if it is installed,
@@ -99,7 +99,7 @@ class Loader:
         transform: a function ``f(image, rng)`` on each image after ``augment``: a NumPy array (H, W, 3)
             of uint8 and a ``numpy.random.Generator``, which depends only on (seed, epoch, sample).
             It returns an array of the same shape. Where ``augment`` fills the rest of the image, as
-            ``own_size`` and ``letterbox`` do, ``f`` gets the picture without the fill. It runs in worker
+            ``own_size`` and ``letterbox`` do, ``f`` gets the image without the fill. It runs in worker
             processes that are started with the method "spawn", so it must be picklable; pixels are
             shared, not pickled. A pipeline of albumentations is such a function.
         processes: number of processes for ``transform``; by default one per core, and at most
@@ -107,7 +107,7 @@ class Loader:
             threads call the function, which needs the interpreter's lock; this is the default where
             the interpreter has no lock.
         transform_moves_pixels: False says that ``transform`` leaves each pixel in its place, as a
-            change of colours does. Fields that follow the picture, such as masks and boxes, do not
+            change of colors does. Fields that follow the image, such as masks and boxes, do not
             follow ``transform``, so a loader with both needs it.
         transforms: functions on whole batches, called in turn: ``f(images, labels)``, or
             ``f(fields)`` if the batch is a dict. Each returns a pair ``(images, labels)`` or a
@@ -132,10 +132,10 @@ class Loader:
         subset: indices of the samples to deliver. ``loader.dataset`` then has these samples. A sample
             whose index comes again is delivered again, and augmented differently. For many samples
             pass an array. Samples keep their numbers: ``batch.ids``, ``order``, ``weights``,
-            ``buckets`` and ``loader.dataset[id]`` count in the whole data set.
+            ``buckets`` and ``loader.dataset[id]`` count in the whole dataset.
         buckets: lengths of the samples: puts samples of similar lengths into the same batches. See
             :class:`Buckets`.
-        weights: weight of each sample of the data set, also with a ``subset``, which restricts the
+        weights: weight of each sample of the dataset, also with a ``subset``, which restricts the
             draws; samples are drawn with replacement. For many samples pass an array.
         balanced: draws all classes equally often.
         order: a function that returns the indices of an epoch's samples in their order, as in
@@ -147,34 +147,34 @@ class Loader:
             same indices every time it is called for the same epoch. An exception becomes an error as
             for ``transforms``.
         repeat: number of passes in an epoch.
-        by_class_name: gives one label to each class name of a mixture.
+        match_labels_by_name: gives one label to each class name of a mixture.
         keep_labels: keeps the labels of a mixture as they are, whatever the names say.
         classes: names of the classes. The position of a name is its label, whatever numbers
-            the data set has.
+            the dataset has.
         classes_file: a file with the names of the classes: one name per line, or a JSON list.
-        table: meaning of a table's columns; an error for a data set without columns.
-        masks: the folder with the masks of a folder of pictures, next to it: for ``"CamVid/train"``,
+        table: meaning of a table's columns; an error for a dataset without columns.
+        masks: the folder with the masks of a folder of images, next to it: for ``"CamVid/train"``,
             ``masks="trainannot"`` is ``CamVid/trainannot``. The mask of ``a/1.jpg`` is ``a/1.png`` there, or
             ``.npy``, ``.tif``, ``.gif``, ``.bmp`` or ``.webp``, and becomes the field ``mask`` for
-            :class:`Mask`. A ``*`` in the last part stands for the name of a picture: ``"masks/*_mask"``.
+            :class:`Mask`. A ``*`` in the last part stands for the name of an image: ``"masks/*_mask"``.
         index: keeps the listing of a folder of this machine in the file ``<folder>.warpfeed-index`` next to
-            it; an error for other data sets.
+            it; an error for other datasets.
         fields: more fields by name: ``{"emb": Numbers("f32", [768]), "boxes": Boxes(100)}``.
-        annotations_follow: the picture on which boxes, masks and points were drawn, if EXIF turns
+        annotations_follow: the image on which boxes, masks and points were drawn, if EXIF turns
             it and the sizes are ambiguous: ``"stored"``, the pixels as the file stores them, or
             ``"upright"``. Without it such a sample is an error.
         without: fields to leave out: ``["label"]``.
         soft_labels: ``(classes, smoothing)`` adds the field ``soft_label``, (N, classes) f32, and
             the batch is a dict. ``classes`` is the number of classes. The smoothing alone, such as
-            ``0.1``, takes this number from the data set, which must have names of classes, as
+            ``0.1``, takes this number from the dataset, which must have names of classes, as
             class folders do. Mixing (:class:`Mix`) needs this option.
-        unlabelled: reads missing labels as -1. Without it, a batch with more fields has no
+        unlabeled: reads missing labels as -1. Without it, a batch with more fields has no
             ``label`` if no sample has a label.
         rank: rank of this process; needs ``world_size``.
         world_size: number of ranks.
         distributed: True takes the rank from ``torch.distributed`` or from the launcher's
             environment. False gives all samples to every rank. With several ranks, opening the
-            loader without one of these is an error. If ``torch.distributed`` is initialised later,
+            loader without one of these is an error. If ``torch.distributed`` is initialized later,
             the request for the first batch raises this error.
         num_workers: number of worker threads; 0 is one per core. The ranks of a machine share its
             cores.
@@ -190,7 +190,7 @@ class Loader:
         pin_memory: page-locks host memory.
         mmap: maps tar shards into memory instead of reading them.
         cache_bytes: bytes that a folder on this machine may take to keep what is read from URLs.
-            Without it nothing is kept. It is an error for a data set of this machine.
+            Without it nothing is kept. It is an error for a dataset of this machine.
         cache_dir: that folder; ``$XDG_CACHE_HOME/warpfeed/blocks`` by default. It is created, and
             must have no other files. All processes of a machine may share it.
         cache_refresh: lists stores again instead of using the listings in the cache, which lack
@@ -200,11 +200,11 @@ class Loader:
         strict: makes damage inside a JPEG an error of its sample; libjpeg only warns of it. Each
             file is then read to its end, which takes time. Without ``strict``,
             ``stats()["damaged"]`` counts how often decoding found damage, once in each epoch for a
-            damaged picture, and the log names each picture once.
+            damaged image, and the log names each image once.
         retries: number of times that a failed read is repeated; 3 by default.
         timeout: seconds that ``next`` waits while the program holds every batch; 30 by default.
         memory_limit: bytes that the memory plan may take.
-        max_pixels: largest picture that is decoded, in pixels; 2**28 by default.
+        max_pixels: largest image that is decoded, in pixels; 2**28 by default.
         max_sample_bytes: largest sample that is read, in bytes; 2**31 by default.
         trace: a path, or ``(path, (wait, warmup, active, repeat))``, for a trace in Perfetto's
             format. The file is complete after each window, and when the loader is closed.
@@ -212,7 +212,7 @@ class Loader:
 
     Raises:
         ConfigError: for an option that cannot work; it is also a ``ValueError``.
-        WarpfeedError: if the data set cannot be opened. A missing path is also a
+        WarpfeedError: if the dataset cannot be opened. A missing path is also a
             ``FileNotFoundError``.
         TypeError: for an argument that does not exist, or has the wrong type.
     """
@@ -230,7 +230,7 @@ class Loader:
         normalize: Normalize | None = None,
         channels: int | None = None,
         background: tuple[int, int, int] | None = None,
-        to_8_bits: bool = False,
+        convert_to_u8: bool = False,
         layout: Any = None,
         output: Literal["torch", "numpy", "dlpack"] | None = None,
         transform: Callable[..., Any] | None = None,
@@ -250,7 +250,7 @@ class Loader:
         balanced: bool = False,
         order: Callable[[int], Iterable[int]] | None = None,
         repeat: int | None = None,
-        by_class_name: bool = False,
+        match_labels_by_name: bool = False,
         keep_labels: bool = False,
         classes: Sequence[str] | None = None,
         classes_file: _options.Path | None = None,
@@ -261,7 +261,7 @@ class Loader:
         annotations_follow: Literal["stored", "upright"] | None = None,
         without: str | Sequence[str] = (),
         soft_labels: tuple[int, float] | float | None = None,
-        unlabelled: bool = False,
+        unlabeled: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
         distributed: bool | None = None,
@@ -296,7 +296,7 @@ class Loader:
         if views is not None and augment is not None and not any(isinstance(k, Image) for k in (fields or {}).values()):
             raise ConfigError("augment and views: views replace the image; leave augment out, or add fields={'image': Image()}")
         if isinstance(data, Tokens):
-            # They have no pictures and no labels.
+            # They have no images and no labels.
             fields = {"tokens": TokenIds(data.length)} if fields is None else fields
             names = [without] if isinstance(without, str) else without
             without = [*names, *(name for name in ("image", "label") if name not in names and name not in fields)]
@@ -310,7 +310,7 @@ class Loader:
         if (cache_bytes is not None or cache_refresh) and table is None and not names_url(data):
             option = "cache_refresh" if cache_bytes is None else "cache_bytes"
             raise ConfigError(
-                f"{option}: the cache keeps what is read from URLs, and this data set is on this machine: leave it out"
+                f"{option}: the cache keeps what is read from URLs, and this dataset is on this machine: leave it out"
             )
         for option, draws in (("weights", weights is not None), ("balanced", balanced)):
             if shuffle and draws:
@@ -361,12 +361,12 @@ class Loader:
         self._collate = None if collate is None else Collate(collate)
         self._kinds = dict(fields or {})
         self._views = [f"views.{n}" for n in range(len(views or ()))]
-        pictures = {name for name, kind in (fields or {}).items() if isinstance(kind, Image)}
+        images = {name for name, kind in (fields or {}).items() if isinstance(kind, Image)}
         # Maps have the layout of the images.
-        self._pictures = {"image", *self._views, *pictures, *maps}
+        self._images = {"image", *self._views, *images, *maps}
         # Labels that the program did not ask for may be missing in a batch with more fields.
-        self._wants_label = unlabelled or soft_labels is not None or "label" in (fields or {})
-        # A data set without pictures has no images, unless they are left out anyway.
+        self._wants_label = unlabeled or soft_labels is not None or "label" in (fields or {})
+        # A dataset without images has no images, unless they are left out anyway.
         self._spares_image = not views and "image" not in ([without] if isinstance(without, str) else without)
         # Whether the run was compared with that of another rank.
         self._compared = False
@@ -394,10 +394,10 @@ class Loader:
         # A pair of an image and a label needs both.
         left_out = set(options.get("without", ()))
         pair = not views and not left_out and set(fields or ()) <= {"image", "label"}
-        if (pair or self._wants_label) and not unlabelled and "label" not in left_out and self._core.lacks_labels():
+        if (pair or self._wants_label) and not unlabeled and "label" not in left_out and self._core.lacks_labels():
             self.close()
             raise ConfigError(
-                f"{data}: pictures in one folder have no labels; pass unlabelled=True to read them as -1, or "
+                f"{data}: images in one folder have no labels; pass unlabeled=True to read them as -1, or "
                 "without=['label'] to leave them out"
             )
         self._chosen = Chosen(options["subset"].values if "subset" in options else None, self._core.source_len())
@@ -497,7 +497,7 @@ class Loader:
         """Continues from ``state`` with the next ``iter``. Workers and ranks may differ.
 
         Raises:
-            WarpfeedError: if the seed, the global batch, the order or the data set differs.
+            WarpfeedError: if the seed, the global batch, the order or the dataset differs.
         """
         self._core.resume(_options.state_text(state, "state"))
 
@@ -554,14 +554,14 @@ class Loader:
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes by label, as in torchvision's ``ImageFolder``; empty if the data set has
+        """Names of the classes by label, as in torchvision's ``ImageFolder``; empty if the dataset has
         no names."""
         return list(self._core.classes())
 
     @property
     def category_ids(self) -> list[int]:
-        """The data set's own number of each class: the category ids of COCO, which its evaluation needs;
-        ``category_ids[k]`` belongs to class k. Empty if the data set has no such numbers."""
+        """The dataset's own number of each class: the category ids of COCO, which its evaluation needs;
+        ``category_ids[k]`` belongs to class k. Empty if the dataset has no such numbers."""
         return list(self._core.category_ids())
 
     @property
@@ -573,20 +573,20 @@ class Loader:
         """Returns the sample with the number ``id`` of ``batch.ids``, as it is stored.
 
         The dict has ``id``, ``key``, ``label`` (None if the sample has none) and ``image``: all pixels
-        of the upright picture, uint8, without augmentation. ``image`` is a torch tensor (3, height,
+        of the upright image, uint8, without augmentation. ``image`` is a torch tensor (3, height,
         width), or a NumPy array (height, width, 3) without ``output="torch"``. Other stored fields have
         their stored names: ``x.npy`` is an array, ``x.json`` its values, ``x.txt`` a text, and
         anything else bytes.
 
         Raises:
-            ConfigError: for a number that the data set does not have.
-            WarpfeedError: if the sample cannot be read or its picture cannot be decoded.
+            ConfigError: for a number that the dataset does not have.
+            WarpfeedError: if the sample cannot be read or its image cannot be decoded.
         """
         id = _options.number("id", id)
-        key, label, picture, fields = self._core.sample(id)
+        key, label, image, fields = self._core.sample(id)
         sample: dict[str, Any] = {"id": id, "key": key, "label": label}
-        if picture is not None:
-            sample["image"] = self._delivery.picture(*picture[1:])
+        if image is not None:
+            sample["image"] = self._delivery.image(*image[1:])
         sample.update((name, decoded(name, content)) for name, content in fields)
         return sample
 
@@ -596,7 +596,7 @@ class Loader:
         return np.frombuffer(self._core.labels(ids), np.int64).copy()
 
     def part(self, id: int) -> int:
-        """Returns the position in the mixture of the data set that has the sample ``id``."""
+        """Returns the position in the mixture of the dataset that has the sample ``id``."""
         return int(self._core.part(_options.number("id", id)))
 
     @property
@@ -696,7 +696,7 @@ class Loader:
                     absent[name] = copy_of(e)
             if "image" not in names and self._spares_image:
                 absent["image"] = KeyError(
-                    "image: the data set has no pictures; table=TableOptions(picture=...) names a column of paths"
+                    "image: the dataset has no images; table=TableOptions(image=...) names a column of paths"
                 )
         if isinstance(fields, dict):
             fields.update(texts)
@@ -712,7 +712,7 @@ class Loader:
         return FieldBatch(fields, facts, absent, self._delivery)
 
     def _field(self, native: Any, name: str) -> Any:
-        return self._delivery.field(native, name, name in self._pictures)
+        return self._delivery.field(native, name, name in self._images)
 
 
 class _Epoch:

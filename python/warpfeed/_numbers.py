@@ -133,7 +133,7 @@ class Numbers(Indices):
 
 
 class Chosen:
-    """The numbers of the samples that a loader delivers, of a data set of `total` samples: those of its
+    """The numbers of the samples that a loader delivers, of a dataset of `total` samples: those of its
     subset, or all.
 
     Attributes:

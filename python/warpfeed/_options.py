@@ -283,11 +283,11 @@ def _normalization(normalize: Any) -> tuple[tuple[float, ...], tuple[float, ...]
 
 def _soft_labels(value: Any) -> Any:
     wanted = (
-        "want (classes, smoothing), such as (1000, 0.1), or for a data set with names of classes the smoothing alone, "
+        "want (classes, smoothing), such as (1000, 0.1), or for a dataset with names of classes the smoothing alone, "
         "such as 0.1"
     )
     if _is_number(value):
-        # The data set tells the number of its classes.
+        # The dataset tells the number of its classes.
         value = (None, value)
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise TypeError(f"soft_labels={value!r}: {wanted}")
@@ -333,7 +333,7 @@ def shuffling(shuffle: Any, seed: int | None) -> tuple[bool, int]:
     if shuffle == 0:
         # Ambiguous: it means False as a flag, and seed 0 as a seed.
         raise ConfigError(
-            "shuffle=0: pass shuffle=False for the order of the data set, or shuffle=True, seed=0 for the seed 0; "
+            "shuffle=0: pass shuffle=False for the order of the dataset, or shuffle=True, seed=0 for the seed 0; "
             "shuffle=True, seed=s takes every seed"
         )
     if seed is not None and seed != shuffle:

@@ -1,4 +1,4 @@
-"""Packing of data sets."""
+"""Packing of datasets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pack(
     quality: int | None = None,
     max_side: int | None = None,
     raw: int | tuple[int, int] | None = None,
-    to_8_bits: bool = False,
+    convert_to_u8: bool = False,
     background: tuple[int, int, int] | None = None,
     num_workers: int = 0,
     force: bool = False,
@@ -39,7 +39,7 @@ def pack(
     table: TableOptions | None = None,
     masks: _options.Path | None = None,
 ) -> dict[str, Any]:
-    """Packs a data set into an LMDB (``train.lmdb``) or tar shards (``train.tar``).
+    """Packs a dataset into an LMDB (``train.lmdb``) or tar shards (``train.tar``).
 
     It does the same as ``warpfeed pack`` on the command line, and also packs Python sources.
 
@@ -53,18 +53,18 @@ def pack(
             ``"s3://bucket/train.tar"``.
         recode: ``"lossless"`` rewrites JPEGs with the same pixels, for fast crops; ``"keep_bytes"``
             changes nothing.
-        quality: encodes every picture again, as JPEG of this quality (1 to 100). This loses detail.
+        quality: encodes every image again, as JPEG of this quality (1 to 100). This loses detail.
         max_side: shrinks longer sides to this, with ``quality`` or with quality 90.
         raw: stores pixels as arrays: length of the shorter side, or (height, width).
-        to_8_bits: converts pictures of 16 bits and of floats that ``quality``, ``max_side`` or
+        convert_to_u8: converts images of 16 bits and of floats that ``quality``, ``max_side`` or
             ``raw`` decodes to 8 bits: the upper byte, and 0 to 1. Without it they stay unchanged
-            and are in ``refused``. Pictures within ``max_side`` keep their bits.
-        background: the colour behind transparent pixels of pictures that are decoded, such as
+            and are in ``refused``. Images within ``max_side`` keep their bits.
+        background: the color behind transparent pixels of images that are decoded, such as
             ``(255, 255, 255)``. By default alpha is dropped.
         num_workers: number of threads; 0 is one per core.
-        force: replaces an existing data set.
-        keep_bad: packs pictures that do not decode. Without it they are an error.
-        strict: makes damaged pictures an error.
+        force: replaces an existing dataset.
+        keep_bad: packs images that do not decode. Without it they are an error.
+        strict: makes damaged images an error.
         retries: number of times that a sample is read again after a transient error of its storage.
         shard_size: starts a new tar shard before one exceeds this many bytes. Shards of a part have
             this size on average.
@@ -83,7 +83,7 @@ def pack(
         others.
 
     Raises:
-        WarpfeedError: if a sample cannot be read, a picture does not decode, or the target exists
+        WarpfeedError: if a sample cannot be read, an image does not decode, or the target exists
             or cannot be written. The target is then unchanged. With shards, packing again
             continues after the last complete shard.
     """

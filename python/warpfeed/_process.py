@@ -44,7 +44,7 @@ def call(f: Callable[..., Any], pixels: Any, height: int, width: int, *words: in
     if not isinstance(made, np.ndarray) or made.dtype != np.uint8 or made.shape != buffer.shape:
         raise TypeError(
             f"transform returned {_shown(made)}; want a NumPy array of uint8 of shape {buffer.shape}. The loader casts, "
-            "normalises and transposes (dtype, normalize, layout), so leave Normalize and ToTensor out"
+            "normalizes and transposes (dtype, normalize, layout), so leave Normalize and ToTensor out"
         )
     buffer[...] = made
 
@@ -123,7 +123,7 @@ def _seed_torch(torch: Any, word: int) -> None:
 
 
 def _one_thread() -> None:
-    """The processes use all processors together, so each uses one thread."""
+    """The processes use all cores together, so each uses one thread."""
     cv2, torch = sys.modules.get("cv2"), sys.modules.get("torch")
     if cv2 is not None:
         cv2.setNumThreads(0)
@@ -184,7 +184,7 @@ def serve(socket: Any, shared: Any, function: Any, length: int, loader: int) -> 
             continue
         try:
             if mapped < width * height * 3:
-                # If it fails, the next picture of this size maps again.
+                # If it fails, the next image of this size maps again.
                 pixels = mmap.mmap(file, width * height * 3)
                 mapped = width * height * 3
             _seed_globals(tuple(words))

@@ -36,7 +36,7 @@ def of_launcher() -> Place | None:
 
 
 def of_torch() -> Place | None:
-    """The place in the default group of ``torch.distributed``, once that is initialised."""
+    """The place in the default group of ``torch.distributed``, once that is initialized."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -129,7 +129,7 @@ def options(rank: int | None, world_size: int | None, distributed: bool | None) 
 
 
 _LATER = (
-    "create the loader after torch.distributed is initialised: with Lightning in train_dataloader() of the module or "
+    "create the loader after torch.distributed is initialized: with Lightning in train_dataloader() of the module or "
     "data module, with accelerate after Accelerator(), otherwise after init_process_group()"
 )
 
@@ -142,7 +142,7 @@ def _asked() -> Place:
         raise ConfigError(f"distributed=True: {e}. Without such a launcher, {_LATER}") from None
     if found is None:
         raise ConfigError(
-            "distributed=True: torch.distributed is not initialised, and no launcher says which rank this is (looked "
+            "distributed=True: torch.distributed is not initialized, and no launcher says which rank this is (looked "
             f"for Ray Train, and the variables of torchrun, Open MPI and SLURM). Start the program with one of them, or {_LATER}"
         )
     return found
@@ -150,7 +150,7 @@ def _asked() -> Place:
 
 def check_world(rank: int, world_size: int, distributed: bool | None) -> None:
     """Compares the rank of an open loader with ``torch.distributed``, which may have been
-    initialised since the loader was opened.
+    initialized since the loader was opened.
 
     Raises:
         ConfigError: if each rank would get all samples although the program did not ask for that.
@@ -180,7 +180,7 @@ def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) ->
     ranks of the loader, through the store where its ranks met.
 
     Raises:
-        ConfigError: if the seed, the data set, the order or the position differs.
+        ConfigError: if the seed, the dataset, the order or the position differs.
     """
     store, found = _store(), of_torch()
     if store is None or found is None or found[:2] != (rank, world_size):
@@ -201,7 +201,7 @@ def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) ->
         raise ConfigError(
             f"the run of rank {rank} is not that of the rank that began first; these differ: {', '.join(differs)}. "
             "Some samples would go to several ranks, and others to none: give every rank the same data, seed and state. "
-            "If the data set is in a store, `warpfeed cache refresh` makes a machine list it again. Loaders with rank and "
+            "If the dataset is in a store, `warpfeed cache refresh` makes a machine list it again. Loaders with rank and "
             "world_size in place of distributed=True are not compared"
         )
 

@@ -36,7 +36,7 @@ class Stats(Report):
       Every stage has ``count`` and ``seconds``.
     - ``workers``, ``prefetch`` and ``slots`` in use, and ``host_bytes``, ``pinned_bytes`` and
       ``device_bytes`` of memory.
-    - ``damaged``, ``retries`` and ``slowest``: pictures with damage, repeated reads, and the samples
+    - ``damaged``, ``retries`` and ``slowest``: images with damage, repeated reads, and the samples
       that took longest.
 
     The page "Where does the time go?" of the documentation lists all keys. :meth:`flat` has only

@@ -1,4 +1,4 @@
-"""Data sets that need more than a path, and the columns of tables."""
+"""Datasets that need more than a path, and the columns of tables."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ __all__ = ["Coco", "Concat", "TableOptions", "Tokens", "Voc", "Yolo"]
 
 @dataclass(frozen=True)
 class Coco:
-    """Pictures with the annotations of a COCO JSON file. ``Loader("instances_val2017.json")`` finds
-    the pictures in the usual places; here ``pictures`` is their folder.
+    """Images with the annotations of a COCO JSON file. ``Loader("instances_val2017.json")`` finds
+    the images in the usual places; here ``images`` is their folder.
 
-    Samples are the pictures, sorted by id. Their fields are ``boxes`` with ``boxes.class``,
+    Samples are the images, sorted by id. Their fields are ``boxes`` with ``boxes.class``,
     ``boxes.crowd``, ``boxes.area``, ``boxes.masks`` and ``boxes.points`` for :class:`Boxes`, and ``image_id``.
     """
 
     json: Path
-    pictures: Path | None = None
+    images: Path | None = None
 
     def _describe_source(self) -> dict[str, Any]:
-        pictures = None if self.pictures is None else os.fspath(self.pictures)
-        return {"kind": "coco", "path": os.fspath(self.json), "pictures": pictures}
+        images = None if self.images is None else os.fspath(self.images)
+        return {"kind": "coco", "path": os.fspath(self.json), "images": images}
 
 
 @dataclass(frozen=True)
 class Yolo:
-    """Pictures with the label files of YOLO: a ``data.yaml`` with one of its splits (``"train"`` by
+    """Images with the label files of YOLO: a ``data.yaml`` with one of its splits (``"train"`` by
     default, ``"val"``, ``"test"``), or a folder that holds ``images`` and ``labels``.
 
     The fields are ``boxes`` with ``boxes.class``, ``boxes.points`` and ``boxes.masks`` for
@@ -47,7 +47,7 @@ class Yolo:
 
 @dataclass(frozen=True)
 class Voc:
-    """Pictures with the annotations of Pascal VOC: its folder, or a list in ``ImageSets``.
+    """Images with the annotations of Pascal VOC: its folder, or a list in ``ImageSets``.
 
     The files count pixels from 1, and the last pixel belongs to the box. So 1 is subtracted from
     the left and upper edges, as in Detectron2: xmin 1 becomes 0, and xmax does not change.
@@ -98,29 +98,29 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Concat:
-    """Several data sets as one: the samples of the first, then those of the second, and so on. A
+    """Several datasets as one: the samples of the first, then those of the second, and so on. A
     mixture, ``Loader([(a, 0.7), (b, 0.3)])``, draws from them in proportions.
 
     Args:
         parts: paths, Python sources, or sets of this module.
-        by_class_name: gives one label to each class name.
+        match_labels_by_name: gives one label to each class name.
         keep_labels: keeps the labels as they are, whatever the names say. Without either, sets with
             different names for a label are an error.
     """
 
     parts: Sequence[Any]
-    by_class_name: bool = False
+    match_labels_by_name: bool = False
     keep_labels: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.parts, (str, bytes, os.PathLike)):
-            raise TypeError(f"parts={self.parts!r}: want a list of data sets, such as [{self.parts!r}, ...]")
+            raise TypeError(f"parts={self.parts!r}: want a list of datasets, such as [{self.parts!r}, ...]")
         object.__setattr__(self, "parts", tuple(self.parts))
-        if self.by_class_name and self.keep_labels:
-            raise ConfigError("by_class_name and keep_labels: each decides on the labels; set one of them")
+        if self.match_labels_by_name and self.keep_labels:
+            raise ConfigError("match_labels_by_name and keep_labels: each decides on the labels; set one of them")
 
     def _describe_source(self) -> dict[str, Any]:
-        labels = "by_class_name" if self.by_class_name else "keep_labels" if self.keep_labels else "as they are"
+        labels = "match_labels_by_name" if self.match_labels_by_name else "keep_labels" if self.keep_labels else "as they are"
         return {"kind": "concat", "parts": list(self.parts), "labels": labels}
 
 
@@ -134,7 +134,7 @@ def names_url(data: Any) -> bool:
     if not hasattr(data, "_describe_source"):
         return False
     described = data._describe_source()
-    paths = (described.get("path"), described.get("pictures"), *described.get("parts", ()))
+    paths = (described.get("path"), described.get("images"), *described.get("parts", ()))
     return any(map(names_url, paths))
 
 
@@ -143,11 +143,11 @@ class TableOptions(Named):
     """Columns of a CSV, TSV or JSON-lines file: ``Loader("train.csv", table=...)``.
 
     By default the column ``path``, ``file``, ``image``, ``filename``, ``file_name`` or ``img`` has
-    the paths of the pictures, and ``label``, ``class``, ``cls`` or ``category`` the labels. Every other
+    the paths of the images, and ``label``, ``class``, ``cls`` or ``category`` the labels. Every other
     column is a field.
 
     Args:
-        picture: the column with the paths of the pictures.
+        image: the column with the paths of the images.
         root: the folder that paths are relative to; by default the table's folder. A relative ``root`` is one of
             the current folder.
         label: the column with the labels: integers, or names of classes.
@@ -160,7 +160,7 @@ class TableOptions(Named):
         headerless: the file has no header, and the columns are named ``0``, ``1``, ``2``, ….
     """
 
-    picture: str | None = None
+    image: str | None = None
     root: Path | None = None
     label: str | None = None
     without_label: bool = False

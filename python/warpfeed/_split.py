@@ -22,11 +22,11 @@ def split(
 ) -> list[list[int]]:
     """Divides samples at random into parts of these shares, for ``Loader(..., subset=part)``.
 
-    ``samples`` are indices, their number, or a data set: a path, :class:`Coco` and the like, an object of
+    ``samples`` are indices, their number, or a dataset: a path, :class:`Coco` and the like, an object of
     your own as :class:`Loader` takes it, or the ``dataset`` of a loader, whose options choose the labels
     and whose ``subset`` is divided. The parts depend only on ``seed``. With ``labels``, one for each entry
-    of ``samples`` or for each sample of the whole data set, or with ``by_class``, which reads the labels
-    from the data set, the parts are stratified by class. For that, every sample of an object of your own
+    of ``samples`` or for each sample of the whole dataset, or with ``by_class``, which reads the labels
+    from the dataset, the parts are stratified by class. For that, every sample of an object of your own
     is read.
 
     ::
@@ -44,18 +44,18 @@ def split(
         if by_class or labels is not None:
             found = whole("labels", samples.labels() if labels is None else labels, Labels)
             if len(found) != chosen.total:
-                raise ConfigError(f"{len(found)} labels for the {chosen.total} samples of the data set")
+                raise ConfigError(f"{len(found)} labels for the {chosen.total} samples of the dataset")
             labels = [found[i] for i in indices]
     elif isinstance(samples, (str, os.PathLike)) or hasattr(samples, "_describe_source") or _is_set(samples):
         count, read = _warpfeed.labels(samples, by_class)
         indices, labels = list(range(count)), read if by_class else labels
     elif by_class:
         raise ConfigError(
-            "by_class reads the labels from a data set; give its path, the dataset of a loader, or the labels"
+            "by_class reads the labels from a dataset; give its path, the dataset of a loader, or the labels"
         )
     else:
         if isinstance(samples, bool):
-            raise TypeError(f"samples={samples!r}: want a number of samples, a list of indices or a data set")
+            raise TypeError(f"samples={samples!r}: want a number of samples, a list of indices or a dataset")
         indices = list(range(samples)) if isinstance(samples, int) else whole("samples", samples)
     classes = None if labels is None else whole("labels", labels, Labels)
     if classes is not None and len(classes) != len(indices):
@@ -64,7 +64,7 @@ def split(
 
 
 def _is_set(samples: Any) -> bool:
-    """Whether `samples` is a data set of the program's own, and neither a number nor indices."""
+    """Whether `samples` is a dataset of the program's own, and neither a number nor indices."""
     if isinstance(samples, (int, list, tuple, range)) or hasattr(samples, "__array__") or hasattr(samples, "tolist"):
         return False
     if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__") or len(samples) == 0:

@@ -52,7 +52,7 @@ class BatchSampler:
 
 
 class _Samples(Protocol):
-    """The part of a loader that a data set needs."""
+    """The part of a loader that a dataset needs."""
 
     @property
     def classes(self) -> list[str]: ...
@@ -66,9 +66,9 @@ class Dataset:
     """``loader.dataset``: the samples as they are stored, their number, and the classes.
 
     ``loader.dataset[id]`` is :meth:`Loader.sample` of the sample ``id``. A sample has one number
-    everywhere, that of ``batch.ids``, also with ``subset``: the data set then has only the samples of
-    the subset, ``len(loader.dataset)`` of them, whose numbers are :attr:`indices`. A loop over the data
-    set goes through them.
+    everywhere, that of ``batch.ids``, also with ``subset``: the dataset then has only the samples of
+    the subset, ``len(loader.dataset)`` of them, whose numbers are :attr:`indices`. A loop over the dataset
+  goes through them.
     """
 
     def __init__(self, loader: _Samples, chosen: Chosen) -> None:
@@ -92,7 +92,7 @@ class Dataset:
 
     def labels(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Returns the labels by the number of their sample, such as for class weights:
-        ``labels()[batch.ids]`` are the labels of a batch. No picture is read if the format has its
+        ``labels()[batch.ids]`` are the labels of a batch. No image is read if the format has its
         labels apart.
 
         With ``subset`` the samples outside the subset have -1, and ``labels()[dataset.indices]`` are
@@ -112,7 +112,7 @@ class Dataset:
 
     def _describe_source(self) -> NoReturn:
         raise TypeError(
-            "loader.dataset has decoded samples. Pass the data set of the loader itself; subset=loader.dataset.indices, or "
+            "loader.dataset has decoded samples. Pass the dataset of the loader itself; subset=loader.dataset.indices, or "
             "samples=loader.dataset.indices of pack, chooses the same samples"
         )
 
@@ -135,12 +135,12 @@ class Dataset:
             raise TypeError(f"dataset[{id!r}]: want a whole number") from None
         total = self._chosen.total
         if not -total <= number < total:
-            raise IndexError(f"sample {number} of a data set of {total}")
+            raise IndexError(f"sample {number} of a dataset of {total}")
         number %= total
         if number not in self._chosen:
             raise IndexError(
                 f"sample {number} is not in the subset of {len(self)}; samples keep the numbers that they have in the "
-                "whole data set: dataset.indices has those of the subset"
+                "whole dataset: dataset.indices has those of the subset"
             )
         return self._loader.sample(number)
 

@@ -66,7 +66,7 @@ def detection_targets(
 
 def yolo_targets(batch: Any, *, boxes: str = "boxes", crowd: bool = False) -> tuple[Any, Any]:
     """Images and one array of all boxes, (M, 6) f32: position of the image in the batch, class,
-    centre x, centre y, width and height, as fractions of the image's size. Samples that are not
+    center x, center y, width and height, as fractions of the image's size. Samples that are not
     valid, such as the padding of a last batch, have no boxes here. ``crowd`` is that of
     :func:`detection_targets`.
 
@@ -88,13 +88,13 @@ def yolo_targets(batch: Any, *, boxes: str = "boxes", crowd: bool = False) -> tu
 
 
 def trim(batch: Any, *, multiple: int = 32) -> Any:
-    """Cuts images to the height and width of the largest picture of the batch, rounded up to a multiple of
-    ``multiple``, with the masks and maps that follow them. For ``Augment.own_size``, which has the pictures in
+    """Cuts images to the height and width of the largest image of the batch, rounded up to a multiple of
+    ``multiple``, with the masks and maps that follow them. For ``Augment.own_size``, which has the images in
     the upper left corner. These fields become views of the batch, so nothing is copied. Boxes and points in
     pixels stay, and boxes as fractions become fractions of the cut image.
 
     Raises:
-        ConfigError: for a batch without images, for further fields of :class:`warpfeed.Image`, whose pictures
+        ConfigError: for a batch without images, for further fields of :class:`warpfeed.Image`, whose images
             may be larger, for a field that ``transforms`` took away, and for a multiple that is not positive.
     """
     if multiple < 1:
@@ -107,7 +107,7 @@ def trim(batch: Any, *, multiple: int = 32) -> Any:
         if isinstance(kind, Image) and name != "image":
             raise ConfigError(
                 f"trim: fields={{{name!r}: Image(...)}} is a second image, and only the sizes of one are known, so its "
-                "pictures may be cut off: leave it out, or cut the fields in a collate function of your own"
+                "images may be cut off: leave it out, or cut the fields in a collate function of your own"
             )
         if isinstance(kind, Mask):
             axes[name] = (1, 2)

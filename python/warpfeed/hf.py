@@ -51,7 +51,7 @@ def _saving() -> Any:
 
 
 class Loaders:
-    """A mixin for ``transformers.Trainer`` that takes a :class:`Loader` in place of a data set.
+    """A mixin for ``transformers.Trainer`` that takes a :class:`Loader` in place of a dataset.
 
     ``train_dataset`` and ``eval_dataset`` may be loaders, and ``eval_dataset`` a dict of them. The batch
     size of the loader for training must be ``per_device_train_batch_size``, which the trainer reports.
@@ -60,7 +60,7 @@ class Loaders:
 
     Raises:
         ConfigError: when training begins, if the batch sizes differ; when it resumes, if the seed, the
-            data set or the position differs from the checkpoint.
+            dataset or the position differs from the checkpoint.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -127,7 +127,7 @@ def _saved_position(loader: Loader, checkpoint: str) -> tuple[int, int] | None:
     """The epoch and the batch at which a checkpoint continues, if it has a position.
 
     Raises:
-        ConfigError: if the seed, the order or the data set differs.
+        ConfigError: if the seed, the order or the dataset differs.
     """
     path = os.path.join(checkpoint, _STATE)
     if not os.path.exists(path):

@@ -69,7 +69,7 @@ class DataModule(Base):
                 continue
             given = {**options, **own}
             if "data" not in given:
-                raise ConfigError(f"{stage}={dict(own)!r}: want the arguments of a Loader with 'data', the data set")
+                raise ConfigError(f"{stage}={dict(own)!r}: want the arguments of a Loader with 'data', the dataset")
             self._given[stage] = given
 
     def train_dataloader(self) -> Any:

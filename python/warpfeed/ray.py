@@ -31,7 +31,7 @@ def pack(
     quick: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Packs a data set in ``parts`` tasks on Ray, and merges them.
+    """Packs a dataset in ``parts`` tasks on Ray, and merges them.
 
     ::
 
@@ -46,7 +46,7 @@ def pack(
         data: a path that all machines can open, or a source that can be pickled.
         target: a name that ends in ``.tar``, in a folder that all machines share or in an object store.
         parts: number of tasks. The set does not depend on it.
-        num_cpus: processors that Ray reserves for a task, and its number of threads.
+        num_cpus: cores that Ray reserves for a task, and its number of threads.
         max_retries: number of times that a task is run again if its worker or machine is lost. An
             error of the data is not retried.
         progress: prints the number of finished parts, or is called with it and the number of all.
@@ -101,7 +101,7 @@ def _absolute(data: Any) -> Any:
     if isinstance(data, Concat):
         return replace(data, parts=[_absolute(part) for part in data.parts])
     if isinstance(data, (Coco, Yolo, Voc, TableOptions)):
-        paths = {name: getattr(data, name, None) for name in ("json", "pictures", "path", "root")}
+        paths = {name: getattr(data, name, None) for name in ("json", "images", "path", "root")}
         return replace(data, **{name: _absolute(path) for name, path in paths.items() if path is not None})
     return data
 

@@ -1,10 +1,10 @@
-//! The table of picture formats.
+//! The table of image formats.
 //!
-//! It determines which files of a folder are pictures, which field of a sample is its picture, and
+//! It determines which files of a folder are images, which field of a sample is its image, and
 //! which codec decodes it. Each format has one line here and one `Codec`.
 //! To add a format, add its codec: `Loader::codec`.
 
-/// A picture format, and how to recognise it.
+/// An image format, and how to recognize it.
 ///
 /// ```
 /// use warpfeed_sources::format::Format;
@@ -21,7 +21,7 @@
 pub struct Format {
     /// Name of the format in messages.
     pub name: &'static str,
-    /// Name of the sample's field that contains the picture, in lower case as in WebDataset.
+    /// Name of the sample's field that contains the image, in lower case as in WebDataset.
     pub field: &'static str,
     /// File extensions, in lower case and without the dot. A file with one of them becomes the
     /// field `field`, whatever the case of its extension. A field named after one of them is
@@ -39,7 +39,7 @@ pub const JPEG: Format =
 pub const NPY: Format =
     Format { name: "npy", field: "rgb.npy", extensions: &[], matches: |b| b.starts_with(b"\x93NUMPY") };
 /// PNG and APNG. Only four bytes are compared, so a file with converted line ends is still
-/// recognised.
+/// recognized.
 pub const PNG: Format =
     Format { name: "png", field: "png", extensions: &["png"], matches: |b| b.starts_with(b"\x89PNG") };
 /// WebP.
@@ -64,18 +64,18 @@ pub const TIFF: Format = Format {
 /// All built-in formats.
 pub const FORMATS: &[Format] = &[JPEG, NPY, PNG, WEBP, GIF, BMP, TIFF];
 
-/// Field names for pictures of any format.
+/// Field names for images of any format.
 pub const ANY_FIELDS: [&str; 2] = ["img", "image"];
 
 impl Format {
-    /// Creates a format that matches any bytes, for encodings without a signature. The picture must
+    /// Creates a format that matches any bytes, for encodings without a signature. The image must
     /// be in `img` or in a field named after another format, because this format has no field or
     /// extension.
     pub const fn any(name: &'static str) -> Self {
         Format { name, field: "", extensions: &[], matches: |_| true }
     }
 
-    /// Whether a field of this name contains a picture of this format.
+    /// Whether a field of this name contains an image of this format.
     pub fn has_field(&self, name: &str) -> bool {
         !name.is_empty() && (self.field == name || self.extensions.contains(&name))
     }
@@ -91,9 +91,9 @@ pub fn of(bytes: &[u8]) -> Option<&'static Format> {
     FORMATS.iter().find(|format| (format.matches)(bytes))
 }
 
-/// Whether a field of this name contains a picture. True for the fields of the built-in formats and
+/// Whether a field of this name contains an image. True for the fields of the built-in formats and
 /// for [`ANY_FIELDS`].
-pub fn is_picture(field: &str) -> bool {
+pub fn is_image(field: &str) -> bool {
     ANY_FIELDS.contains(&field) || FORMATS.iter().any(|format| format.has_field(field))
 }
 
@@ -104,7 +104,7 @@ pub fn field(name: &str) -> &str {
 }
 
 /// The field for a file with this extension, from a format in `more` or a built-in one. `None` if
-/// the file is not a picture.
+/// the file is not an image.
 pub fn field_of_file(extension: &str, more: &[Format]) -> Option<&'static str> {
     more.iter().chain(FORMATS).find(|format| format.has_extension(extension)).map(|format| format.field)
 }
@@ -136,10 +136,10 @@ mod tests {
             for name in format.extensions.iter().chain([&format.field]) {
                 assert_eq!(FORMATS.iter().filter(|f| f.has_field(name)).count(), 1, "{name}");
                 assert_eq!(field(name), format.field);
-                assert!(is_picture(name));
+                assert!(is_image(name));
             }
         }
-        assert!(of(b"hello").is_none() && !is_picture("txt") && !is_picture(""));
+        assert!(of(b"hello").is_none() && !is_image("txt") && !is_image(""));
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
         let mine = Format { name: "mine", field: "mine", extensions: &["png"], matches: |_| false };
         assert_eq!(field_of_file("Png", &[mine]), Some("mine"), "a user's format takes precedence over a built-in one");
         // Field names are case-sensitive, as in WebDataset.
-        assert!(!is_picture("JPG") && is_picture("img"));
+        assert!(!is_image("JPG") && is_image("img"));
     }
 
     #[test]

@@ -1,23 +1,23 @@
-//! Data sets: samples by index.
+//! Datasets: samples by index.
 //!
 //! 1. [`Source`]: maps an index to a [`Sample`] of a few named fields. A field is bytes or a typed
 //!    [`Value`], without a copy if the medium allows that.
-//! 2. [`Folder`]: pictures in class folders.
+//! 2. [`Folder`]: images in class folders.
 //! 3. [`Lmdb`]: one LMDB database.
 //! 4. [`Tar`]: WebDataset shards, memory-mapped or read.
-//! 5. [`Coco`], [`Yolo`], [`Voc`]: pictures with boxes, masks and points.
-//! 6. [`Table`]: a CSV, TSV or JSON-lines file: paths of pictures, labels, numbers and text.
+//! 5. [`Coco`], [`Yolo`], [`Voc`]: images with boxes, masks and points.
+//! 6. [`Table`]: a CSV, TSV or JSON-lines file: paths of images, labels, numbers and text.
 //! 7. [`Memory`]: samples in memory.
-//! 8. [`Concat`]: several data sets as one.
+//! 8. [`Concat`]: several datasets as one.
 //! 9. [`Arrow`]: files of the library `datasets`. `Parquet`: with the feature `parquet`, files of
 //!    the Hugging Face hub.
 //! 10. [`Arrays`]: whole arrays of NumPy, safetensors and PyTorch. [`TfRecord`]: TensorFlow's
 //!     records.
-//! 11. [`Tokens`]: windows over files of tokens.
+//! 11. [`TokenFile`]: windows over files of tokens.
 //! 12. [`Classes`]: a list of class names that numbers the labels.
 //! 13. [`open`]: chooses the source by the content of a path, among [`DATA_FORMATS`].
-//! 14. [`Store`]: files that are not on this machine, by URL; [`Reply`] takes what it reads,
-//!     [`Keep`] keeps it on this machine, and [`Upload`] writes an object.
+//! 14. [`Store`]: files that are not on this machine, by URL; [`ReadCompletion`] takes what it reads,
+//!     [`ObjectCache`] keeps it on this machine, and [`Upload`] writes an object.
 //! 15. [`Lookahead`]: the future reads of a loader, for sources that fetch ahead.
 //! 16. [`labels`]: the labels of many samples; [`sample_error`]: adds the sample to an error.
 //!
@@ -58,19 +58,21 @@ pub use formats::Parquet;
 pub use formats::Table;
 #[cfg(feature = "arrays")]
 pub use formats::{Arrays, TfRecord};
-pub use formats::{Arrow, DATA_FORMATS, Folder, Tar, TokenType, Tokens};
-#[cfg(feature = "lmdb")]
-pub use formats::{Bare, Lmdb, MsgPack, ValueFormat};
+pub use formats::{Arrow, DATA_FORMATS, Folder, Tar, TokenFile, TokenType};
 #[cfg(feature = "annotations")]
 pub use formats::{Coco, Voc, Yolo};
-pub use machine::{Stop, append_file, is_stopped};
-pub use model::{Classes, Concat, Follow, Lists, Lookahead, Memory, NextUse, Number, Numbers, OwnedSample, Place};
-pub use model::{Keep, Location, Object, Position, ReadParts, Reply, Store, Tier, Upload};
+#[cfg(feature = "lmdb")]
+pub use formats::{Lmdb, MsgPack, RawValues, ValueFormat};
+pub use machine::{CancelToken, append_file, is_stopped};
+pub use model::{
+    BatchIndex, Classes, Concat, Lists, Lookahead, Memory, NextUse, Number, Numbers, OwnedSample, Prefetcher,
+};
+pub use model::{Location, Object, ObjectCache, Position, ReadCompletion, ReadParts, Store, Tier, Upload};
 pub use model::{Sample, Source, Value, labels, sample_error};
 pub use open::open;
 #[cfg(feature = "tables")]
 pub use options::TableOptions;
-pub use options::{DataFormat, DataSet, Options};
+pub use options::{DataFormat, Dataset, Options};
 pub use stats::{NetworkStats, StageStats};
 
 /// What the crates `warpfeed` and `warpfeed-stores` need beyond the public interface. It may change

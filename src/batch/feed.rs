@@ -2,14 +2,14 @@ use std::time::{Duration, Instant};
 
 use super::BatchInfo;
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::Place;
+use crate::source::BatchIndex;
 
 /// The batches of a run: those of one epoch, and then those of the epochs that are prepared ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Course {
     /// Number of the run. Runs count from 1.
     pub(crate) run: u64,
-    pub(crate) first: Place,
+    pub(crate) first: BatchIndex,
     /// Number of batches in the epoch of `first`.
     pub(crate) batches: u64,
     /// Whether that epoch follows itself, as for a program that repeats one epoch.
@@ -24,20 +24,20 @@ impl Course {
     pub(crate) fn one(epoch: u64, batches: std::ops::Range<u64>) -> Self {
         static RUNS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         let run = RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let first = Place { epoch, batch: batches.start };
+        let first = BatchIndex { epoch, batch: batches.start };
         Course { run, first, batches: batches.end, again: false, epochs: 0 }
     }
 
     /// The place after `place`, or `None` if the run ends there, after the last epoch that is
     /// prepared ahead. At the border to another epoch, [`enter`](Course::enter) says whether there
     /// is a batch.
-    pub(crate) fn after(&self, place: Place) -> Option<Place> {
+    pub(crate) fn after(&self, place: BatchIndex) -> Option<BatchIndex> {
         let batch = place.batch + 1;
         if batch < self.batches {
-            return Some(Place { batch, ..place });
+            return Some(BatchIndex { batch, ..place });
         }
         let next = place.epoch.checked_add(1).filter(|&next| next < self.epochs)?;
-        Some(Place { epoch: if self.again { place.epoch } else { next }, batch: 0 })
+        Some(BatchIndex { epoch: if self.again { place.epoch } else { next }, batch: 0 })
     }
 
     /// Enters the epoch of `place`, which [`after`](Course::after) returned for the last batch of
@@ -90,7 +90,7 @@ pub(crate) trait Feed: Send {
 
     /// The next batch of the run. `None` after the last one, after an error that ends the run, and
     /// without a run.
-    fn at(&self) -> Option<Place>;
+    fn at(&self) -> Option<BatchIndex>;
 
     /// Waits for the next batch of a run that goes on. `None` if `wait` is given up, and if the run
     /// ends here.
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_run_crosses_borders_up_to_the_last_epoch_an_empty_one_or_an_error() {
-        let first = Place { epoch: 0, batch: 1 };
+        let first = BatchIndex { epoch: 0, batch: 1 };
         let course = Course { run: 1, first, batches: 3, again: false, epochs: u64::MAX };
         assert_eq!(all(course, &[3, 1, 2, 0, 4]), [(0, 1), (0, 2), (1, 0), (2, 0), (2, 1)]);
         assert_eq!(all(course, &[3, 1]), [(0, 1), (0, 2), (1, 0)], "the length of epoch 2 is an error");
@@ -179,7 +179,7 @@ mod tests {
         let again = Course { again: true, ..course };
         assert_eq!(all(again, &[2]), [(0, 1), (0, 2), (0, 0), (0, 1), (0, 0), (0, 1), (0, 0), (0, 1), (0, 0)]);
         assert_eq!(all(Course { epochs: 1, ..again }, &[3]).len(), 2, "nothing follows the last epoch");
-        let last = Course { first: Place { epoch: u64::MAX, batch: 0 }, batches: 2, ..course };
+        let last = Course { first: BatchIndex { epoch: u64::MAX, batch: 0 }, batches: 2, ..course };
         assert_eq!(all(last, &[]).len(), 2);
     }
 }

@@ -28,7 +28,7 @@ fn by_doubles(a: f32, b: f32, c: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::Rng;
+    use crate::sampler::Rng;
 
     #[test]
     fn a_multiply_add_in_doubles_rounds_once() {
@@ -46,7 +46,7 @@ mod tests {
 
     #[cfg(not(all(windows, target_env = "gnu")))]
     #[test]
-    fn a_multiply_add_in_doubles_has_the_bits_of_the_processor() {
+    fn a_multiply_add_in_doubles_has_the_bits_of_the_core() {
         let mut rng = Rng::new(5, 0, 0);
         for _ in 0..200_000 {
             // Of similar size, so that sums cancel and lie near the middle of two floats.

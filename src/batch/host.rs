@@ -99,7 +99,7 @@ impl HostBatch {
     ///
     /// # Errors
     /// [`ErrorKind::Source`](crate::ErrorKind::Source) if the samples have no labels; the error
-    /// names the first sample. With [`Loader::unlabelled`](crate::Loader::unlabelled) such labels
+    /// names the first sample. With [`Loader::unlabeled`](crate::Loader::unlabeled) such labels
     /// are -1 instead. [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened
     /// without labels.
     pub fn labels(&self) -> Result<&[i64]> {
@@ -127,7 +127,7 @@ impl HostBatch {
     }
 
     /// Number of rows of each sample in the field `name`, if that is a field of
-    /// [`Rows`](crate::field::Rows). The rest of the field is padding.
+    /// [`Ragged`](crate::field::Ragged). The rest of the field is padding.
     pub fn counts(&self, name: &str) -> Option<&[i64]> {
         let named = |field: &str| field.strip_suffix(COUNT) == Some(name);
         let span = self.full().schema().spans.iter().position(|span| named(&span.field.name))?;

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use super::Role;
 use crate::decode::Rect;
 use crate::error::{Error, Result};
-use crate::order::Entry;
-use crate::source::Place;
+use crate::sampler::Entry;
+use crate::source::BatchIndex;
 use crate::transform::Mixing;
 
 /// Record of a batch: which samples it holds, and their errors.
@@ -30,7 +30,7 @@ pub(crate) struct Header {
     /// The batch after it in the run. `None` if the run ends here. After the last batch of an
     /// epoch, this is the first batch of the next one, although nobody knows yet whether that epoch
     /// can be prepared.
-    pub(crate) next: Option<Place>,
+    pub(crate) next: Option<BatchIndex>,
     /// Number of the batch's schema among those of the loader, a function of the epoch.
     pub(crate) form: usize,
     pub(crate) entries: Vec<Entry>,
@@ -38,9 +38,9 @@ pub(crate) struct Header {
     /// a device.
     pub(crate) mixing: Option<Mixing>,
     /// Whether the labels may be read. The last worker sets it.
-    pub(crate) labelled: bool,
-    /// Launch sizes for each picture that a device may decode, in the order of the fields. `None`
-    /// if the device decodes that picture for none of the samples. The last worker sets them.
+    pub(crate) labeled: bool,
+    /// Launch sizes for each image that a device may decode, in the order of the fields. `None`
+    /// if the device decodes that image for none of the samples. The last worker sets them.
     pub(crate) largest: Vec<Option<Largest>>,
 }
 
@@ -48,16 +48,16 @@ pub(crate) struct Header {
 #[derive(Debug, Default)]
 pub(crate) struct SampleInfo {
     pub(crate) key: String,
-    pub(crate) labelled: bool,
+    pub(crate) labeled: bool,
     /// Advice if the samples have no labels.
     pub(crate) advice: Option<Arc<str>>,
-    /// The part of the image that shows the picture.
+    /// The part of the image that shows the image.
     pub(crate) shown: Rect,
     /// The sample's error, if it could not be delivered.
     pub(crate) fault: Option<Error>,
     /// The failed sample that this one replaces.
     pub(crate) replaced: Option<u64>,
-    /// Number of its pictures that were decoded although they are damaged.
+    /// Number of its images that were decoded although they are damaged.
     pub(crate) damaged: u32,
     /// Its texts by the name of the field. They keep their memory from batch to batch.
     texts: Vec<(String, String)>,
@@ -97,18 +97,18 @@ impl SampleInfo {
     }
 }
 
-/// Maxima over the pictures of a batch that a device decodes, which determine the launch sizes.
+/// Maxima over the images of a batch that a device decodes, which determine the launch sizes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Largest {
-    /// Segments of a picture.
+    /// Segments of an image.
     pub(crate) segments: u32,
     /// Bytes of a segment.
     pub(crate) longest: u32,
-    /// Columns of a picture's region.
+    /// Columns of an image's region.
     pub(crate) columns: u32,
-    /// End of the last picture's blocks.
+    /// End of the last image's blocks.
     pub(crate) blocks: usize,
-    /// Whether a picture is turned upright.
+    /// Whether an image is turned upright.
     pub(crate) turned: bool,
     /// Whether a record is a copy, which replaces a failed sample.
     pub(crate) copied: bool,
@@ -159,23 +159,23 @@ impl BatchInfo {
 
     /// Whether each sample counts. False for padding ([`LastBatch::Pad`](crate::LastBatch::Pad)),
     /// for replacements of skipped samples ([`OnError::Skip`](crate::OnError::Skip)), and for bad
-    /// pictures of a [`Decoder`](crate::Decoder).
+    /// images of a [`Decoder`](crate::Decoder).
     pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
         self.header.entries.iter().map(|entry| entry.valid)
     }
 
-    /// The part of each image that shows its picture, before geometric effects: for pictures in
+    /// The part of each image that shows its image, before geometric effects: for images in
     /// their own sizes ([`Augment::own_size`](crate::Augment::own_size)), and for other beginnings
     /// that fill the rest of the image. It is that of the first image without an augmentation of
-    /// its own. All of the image counts if it joins several pictures, and if a
+    /// its own. All of the image counts if it joins several images, and if a
     /// [`Transform`](crate::transform::Transform) got all of it. The part is empty for a failed sample
-    /// that is not replaced, and in a loader without pictures.
+    /// that is not replaced, and in a loader without images.
     pub fn shown(&self) -> impl ExactSizeIterator<Item = Rect> + '_ {
         self.samples[..self.len()].iter().map(|sample| sample.shown)
     }
 
     /// The error of the sample at `place`, if any. In a batch of a [`Decoder`](crate::Decoder) the
-    /// picture is black there; with [`OnError::Skip`](crate::OnError::Skip) another sample
+    /// image is black there; with [`OnError::Skip`](crate::OnError::Skip) another sample
     /// replaces it.
     pub fn error(&self, place: usize) -> Option<&Error> {
         self.samples[..self.len()].get(place)?.fault.as_ref()
@@ -187,7 +187,7 @@ impl BatchInfo {
         entries.filter_map(|(entry, sample)| Some((sample.replaced.unwrap_or(entry.sample), sample.fault.as_ref()?)))
     }
 
-    /// Number of its pictures that were decoded although they are damaged.
+    /// Number of its images that were decoded although they are damaged.
     pub(crate) fn damaged(&self) -> u64 {
         let sound = self.samples[..self.len()].iter().filter(|sample| sample.fault.is_none());
         sound.map(|sample| u64::from(sample.damaged)).sum()
@@ -202,7 +202,7 @@ impl BatchInfo {
     /// Whether a field of `role` is missing from the batch although the loader has it. Only labels
     /// can be missing, if no sample has one.
     pub(crate) fn hides(&self, role: Role) -> bool {
-        role == Role::Label && !self.header.labelled
+        role == Role::Label && !self.header.labeled
     }
 
     /// Returns `field`, the position of the labels, if the samples have labels.
@@ -211,11 +211,11 @@ impl BatchInfo {
     /// If the loader has no such field, or the samples have no labels.
     pub(crate) fn labels(&self, field: Option<usize>) -> Result<usize> {
         let field = field.ok_or_else(|| Error::config("labels: the loader was opened without(\"label\")"))?;
-        if self.header.labelled {
+        if self.header.labeled {
             return Ok(field);
         }
         let usual = "no label, like all samples of its batch; leave labels out with without(\"label\"), read -1 with \
-                     unlabelled(true), or name the column or array of labels, if there is one, with \
+                     unlabeled(true), or name the column or array of labels, if there is one, with \
                      TableOptions::label";
         let cause = self.samples[0].advice.as_deref().unwrap_or(usual);
         Err(Error::in_source(cause).at_sample(self.header.entries[0].sample, &self.samples[0].key))

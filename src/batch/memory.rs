@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! 1. `base..base + len` is one live allocation, aligned to [`ALIGN`](super::schema::ALIGN),
-//!    initialised, and owned by `owner` until the `SlotMemory` is dropped.
+//!    initialized, and owned by `owner` until the `SlotMemory` is dropped.
 //! 2. A `SlotMemory` only exposes its address. `slot` decides who may access which byte, and when.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};

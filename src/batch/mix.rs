@@ -1,6 +1,6 @@
-//! Mixes neighbours in a complete batch, in place.
+//! Mixes neighbors in a complete batch, in place.
 
-use super::Writer;
+use super::BatchWriter;
 use super::write::Unwritten;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transform::{Mixing, OnValues};
@@ -16,7 +16,7 @@ use crate::transform::{Mixing, OnValues};
 /// [`ErrorKind::Transform`] if `images` or `own` has the wrong length, or an effect reaches outside
 /// its image.
 pub(crate) fn mix<E: AsRef<[OnValues]>>(
-    writer: &Writer,
+    writer: &BatchWriter,
     mixing: &Mixing,
     images: &mut [u8],
     (count, effects): (usize, impl Fn(usize) -> E),
@@ -55,14 +55,14 @@ mod tests {
     use super::*;
     use crate::batch::{Dtype, Layout, Normalize};
     use crate::decode::{Rect, Size};
-    use crate::order::Rng;
+    use crate::sampler::Rng;
     use crate::transform::Erase;
 
     const SIZE: Size = Size { width: 19, height: 11 };
 
     /// Compares a batch of `count` with its images mixed out of place.
     fn check(count: usize, dtype: Dtype, layout: Layout, mixing: &Mixing) {
-        let writer = Writer::new(SIZE, dtype, layout, Normalize::IMAGENET).unwrap();
+        let writer = BatchWriter::new(SIZE, dtype, layout, Normalize::IMAGENET).unwrap();
         let mut rng = Rng::new(2, 0, 0);
         let mut image = || (0..SIZE.area() * 3).map(|_| rng.next_u64() as u8).collect::<Vec<u8>>();
         let pixels: Vec<_> = (0..count).map(|_| image()).collect();
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_wrong_length_is_an_error() {
-        let writer = Writer::new(Size::new(2, 1), Dtype::U8, Layout::Nhwc, Normalize::UNIT).unwrap();
+        let writer = BatchWriter::new(Size::new(2, 1), Dtype::U8, Layout::Nhwc, Normalize::UNIT).unwrap();
         let (sum, none) = (Mixing { weight: 0.3, cut: None }, (2, |_| []));
         let e = mix(&writer, &sum, &mut [1; 6], none, &mut [0; 6], &mut Vec::new()).unwrap_err();
         assert_eq!(e.cause(), "2 images of 6 bytes each in 6 bytes, with scratch of 6 for 6 bytes");

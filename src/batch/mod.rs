@@ -2,7 +2,7 @@
 //!
 //! 1. `schema`: the fields of a batch, each with a name, a [`Dtype`] and a shape, and their offsets
 //!    in the buffer.
-//! 2. `write`: [`Writer`], the last pass over an image: normalise, cast, lay out; `fused`: its
+//! 2. `write`: [`BatchWriter`], the last pass over an image: normalize, cast, lay out; `fused`: its
 //!    multiply-add.
 //! 3. `memory`: the memory of a buffer, page-locked or pageable.
 //! 4. `info`: [`BatchInfo`], the record of a batch, which travels from the coordinator to the user.
@@ -44,5 +44,5 @@ pub(crate) use schema::{ALIGN, COUNT, Role, SOFT_LABEL, Schema, Schemas, Span};
 pub use schema::{Dtype, Field, Layout, Normalize};
 pub(crate) use slot::{Free, Full, Part, Row, Slots};
 pub(crate) use soft::soft_label;
+pub use write::BatchWriter;
 pub(crate) use write::Unwritten;
-pub use write::Writer;

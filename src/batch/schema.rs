@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Dtype {
-    /// Unsigned bytes. Images keep their values of 0 to 255 and are not normalised.
+    /// Unsigned bytes. Images keep their values of 0 to 255 and are not normalized.
     U8,
     /// 32-bit float.
     F32,
@@ -78,7 +78,7 @@ pub enum Layout {
     Nchw,
 }
 
-/// Per-channel normalisation, `(pixel / 255 - mean) / std`, like torchvision's `ToTensor` followed
+/// Per-channel normalization, `(pixel / 255 - mean) / std`, like torchvision's `ToTensor` followed
 /// by `Normalize`.
 /// Opening a loader is an error if a mean or a std exceeds 1.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Deserialize)]
@@ -96,7 +96,7 @@ impl Normalize {
     pub const UNIT: Normalize = Normalize { mean: [0.0; 3], std: [1.0; 3] };
 
     /// Returns (`scale`, `bias`) per channel. The fused multiply-add `scale * pixel + bias`
-    /// normalises a pixel of 0 to 255.
+    /// normalizes a pixel of 0 to 255.
     pub fn scale_bias(&self) -> ([f32; 3], [f32; 3]) {
         let scale = self.std.map(|s| 1.0 / (255.0 * s));
         let bias = [0, 1, 2].map(|c| -self.mean[c] / self.std[c]);
@@ -161,14 +161,14 @@ pub(crate) enum Role {
     Plain,
     /// The integer labels, delivered if the batch has any.
     Label,
-    /// A picture. On its way to a device it is `u8` (H, W, 3), whatever its final type.
-    Picture,
+    /// An image. On its way to a device it is `u8` (H, W, 3), whatever its final type.
+    Image,
     /// The labels, as rows of shares.
     SoftLabels,
-    /// One record per sample that says what is still to be done with the picture of span `of`, by a
+    /// One record per sample that says what is still to be done with the image of span `of`, by a
     /// device, or by the worker that mixes; not delivered.
     Records { of: usize },
-    /// One record per sample that tells a device how to decode the picture of span `of`; not
+    /// One record per sample that tells a device how to decode the image of span `of`; not
     /// delivered.
     Decoding { of: usize },
     /// Entropy-coded data for a device, of all samples together, in order of arrival. The span has
@@ -247,10 +247,10 @@ impl Schema {
         self.spans.iter().position(|span| span.role.is_delivered() && span.field.name == name)
     }
 
-    /// The picture called `image`, or the first one.
+    /// The image called `image`, or the first one.
     pub(crate) fn images(&self) -> Option<usize> {
-        let named = self.named("image").filter(|&span| self.spans[span].role == Role::Picture);
-        named.or_else(|| self.find(Role::Picture))
+        let named = self.named("image").filter(|&span| self.spans[span].role == Role::Image);
+        named.or_else(|| self.find(Role::Image))
     }
 
     /// Number of bytes per sample over all arrays.

@@ -28,7 +28,7 @@ use super::info::{BatchInfo, Header, SampleInfo};
 use super::schema::Role;
 use super::{Schema, Schemas, SlotMemory};
 
-/// Alignment of each picture's entropy-coded data, in bytes.
+/// Alignment of each image's entropy-coded data, in bytes.
 const ENCODED_ALIGN: usize = 16;
 
 struct Slot {
@@ -323,11 +323,11 @@ impl Full {
 mod tests {
     use super::*;
     use crate::batch::{Dtype, Field};
-    use crate::order::Entry;
+    use crate::sampler::Entry;
 
     fn free(batch: usize) -> Free {
         let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };
-        let schemas = Schemas::one(Schema::new(batch, [(field, Role::Picture)]).unwrap());
+        let schemas = Schemas::one(Schema::new(batch, [(field, Role::Image)]).unwrap());
         Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap())
     }
 
@@ -354,7 +354,7 @@ mod tests {
         }
     }
 
-    /// Threads synchronise only by one atomic decrement per part, so every interleaving is
+    /// Threads synchronize only by one atomic decrement per part, so every interleaving is
     /// equivalent to an order of the parts. This test tries all orders of up to five parts.
     #[test]
     fn in_any_order_only_the_last_part_gets_the_slot() {

@@ -24,7 +24,7 @@ pub(crate) fn soft_label(own: i64, partner: Option<(i64, f32)>, smoothing: f32, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::Rng;
+    use crate::sampler::Rng;
 
     #[test]
     fn a_row_has_the_bits_of_the_kernel_class_by_class() {

@@ -11,9 +11,9 @@ pub(super) type Open = for<'a> fn(&'a [u8], usize) -> Result<AnyDecoder<'a>, Str
 /// A file whose header has been read.
 pub(super) type AnyDecoder<'a> = Box<dyn Decoder + Send + 'a>;
 
-/// A picture of one format.
+/// An image of one format.
 pub(super) trait Decoder {
-    /// Size of the stored picture. A side may be 0.
+    /// Size of the stored image. A side may be 0.
     fn size(&self) -> Size;
 
     /// The stored pixels, in which [`read`](Decoder::read) writes them.
@@ -25,7 +25,7 @@ pub(super) trait Decoder {
     /// Decodes all pixels into `to`, which has their size.
     fn read(self: Box<Self>, to: &mut [u8]) -> Result<(), String>;
 
-    /// Whether a pixel is stored as one number of up to 8 bits: an index of the palette, or grey.
+    /// Whether a pixel is stored as one number of up to 8 bits: an index of the palette, or gray.
     fn is_indexed(&self) -> bool {
         false
     }
@@ -37,7 +37,7 @@ pub(super) trait Decoder {
     }
 }
 
-/// The values of a pixel: grey or red, green and blue, then perhaps alpha.
+/// The values of a pixel: gray or red, green and blue, then perhaps alpha.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Color {
     /// Number of channels, 1 to 4.
@@ -71,19 +71,19 @@ impl Color {
     }
 }
 
-/// A picture whose header has been read.
+/// An image whose header has been read.
 pub(super) struct Opened<'a> {
     /// Consumed by decoding.
     pub(super) decoder: Option<AnyDecoder<'a>>,
     /// Bytes that a check of the values takes if only maps read them, else 0.
     pub(super) check_memory: u64,
-    /// Size before the picture is turned.
+    /// Size before the image is turned.
     pub(super) stored: Size,
     pub(super) orientation: Orientation,
 }
 
 impl Opened<'_> {
-    /// Size of the upright picture.
+    /// Size of the upright image.
     pub(super) fn size(&self) -> Size {
         self.orientation.size(self.stored)
     }
@@ -93,7 +93,7 @@ impl Opened<'_> {
         self.check_memory
     }
 
-    /// Orientation of the stored picture.
+    /// Orientation of the stored image.
     pub(super) fn orientation(&self) -> Orientation {
         self.orientation
     }

@@ -1,34 +1,34 @@
-//! Annotations of pictures that EXIF turns: the pixel grid of their coordinates, and the mapping
-//! from it to the upright picture.
+//! Annotations of images that EXIF turns: the pixel grid of their coordinates, and the mapping
+//! from it to the upright image.
 
 use warpfeed_jpeg::Orientation;
 
 use super::Size;
 use crate::error::{Error, Result};
 
-/// The version of a picture that annotations were made on, if EXIF turns the picture.
+/// The version of an image that annotations were made on, if EXIF turns the image.
 ///
 /// [`Loader::annotations_follow`](crate::Loader::annotations_follow) describes when it is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Exif {
+pub enum AnnotationFrame {
     /// The pixels as the file stores them: the tool ignored the EXIF orientation.
     Stored,
-    /// The picture as it is shown, after the EXIF orientation.
+    /// The image as it is shown, after the EXIF orientation.
     Upright,
 }
 
-/// The size of an upright picture, and the EXIF orientation that made it upright. `From<Size>`
+/// The size of an upright image, and the EXIF orientation that made it upright. `From<Size>`
 /// creates one without an orientation.
 ///
 /// ```
-/// use warpfeed::decode::{Exif, Oriented, Size};
+/// use warpfeed::decode::{AnnotationFrame, Oriented, Size};
 ///
 /// // A file of 60 x 40 pixels that EXIF turns by 90 degrees.
-/// let picture = Oriented::new(Size::new(40, 60), 6);
-/// let frame = picture.frame(Some(Size::new(60, 40)))?; // annotated as it is stored
+/// let image = Oriented::new(Size::new(40, 60), 6);
+/// let frame = image.frame(Some(Size::new(60, 40)))?; // annotated as it is stored
 /// assert_eq!(frame.corners([0.0, 0.0, 10.0, 5.0]), [35.0, 0.0, 40.0, 10.0]);
-/// let frame = picture.annotated(Some(Exif::Upright)).frame(None)?;
+/// let frame = image.annotated(Some(AnnotationFrame::Upright)).frame(None)?;
 /// assert_eq!(frame.corners([0.0, 0.0, 10.0, 5.0]), [0.0, 0.0, 10.0, 5.0]);
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
@@ -36,7 +36,7 @@ pub enum Exif {
 pub struct Oriented {
     size: Size,
     orientation: Orientation,
-    annotated: Option<Exif>,
+    annotated: Option<AnnotationFrame>,
 }
 
 impl From<Size> for Oriented {
@@ -46,7 +46,7 @@ impl From<Size> for Oriented {
 }
 
 impl Oriented {
-    /// Creates the description of a picture of upright size `size` with an EXIF tag of 1 (upright)
+    /// Creates the description of an image of upright size `size` with an EXIF tag of 1 (upright)
     /// to 8. Other values count as 1.
     pub fn new(size: Size, exif: u8) -> Self {
         Self::with(size, Orientation::new(exif))
@@ -62,25 +62,25 @@ impl Oriented {
         self.orientation
     }
 
-    /// Sets which version of the picture annotations were made on. This decides if their size does
+    /// Sets which version of the image annotations were made on. This decides if their size does
     /// not.
     #[must_use]
-    pub fn annotated(mut self, on: Option<Exif>) -> Self {
+    pub fn annotated(mut self, on: Option<AnnotationFrame>) -> Self {
         self.annotated = on;
         self
     }
 
-    /// The size of the upright picture.
+    /// The size of the upright image.
     pub fn size(self) -> Size {
         self.size
     }
 
-    /// The frame of annotations that were made on a picture of size `declared`; `None` if they
+    /// The frame of annotations that were made on an image of size `declared`; `None` if they
     /// declare no size.
     ///
     /// # Errors
-    /// If neither the stored nor the upright picture has this size; the message has both sizes.
-    /// Also if EXIF turns the picture, both fit, and [`annotated`](Oriented::annotated) was not
+    /// If neither the stored nor the upright image has this size; the message has both sizes.
+    /// Also if EXIF turns the image, both fit, and [`annotated`](Oriented::annotated) was not
     /// called.
     pub fn frame(self, declared: Option<Size>) -> Result<Frame> {
         let Oriented { size: upright, orientation, annotated } = self;
@@ -88,10 +88,10 @@ impl Oriented {
         let stored = orientation.size(upright);
         let fits = |size: Size| declared.is_none_or(|declared| declared == size);
         let follow = match (fits(stored), fits(upright)) {
-            (_, true) if orientation.is_upright() => Exif::Upright,
+            (_, true) if orientation.is_upright() => AnnotationFrame::Upright,
             (true, true) => annotated.ok_or_else(|| self.undecided())?,
-            (true, false) => Exif::Stored,
-            (false, true) => Exif::Upright,
+            (true, false) => AnnotationFrame::Stored,
+            (false, true) => AnnotationFrame::Upright,
             (false, false) => {
                 let Size { width, height } = declared.unwrap_or(upright);
                 let turned = match stored == upright {
@@ -99,27 +99,27 @@ impl Oriented {
                     false => format!(" and {}x{} before EXIF turns it", stored.width, stored.height),
                 };
                 return Err(Error::in_source(format!(
-                    "annotated in {width}x{height} pixels, its picture has {}x{}{turned}",
+                    "annotated in {width}x{height} pixels, its image has {}x{}{turned}",
                     upright.width, upright.height
                 )));
             }
         };
         Ok(match follow {
-            Exif::Stored => Frame { size: stored, upright, orientation },
-            Exif::Upright => Frame { size: upright, upright, orientation: Orientation::default() },
+            AnnotationFrame::Stored => Frame { size: stored, upright, orientation },
+            AnnotationFrame::Upright => Frame { size: upright, upright, orientation: Orientation::default() },
         })
     }
 
     fn undecided(self) -> Error {
         let Size { width, height } = self.size;
         Error::in_source(format!(
-            "EXIF turns the picture (upright {width}x{height}), and the annotations fit both the stored and the upright \
+            "EXIF turns the image (upright {width}x{height}), and the annotations fit both the stored and the upright \
              one: Loader::annotations_follow(Exif::Stored) or (Exif::Upright) says which they were made on"
         ))
     }
 }
 
-/// The pixel grid of annotations, and the mapping from it to the upright picture.
+/// The pixel grid of annotations, and the mapping from it to the upright image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
     size: Size,
@@ -128,23 +128,23 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The size of the picture that the annotations were made on.
+    /// The size of the image that the annotations were made on.
     pub fn size(self) -> Size {
         self.size
     }
 
-    /// Whether the upright picture mirrors the frame, so that left and right change places.
+    /// Whether the upright image mirrors the frame, so that left and right change places.
     pub fn is_mirrored(self) -> bool {
         let Orientation { transposed, mirrored, flipped } = self.orientation;
         transposed ^ mirrored ^ flipped
     }
 
-    /// Whether columns of the frame are rows of the upright picture.
+    /// Whether columns of the frame are rows of the upright image.
     pub fn is_transposed(self) -> bool {
         self.orientation.transposed
     }
 
-    /// Maps the box (x1, y1, x2, y2) to the upright picture. Coordinates are those of edges: 0 to
+    /// Maps the box (x1, y1, x2, y2) to the upright image. Coordinates are those of edges: 0 to
     /// the width spans all pixels.
     pub fn corners(self, [x1, y1, x2, y2]: [f64; 4]) -> [f64; 4] {
         let [a, b, c, d] = if self.orientation.transposed { [y1, x1, y2, x2] } else { [x1, y1, x2, y2] };
@@ -156,7 +156,7 @@ impl Frame {
         [a, b, c, d]
     }
 
-    /// Maps the point (x, y) to the upright picture. Coordinates are those of pixels: (0, 0) is the
+    /// Maps the point (x, y) to the upright image. Coordinates are those of pixels: (0, 0) is the
     /// first one, as in [`Plan::point`](crate::transform::Plan::point).
     pub fn point(self, (x, y): (f64, f64)) -> (f64, f64) {
         let (x, y) = if self.orientation.transposed { (y, x) } else { (x, y) };
@@ -164,7 +164,7 @@ impl Frame {
         (turn(x, self.orientation.mirrored, self.upright.width), turn(y, self.orientation.flipped, self.upright.height))
     }
 
-    /// Maps the displacement (across, down) to the upright picture.
+    /// Maps the displacement (across, down) to the upright image.
     pub fn displacement(self, (across, down): (f32, f32)) -> (f32, f32) {
         let (across, down) = if self.orientation.transposed { (down, across) } else { (across, down) };
         let turn = |v: f32, turned: bool| if turned { -v } else { v };
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_declared_size_says_which_picture_was_annotated() {
+    fn the_declared_size_says_which_image_was_annotated() {
         let upright = Size::new(4, 6);
         for tag in 5..=8 {
             assert_eq!(oriented(tag).frame(Some(STORED)).unwrap().size(), STORED, "tag {tag}");
@@ -210,9 +210,9 @@ mod tests {
         }
         assert_eq!(oriented(1).frame(Some(STORED)).unwrap(), oriented(1).frame(None).unwrap());
         let e = oriented(1).frame(Some(upright)).unwrap_err();
-        assert_eq!(e.cause(), "annotated in 4x6 pixels, its picture has 6x4");
-        let e = oriented(6).annotated(Some(Exif::Stored)).frame(Some(Size::new(3, 2))).unwrap_err();
-        assert_eq!(e.cause(), "annotated in 3x2 pixels, its picture has 4x6 and 6x4 before EXIF turns it");
+        assert_eq!(e.cause(), "annotated in 4x6 pixels, its image has 6x4");
+        let e = oriented(6).annotated(Some(AnnotationFrame::Stored)).frame(Some(Size::new(3, 2))).unwrap_err();
+        assert_eq!(e.cause(), "annotated in 3x2 pixels, its image has 4x6 and 6x4 before EXIF turns it");
     }
 
     #[test]
@@ -221,9 +221,9 @@ mod tests {
             let e = oriented(tag).frame(declared).unwrap_err();
             assert!(e.cause().contains("Loader::annotations_follow(Exif::Stored)"), "{e}");
             let frame = |on| oriented(tag).annotated(Some(on)).frame(declared).unwrap();
-            assert_eq!(frame(Exif::Stored).size(), STORED);
-            assert_eq!(frame(Exif::Upright), Oriented::from(oriented(tag).size()).frame(None).unwrap());
-            assert_ne!(frame(Exif::Stored), frame(Exif::Upright));
+            assert_eq!(frame(AnnotationFrame::Stored).size(), STORED);
+            assert_eq!(frame(AnnotationFrame::Upright), Oriented::from(oriented(tag).size()).frame(None).unwrap());
+            assert_ne!(frame(AnnotationFrame::Stored), frame(AnnotationFrame::Upright));
         }
     }
 
@@ -232,7 +232,7 @@ mod tests {
     fn annotations_go_where_their_pixels_go() {
         let stored: Vec<u8> = (0..24).flat_map(|i| [i; 3]).collect();
         for tag in 1..=8 {
-            let frame = oriented(tag).annotated(Some(Exif::Stored)).frame(None).unwrap();
+            let frame = oriented(tag).annotated(Some(AnnotationFrame::Stored)).frame(None).unwrap();
             let (upright, mut turned) = (oriented(tag).size(), vec![0; 72]);
             Orientation::new(tag).turn(&stored, STORED, &mut turned);
             for (i, pixel) in (0..).zip(turned.as_chunks::<3>().0) {

@@ -1,25 +1,25 @@
 use super::Job;
 
-/// Maximum number of pictures that are decoded together: enough for a decoder to work on several
+/// Maximum number of images that are decoded together: enough for a decoder to work on several
 /// side by side, and few enough to distribute a batch evenly.
 pub(crate) const MAX_GROUP: usize = 8;
 
 /// Maximum number of images of a sample: enough for two global and eight local views.
 pub(crate) const MAX_IMAGES: usize = 16;
 
-/// Maximum number of images of all samples that are decoded together. Pictures with ten views are
+/// Maximum number of images of all samples that are decoded together. Images with ten views are
 /// still decoded three at a time.
 pub(crate) const MAX_PLANNED: usize = 32;
 
 /// Decodes all jobs. Each job gets its own result. Consecutive jobs with the same codec are decoded
 /// together ([`Codec::decode_group`](super::Codec::decode_group)), JPEGs side by side.
 pub fn decode_group(jobs: &mut [Job<'_>]) {
-    let same = |a: &Job<'_>, b: &Job<'_>| match (a.picture.codec, b.picture.codec) {
+    let same = |a: &Job<'_>, b: &Job<'_>| match (a.image.codec, b.image.codec) {
         (Some(a), Some(b)) => std::ptr::addr_eq(a, b),
         _ => false,
     };
     for jobs in jobs.chunk_by_mut(same).flat_map(|jobs| jobs.chunks_mut(MAX_GROUP)) {
-        match jobs[0].picture.codec {
+        match jobs[0].image.codec {
             Some(codec) => codec.decode_group(jobs),
             None => jobs.iter_mut().for_each(Job::run),
         }
@@ -37,7 +37,7 @@ mod tests {
     /// without EOI, damaged.
     #[test]
     #[cfg_attr(not(debug_assertions), ignore = "builds with debug assertions count headers")]
-    fn the_header_of_a_jpeg_is_read_once_per_picture() {
+    fn the_header_of_a_jpeg_is_read_once_per_image() {
         let pixels: Vec<u8> = (0..90 * 70 * 3).map(|i| (i * i / 7) as u8).collect();
         let file = |options| encode(&pixels, 90, 70, 3, &options);
         let plain = file(Options::new(90, 2, 2));
@@ -54,11 +54,11 @@ mod tests {
         let region = Rect::new(10, 10, 40, 30);
         let before = headers_read();
         for bytes in &files {
-            let mut picture = standard().open(bytes).unwrap();
-            assert!(picture.memory(region) > 0 && picture.info().jpeg.is_some());
-            picture.is_plain_jpeg();
-            assert!(!matches!(picture.check(), Condition::Damaged(_)));
-            picture.decode(region, &mut Pixels::new()).unwrap();
+            let mut image = standard().open(bytes).unwrap();
+            assert!(image.memory(region) > 0 && image.info().jpeg.is_some());
+            image.is_plain_jpeg();
+            assert!(!matches!(image.check(), Condition::Damaged(_)));
+            image.decode(region, &mut Pixels::new()).unwrap();
         }
         assert_eq!(headers_read() - before, files.len() as u64);
 

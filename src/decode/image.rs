@@ -1,7 +1,7 @@
-//! Pictures of the formats other than JPEG, converted to RGB: PNG, WebP, BMP, TIFF, and the first
+//! Images of the formats other than JPEG, converted to RGB: PNG, WebP, BMP, TIFF, and the first
 //! frame of a GIF.
 //!
-//! The conversion follows `torchvision.io.decode_image(mode="RGB")`. Grey is repeated. Alpha is
+//! The conversion follows `torchvision.io.decode_image(mode="RGB")`. Gray is repeated. Alpha is
 //! dropped, or blended with a background. Unlike torchvision, this module applies the EXIF
 //! orientation. Channels of more than 8 bits are an error, because rounding them may lose what
 //! matters; on request they keep their upper byte.
@@ -17,7 +17,7 @@ use crate::decode::formats;
 use crate::decode::{Options, Stored};
 use crate::error::{Error, Result, resize};
 
-/// Number of bytes that a decoder may always allocate, even for the smallest picture.
+/// Number of bytes that a decoder may always allocate, even for the smallest image.
 const LEAST_ALLOC: u64 = 64 << 20;
 
 /// The formats, with their decoders.
@@ -39,7 +39,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Reads the header of a picture.
+    /// Reads the header of an image.
     pub(super) fn read<'a>(&self, bytes: &'a [u8]) -> Result<Opened<'a>> {
         let decoder = match self.decoder(bytes) {
             Ok(decoder) => decoder,
@@ -63,7 +63,7 @@ impl Image {
         if self.format.name == format::TIFF.name { Stored::open(bytes).ok() } else { None }
     }
 
-    /// Decodes `bytes`, whose header is `opened`, and writes the upright picture to `to`.
+    /// Decodes `bytes`, whose header is `opened`, and writes the upright image to `to`.
     pub(super) fn decode<'a>(
         &self,
         bytes: &'a [u8],
@@ -80,7 +80,7 @@ impl Image {
             })?,
         };
         let color = decoder.color();
-        if !options.to_8_bits {
+        if !options.convert_to_u8 {
             self.refuse_deep(color)?;
         }
         if color == Color::RGB8 && orientation.is_upright() {
@@ -108,7 +108,7 @@ impl Image {
             Depth::F32 => ("floats", "converts 0 to 1 to 0 to 255"),
         };
         Err(Error::decode(format!(
-            "{} of {values}, but an image has 8 bits: field::Map reads them unchanged, to_8_bits(true) {kept}",
+            "{} of {values}, but an image has 8 bits: field::Map reads them unchanged, convert_to_u8(true) {kept}",
             self.format.name
         )))
     }
@@ -129,8 +129,8 @@ impl Image {
     }
 }
 
-/// Limit on a decoder's own buffers: eight bytes for each pixel of the largest allowed picture, with
-/// a minimum for small pictures.
+/// Limit on a decoder's own buffers: eight bytes for each pixel of the largest allowed image, with
+/// a minimum for small images.
 pub(super) fn allocation(max_pixels: u64) -> usize {
     let limit = max_pixels.saturating_mul(8).max(LEAST_ALLOC);
     usize::try_from(limit).unwrap_or(usize::MAX)
@@ -149,13 +149,13 @@ pub(super) fn release() {
 }
 
 thread_local! {
-    /// The decoder's output, and its RGB version if the picture must still be turned.
+    /// The decoder's output, and its RGB version if the image must still be turned.
     static SCRATCH: RefCell<[Vec<u8>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
 /// Grows `buffer` to at least `bytes` bytes and returns the first `bytes` of them.
 fn sized(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
-    let bytes = usize::try_from(bytes).map_err(|_| Error::decode(format!("a picture of {bytes} bytes")))?;
+    let bytes = usize::try_from(bytes).map_err(|_| Error::decode(format!("an image of {bytes} bytes")))?;
     if buffer.len() < bytes {
         resize(buffer, bytes, 0);
     }
@@ -176,10 +176,10 @@ impl Options {
     fn values<const N: usize>(self, from: &[u8], channels: u8, to: &mut [u8], narrow: impl Fn([u8; N]) -> u8) {
         let (from, to) = (from.as_chunks::<N>().0, to.as_chunks_mut().0);
         match channels {
-            1 => from.iter().zip(to).for_each(|(&grey, to)| *to = [narrow(grey); 3]),
+            1 => from.iter().zip(to).for_each(|(&gray, to)| *to = [narrow(gray); 3]),
             2 => {
                 let pixels = from.as_chunks().0.iter().zip(to);
-                pixels.for_each(|(&[grey, alpha], to)| *to = self.over([narrow(grey); 3], narrow(alpha)));
+                pixels.for_each(|(&[gray, alpha], to)| *to = self.over([narrow(gray); 3], narrow(alpha)));
             }
             3 => from.as_chunks().0.iter().zip(to).for_each(|(pixel, to)| *to = pixel.map(&narrow)),
             _ => {
@@ -190,11 +190,11 @@ impl Options {
     }
 
     /// A pixel over the background, with the rounding of Pillow's `paste`.
-    fn over(self, colour: [u8; 3], alpha: u8) -> [u8; 3] {
-        let Some(background) = self.background else { return colour };
+    fn over(self, color: [u8; 3], alpha: u8) -> [u8; 3] {
+        let Some(background) = self.background else { return color };
         let alpha = u32::from(alpha);
         std::array::from_fn(|c| {
-            let sum = u32::from(colour[c]) * alpha + u32::from(background[c]) * (255 - alpha);
+            let sum = u32::from(color[c]) * alpha + u32::from(background[c]) * (255 - alpha);
             ((sum + 127) / 255) as u8
         })
     }
@@ -222,7 +222,7 @@ mod tests {
         out.into_inner()
     }
 
-    fn picture() -> DynamicImage {
+    fn original() -> DynamicImage {
         image::RgbImage::from_raw(W, H, rgb()).unwrap().into()
     }
 
@@ -231,10 +231,10 @@ mod tests {
     }
 
     fn decode_by(codecs: &Codecs, bytes: &[u8]) -> Result<Pixels> {
-        let mut picture = codecs.open(bytes)?;
-        let size = picture.size();
+        let mut original = codecs.open(bytes)?;
+        let size = original.size();
         let mut out = Pixels::new();
-        picture.decode(Rect::full(size), &mut out)?;
+        original.decode(Rect::full(size), &mut out)?;
         assert_eq!(out.size(), size, "the size in the header");
         Ok(out)
     }
@@ -242,17 +242,17 @@ mod tests {
     #[test]
     fn lossless_formats_give_their_pixels_back() {
         for format in [ImageFormat::Png, ImageFormat::WebP, ImageFormat::Bmp, ImageFormat::Tiff] {
-            assert_eq!(decode(&encode(&picture(), format)).unwrap().data(), rgb(), "{format:?}");
+            assert_eq!(decode(&encode(&original(), format)).unwrap().data(), rgb(), "{format:?}");
         }
     }
 
     #[test]
-    fn grey_is_repeated_and_alpha_dropped() {
-        let grey: Vec<u8> = (0..W * H).map(|v| v as u8 * 2).collect();
-        let repeated: Vec<u8> = grey.iter().flat_map(|&v| [v; 3]).collect();
-        let image = DynamicImage::from(image::GrayImage::from_raw(W, H, grey.clone()).unwrap());
+    fn gray_is_repeated_and_alpha_dropped() {
+        let gray: Vec<u8> = (0..W * H).map(|v| v as u8 * 2).collect();
+        let repeated: Vec<u8> = gray.iter().flat_map(|&v| [v; 3]).collect();
+        let image = DynamicImage::from(image::GrayImage::from_raw(W, H, gray.clone()).unwrap());
         assert_eq!(decode(&encode(&image, ImageFormat::Png)).unwrap().data(), repeated);
-        let with_alpha = grey.iter().flat_map(|&v| [v, 255 - v]).collect();
+        let with_alpha = gray.iter().flat_map(|&v| [v, 255 - v]).collect();
         let image = DynamicImage::from(image::GrayAlphaImage::from_raw(W, H, with_alpha).unwrap());
         assert_eq!(decode(&encode(&image, ImageFormat::Png)).unwrap().data(), repeated);
         let rgba = rgb().as_chunks::<3>().0.iter().enumerate().flat_map(|(i, p)| [p[0], p[1], p[2], i as u8]).collect();
@@ -281,10 +281,10 @@ mod tests {
         for format in [ImageFormat::Png, ImageFormat::WebP, ImageFormat::Tiff] {
             assert_eq!(decode_by(&codecs, &encode(&image, format)).unwrap().data(), expected, "{format:?}");
         }
-        let grey = image::GrayAlphaImage::from_pixel(W, H, image::LumaA([90, 0]));
-        let bytes = encode(&grey.into(), ImageFormat::Png);
+        let gray = image::GrayAlphaImage::from_pixel(W, H, image::LumaA([90, 0]));
+        let bytes = encode(&gray.into(), ImageFormat::Png);
         assert_eq!(decode_by(&codecs, &bytes).unwrap().data()[..3], [200, 0, 255]);
-        assert_eq!(decode_by(&codecs, &encode(&picture(), ImageFormat::Png)).unwrap().data(), rgb(), "without alpha");
+        assert_eq!(decode_by(&codecs, &encode(&original(), ImageFormat::Png)).unwrap().data(), rgb(), "without alpha");
     }
 
     #[test]
@@ -293,25 +293,25 @@ mod tests {
         let image = DynamicImage::from(image::ImageBuffer::<image::Rgb<u16>, _>::from_raw(W, H, wide).unwrap());
         let floats: Vec<f32> = rgb().iter().map(|&v| f32::from(v) / 255.0).collect();
         let floats = DynamicImage::from(image::Rgb32FImage::from_raw(W, H, floats).unwrap());
-        let narrow = Codecs::new().to_8_bits(true);
+        let narrow = Codecs::new().convert_to_u8(true);
         for (image, format, error) in [
             (
                 &image,
                 ImageFormat::Png,
                 "png of values of 16 bits, but an image has 8 bits: field::Map reads them \
-                                        unchanged, to_8_bits(true) keeps the upper 8",
+                                        unchanged, convert_to_u8(true) keeps the upper 8",
             ),
             (
                 &image,
                 ImageFormat::Tiff,
                 "tiff of values of 16 bits, but an image has 8 bits: field::Map reads them \
-                                         unchanged, to_8_bits(true) keeps the upper 8",
+                                         unchanged, convert_to_u8(true) keeps the upper 8",
             ),
             (
                 &floats,
                 ImageFormat::Tiff,
                 "tiff of floats, but an image has 8 bits: field::Map reads them unchanged, \
-                                          to_8_bits(true) converts 0 to 1 to 0 to 255",
+                                          convert_to_u8(true) converts 0 to 1 to 0 to 255",
             ),
         ] {
             let bytes = encode(image, format);
@@ -319,10 +319,10 @@ mod tests {
             assert!(matches!(crate::decode::check(&bytes), crate::decode::Condition::Sound), "it is not damaged");
             assert_eq!(decode_by(&narrow, &bytes).unwrap().data(), rgb());
         }
-        let grey: Vec<u16> = (0..(W * H) as u16).map(|v| v * 500).collect();
-        let upper: Vec<u8> = grey.iter().flat_map(|&v| [(v >> 8) as u8; 3]).collect();
-        let grey = DynamicImage::from(image::ImageBuffer::<image::Luma<u16>, _>::from_raw(W, H, grey).unwrap());
-        let bytes = encode(&grey, ImageFormat::Png);
+        let gray: Vec<u16> = (0..(W * H) as u16).map(|v| v * 500).collect();
+        let upper: Vec<u8> = gray.iter().flat_map(|&v| [(v >> 8) as u8; 3]).collect();
+        let gray = DynamicImage::from(image::ImageBuffer::<image::Luma<u16>, _>::from_raw(W, H, gray).unwrap());
+        let bytes = encode(&gray, ImageFormat::Png);
         assert!(decode(&bytes).is_err());
         assert_eq!(decode_by(&narrow, &bytes).unwrap().data(), upper);
     }
@@ -367,17 +367,17 @@ mod tests {
 
     #[test]
     fn a_header_of_60000_by_60000_is_refused_with_both_numbers() {
-        let mut bmp = encode(&picture(), ImageFormat::Bmp);
+        let mut bmp = encode(&original(), ImageFormat::Bmp);
         bmp[18..22].copy_from_slice(&60_000u32.to_le_bytes());
         bmp[22..26].copy_from_slice(&60_000u32.to_le_bytes());
         let e = decode(&bmp).unwrap_err();
         assert_eq!(e.cause(), "bmp header claims 60000x60000 = 3600000000 pixels, the limit is 268435456");
-        let mut jpeg = encode(&picture(), ImageFormat::Jpeg);
+        let mut jpeg = encode(&original(), ImageFormat::Jpeg);
         let sof = jpeg.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();
         jpeg[sof + 5..sof + 9].copy_from_slice(&[0xea, 0x60, 0xea, 0x60]);
         let e = decode(&jpeg).unwrap_err();
         assert!(e.cause().contains("60000x60000") && e.cause().contains("268435456"), "{e}");
-        let png = encode(&picture(), ImageFormat::Png);
+        let png = encode(&original(), ImageFormat::Png);
         let codecs = Codecs::new().max_pixels(100);
         let small = codecs.open(&png).unwrap_err();
         assert_eq!(small.cause(), "png header claims 13x9 = 117 pixels, the limit is 100");
@@ -416,9 +416,9 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_file_is_never_taken_for_the_whole_picture() {
+    fn a_truncated_file_is_never_taken_for_the_whole_image() {
         for format in [ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP, ImageFormat::Bmp, ImageFormat::Tiff] {
-            let whole = encode(&picture(), format);
+            let whole = encode(&original(), format);
             let pixels = decode(&whole).unwrap();
             for end in 0..whole.len() - 1 {
                 // A PNG or JPEG may lack its trailer, which contains no pixels.
@@ -431,7 +431,7 @@ mod tests {
                 }
             }
         }
-        let jpeg = encode(&picture(), ImageFormat::Jpeg);
+        let jpeg = encode(&original(), ImageFormat::Jpeg);
         let e = decode(&jpeg[..jpeg.len() - 20]).unwrap_err();
         assert!(e.cause().starts_with(&format!("jpeg ends at byte {}", jpeg.len() - 20)), "{e}");
     }

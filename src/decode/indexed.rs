@@ -1,5 +1,5 @@
-//! Pictures of formats other than PNG as one number per pixel: the content of masks. A palette
-//! gives its indices, as Pillow does, and grey its values. On request each pixel is its color.
+//! Images of formats other than PNG as one number per pixel: the content of masks. A palette
+//! gives its indices, as Pillow does, and gray its values. On request each pixel is its color.
 
 use warpfeed_sources::format;
 
@@ -10,7 +10,7 @@ use super::standard::standard;
 use super::{ONE_NUMBER, Pixels, Rect, Size, Stored};
 use crate::error::{Error, Result, guarded};
 
-/// A picture whose header has been read.
+/// An image whose header has been read.
 pub(crate) struct Indexed<'a> {
     bytes: &'a [u8],
     form: Form<'a>,
@@ -23,12 +23,12 @@ enum Form<'a> {
         colors: bool,
     },
     Indices(AnyDecoder<'a>),
-    /// A TIFF of grey with more than 8 bits.
+    /// A TIFF of gray with more than 8 bits.
     Values(Box<Stored<'a>>),
 }
 
 impl<'a> Indexed<'a> {
-    /// Whether `bytes` start like a picture of a known format.
+    /// Whether `bytes` start like an image of a known format.
     pub(crate) fn matches(bytes: &[u8]) -> bool {
         format::of(bytes).is_some()
     }
@@ -75,7 +75,7 @@ impl<'a> Indexed<'a> {
         Ok(Indexed { bytes, form: Form::Values(Box::new(stored)), size })
     }
 
-    /// Size of the picture.
+    /// Size of the image.
     pub(crate) fn size(&self) -> Size {
         self.size
     }
@@ -96,8 +96,8 @@ impl<'a> Indexed<'a> {
         to.clear();
         match form {
             Form::Colors { colors } => {
-                let (mut picture, mut pixels) = (standard().open(bytes)?, Pixels::new());
-                picture.decode(Rect::full(size), &mut pixels)?;
+                let (mut image, mut pixels) = (standard().open(bytes)?, Pixels::new());
+                image.decode(Rect::full(size), &mut pixels)?;
                 let color = |&[red, green, blue]: &[u8; 3]| u32::from_be_bytes([0, red, green, blue]);
                 let all = pixels.data().as_chunks::<3>().0;
                 if colors {
@@ -134,7 +134,7 @@ impl<'a> Indexed<'a> {
     }
 }
 
-/// Whether a WebP has lossy pictures.
+/// Whether a WebP has lossy images.
 fn is_lossy(bytes: &[u8]) -> bool {
     let mut at = 12;
     while let Some(head) = bytes.get(at..at + 8) {

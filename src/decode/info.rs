@@ -2,7 +2,7 @@ use warpfeed_jpeg::Jpeg;
 
 use super::{Oriented, Size};
 
-/// Information from the header of an encoded picture.
+/// Information from the header of an encoded image.
 ///
 /// ```
 /// use warpfeed::decode::Info;
@@ -18,7 +18,7 @@ pub struct Info {
     /// `jpeg`, `png`, `webp`, `bmp`, `tiff`, `gif`, `npy` for a raw array, or the name of your own
     /// format.
     pub format: &'static str,
-    /// Size of the decoded, upright picture.
+    /// Size of the decoded, upright image.
     pub size: Size,
     /// The same size with the EXIF orientation.
     pub oriented: Oriented,
@@ -30,7 +30,7 @@ pub struct Info {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JpegInfo {
-    /// `4:4:4`, `4:2:2`, `4:4:0`, `4:2:0`, `4:1:1`, `grey`, `cmyk` (four components), or `other`.
+    /// `4:4:4`, `4:2:2`, `4:4:0`, `4:2:0`, `4:1:1`, `gray`, `cmyk` (four components), or `other`.
     pub chroma: &'static str,
     /// Whether the JPEG is progressive. A progressive JPEG is decoded in full for any crop.
     pub progressive: bool,
@@ -101,11 +101,11 @@ mod tests {
             assert_eq!((info.chroma, info.progressive), (name, name == "4:2:0"));
             assert_eq!((info.restart_interval, info.orientation), (0, 1));
         }
-        assert_eq!(jpeg(SamplingFactor::R_4_4_4, ColorType::Luma, false).chroma, "grey");
+        assert_eq!(jpeg(SamplingFactor::R_4_4_4, ColorType::Luma, false).chroma, "gray");
     }
 
     #[test]
-    fn bytes_that_are_not_a_picture_are_an_error() {
+    fn bytes_that_are_not_an_image_are_an_error() {
         for bytes in [&b""[..], b"hello, I am a text", b"\xff\xd8\xff"] {
             assert!(Info::read(bytes).is_err(), "{bytes:?}");
         }

@@ -4,9 +4,9 @@ use arrayvec::ArrayVec;
 use warpfeed_jpeg::{self as jpeg, Decoder, Jpeg};
 use warpfeed_sources::format::{self, Format};
 
+use crate::decode::encoded::Header;
 use crate::decode::group::MAX_GROUP;
-use crate::decode::picture::Header;
-use crate::decode::{Codec, Job, Picture, Pixels, Rect};
+use crate::decode::{Codec, EncodedImage, Job, Pixels, Rect};
 use crate::error::{Result, of_jpeg};
 
 /// The codec for JPEGs. The documentation of [`decode`](crate::decode) lists what it supports.
@@ -18,24 +18,24 @@ impl Codec for Jpegs {
         format::JPEG
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         let jpeg = Jpeg::open(bytes).map_err(of_jpeg)?;
-        Ok(Picture::with(bytes, jpeg.size(), Header::Jpeg(jpeg)))
+        Ok(EncodedImage::with(bytes, jpeg.size(), Header::Jpeg(jpeg)))
     }
 
-    fn memory(&self, picture: &Picture<'_>, region: Rect) -> u64 {
-        opened(picture).memory(region)
+    fn memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
+        opened(image).memory(region)
     }
 
-    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
-        decode(opened(picture), region, out)
+    fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        decode(opened(image), region, out)
     }
 
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
         for jobs in jobs.chunks_mut(MAX_GROUP) {
             let mut group = ArrayVec::<_, MAX_GROUP>::new();
-            for Job { picture, region, out, .. } in &mut *jobs {
-                group.push(jpeg::Job::new(opened(picture), *region, out));
+            for Job { image, region, out, .. } in &mut *jobs {
+                group.push(jpeg::Job::new(opened(image), *region, out));
             }
             DECODER.with_borrow_mut(|decoder| decoder.decode_group(&mut group));
             let results: ArrayVec<_, MAX_GROUP> = group.into_iter().map(|job| job.result).collect();
@@ -45,8 +45,8 @@ impl Codec for Jpegs {
         }
     }
 
-    fn damage(&self, picture: &mut Picture<'_>) -> Result<Option<String>> {
-        DECODER.with_borrow_mut(|decoder| decoder.damage(opened(picture))).map_err(of_jpeg)
+    fn damage(&self, image: &mut EncodedImage<'_>) -> Result<Option<String>> {
+        DECODER.with_borrow_mut(|decoder| decoder.damage(opened(image))).map_err(of_jpeg)
     }
 }
 
@@ -55,11 +55,11 @@ pub(super) fn decode(jpeg: &Jpeg<'_>, region: Rect, out: &mut Pixels) -> Result<
     DECODER.with_borrow_mut(|decoder| decoder.decode(jpeg, region, out)).map_err(of_jpeg)
 }
 
-/// The header of a picture, as the codec read it.
-fn opened<'p, 'a>(picture: &'p Picture<'a>) -> &'p Jpeg<'a> {
-    match &picture.header {
+/// The header of an image, as the codec read it.
+fn opened<'p, 'a>(image: &'p EncodedImage<'a>) -> &'p Jpeg<'a> {
+    match &image.header {
         Header::Jpeg(jpeg) => jpeg,
-        _ => unreachable!("a registry passes a picture to the codec that opened it"),
+        _ => unreachable!("a registry passes an image to the codec that opened it"),
     }
 }
 

@@ -5,16 +5,16 @@ const MAX_PIXELS: u64 = 1 << 28;
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(not(feature = "formats"), allow(dead_code))]
 pub(super) struct Options {
-    /// Maximum number of pixels of a picture.
+    /// Maximum number of pixels of an image.
     pub(super) max_pixels: u64,
-    /// The colour that transparent pixels are blended with. Without one, alpha is dropped.
+    /// The color that transparent pixels are blended with. Without one, alpha is dropped.
     pub(super) background: Option<[u8; 3]>,
     /// Whether channels of more than 8 bits become 8 bits.
-    pub(super) to_8_bits: bool,
+    pub(super) convert_to_u8: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { max_pixels: MAX_PIXELS, background: None, to_8_bits: false }
+        Options { max_pixels: MAX_PIXELS, background: None, convert_to_u8: false }
     }
 }

@@ -6,13 +6,13 @@
 //!   `warpfeed pack --raw` to the field `rgb.npy` ([NumPy's format 1.0 to
 //!   3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html)). In Python:
 //!   `numpy.load(io.BytesIO(value))`.
-//! - the bare bytes, with one size for all pictures: [`RawRgb`].
+//! - the bare bytes, with one size for all images: [`RawRgb`].
 //!
 //! Only the rows and columns of the requested region are read.
 
 use warpfeed_sources::format::{self, Format};
 
-use crate::decode::{Codec, Picture, Pixels, Rect, Size};
+use crate::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 use crate::source::Npy as NpyFile;
 
@@ -32,7 +32,7 @@ pub fn npy_header(size: Size) -> [u8; HEADER] {
     header
 }
 
-/// Reads the size of the picture in an `.npy` file, and checks that the pixels are complete.
+/// Reads the size of the image in an `.npy` file, and checks that the pixels are complete.
 fn npy(bytes: &[u8]) -> Result<Size> {
     let npy = NpyFile::read(bytes)?;
     let size = match npy.shape.as_deref() {
@@ -68,9 +68,9 @@ fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<(
     Ok(())
 }
 
-/// Copies `region` from a picture whose last bytes are its pixels.
-fn copy_region(picture: &Picture<'_>, region: Rect, out: &mut Pixels) {
-    let (bytes, size) = (picture.bytes(), picture.size());
+/// Copies `region` from an image whose last bytes are its pixels.
+fn copy_region(image: &EncodedImage<'_>, region: Rect, out: &mut Pixels) {
+    let (bytes, size) = (image.bytes(), image.size());
     let pixels = &bytes[bytes.len() - size.area() as usize * 3..];
     let stride = size.width as usize * 3;
     let rows = pixels.chunks_exact(stride).skip(region.y as usize);
@@ -81,7 +81,7 @@ fn copy_region(picture: &Picture<'_>, region: Rect, out: &mut Pixels) {
     out.place(region.x, region.y);
 }
 
-/// The codec of `.npy` pictures.
+/// The codec of `.npy` images.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Npy;
 
@@ -90,29 +90,29 @@ impl Codec for Npy {
         format::NPY
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-        npy(bytes).map(|size| Picture::new(bytes, size))
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
+        npy(bytes).map(|size| EncodedImage::new(bytes, size))
     }
 
-    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
-        copy_region(picture, region, out);
+    fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        copy_region(image, region, out);
         Ok(())
     }
 
-    fn memory(&self, _picture: &Picture<'_>, region: Rect) -> u64 {
+    fn memory(&self, _image: &EncodedImage<'_>, region: Rect) -> u64 {
         region.size().area().saturating_mul(3)
     }
 }
 
-/// A codec for bare pixels without a header. All pictures have the same size. The codec matches any
-/// bytes, so a loader that it is [added](crate::Loader::codec) to uses it for every picture.
+/// A codec for bare pixels without a header. All images have the same size. The codec matches any
+/// bytes, so a loader that it is [added](crate::Loader::codec) to uses it for every image.
 #[derive(Debug, Clone, Copy)]
 pub struct RawRgb {
     size: Size,
 }
 
 impl RawRgb {
-    /// Creates a codec whose pictures have `width * height * 3` bytes.
+    /// Creates a codec whose images have `width * height * 3` bytes.
     pub fn new(width: u32, height: u32) -> Self {
         RawRgb { size: Size::new(width, height) }
     }
@@ -123,16 +123,16 @@ impl Codec for RawRgb {
         Format::any("raw")
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-        check_length("raw picture", bytes, self.size, 0).map(|()| Picture::new(bytes, self.size))
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
+        check_length("raw image", bytes, self.size, 0).map(|()| EncodedImage::new(bytes, self.size))
     }
 
-    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
-        copy_region(picture, region, out);
+    fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        copy_region(image, region, out);
         Ok(())
     }
 
-    fn memory(&self, _picture: &Picture<'_>, region: Rect) -> u64 {
+    fn memory(&self, _image: &EncodedImage<'_>, region: Rect) -> u64 {
         region.size().area().saturating_mul(3)
     }
 }
@@ -142,20 +142,20 @@ mod tests {
     use super::*;
     use crate::decode::Codecs;
 
-    fn picture(size: Size) -> Vec<u8> {
+    fn image(size: Size) -> Vec<u8> {
         (0..size.area() * 3).map(|i| (i * 7 % 251) as u8).collect()
     }
 
     #[test]
-    fn a_region_is_that_of_the_whole_picture() {
+    fn a_region_is_that_of_the_whole_image() {
         let size = Size::new(7, 5);
-        let pixels = picture(size);
+        let pixels = image(size);
         let file = [&npy_header(size)[..], &pixels].concat();
         let decode = |codecs: Codecs, bytes: &[u8]| {
-            let mut picture = codecs.open(bytes).unwrap();
-            assert_eq!(picture.size(), size);
+            let mut image = codecs.open(bytes).unwrap();
+            assert_eq!(image.size(), size);
             let mut out = Pixels::new();
-            picture.decode(Rect::new(2, 1, 4, 3), &mut out).unwrap();
+            image.decode(Rect::new(2, 1, 4, 3), &mut out).unwrap();
             out
         };
         let (a, b) = (decode(Codecs::new(), &file), decode(Codecs::only(RawRgb::new(7, 5)), &pixels));
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_damaged_file_is_an_error_that_gives_both_numbers() {
         let size = Size::new(4, 4);
-        let file = [&npy_header(size)[..], &picture(size)].concat();
+        let file = [&npy_header(size)[..], &image(size)].concat();
         let cause = |bytes: &[u8]| npy(bytes).unwrap_err().cause().to_owned();
         assert_eq!(cause(&file[..150]), "npy of 4x4 pixels needs 48 bytes from byte 128 on, found 22");
         assert_eq!(cause(&file[..60]), "npy header claims to end at byte 128, but the file ends at 60");

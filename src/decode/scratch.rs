@@ -1,4 +1,4 @@
-//! Memory that the codecs of a thread keep between pictures.
+//! Memory that the codecs of a thread keep between images.
 
 #[cfg(feature = "formats")]
 use super::image;

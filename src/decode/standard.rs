@@ -18,15 +18,15 @@ impl Info {
     /// Those of [`Codecs::open`](super::Codecs::open) with the built-in codecs.
     /// [`check`](super::check()) reads more than the header.
     pub fn read(bytes: &[u8]) -> Result<Info> {
-        standard().open(bytes).map(|picture| picture.info())
+        standard().open(bytes).map(|image| image.info())
     }
 }
 
-/// Reads a whole encoded picture and reports its damage.
+/// Reads a whole encoded image and reports its damage.
 ///
-/// `warpfeed verify`, `warpfeed inspect` and [`Pack`](crate::pack::Pack) use this function. A
-/// picture is [`Damaged`](Condition::Damaged) if the built-in codecs cannot decode all of it. For
-/// other codecs use [`Picture::check`](super::Picture::check). Only JPEGs can be
+/// `warpfeed verify`, `warpfeed inspect` and [`Pack`](crate::pack::Pack) use this function. An
+/// image is [`Damaged`](Condition::Damaged) if the built-in codecs cannot decode all of it. For
+/// other codecs use [`EncodedImage::check`](super::EncodedImage::check). Only JPEGs can be
 /// [`Tolerated`](Condition::Tolerated). The [module](super) lists the reasons.
 ///
 /// ```
@@ -40,7 +40,7 @@ impl Info {
 /// ```
 pub fn check(bytes: &[u8]) -> Condition {
     match standard().open(bytes) {
-        Ok(mut picture) => picture.check(),
+        Ok(mut image) => image.check(),
         Err(e) => Condition::Damaged(e),
     }
 }

@@ -1,6 +1,6 @@
 //! The values of a PNG or TIFF as the file stores them, of any number of channels, as `f32`: the
 //! content of maps. Integers of up to 16 bits and floats of 32 bits are exact. The codecs convert
-//! pictures to RGB of 8 bits instead.
+//! images to RGB of 8 bits instead.
 
 use std::io::Cursor;
 
@@ -49,12 +49,12 @@ impl<'a> Stored<'a> {
         Err(Error::decode("this build of warpfeed lacks the Cargo feature \"formats\" that decodes a tiff"))
     }
 
-    /// Size of the picture as it is stored.
+    /// Size of the image as it is stored.
     pub(crate) fn size(&self) -> Size {
         self.size
     }
 
-    /// The upright picture, if EXIF turns this one.
+    /// The upright image, if EXIF turns this one.
     pub(crate) fn turned(&self) -> Option<Oriented> {
         (self.exif != 1).then(|| {
             // Transposing twice changes nothing.
@@ -141,9 +141,9 @@ impl<'a> Stored<'a> {
     #[cfg(feature = "formats")]
     fn tiff(bytes: &'a [u8]) -> Result<Self> {
         let tiff = Tiff::open(bytes).map_err(|e| tiff_error(&e))?;
-        if !matches!(tiff.meaning, Meaning::Grey | Meaning::Inverted | Meaning::Rgb) {
+        if !matches!(tiff.meaning, Meaning::Gray | Meaning::Inverted | Meaning::Rgb) {
             let kind = tiff.kind();
-            return Err(Error::decode(format!("tiff of {kind}: grey, RGB, alpha and further channels are read")));
+            return Err(Error::decode(format!("tiff of {kind}: gray, RGB, alpha and further channels are read")));
         }
         if !matches!(tiff.bits, 8 | 16 | 32 | 64) || tiff.numbers == Numbers::Float && tiff.bits == 8 {
             return Err(Error::decode(format!("tiff of {}: 8, 16, 32 and 64 bits are read", tiff.kind())));

@@ -53,13 +53,13 @@ impl<G: Gpu> DeviceBatch<G> {
     /// If the loader has no image field.
     pub fn images(&self) -> DeviceTensor<'_, G> {
         let images = self.spec().images();
-        self.tensor(images.expect("the loader was opened without a picture: it has no images"))
+        self.tensor(images.expect("the loader was opened without an image: it has no images"))
     }
 
     /// The labels, i64, (N).
     ///
     /// [`ErrorKind::Source`](crate::ErrorKind::Source) if the samples have no labels; the error
-    /// names the first sample. With [`Loader::unlabelled`](crate::Loader::unlabelled) such labels
+    /// names the first sample. With [`Loader::unlabeled`](crate::Loader::unlabeled) such labels
     /// are -1 instead. [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened
     /// without labels.
     pub fn labels(&self) -> Result<DeviceTensor<'_, G>> {
@@ -82,7 +82,7 @@ impl<G: Gpu> DeviceBatch<G> {
     }
 
     /// Number of rows of each sample in the field `name`, i64, (N), if that is a field of
-    /// [`Rows`](crate::field::Rows). The rest of the field is padding.
+    /// [`Ragged`](crate::field::Ragged). The rest of the field is padding.
     pub fn counts(&self, name: &str) -> Option<DeviceTensor<'_, G>> {
         let mut delivered = self.spec().delivered();
         let counts = delivered.find(|(_, array)| array.field.name.strip_suffix(COUNT) == Some(name))?;
@@ -175,7 +175,7 @@ impl<'a, G: Gpu> DeviceTensor<'a, G> {
         &self.shape
     }
 
-    /// Distance between neighbouring indices of each axis, in elements.
+    /// Distance between neighboring indices of each axis, in elements.
     pub fn strides(&self) -> ArrayVec<usize, MAX_AXES> {
         let mut strides: ArrayVec<usize, MAX_AXES> = self.shape.iter().map(|_| 1).collect();
         for axis in (1..self.shape.len()).rev() {

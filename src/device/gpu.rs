@@ -15,7 +15,7 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     type Event: Send + Sync;
     type Buffer: Send + Sync;
     type Kernels: Send + Sync;
-    /// Host memory for the fault flags of decoded pictures.
+    /// Host memory for the fault flags of decoded images.
     type Faults: Send;
     /// Makes calls of the same thread cheaper while it lives. It does not hold up the exit.
     type Stay;
@@ -101,7 +101,7 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     /// Copies the bytes at `offset` to the host after all earlier work in `stream`, and waits.
     fn download(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, to: &mut [u8]) -> Result<()>;
 
-    /// Queues the decoding of one picture of each sample whose record says so.
+    /// Queues the decoding of one image of each sample whose record says so.
     fn decode(&self, stream: &Self::Stream, memory: &Self::Buffer, kernels: &Self::Kernels, job: Decode) -> Result<()>;
     /// Queues the computation of one array of a batch.
     fn compute(&self, stream: &Self::Stream, memory: &Self::Buffer, kernels: &Self::Kernels, job: Job) -> Result<()>;
@@ -129,7 +129,7 @@ pub(crate) fn capturing(advice: &str) -> Error {
 pub struct Job {
     /// Number of the array in the spec.
     pub(crate) array: usize,
-    /// Offset of the input: u8 pictures, (N, H, W, 3), or labels.
+    /// Offset of the input: u8 images, (N, H, W, 3), or labels.
     pub(crate) from: usize,
     /// Offset of the output.
     pub(crate) to: usize,
@@ -139,18 +139,18 @@ pub struct Job {
     pub(crate) count: usize,
 }
 
-/// Offsets in device memory for decoding one picture of each sample, and maxima over the samples.
+/// Offsets in device memory for decoding one image of each sample, and maxima over the samples.
 #[derive(Debug, Clone, Copy)]
 pub struct Decode {
-    /// Number of the picture in [`Decoding`](super::spec::Decoding).
-    pub(crate) picture: usize,
+    /// Number of the image in [`Decoding`](super::spec::Decoding).
+    pub(crate) image: usize,
     /// Height and width of its output.
     #[cfg_attr(not(test), allow(dead_code))] // the kernels were loaded for it
     pub(crate) size: (usize, usize),
     pub(crate) records: usize,
     pub(crate) encoded: usize,
     pub(crate) encoded_bytes: usize,
-    /// Offset of the output: u8 pictures, (N, H, W, 3).
+    /// Offset of the output: u8 images, (N, H, W, 3).
     pub(crate) pixels: usize,
     pub(crate) coefficients: usize,
     pub(crate) planes: usize,

@@ -2,7 +2,7 @@
 
 use crate::batch::{MakeKeeper, SlotMemory};
 use crate::error::Result;
-use crate::order::Rank;
+use crate::sampler::Rank;
 
 /// Allocates page-locked memory for `slots` slots of `bytes` bytes, with the keeper of slots that a
 /// device may still read.

@@ -40,7 +40,7 @@ pub use batch::{DeviceBatch, DeviceTensor};
 pub use copy::DeviceCopy;
 pub use handoff::UploadStream;
 #[cfg(feature = "cuda")]
-pub use nvidia::Element;
+pub use nvidia::DeviceElement;
 pub use ring::DeviceStats;
 
 /// A batch in the memory of an NVIDIA GPU.

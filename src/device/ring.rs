@@ -13,9 +13,9 @@
 //! consumer stream                                                                          wait ready   its kernels   record released
 //! ```
 //!
-//! Pictures that need no conversion skip staging and go straight into the slot after `released`. If
+//! Images that need no conversion skip staging and go straight into the slot after `released`. If
 //! nothing is computed, `ready` follows on the copy stream. Pairs of events with timing bracket the
-//! copy of the pictures, the conversion and the consumer's wait. They order nothing (`timing`).
+//! copy of the images, the conversion and the consumer's wait. They order nothing (`timing`).
 //!
 //! **Invariants**
 //! 1. A host slot stays in `in_flight`, unchanged, from its upload until `copied` is done. When the
@@ -61,7 +61,7 @@ use super::Gpu;
 use super::spec::Spec;
 use crate::batch::{BatchInfo, Course, Feed, Wait};
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::Place;
+use crate::source::BatchIndex;
 use crate::trace;
 
 mod consumer_batch;
@@ -90,7 +90,7 @@ pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     /// Number of the run.
     run: u64,
     /// The next batch; `None` if the run has ended.
-    next: Option<Place>,
+    next: Option<BatchIndex>,
     timeout: Duration,
     /// Marks the consumer's stream when a batch is requested. It is swapped with the mark of the
     /// slot that is then delivered.
@@ -284,7 +284,7 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
         let _ = self.starts.as_ref().expect("open until drop").send(course);
     }
 
-    fn at(&self) -> Option<Place> {
+    fn at(&self) -> Option<BatchIndex> {
         self.next
     }
 

@@ -12,11 +12,11 @@ pub struct Spec {
     /// Number of samples in a full batch.
     pub(crate) batch: usize,
     pub(crate) arrays: Vec<Array>,
-    /// Pictures that the device decodes, if any.
+    /// Images that the device decodes, if any.
     pub(crate) decoding: Option<Decoding>,
 }
 
-/// Pictures that may cross the bus encoded.
+/// Images that may cross the bus encoded.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Decoding {
     /// The host span of the encoded bytes, and the maximum number of these bytes in a batch.
@@ -24,12 +24,12 @@ pub(crate) struct Decoding {
     pub(crate) room: usize,
     /// Maximum number of blocks of coefficients in a batch.
     pub(crate) blocks: usize,
-    pub(crate) pictures: Vec<DecodedPicture>,
+    pub(crate) images: Vec<DecodedImage>,
 }
 
-/// A picture of each sample that the device decodes if its record says so.
+/// An image of each sample that the device decodes if its record says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DecodedPicture {
+pub(crate) struct DecodedImage {
     pub(crate) array: usize,
     /// The host span of the records.
     pub(crate) records: usize,
@@ -50,15 +50,15 @@ pub(crate) struct Array {
 pub(crate) enum Origin {
     /// The bytes of host span `span`, unchanged.
     Copied { span: usize },
-    /// The pictures of host span `span`, u8 (N, `height`, `width`, 3), transformed as their
-    /// `records` say and converted to the field's dtype, `layout` and normalisation.
+    /// The images of host span `span`, u8 (N, `height`, `width`, 3), transformed as their
+    /// `records` say and converted to the field's dtype, `layout` and normalization.
     Converted {
         span: usize,
         height: usize,
         width: usize,
         layout: Layout,
         normalize: Normalize,
-        /// The array of the pictures' records.
+        /// The array of the images' records.
         records: Option<usize>,
         /// Whether records may have effects on pixels.
         retouched: bool,
@@ -67,7 +67,7 @@ pub(crate) enum Origin {
     Shares { labels: usize, classes: usize, smoothing: f32, records: Option<usize> },
 }
 
-/// Format of pictures on the device. They always cross the bus as u8 (N, H, W, 3).
+/// Format of images on the device. They always cross the bus as u8 (N, H, W, 3).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
     pub(crate) dtype: Dtype,
@@ -97,15 +97,15 @@ impl Spec {
         let records: Vec<_> = spans().filter(|(_, span)| is_records(span.role)).collect();
         let shared = shares.as_ref().and(schema.find(Role::Label)).is_some();
         let first = delivered.len() + usize::from(shared);
-        let records_of = |picture: usize| {
-            let of = |role: Role| role == Role::Records { of: picture };
+        let records_of = |image: usize| {
+            let of = |role: Role| role == Role::Records { of: image };
             records.iter().position(|(_, span)| of(span.role)).map(|place| first + place)
         };
         let mut arrays: Vec<Array> = Vec::with_capacity(first + records.len());
         for &(span, host) in &delivered {
             let array = Array { field: host.field.clone(), role: host.role, origin: Origin::Copied { span } };
             arrays.push(match host.role {
-                Role::Picture => array.picture(span, target, records_of(span)),
+                Role::Image => array.image(span, target, records_of(span)),
                 _ => array,
             });
         }
@@ -149,10 +149,10 @@ impl Spec {
         self.arrays.iter().position(|array| array.role == role)
     }
 
-    /// The picture called `image`, or the first one.
+    /// The image called `image`, or the first one.
     pub(crate) fn images(&self) -> Option<usize> {
-        let named = self.named("image").filter(|&number| self.arrays[number].role == Role::Picture);
-        named.or_else(|| self.find(Role::Picture))
+        let named = self.named("image").filter(|&number| self.arrays[number].role == Role::Image);
+        named.or_else(|| self.find(Role::Image))
     }
 
     /// Device memory for batches of any of `specs`, with `prefetch` of them ready ahead of the
@@ -203,7 +203,7 @@ impl Spec {
                 records: records.map(|records| arrays[records]),
             };
             match array.origin {
-                Origin::Copied { span } if array.role == Role::Picture => copied.push(Upload { span, to }),
+                Origin::Copied { span } if array.role == Role::Image => copied.push(Upload { span, to }),
                 Origin::Copied { span } => others.push(Upload { span, to }),
                 Origin::Converted { span, height, width, records, .. } => {
                     staged.push(Upload { span, to: staging_bytes });
@@ -213,9 +213,9 @@ impl Spec {
                 Origin::Shares { labels, records, .. } => computed.push(step(At::Slot(arrays[labels]), records)),
             }
         }
-        let pictures = copied.len();
+        let images = copied.len();
         copied.append(&mut others);
-        let large = if pictures == 0 { copied.len() } else { pictures };
+        let large = if images == 0 { copied.len() } else { images };
         let mut places = Places {
             arrays,
             slot_bytes,
@@ -247,22 +247,22 @@ impl Spec {
         places.staged.push(Upload { span: decoding.encoded, to: encoded });
         let coefficients = take(&mut places.scratch_bytes, decoding.blocks * DecodeOps::COEFFICIENT_BYTES);
         let planes = take(&mut places.scratch_bytes, decoding.blocks * DecodeOps::PLANE_BYTES);
-        let sizes = decoding.pictures.iter().map(|picture| DecodeOps::axes_bytes(picture.height, picture.width));
+        let sizes = decoding.images.iter().map(|image| DecodeOps::axes_bytes(image.height, image.width));
         let axes = take(&mut places.scratch_bytes, self.batch * sizes.max().unwrap_or(0));
         let starts = take(&mut places.scratch_bytes, DecodeOps::starts_bytes(decoding.room));
         let tables = take(&mut places.scratch_bytes, self.batch * DecodeOps::TABLES_BYTES);
         let faults = places.scratch_bytes;
-        for picture in &decoding.pictures {
+        for image in &decoding.images {
             let records = take(&mut places.staging_bytes, self.batch * DecodeOps::BYTES);
-            places.staged.push(Upload { span: picture.records, to: records });
-            let computed = places.computed.iter().find(|step| step.array == picture.array);
+            places.staged.push(Upload { span: image.records, to: records });
+            let computed = places.computed.iter().find(|step| step.array == image.array);
             places.decoded.push(DecodeStep {
-                array: picture.array,
-                size: (picture.height, picture.width),
-                span: picture.records,
+                array: image.array,
+                size: (image.height, image.width),
+                span: image.records,
                 records,
                 encoded,
-                pixels: computed.map_or(At::Slot(places.arrays[picture.array]), |step| step.from),
+                pixels: computed.map_or(At::Slot(places.arrays[image.array]), |step| step.from),
                 coefficients,
                 planes,
                 axes,
@@ -279,23 +279,23 @@ impl Decoding {
     fn new(schema: &Schema, delivered: &[(usize, &Span)]) -> Option<Decoding> {
         let encoded = schema.encoded()?;
         let Role::Encoded { blocks } = schema.spans[encoded].role else { return None };
-        let picture = |(records, span): (usize, &Span)| {
+        let image = |(records, span): (usize, &Span)| {
             let Role::Decoding { of } = span.role else { return None };
             let array = delivered.iter().position(|(span, _)| *span == of)?;
             let [height, width, _] = schema.spans[of].field.shape[..] else { return None };
-            Some(DecodedPicture { array, records, height, width })
+            Some(DecodedImage { array, records, height, width })
         };
         let room = schema.batch * schema.spans[encoded].sample_bytes;
-        let pictures = schema.spans.iter().enumerate().filter_map(picture).collect();
-        Some(Decoding { encoded, room, blocks: schema.batch * blocks, pictures })
+        let images = schema.spans.iter().enumerate().filter_map(image).collect();
+        Some(Decoding { encoded, room, blocks: schema.batch * blocks, images })
     }
 }
 
 impl Array {
-    /// A picture of host span `span`, which is u8 (`height`, `width`, 3) there.
-    fn picture(mut self, span: usize, target: Target, records: Option<usize>) -> Self {
+    /// An image of host span `span`, which is u8 (`height`, `width`, 3) there.
+    fn image(mut self, span: usize, target: Target, records: Option<usize>) -> Self {
         let Target { dtype, layout, normalize, retouched } = target;
-        let [height, width, _] = self.field.shape[..] else { panic!("a picture crosses the bus as (H, W, 3)") };
+        let [height, width, _] = self.field.shape[..] else { panic!("an image crosses the bus as (H, W, 3)") };
         if dtype == Dtype::U8 && layout == Layout::Nhwc && records.is_none() {
             return self;
         }
@@ -319,7 +319,7 @@ pub(crate) struct Places {
     pub(crate) staged: Vec<Upload>,
     /// Bytes of a staging buffer.
     pub(crate) staging_bytes: usize,
-    /// Copies to the slot. The first `large` of them are its pictures, or all if it has none.
+    /// Copies to the slot. The first `large` of them are its images, or all if it has none.
     pub(crate) copied: Vec<Upload>,
     pub(crate) large: usize,
     /// Computations, after all copies.
@@ -328,29 +328,29 @@ pub(crate) struct Places {
     pub(crate) decoded: Vec<DecodeStep>,
     /// Bytes of scratch for the decoding of a batch, one batch at a time.
     pub(crate) scratch_bytes: usize,
-    /// Range of the faults of all pictures in the scratch.
+    /// Range of the faults of all images in the scratch.
     pub(crate) faults: Range<usize>,
 }
 
-/// The decoding of one picture of each sample. Offsets of `records` and `encoded` are in the
+/// The decoding of one image of each sample. Offsets of `records` and `encoded` are in the
 /// staging buffer, those after `pixels` in the scratch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DecodeStep {
     pub(crate) array: usize,
-    /// Height and width of the picture.
+    /// Height and width of the image.
     pub(crate) size: (usize, usize),
     /// The host span of the records.
     pub(crate) span: usize,
     pub(crate) records: usize,
     pub(crate) encoded: usize,
-    /// Destination of the u8 pictures (N, H, W, 3).
+    /// Destination of the u8 images (N, H, W, 3).
     pub(crate) pixels: At,
     pub(crate) coefficients: usize,
     pub(crate) planes: usize,
     pub(crate) axes: usize,
     pub(crate) tables: usize,
     pub(crate) starts: usize,
-    /// One `u32` per sample, which is not 0 if the picture is damaged.
+    /// One `u32` per sample, which is not 0 if the image is damaged.
     pub(crate) faults: usize,
 }
 
@@ -384,7 +384,7 @@ pub(crate) struct DeviceMemory {
     pub(crate) slots: usize,
     /// Bytes per batch, for all arrays together.
     pub(crate) slot_bytes: usize,
-    /// Number of buffers for u8 pictures that are still to be converted; 0 if none is converted.
+    /// Number of buffers for u8 images that are still to be converted; 0 if none is converted.
     pub(crate) staging: usize,
     /// Bytes of each staging buffer.
     pub(crate) staging_bytes: usize,
@@ -413,7 +413,7 @@ mod tests {
     }
 
     fn spec(dtype: Dtype, records: bool) -> Spec {
-        let image = (field("image", Dtype::U8, &[5, 7, 3]), Role::Picture);
+        let image = (field("image", Dtype::U8, &[5, 7, 3]), Role::Image);
         let label = (field("label", Dtype::I64, &[]), Role::Label);
         let record = (field("", Dtype::U8, &[64]), Role::Records { of: 0 });
         let arrays = [image, label].into_iter().chain(records.then_some(record));
@@ -448,21 +448,21 @@ mod tests {
         );
         let plain = spec(Dtype::U8, false).places();
         assert!(plain.staged.is_empty() && plain.computed.is_empty());
-        assert_eq!((plain.copied.len(), plain.large), (2, 1), "the picture is what is timed");
+        assert_eq!((plain.copied.len(), plain.large), (2, 1), "the image is what is timed");
     }
 
     #[test]
-    fn records_are_not_delivered_and_pictures_are_found_by_name() {
+    fn records_are_not_delivered_and_images_are_found_by_name() {
         let full = spec(Dtype::F16, true);
         assert_eq!(
             full.delivered().map(|(_, array)| &*array.field.name).collect::<Vec<_>>(),
             ["image", "label", "soft_label"]
         );
         assert!(full.named("").is_none() && full.find(Role::Records { of: 0 }) == Some(3));
-        let picture = |name: &str| (field(name, Dtype::U8, &[2, 2, 3]), Role::Picture);
+        let image = |name: &str| (field(name, Dtype::U8, &[2, 2, 3]), Role::Image);
         let target = Target { dtype: Dtype::F32, layout: Layout::Nchw, normalize: Normalize::UNIT, retouched: false };
         let images = |names: &[&str]| {
-            let schema = Schema::new(3, names.iter().map(|name| picture(name))).unwrap();
+            let schema = Schema::new(3, names.iter().map(|name| image(name))).unwrap();
             Spec::new(&schema, target, None).images()
         };
         assert_eq!(images(&["left", "image"]), Some(1));

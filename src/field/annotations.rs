@@ -11,9 +11,9 @@ use crate::decode::{ONE_NUMBER, Oriented};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// Annotations of one sample's picture: its boxes with their classes, masks and points, and its
+/// Annotations of one sample's image: its boxes with their classes, masks and points, and its
 /// field `mask`. They are read and checked as by [`Boxes`] and [`Mask`], but without a loader, for
-/// programs that inspect a data set.
+/// programs that inspect a dataset.
 ///
 /// ```
 /// use warpfeed::decode::Size;
@@ -30,7 +30,7 @@ use crate::source::Sample;
 pub struct Annotations {
     /// Whether the sample has a field `boxes`, even without boxes.
     pub has_boxes: bool,
-    /// Left, upper, right and lower edge of each box in pixels, clipped to the picture.
+    /// Left, upper, right and lower edge of each box in pixels, clipped to the image.
     pub boxes: Vec<[f32; 4]>,
     /// The class of each box. Empty if the sample has none.
     pub classes: Vec<i64>,
@@ -40,31 +40,31 @@ pub struct Annotations {
     pub has_masks: bool,
     /// Number of points per box; 0 if the sample has none.
     pub points: usize,
-    /// Number of labelled points of all boxes.
-    pub labelled_points: usize,
+    /// Number of labeled points of all boxes.
+    pub labeled_points: usize,
     /// Number of pixels of each value of the mask. `None` if the sample has no mask, or one of
     /// colors.
     pub mask: Option<BTreeMap<i64, u64>>,
 }
 
 impl Annotations {
-    /// Reads the annotations of a sample with this picture:
+    /// Reads the annotations of a sample with this image:
     /// [`Info::oriented`](crate::decode::Info), or the [`Size`](crate::decode::Size) of one without
     /// an EXIF orientation. Every mask of a box is drawn.
     ///
     /// # Errors
-    /// If an array has the wrong shape or number of rows, a box lies outside the picture, a mask
-    /// has the wrong size, or the sample was annotated on a picture of another size. The message
-    /// has both numbers. Also if EXIF turns the picture and only [`Oriented::annotated`] could tell
-    /// which picture was annotated.
-    pub fn read(sample: &Sample<'_>, picture: impl Into<Oriented>) -> Result<Self> {
-        let picture = picture.into();
+    /// If an array has the wrong shape or number of rows, a box lies outside the image, a mask
+    /// has the wrong size, or the sample was annotated on an image of another size. The message
+    /// has both numbers. Also if EXIF turns the image and only [`Oriented::annotated`] could tell
+    /// which image was annotated.
+    pub fn read(sample: &Sample<'_>, image: impl Into<Oriented>) -> Result<Self> {
+        let image = image.into();
         let mut found = Annotations { has_boxes: encoded::has(sample, "boxes"), ..Annotations::default() };
         if found.has_boxes {
-            found.read_boxes(sample, picture)?;
+            found.read_boxes(sample, image)?;
         }
         if Mask::is_in(sample, "mask") {
-            match Mask::new(Dtype::I64).whole("mask", sample, picture) {
+            match Mask::new(Dtype::I64).whole("mask", sample, image) {
                 Ok(values) => {
                     let mut pixels = BTreeMap::new();
                     values.into_iter().for_each(|value| *pixels.entry(value).or_default() += 1);
@@ -72,7 +72,7 @@ impl Annotations {
                 }
                 // A mask of colors is valid, and only the program knows what they mean.
                 Err(e) if e.cause().ends_with(ONE_NUMBER) => {
-                    Mask::new(Dtype::I64).colors([]).whole("mask", sample, picture)?;
+                    Mask::new(Dtype::I64).colors([]).whole("mask", sample, image)?;
                 }
                 Err(e) => return Err(e),
             }
@@ -80,9 +80,9 @@ impl Annotations {
         Ok(found)
     }
 
-    fn read_boxes(&mut self, sample: &Sample<'_>, picture: Oriented) -> Result<()> {
+    fn read_boxes(&mut self, sample: &Sample<'_>, image: Oriented) -> Result<()> {
         let (reader, mut numbers) = (BoxReader::default(), Vec::new());
-        let (frame, units) = reader.read("boxes", sample, picture, &mut numbers, &mut self.boxes)?;
+        let (frame, units) = reader.read("boxes", sample, image, &mut numbers, &mut self.boxes)?;
         let all = self.boxes.len();
         let column = |name: &str| -> Result<Vec<i64>> {
             let mut numbers = Vec::new();
@@ -120,7 +120,7 @@ impl Annotations {
             }
             skeleton.read("boxes.points", sample, Some(all), 3, (frame, units), &mut numbers)?;
             self.points = skeleton.count;
-            self.labelled_points = numbers.as_chunks::<3>().0.iter().filter(|point| point[2] > 0.0).count();
+            self.labeled_points = numbers.as_chunks::<3>().0.iter().filter(|point| point[2] > 0.0).count();
         }
         Ok(())
     }
@@ -178,7 +178,7 @@ mod tests {
             crowds: 1,
             has_masks: true,
             points: 2,
-            labelled_points: 2,
+            labeled_points: 2,
             mask: None,
         };
         assert_eq!(found, expected);
@@ -189,12 +189,12 @@ mod tests {
     #[test]
     fn annotations_that_do_not_fit_are_an_error_with_both_numbers() {
         for (fields, words) in [
-            (&[("boxes.txt", "0 0 30 5")][..], "box 0: x from 0 to 30, the picture is 20 wide"),
+            (&[("boxes.txt", "0 0 30 5")][..], "box 0: x from 0 to 30, the image is 20 wide"),
             (&[("boxes.txt", "0 0 3 5"), ("boxes.class.txt", "1 2")], "has 2 numbers, there are 1 boxes"),
             (&[("boxes.txt", "0 0 3 5"), ("boxes.masks.json", "[]")], "0 masks, there are 1 boxes"),
             (
                 &[("boxes.txt", "0 0 3 5"), ("boxes.masks.json", "[{\"size\":[5,5],\"counts\":[25]}]")],
-                "run lengths of 5x5 pixels, the picture has 20x10",
+                "run lengths of 5x5 pixels, the image has 20x10",
             ),
             (&[("boxes.txt", "0 0 3 5"), ("boxes.points.txt", "1 2")], "points are (1, count, 3)"),
             (&[("mask.png", "x")], "mask"),

@@ -7,7 +7,7 @@ use super::corners::{BoxFormat, BoxReader};
 use super::encoded;
 use super::segments::Segments;
 use super::skeleton::Skeleton;
-use super::{Input, Kind, Pastes, RowMut, Tile};
+use super::{FieldType, Input, PasteRole, RowMut, Tile};
 use crate::batch::{COUNT, Dtype, Field};
 use crate::decode::{Frame, Size};
 use crate::error::{Error, Result};
@@ -15,10 +15,10 @@ use crate::source::Sample;
 use crate::transform::Plan;
 
 /// The boxes of a sample, with their classes, masks and key points. They are cropped, resized and
-/// flipped with the picture.
+/// flipped with the image.
 ///
 /// The batch field `boxes` reads the sample's field `boxes` in any [encoding](super), f32 of shape
-/// (n, 4). By default a box is (x1, y1, x2, y2) in pixels of the picture. If the sample has a field
+/// (n, 4). By default a box is (x1, y1, x2, y2) in pixels of the image. If the sample has a field
 /// `boxes.units.txt` with the text `relative`, numbers are fractions of its width and height. The
 /// arrays of the batch have room for `most` boxes per sample:
 ///
@@ -30,7 +30,7 @@ use crate::transform::Plan;
 /// | `boxes.masks` | (N, most, H, W) | u8 | 0 | `boxes.masks.json`: COCO's segmentations |
 /// | `boxes.points` | (N, most, K, 3) | f32 | 0 | `boxes.points` of shape (n, K, 3) |
 ///
-/// Boxes are clipped to the visible part of the picture. Boxes that lose their whole area are
+/// Boxes are clipped to the visible part of the image. Boxes that lose their whole area are
 /// dropped, as are boxes without width or height. [`min_visible`](Boxes::min_visible) and
 /// [`min_size`](Boxes::min_size) drop more. The class, mask and points of a dropped box are dropped
 /// with it. The other boxes keep their order. [`HostBatch::counts`](crate::HostBatch::counts)
@@ -39,20 +39,20 @@ use crate::transform::Plan;
 ///
 /// [`Loader::classes`](crate::Loader::classes) numbers the classes if it is set.
 ///
-/// Coordinates that are NaN or infinite, an x2 less than x1, and a box outside its picture are
-/// errors with both numbers. Because data sets round coordinates, a box that exceeds the picture by
+/// Coordinates that are NaN or infinite, an x2 less than x1, and a box outside its image are
+/// errors with both numbers. Because datasets round coordinates, a box that exceeds the image by
 /// up to a hundredth of its side, or by one pixel, is clipped instead.
 ///
-/// # Pictures that EXIF turns
+/// # Images that EXIF turns
 ///
-/// The loader turns such a picture upright. Its boxes, masks and points were annotated on the
-/// stored picture or on the upright one. The size of the annotated picture distinguishes the two:
+/// The loader turns such an image upright. Its boxes, masks and points were annotated on the
+/// stored image or on the upright one. The size of the annotated image distinguishes the two:
 /// the text `width height` in the field `boxes.image_size.txt`, which [`Coco`](crate::source::Coco)
-/// and [`Voc`](crate::source::Voc) provide. Annotations of the stored picture are turned with it,
+/// and [`Voc`](crate::source::Voc) provide. Annotations of the stored image are turned with it,
 /// and [`flip_pairs`](Boxes::flip_pairs) trade places if it is mirrored. If the size fits both
-/// pictures or is missing, [`Loader::annotations_follow`](crate::Loader::annotations_follow)
-/// decides. Without that option, such a sample is an error. A size that fits neither picture is an
-/// error with both sizes, for upright pictures too, because the annotations of a resized picture
+/// images or is missing, [`Loader::annotations_follow`](crate::Loader::annotations_follow)
+/// decides. Without that option, such a sample is an error. A size that fits neither image is an
+/// error with both sizes, for upright images too, because the annotations of a resized image
 /// must be resized with it.
 ///
 /// ```no_run
@@ -108,7 +108,7 @@ impl Boxes {
         self
     }
 
-    /// Reads coordinates as fractions of the picture's width and height, including those of masks
+    /// Reads coordinates as fractions of the image's width and height, including those of masks
     /// and points.
     #[must_use]
     pub fn relative(mut self) -> Self {
@@ -162,9 +162,9 @@ impl Boxes {
         self
     }
 
-    /// Adds `count` key points per box: x, y, and 0 unlabelled, 1 hidden, 2 visible.
+    /// Adds `count` key points per box: x, y, and 0 unlabeled, 1 hidden, 2 visible.
     ///
-    /// A point outside the output becomes (0, 0, 0), which is an unlabelled point in COCO.
+    /// A point outside the output becomes (0, 0, 0), which is an unlabeled point in COCO.
     /// [`Plan::point`] defines the coordinates.
     #[must_use]
     pub fn points(mut self, count: usize) -> Self {
@@ -173,8 +173,8 @@ impl Boxes {
         self
     }
 
-    /// Pairs of points that trade places in a mirrored picture, such as the left and the right eye.
-    /// A picture that is flipped both ways is turned, not mirrored.
+    /// Pairs of points that trade places in a mirrored image, such as the left and the right eye.
+    /// An image that is flipped both ways is turned, not mirrored.
     #[must_use]
     pub fn flip_pairs(mut self, pairs: impl IntoIterator<Item = (usize, usize)>) -> Self {
         self.points.get_or_insert_default().pairs = pairs.into_iter().collect();
@@ -211,7 +211,7 @@ struct Scratch {
     plane: Vec<u8>,
 }
 
-impl Kind for Boxes {
+impl FieldType for Boxes {
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         let refuse = |cause: String| Error::config(format!("field {name:?}: {cause}"));
         if self.most == 0 {
@@ -246,16 +246,16 @@ impl Kind for Boxes {
         [name.to_owned()].into_iter().chain(parts.map(|part| format!("{name}.{part}"))).collect()
     }
 
-    fn follows_picture(&self) -> bool {
+    fn follows_image(&self) -> bool {
         true
     }
 
-    fn joins_pictures(&self) -> bool {
+    fn joins_images(&self) -> bool {
         true
     }
 
-    fn pastes(&self) -> Pastes<'_> {
-        if self.masks { Pastes::Gives(self) } else { Pastes::Not }
+    fn pastes(&self) -> PasteRole<'_> {
+        if self.masks { PasteRole::Gives(self) } else { PasteRole::Not }
     }
 
     fn boxes(&self) -> Option<BoxReader> {
@@ -263,10 +263,10 @@ impl Kind for Boxes {
     }
 
     fn memory(&self, input: &Input<'_>) -> u64 {
-        // A mask is drawn in the size of its picture. Its outline's crossings take as much.
+        // A mask is drawn in the size of its image. Its outline's crossings take as much.
         let plane = |plan: &Plan| input.pasted().map_or(0, |_| plan.output.area());
         let one = |plan: &Plan| 2 * plan.oriented.size().area() + plan.warped_area() + plane(plan);
-        let plans = input.tiles().iter().map(|tile| tile.plan).chain([input.picture()]);
+        let plans = input.tiles().iter().map(|tile| tile.plan).chain([input.image()]);
         if self.masks { plans.map(one).max().unwrap_or(0) } else { 0 }
     }
 
@@ -312,7 +312,7 @@ impl Boxes {
         scratch: &mut Scratch,
         place: &mut RowMut<'_>,
     ) -> Result<usize> {
-        let (name, plan) = (input.name, tile.map_or_else(|| input.picture(), |tile| tile.plan));
+        let (name, plan) = (input.name, tile.map_or_else(|| input.image(), |tile| tile.plan));
         let sample = tile.map_or(input.sample, |tile| tile.sample);
         let (frame, units) = self.keep(name, sample, plan, scratch)?;
         let pasted = input.pasted();

@@ -54,7 +54,7 @@ impl Column {
         }
         let field = encoded::find(sample, name)?;
         let (size, is_class) = (self.dtype.bytes(), self.name == CLASS);
-        // Numbers of the data set's classes may not fit `dtype`, though the loader's numbers do.
+        // Numbers of the dataset's classes may not fit `dtype`, though the loader's numbers do.
         let read = if is_class { Dtype::I64 } else { self.dtype };
         field.with_numbers(read, |bytes, _| {
             if bytes.len() != all * read.bytes() {

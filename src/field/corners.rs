@@ -1,7 +1,7 @@
 //! The numbers of a box.
 
 use super::encoded::{self, Encoded};
-use crate::decode::{Exif, Frame, Oriented, Size};
+use crate::decode::{AnnotationFrame, Frame, Oriented, Size};
 use crate::error::{Error, Result};
 use crate::source::{Sample, Value};
 
@@ -14,7 +14,7 @@ pub enum BoxFormat {
     Xyxy,
     /// Left and upper edge, width and height, as COCO has them.
     Xywh,
-    /// Centre, width and height, as YOLO has them.
+    /// Center, width and height, as YOLO has them.
     Cxcywh,
 }
 
@@ -51,24 +51,24 @@ impl BoxReader {
         BoxReader { format, relative: false }
     }
 
-    /// Reads coordinates as fractions of the picture's width and height.
+    /// Reads coordinates as fractions of the image's width and height.
     #[must_use]
     pub fn relative(self) -> Self {
         BoxReader { relative: true, ..self }
     }
 
     /// Appends the boxes of the sample's field `name` to `to`: (x1, y1, x2, y2) in pixels of the
-    /// upright picture, clipped to it. Returns the frame of the sample's coordinates, and the
+    /// upright image, clipped to it. Returns the frame of the sample's coordinates, and the
     /// factors that convert them to pixels of it. `numbers` is scratch.
     ///
     /// # Errors
-    /// If the field is not an array of boxes, the sample declares another size than the picture's,
-    /// or a box is invalid or outside the picture.
+    /// If the field is not an array of boxes, the sample declares another size than the image's,
+    /// or a box is invalid or outside the image.
     pub(super) fn read(
         self,
         name: &str,
         sample: &Sample<'_>,
-        picture: Oriented,
+        image: Oriented,
         numbers: &mut Vec<f32>,
         to: &mut Vec<[f32; 4]>,
     ) -> Result<(Frame, (f64, f64))> {
@@ -79,9 +79,9 @@ impl BoxReader {
         if !(whole || numbers.is_empty()) || shape.len() > 2 {
             return Err(field.error(format_args!("has the shape {shape:?}; boxes are (n, 4)")));
         }
-        // Without boxes it does not matter which picture was annotated.
-        let picture = if numbers.is_empty() { picture.annotated(Some(Exif::Upright)) } else { picture };
-        let frame = picture.frame(declared_size(name, sample)?).map_err(|e| field.at_field(&e))?;
+        // Without boxes it does not matter which image was annotated.
+        let image = if numbers.is_empty() { image.annotated(Some(AnnotationFrame::Upright)) } else { image };
+        let frame = image.frame(declared_size(name, sample)?).map_err(|e| field.at_field(&e))?;
         let [width, height] = [frame.size().width, frame.size().height].map(f64::from);
         let (across, down) =
             if self.relative || is_relative(name, sample, &field)? { (width, height) } else { (1.0, 1.0) };
@@ -92,9 +92,8 @@ impl BoxReader {
                 let slack = (side / 100.0).max(1.0);
                 // Comparisons with NaN are false.
                 if !(from <= end && from >= -slack && end <= side + slack) {
-                    return Err(field.error(format_args!(
-                        "box {number}: {axis} from {from} to {end}, the picture is {side} {wide}"
-                    )));
+                    return Err(field
+                        .error(format_args!("box {number}: {axis} from {from} to {end}, the image is {side} {wide}")));
                 }
             }
             let corners = frame.corners([
@@ -109,7 +108,7 @@ impl BoxReader {
     }
 }
 
-/// The size of the picture on which field `name` was annotated, from the sample's field
+/// The size of the image on which field `name` was annotated, from the sample's field
 /// `<name>.image_size.txt`: width and height in pixels. `None` if it is not declared.
 ///
 /// # Errors
@@ -132,7 +131,7 @@ pub(super) fn declared_size(name: &str, sample: &Sample<'_>) -> Result<Option<Si
     }
 }
 
-/// Whether the sample declares its coordinates as fractions of the picture's size.
+/// Whether the sample declares its coordinates as fractions of the image's size.
 fn is_relative(name: &str, sample: &Sample<'_>, field: &Encoded<'_>) -> Result<bool> {
     let units = |have: &str| have.strip_prefix(name) == Some(".units.txt");
     match sample.fields().iter().find(|(have, _)| units(have)) {

@@ -114,8 +114,8 @@ impl Encoded<'_> {
         self.with(dtype, put, take)
     }
 
-    /// As [`with_numbers`](Encoded::with_numbers), for numbers that mean more than a place in a
-    /// picture: one that `dtype` would [change](check_kept) is an error.
+    /// As [`with_numbers`](Encoded::with_numbers), for numbers that mean more than a place in an
+    /// image: one that `dtype` would [change](check_kept) is an error.
     pub(crate) fn with_kept_numbers<R>(
         &self,
         dtype: Dtype,
@@ -210,7 +210,7 @@ impl Encoded<'_> {
         put: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
         to: &mut Vec<u8>,
     ) -> Result<Shape> {
-        // `Kind::memory` counts what the numbers take, so the buffer does not grow beyond it.
+        // `FieldType::memory` counts what the numbers take, so the buffer does not grow beyond it.
         to.reserve_exact(npy.data.len() / npy.size * dtype.bytes());
         let mut word = [0; 8];
         for (place, element) in npy.data.chunks_exact(npy.size).enumerate() {

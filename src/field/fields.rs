@@ -2,27 +2,27 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use super::corners::BoxReader;
+use super::field_type::Shown;
 use super::image::{ImageField, MixScratch, Written};
-use super::kind::Shown;
 use super::pasted::{Objects, Pasted};
 use super::split::{Room, Split};
-use super::{FieldKind, Image, Input, Kind, Label, Maker, Pastes, RowMut};
-use crate::batch::{DecodeOps, Dtype, Field, Full, Part, Role, Row, SampleOps, Writer};
+use super::{FieldKind, FieldType, FieldWriter, Image, Input, Label, PasteRole, RowMut};
+use crate::batch::{BatchWriter, DecodeOps, Dtype, Field, Full, Part, Role, Row, SampleOps};
 use crate::decode::{MAX_IMAGES, MAX_PLANNED, Oriented};
 use crate::error::{Error, Result};
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::source::{Sample, Source};
 use crate::transform::{Augment, Plan};
 
 /// The fields of a loader, each with its place in the batch.
 pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
-    /// The field that shows the sample's picture in a loader without images.
+    /// The field that shows the sample's image in a loader without images.
     pub(crate) shown: Option<String>,
     /// The image that other fields follow: the first without an augmentation of its own.
     pub(crate) followed: Option<usize>,
     label: Option<Label>,
-    /// All other fields that [copy](Kind::copies), and those that compute.
+    /// All other fields that [copy](FieldType::copies), and those that compute.
     pub(crate) copied: Vec<Member>,
     pub(crate) computed: Vec<Member>,
 }
@@ -41,7 +41,7 @@ fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
         )));
     }
     if let Some(step) = view.joins().next() {
-        return Err(Error::config(format!("field {name:?} is a view of one picture: leave out Augment::{step}")));
+        return Err(Error::config(format!("field {name:?} is a view of one image: leave out Augment::{step}")));
     }
     Ok(())
 }
@@ -49,7 +49,7 @@ fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
 /// A field that its kind writes.
 pub(crate) struct Member {
     pub(crate) name: String,
-    kind: Arc<dyn Kind>,
+    kind: Arc<dyn FieldType>,
     first: usize,
     arrays: usize,
     /// Bytes of a sample in all its arrays.
@@ -111,16 +111,16 @@ impl Fields {
         };
         for (name, FieldKind(kind)) in fields {
             let span = arrays.len();
-            if let Maker::Picture(of) = kind.maker() {
+            if let FieldWriter::Image(of) = kind.maker() {
                 let image = Image::described(of, kind.augment());
                 made.add_image(name, image, &mut arrays, format, (augment, epoch), split)?;
                 continue;
             }
             let (kind, role) = match kind.maker() {
-                Maker::Class if made.label.replace(label).is_some() => {
+                FieldWriter::Class if made.label.replace(label).is_some() => {
                     return Err(Error::config(format!("field {name:?}: a loader has one label")));
                 }
-                Maker::Class => (Arc::new(label) as Arc<dyn Kind>, Role::Label),
+                FieldWriter::Class => (Arc::new(label) as Arc<dyn FieldType>, Role::Label),
                 _ => (kind.clone(), Role::Plain),
             };
             let own = kind.arrays(name, size)?;
@@ -130,7 +130,7 @@ impl Fields {
             arrays.extend(own.into_iter().map(|field| (field, role)));
         }
         if made.images.is_empty() {
-            let shown = made.members().find(|field| field.kind.shows_picture()).map(|field| field.name.clone());
+            let shown = made.members().find(|field| field.kind.shows_image()).map(|field| field.name.clone());
             made.shown = shown;
         }
         if made.images.len() > MAX_IMAGES {
@@ -166,16 +166,16 @@ impl Fields {
             self.followed = Some(self.images.len());
         }
         let size = image.own().unwrap_or(augment).at_epoch(epoch).output_size();
-        let (span, grey) = (arrays.len(), format.channels == 1);
+        let (span, gray) = (arrays.len(), format.channels == 1);
         arrays.extend(image.arrays(name, size)?.into_iter().map(|field| format.array(field)));
-        let writer = Writer::new(size, format.dtype, format.layout, format.normalize)?;
-        let writer = if grey { writer.of_one_channel() } else { writer };
+        let writer = BatchWriter::new(size, format.dtype, format.layout, format.normalize)?;
+        let writer = if gray { writer.of_one_channel() } else { writer };
         let name = name.to_owned();
-        self.images.push(ImageField { image, name, span, records: None, decoding: None, split, grey, writer });
+        self.images.push(ImageField { image, name, span, records: None, decoding: None, split, gray, writer });
         Ok(())
     }
 
-    /// Adds the arrays of records that the images have by `split`, and the encoded pictures.
+    /// Adds the arrays of records that the images have by `split`, and the encoded images.
     fn add_records(&mut self, arrays: &mut Vec<(Field, Role)>, split: Split) {
         let hidden = |bytes| Field { name: String::new(), dtype: Dtype::U8, shape: vec![bytes] };
         for image in self.images.iter_mut().filter(|_| split.records) {
@@ -209,34 +209,34 @@ impl Fields {
     /// steps may move pixels.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a field that cannot follow its picture,
-    /// for labels that are not mixed with the pictures, and for [`Augment::iou_crop`] without
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a field that cannot follow its image,
+    /// for labels that are not mixed with the images, and for [`Augment::iou_crop`] without
     /// boxes.
     pub(crate) fn check(&self, augment: &Augment, moved: bool) -> Result<()> {
-        if let Some(Member { name, .. }) = self.members().find(|field| field.kind.follows_picture()) {
+        if let Some(Member { name, .. }) = self.members().find(|field| field.kind.follows_image()) {
             if self.followed.is_none() && !self.images.is_empty() {
                 return Err(Error::config(format!(
-                    "field {name:?} follows the picture, but the loader has only views of it, which are cropped each in their own way: \
+                    "field {name:?} follows the image, but the loader has only views of it, which are cropped each in their own way: \
                      add .field(\"image\", Image::new())"
                 )));
             }
             if self.images.is_empty() && self.shown.is_none() {
-                return Err(Error::config(format!("field {name:?} follows the picture, but the loader has none")));
+                return Err(Error::config(format!("field {name:?} follows the image, but the loader has none")));
             }
             if augment.repeats_borders() {
                 return Err(Error::config(format!(
-                    "field {name:?} follows the picture, but annotations do not repeat in the border of \
+                    "field {name:?} follows the image, but annotations do not repeat in the border of \
                      Augment::random_crop: use Border::Constant"
                 )));
             }
             if augment.mixes() {
                 return Err(Error::config(format!(
-                    "field {name:?} follows the picture, and pictures are mixed: a mixed mask or box has no meaning"
+                    "field {name:?} follows the image, and images are mixed: a mixed mask or box has no meaning"
                 )));
             }
             if moved {
                 return Err(Error::config(format!(
-                    "field {name:?} follows the picture, but not Loader::transform, which may move pixels: move them with the augmentation, \
+                    "field {name:?} follows the image, but not Loader::transform, which may move pixels: move them with the augmentation, \
                      which the field follows, or add .transform_moves_pixels(false) if each pixel stays in its place"
                 )));
             }
@@ -247,13 +247,13 @@ impl Fields {
             && !label.is_soft()
         {
             return Err(Error::config(
-                "augment mixes pictures (mixup, cutmix), but each label is the class of one picture: add .soft_labels(classes, smoothing) \
-                 and train on \"soft_label\"; or use .without(\"label\") to train without labels",
+                "augment mixes images (mixup, cutmix), but each label is the class of one image: add .soft_labels(classes, smoothing) \
+                 and train on \"soft_label\"; or use .drop_field(\"label\") to train without labels",
             ));
         }
-        if let (Some(name), Some(step)) = (&self.shown, augment.changes_colours()) {
+        if let (Some(name), Some(step)) = (&self.shown, augment.changes_colors()) {
             return Err(Error::config(format!(
-                "field {name:?} shows the picture as it is stored, so {step} would not change it: leave the step out, or add \
+                "field {name:?} shows the image as it is stored, so {step} would not change it: leave the step out, or add \
                  .field(\"image\", Image::new())"
             )));
         }
@@ -272,7 +272,7 @@ impl Fields {
         self.label.iter().try_for_each(|label| label.check_first(source))
     }
 
-    /// Checks that the fields go together with `step`, which joins pictures.
+    /// Checks that the fields go together with `step`, which joins images.
     fn check_joins(&self, augment: &Augment, step: &str) -> Result<()> {
         let tiled = self.images.iter().filter(|field| field.image.own().is_none()).count();
         if tiled == 0 {
@@ -280,20 +280,20 @@ impl Fields {
                 "augment: {step} needs an image without an augmentation of its own, and there is none"
             )));
         }
-        let pictures = self.images.len() - tiled + augment.ever_most_pictures() * tiled;
-        if pictures > MAX_PLANNED {
+        let planned = self.images.len() - tiled + augment.ever_most_images() * tiled;
+        if planned > MAX_PLANNED {
             return Err(Error::config(format!(
-                "augment: {step} of {tiled} images takes {pictures} pictures per sample; at most {MAX_PLANNED} are possible"
+                "augment: {step} of {tiled} images takes {planned} images per sample; at most {MAX_PLANNED} are possible"
             )));
         }
-        let joins = |kind: &dyn Kind| match step {
-            "mosaic" => kind.joins_pictures(),
-            _ => !matches!(kind.pastes(), Pastes::Not),
+        let joins = |kind: &dyn FieldType| match step {
+            "mosaic" => kind.joins_images(),
+            _ => !matches!(kind.pastes(), PasteRole::Not),
         };
-        let alone = |field: &&Member| field.kind.follows_picture() && !joins(&*field.kind);
+        let alone = |field: &&Member| field.kind.follows_image() && !joins(&*field.kind);
         if let Some(Member { name, .. }) = self.members().find(alone) {
             return Err(Error::config(format!(
-                "field {name:?} follows one picture, and augment joins several: leave out Augment::{step}, or the field"
+                "field {name:?} follows one image, and augment joins several: leave out Augment::{step}, or the field"
             )));
         }
         let objects = self.objects().count();
@@ -309,12 +309,12 @@ impl Fields {
     /// The fields whose masks say which pixels are pasted, by name.
     fn objects(&self) -> impl Iterator<Item = (&str, &dyn Objects)> {
         self.members().filter_map(|field| match field.kind.pastes() {
-            Pastes::Gives(objects) => Some((&*field.name, objects)),
+            PasteRole::Gives(objects) => Some((&*field.name, objects)),
             _ => None,
         })
     }
 
-    /// Chooses the objects of `sample`, whose picture has `plan`, that are pasted into an image,
+    /// Chooses the objects of `sample`, whose image has `plan`, that are pasted into an image,
     /// with a margin in pixels. `rng` is that of the image's own sample.
     pub(crate) fn paste(
         &self,
@@ -343,15 +343,15 @@ impl Fields {
         self.members().filter_map(|field| Some((&*field.name, field.kind.boxes()?)))
     }
 
-    /// Replaces the content of `to` by the boxes of `sample` in its upright `picture`.
-    pub(crate) fn boxes(&self, sample: &Sample<'_>, picture: Oriented, to: &mut Vec<[f32; 4]>) -> Result<()> {
+    /// Replaces the content of `to` by the boxes of `sample` in its upright `original`.
+    pub(crate) fn boxes(&self, sample: &Sample<'_>, original: Oriented, to: &mut Vec<[f32; 4]>) -> Result<()> {
         thread_local! {
             static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
         }
         to.clear();
         let mut numbers = NUMBERS.take();
         let read =
-            self.with_boxes().try_for_each(|(name, of)| of.read(name, sample, picture, &mut numbers, to).map(drop));
+            self.with_boxes().try_for_each(|(name, of)| of.read(name, sample, original, &mut numbers, to).map(drop));
         NUMBERS.set(numbers);
         read
     }
@@ -391,7 +391,7 @@ impl Fields {
         }
     }
 
-    /// Computes the launch sizes for the pictures that the batch leaves to a device.
+    /// Computes the launch sizes for the images that the batch leaves to a device.
     pub(crate) fn measure(&self, full: &mut Full) {
         let mut largest = std::mem::take(&mut full.header_mut().largest);
         largest.clear();

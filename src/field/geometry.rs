@@ -1,15 +1,15 @@
-use super::{Input, Kind, RowMut};
+use super::{FieldType, Input, RowMut};
 use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::transform::Plan;
 
-/// Where the picture lies in the image, so that predictions can be mapped back: a matrix of (N, 2,
-/// 3) f32, and `<name>.size`, (N, 2) i32, the height and width of the upright picture.
+/// Where the image lies in the image, so that predictions can be mapped back: a matrix of (N, 2,
+/// 3) f32, and `<name>.size`, (N, 2) i32, the height and width of the upright image.
 ///
-/// The matrix maps (x, y, 1) of the picture to (x, y) of the image, both in pixels from the edges:
+/// The matrix maps (x, y, 1) of the image to (x, y) of the image, both in pixels from the edges:
 /// a box of 0 to the width spans all pixels. It contains the crop, the resize, the padding and the
-/// flips. [`box_to_picture`](Geometry::box_to_picture) maps a box of the image back. For other
+/// flips. [`box_to_image`](Geometry::box_to_image) maps a box of the image back. For other
 /// predictions, subtract the last column and divide by the diagonal; the other two numbers are 0.
 ///
 /// A sample with a geometric effect, such as a rotation, is an error: a matrix does not describe
@@ -32,20 +32,20 @@ impl Geometry {
         Self::default()
     }
 
-    /// Maps a box of the image (left, upper, right and lower edge in pixels) back to the picture.
+    /// Maps a box of the image (left, upper, right and lower edge in pixels) back to the image.
     /// `matrix` is the sample's part of the field. After a flip the edges trade places, so that left
-    /// is below right again. The box may extend beyond the picture.
+    /// is below right again. The box may extend beyond the image.
     ///
     /// ```
     /// use warpfeed::field::Geometry;
     ///
-    /// // A picture of 100 by 80 pixels, mirrored, in the middle of an image of 64 by 64.
+    /// // An image of 100 by 80 pixels, mirrored, in the middle of an image of 64 by 64.
     /// let matrix = [-0.64, 0.0, 64.0, 0.0, 0.64, 6.4];
-    /// let [left, top, right, bottom] = Geometry::box_to_picture(&matrix, [0.0, 6.4, 32.0, 57.6]);
+    /// let [left, top, right, bottom] = Geometry::box_to_image(&matrix, [0.0, 6.4, 32.0, 57.6]);
     /// assert!((left - 50.0).abs() < 1e-4 && top.abs() < 1e-4);
     /// assert!((right - 100.0).abs() < 1e-4 && (bottom - 80.0).abs() < 1e-4);
     /// ```
-    pub fn box_to_picture(matrix: &[f32; 6], corners: [f32; 4]) -> [f32; 4] {
+    pub fn box_to_image(matrix: &[f32; 6], corners: [f32; 4]) -> [f32; 4] {
         let [a, _, x, _, d, y] = *matrix;
         let [left, top, right, bottom] = corners;
         let ((x1, x2), (y1, y2)) = (((left - x) / a, (right - x) / a), ((top - y) / d, (bottom - y) / d));
@@ -66,13 +66,13 @@ fn matrix(plan: &Plan) -> [f32; 6] {
     [a as f32, 0.0, x as f32, 0.0, d as f32, y as f32]
 }
 
-impl Kind for Geometry {
+impl FieldType for Geometry {
     fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
         let size = Field { name: format!("{name}.size"), dtype: Dtype::I32, shape: vec![2] };
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape: vec![2, 3] }, size])
     }
 
-    fn follows_picture(&self) -> bool {
+    fn follows_image(&self) -> bool {
         true
     }
 
@@ -81,7 +81,7 @@ impl Kind for Geometry {
     }
 
     fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
-        let plan = input.picture();
+        let plan = input.image();
         if plan.is_warped() {
             return Err(Error::config(format!(
                 "field {:?}: the augmentation rotates, shears or distorts this image, which Geometry does not describe",
@@ -89,7 +89,7 @@ impl Kind for Geometry {
             )));
         }
         place.bytes(0).copy_from_slice(bytemuck::bytes_of(&matrix(plan)));
-        let size = [plan.picture.height as i32, plan.picture.width as i32];
+        let size = [plan.image_size.height as i32, plan.image_size.width as i32];
         place.bytes(1).copy_from_slice(bytemuck::bytes_of(&size));
         Ok(())
     }
@@ -98,7 +98,7 @@ impl Kind for Geometry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::Rng;
+    use crate::sampler::Rng;
     use crate::transform::Augment;
 
     /// The oracle is the mapping of boxes.
@@ -106,7 +106,7 @@ mod tests {
     fn a_point_is_mapped_forward_and_back() {
         let (mut rng, mut boxes) = (Rng::new(4, 5, 6), 0);
         for round in 0..400 {
-            let picture = Size::new(20 + rng.below(300) as u32, 20 + rng.below(300) as u32);
+            let image = Size::new(20 + rng.below(300) as u32, 20 + rng.below(300) as u32);
             let augment = match round % 7 {
                 0 => Augment::letterbox(64, 48),
                 1 => Augment::train(40),
@@ -116,10 +116,10 @@ mod tests {
                 5 => Augment::random_crop(50).padding(9).pad_if_needed(),
                 _ => Augment::resize(33, 70),
             };
-            let plan = augment.flip(0.5).vertical_flip(0.5).plan(picture, &mut rng).unwrap();
+            let plan = augment.flip(0.5).vertical_flip(0.5).plan(image, &mut rng).unwrap();
             let [a, b, x, c, d, y] = matrix(&plan);
             assert_eq!((b, c), (0.0, 0.0));
-            let (left, top) = (rng.range(0.0, picture.width.into()), rng.range(0.0, picture.height.into()));
+            let (left, top) = (rng.range(0.0, image.width.into()), rng.range(0.0, image.height.into()));
             let Some(clipped) = plan.clip_box([left, top, left + 1.0, top + 1.0]).filter(|of| of.visible > 0.999_999)
             else {
                 continue;
@@ -130,7 +130,7 @@ mod tests {
             let want = clipped.corners;
             let have = [x1.min(x2), y1.min(y2), x1.max(x2), y1.max(y2)];
             assert!(have.iter().zip(want).all(|(have, want)| (have - want).abs() < 1e-3), "{have:?} {want:?} {plan:?}");
-            let back = Geometry::box_to_picture(&matrix(&plan), clipped.corners.map(|edge| edge as f32));
+            let back = Geometry::box_to_image(&matrix(&plan), clipped.corners.map(|edge| edge as f32));
             let from = [left, top, left + 1.0, top + 1.0];
             assert!(
                 back.iter().zip(from).all(|(have, want)| (f64::from(*have) - want).abs() < 2e-2),

@@ -1,22 +1,22 @@
-use warpfeed_sources::format::is_picture;
+use warpfeed_sources::format::is_image;
 
 use super::split::Split;
-use super::{Input, Kind, Maker, RowMut};
+use super::{FieldType, FieldWriter, Input, RowMut};
 use crate::batch::{
-    self, DecodeOps, Dtype, Encoded, Field, Full, Layout, Normalize, Part, Role, Row, SampleOps, Unwritten, Writer,
+    self, BatchWriter, DecodeOps, Dtype, Encoded, Field, Full, Layout, Normalize, Part, Role, Row, SampleOps, Unwritten,
 };
 use crate::decode::{Bitstream, Codecs, Grid, Pixels, Size};
 use crate::error::{Error, Result, resize};
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::source::Sample;
 use crate::transform::{Augment, ImageMut, Mixing, Plan, Resizer, Transform};
 
-/// A picture: decoded, cropped, resized, flipped, coloured, normalised, erased and mixed.
+/// An image: decoded, cropped, resized, flipped, colored, normalized, erased and mixed.
 /// [`Loader::augment`](crate::Loader::augment) and related options set the steps.
 ///
-/// All images of a sample draw the same random numbers. So pictures of one size are cropped and
+/// All images of a sample draw the same random numbers. So images of one size are cropped and
 /// flipped alike. On the way to a device images are `u8` (N, H, W, 3). The device casts,
-/// normalises, transposes, erases and mixes them.
+/// normalizes, transposes, erases and mixes them.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -36,7 +36,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// The sample's first field that is named after a picture format: `jpg`, `png`, `img`, ...
+    /// The sample's first field that is named after an image format: `jpg`, `png`, `img`, ...
     pub fn new() -> Self {
         Self::default()
     }
@@ -47,10 +47,10 @@ impl Image {
     }
 
     /// Sets an augmentation of its own, with its own size. The image then draws random numbers of
-    /// its own, a function of (seed, epoch, sample, name of the field): a view of the picture.
+    /// its own, a function of (seed, epoch, sample, name of the field): a view of the image.
     /// [`Loader::views`](crate::Loader::views) makes several.
     ///
-    /// Fields that follow the picture do not follow it, and it is not mixed.
+    /// Fields that follow the image do not follow it, and it is not mixed.
     #[must_use]
     pub fn augment(mut self, augment: Augment) -> Self {
         self.augment = Some(augment);
@@ -77,8 +77,8 @@ impl Image {
             let names = sample.names();
             Error::in_source(match &self.of {
                 Some(name) => format!("no image {name:?} among the fields {names:?}"),
-                None => match sample.lacks_picture() {
-                    Some(column) => format!("column {column:?} is null or empty, so the sample has no picture"),
+                None => match sample.lacks_image() {
+                    Some(column) => format!("column {column:?} is null or empty, so the sample has no image"),
                     None => format!("no image among the fields {names:?}{}", hint(&names)),
                 },
             })
@@ -86,13 +86,13 @@ impl Image {
     }
 }
 
-/// Suggests an option if one of the sample's files has the extension of a picture.
+/// Suggests an option if one of the sample's files has the extension of an image.
 fn hint(names: &[&str]) -> String {
-    let picture =
-        |name: &&str| Some((name.to_string(), name.rsplit_once('.').filter(|(_, end)| is_picture(end))?.0.to_owned()));
-    match names.iter().find_map(picture) {
+    let original =
+        |name: &&str| Some((name.to_string(), name.rsplit_once('.').filter(|(_, end)| is_image(end))?.0.to_owned()));
+    match names.iter().find_map(original) {
         Some((name, column)) => format!(
-            "; if {name:?} is the picture, say so with TableOptions::picture({column:?}) for a table, or with \
+            "; if {name:?} is the image, say so with TableOptions::image({column:?}) for a table, or with \
              Image::of({name:?})"
         ),
         None => String::new(),
@@ -116,11 +116,11 @@ impl Written {
         if self.layout == Layout::Nchw {
             image.shape.rotate_right(1);
         }
-        (Field { dtype: self.dtype, ..image }, Role::Picture)
+        (Field { dtype: self.dtype, ..image }, Role::Image)
     }
 }
 
-impl Kind for Image {
+impl FieldType for Image {
     /// The image before its conversion: `u8` (H, W, 3).
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         let shape = vec![output.height as usize, output.width as usize, 3];
@@ -131,8 +131,8 @@ impl Kind for Image {
         self.of.iter().cloned().collect()
     }
 
-    fn maker(&self) -> Maker<'_> {
-        Maker::Picture(self.of.as_deref())
+    fn maker(&self) -> FieldWriter<'_> {
+        FieldWriter::Image(self.of.as_deref())
     }
 
     fn augment(&self) -> Option<&Augment> {
@@ -140,7 +140,7 @@ impl Kind for Image {
     }
 
     fn write(&self, _input: &Input<'_>, _place: &mut RowMut<'_>) -> Result<()> {
-        unreachable!("workers decode pictures in groups and call `ImageField::write`")
+        unreachable!("workers decode images in groups and call `ImageField::write`")
     }
 }
 
@@ -156,8 +156,8 @@ pub(crate) struct ImageField {
     pub(super) decoding: Option<usize>,
     pub(super) split: Split,
     /// Whether the image has one channel, made of the finished RGB.
-    pub(super) grey: bool,
-    pub(super) writer: Writer,
+    pub(super) gray: bool,
+    pub(super) writer: BatchWriter,
 }
 
 impl ImageField {
@@ -190,7 +190,7 @@ impl ImageField {
     /// The bytes of the RGB image before it is written: those of the batch if the image stays
     /// there, and otherwise those of `image`.
     pub(crate) fn unwritten<'i>(&self, image: &'i mut [u8], row: &'i mut Row<'_>) -> &'i mut [u8] {
-        if self.stays(row) && !self.grey {
+        if self.stays(row) && !self.gray {
             &mut row.bytes(self.span)[..self.rgb_bytes()]
         } else {
             &mut image[..self.rgb_bytes()]
@@ -198,7 +198,7 @@ impl ImageField {
     }
 
     /// Runs the effects on pixels and the user's transforms on the resized image, which may join
-    /// several pictures. For transforms, `image` has room for two images.
+    /// several images. For transforms, `image` has room for two images.
     pub(crate) fn finish(
         &self,
         (plan, joins): (&Plan, bool),
@@ -213,11 +213,11 @@ impl ImageField {
             plan.retouch(&mut finished);
         }
         if !transforms.is_empty() {
-            finished.within(plan.changeable(joins), spare, |picture| {
-                transforms.iter().try_for_each(|transform| transform.apply(picture, rng))
+            finished.within(plan.changeable(joins), spare, |original| {
+                transforms.iter().try_for_each(|transform| transform.apply(original, rng))
             })?;
         }
-        if self.grey {
+        if self.gray {
             // Each pixel is read before its place is written.
             for at in 0..self.writer.image_bytes() {
                 image[at] = luma([image[at * 3], image[at * 3 + 1], image[at * 3 + 2]]);
@@ -232,7 +232,7 @@ impl ImageField {
 
     /// Bytes of the image as RGB of `u8`.
     pub(crate) fn rgb_bytes(&self) -> usize {
-        self.writer.image_bytes() * if self.grey { 3 } else { 1 }
+        self.writer.image_bytes() * if self.gray { 3 } else { 1 }
     }
 
     /// Whether the device runs the effects on pixels.
@@ -245,12 +245,12 @@ impl ImageField {
         (&self.image, &self.name)
     }
 
-    /// Whether a device may decode the picture.
+    /// Whether a device may decode the image.
     pub(crate) fn may_be_left(&self) -> bool {
         self.decoding.is_some()
     }
 
-    /// Leaves a picture to the device: `stream` has its entropy-coded data, and `grid` describes
+    /// Leaves an image to the device: `stream` has its entropy-coded data, and `grid` describes
     /// it. Returns `false` if the device has no room, or cannot carry out `plan`.
     pub(crate) fn leave(&self, grid: &Grid, stream: &Bitstream, plan: &Plan, part: &mut Part, place: usize) -> bool {
         let able = DecodeOps::takes(plan) && (plan.drawn.pixels.is_empty() || self.is_retouched_there(plan));
@@ -264,7 +264,7 @@ impl ImageField {
         true
     }
 
-    /// The place in the decode record at `place`, if that picture was left to the device.
+    /// The place in the decode record at `place`, if that image was left to the device.
     #[cfg(feature = "_device")]
     pub(crate) fn left_at(&self, full: &mut Full, place: usize) -> Option<usize> {
         let ops = DecodeOps::read(record_at(full.bytes_mut(self.decoding?), place));
@@ -314,7 +314,7 @@ impl ImageField {
         Ok(())
     }
 
-    /// Makes the picture at `place` of a full batch black.
+    /// Makes the image at `place` of a full batch black.
     pub(crate) fn blank(&self, full: &mut Full, place: usize) {
         // With empty records, a device does not change the pixels.
         for span in self.records.into_iter().chain(self.decoding) {
@@ -341,7 +341,7 @@ impl ImageField {
 }
 
 /// The brightness of a pixel, by ITU-R BT.601, rounded as by Pillow's `convert("L")`. That of a
-/// grey pixel is its value.
+/// gray pixel is its value.
 fn luma([red, green, blue]: [u8; 3]) -> u8 {
     ((u32::from(red) * 19_595 + u32::from(green) * 38_470 + u32::from(blue) * 7_471 + 0x8000) >> 16) as u8
 }

@@ -1,4 +1,4 @@
-use super::{Input, Kind, Maker, RowMut};
+use super::{FieldType, FieldWriter, Input, RowMut};
 use crate::batch::{Dtype, Field, Full, Role, SOFT_LABEL, soft_label};
 use crate::decode::Size;
 use crate::error::{Error, Result, guarded};
@@ -9,12 +9,12 @@ use crate::transform::Mixing;
 ///
 /// The class is the sample's label ([`Sample::label`](crate::source::Sample::label)): its class
 /// folder, or its field `cls`. [`Loader::soft_labels`](crate::Loader::soft_labels) also delivers it
-/// as a row of shares, (N, classes). The augmentation changes only the shares: mixed pictures have
+/// as a row of shares, (N, classes). The augmentation changes only the shares: mixed images have
 /// mixed shares. A device gets the labels unchanged and computes the rows itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Label {
     soft: Option<(usize, f32)>,
-    unlabelled: bool,
+    unlabeled: bool,
     /// The step of the augmentation that joins several samples, if there is one.
     joined: Option<&'static str>,
 }
@@ -27,9 +27,9 @@ impl Label {
     }
 
     /// Creates the kind with the loader's options
-    /// [`soft_labels`](crate::Loader::soft_labels) and [`unlabelled`](crate::Loader::unlabelled).
-    pub(crate) fn of(soft: Option<(usize, f32)>, unlabelled: bool) -> Self {
-        Label { soft, unlabelled, joined: None }
+    /// [`soft_labels`](crate::Loader::soft_labels) and [`unlabeled`](crate::Loader::unlabeled).
+    pub(crate) fn of(soft: Option<(usize, f32)>, unlabeled: bool) -> Self {
+        Label { soft, unlabeled, joined: None }
     }
 
     /// The same label for images that `step` makes of several samples.
@@ -53,7 +53,7 @@ impl Label {
     fn refuse_joined(&self, label: Option<i64>) -> Result<()> {
         match self.joined.filter(|_| label.is_some()) {
             Some(step) => Err(Error::config(format!(
-                "augment joins several samples ({step}), but each label is the class of one: use .without(\"label\")"
+                "augment joins several samples ({step}), but each label is the class of one: use .drop_field(\"label\")"
             ))),
             None => Ok(()),
         }
@@ -80,18 +80,18 @@ impl Label {
     /// others fail.
     pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
         let labels = |full: &Full, has: bool| {
-            (0..full.len()).any(|p| full.meta(p).fault.is_none() && full.meta(p).labelled == has)
+            (0..full.len()).any(|p| full.meta(p).fault.is_none() && full.meta(p).labeled == has)
         };
         let some = labels(full, true);
-        full.header_mut().labelled = some || self.unlabelled;
-        if self.unlabelled || !some || !labels(full, false) {
+        full.header_mut().labeled = some || self.unlabeled;
+        if self.unlabeled || !some || !labels(full, false) {
             return;
         }
         for place in 0..full.len() {
             let id = full.header().entries[place].sample;
             let meta = full.meta_mut(place);
-            if meta.fault.is_none() && !meta.labelled {
-                let cause = "no label, though others of its batch have one; unlabelled(true) makes it -1";
+            if meta.fault.is_none() && !meta.labeled {
+                let cause = "no label, though others of its batch have one; unlabeled(true) makes it -1";
                 meta.fault = Some(source::sample_error(source, id as usize, &meta.key, Error::in_source(cause)));
             }
         }
@@ -113,7 +113,7 @@ impl Label {
     }
 }
 
-impl Kind for Label {
+impl FieldType for Label {
     fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
         match self.soft {
             Some((0, _)) => return Err(Error::config("soft_labels(0, ..): at least one class is needed")),
@@ -129,22 +129,22 @@ impl Kind for Label {
         true
     }
 
-    fn maker(&self) -> Maker<'_> {
-        Maker::Class
+    fn maker(&self) -> FieldWriter<'_> {
+        FieldWriter::Class
     }
 
     fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         let label = input.sample.label()?;
         self.refuse_joined(label)?;
         match (label, self.soft) {
-            (None, Some(_)) if !self.unlabelled => {
-                let cause = "no label, which soft_labels needs; with unlabelled(true) its row has no class";
+            (None, Some(_)) if !self.unlabeled => {
+                let cause = "no label, which soft_labels needs; with unlabeled(true) its row has no class";
                 return Err(Error::in_source(cause));
             }
-            (Some(label), _) if label < 0 && !self.unlabelled => {
+            (Some(label), _) if label < 0 && !self.unlabeled => {
                 return Err(Error::in_source(format!(
                     "label {label} is below zero, and classes are numbered from 0: a sample without a class has no label, \
-                     or a negative one with unlabelled(true); other numbers are a field of the kind Numbers"
+                     or a negative one with unlabeled(true); other numbers are a field of the kind Numbers"
                 )));
             }
             (Some(label), Some((classes, _))) if label >= classes as i64 => {
@@ -152,7 +152,7 @@ impl Kind for Label {
             }
             _ => {}
         }
-        place.set_labelled(label.is_some(), input.sample.lacks_label());
+        place.set_labeled(label.is_some(), input.sample.lacks_label());
         place.bytes(0).copy_from_slice(&label.unwrap_or(-1).to_ne_bytes());
         Ok(())
     }

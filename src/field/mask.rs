@@ -3,7 +3,7 @@ use std::cell::RefCell;
 use super::encoded::{Encoded, Encoding};
 use super::sampler::{Integer, Plane, Sampler};
 use super::values::{Meaning, ValueMap};
-use super::{Input, Kind, Pastes, RowMut};
+use super::{FieldType, Input, PasteRole, RowMut};
 use crate::batch::{Dtype, Field};
 #[cfg(feature = "formats")]
 use crate::decode::Indexed;
@@ -16,31 +16,31 @@ use crate::transform::Plan;
 /// Endings of the names of masks, in the order of the search.
 const ENDS: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp", ".webp"];
 
-/// A mask, (N, H, W): one integer per pixel of the sample's picture, such as its class. It is
-/// cropped, resized and flipped with the picture.
+/// A mask, (N, H, W): one integer per pixel of the sample's image, such as its class. It is
+/// cropped, resized and flipped with the image.
 ///
 /// The batch field `mask` reads the sample's field `mask`, `mask.png`, `mask.npy`, `mask.tif`,
-/// `mask.gif`, `mask.bmp` or `mask.webp`. A PNG is grey with 1 to 16 bits, or has a palette, whose
+/// `mask.gif`, `mask.bmp` or `mask.webp`. A PNG is gray with 1 to 16 bits, or has a palette, whose
 /// indices are the values. It may be interlaced. An `.npy` contains booleans or integers of shape
-/// (height, width). A TIFF is grey, or has a palette of 8 bits. GIF and BMP give the indices of
-/// their palette, and a lossless WebP its grey. JPEG and lossy WebP are refused, because they do
+/// (height, width). A TIFF is gray, or has a palette of 8 bits. GIF and BMP give the indices of
+/// their palette, and a lossless WebP its gray. JPEG and lossy WebP are refused, because they do
 /// not keep values.
 ///
-/// [`map`](Mask::map) gives stored values other numbers. A picture of RGB is refused unless
+/// [`map`](Mask::map) gives stored values other numbers. An image of RGB is refused unless
 /// [`colors`](Mask::colors) gives each color a number.
 ///
 /// The masks of [`Voc`](crate::source::Voc) contain classes. If the loader renumbers classes
-/// ([`Loader::classes`](crate::Loader::classes), [`by_class_name`](crate::Loader::by_class_name)),
+/// ([`Loader::classes`](crate::Loader::classes), [`match_labels_by_name`](crate::Loader::match_labels_by_name)),
 /// the mask has the new numbers: class c is c + 1. 0 and 255 stay. Masks of other sets do not
 /// change.
 ///
 /// Resizing takes the nearest pixel, bit for bit as torchvision's v2 does for a `Mask`
 /// (`InterpolationMode.NEAREST`). Values never mix. Random erasing, jitter and your own transforms
-/// do not change the mask. Pixels outside the picture have the value [`fill`](Mask::fill). A device
-/// gets the mask unchanged. A loader that mixes pictures ([`Augment::mix`](crate::Augment::mix))
+/// do not change the mask. Pixels outside the image have the value [`fill`](Mask::fill). A device
+/// gets the mask unchanged. A loader that mixes images ([`Augment::mix`](crate::Augment::mix))
 /// refuses masks.
 ///
-/// A mask has the size of its picture, stored or upright. If EXIF turns the picture and both have
+/// A mask has the size of its image, stored or upright. If EXIF turns the image and both have
 /// the same size, [`Loader::annotations_follow`](crate::Loader::annotations_follow) determines
 /// which one was annotated.
 ///
@@ -77,7 +77,7 @@ impl Mask {
         self
     }
 
-    /// Value outside the picture ([`Augment::letterbox`]); 0 by default.
+    /// Value outside the image ([`Augment::letterbox`]); 0 by default.
     ///
     /// [`Augment::letterbox`]: crate::Augment::letterbox
     #[must_use]
@@ -107,7 +107,7 @@ impl Mask {
         self
     }
 
-    /// Reads masks of RGB, and gives each color its number. A palette or grey counts by its colors,
+    /// Reads masks of RGB, and gives each color its number. A palette or gray counts by its colors,
     /// too. A color without a number is an error, unless [`ignore`](Mask::ignore) is set.
     ///
     /// ```
@@ -153,7 +153,7 @@ impl Mask {
     }
 }
 
-impl Kind for Mask {
+impl FieldType for Mask {
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         let Some((least, most)) = self.dtype.integers() else {
             return Err(Error::config(format!("field {name:?}: a mask of {}; masks are integers", self.dtype.name())));
@@ -181,20 +181,20 @@ impl Kind for Mask {
         vec![self.of.clone().unwrap_or_else(|| name.to_owned())]
     }
 
-    fn follows_picture(&self) -> bool {
+    fn follows_image(&self) -> bool {
         true
     }
 
-    fn joins_pictures(&self) -> bool {
+    fn joins_images(&self) -> bool {
         true
     }
 
-    fn pastes(&self) -> Pastes<'_> {
-        Pastes::Shows
+    fn pastes(&self) -> PasteRole<'_> {
+        PasteRole::Shows
     }
 
     fn memory(&self, input: &Input<'_>) -> u64 {
-        let plan = input.picture();
+        let plan = input.image();
         let other = input.pasted().map_or(0, |_| plan.output.area());
         let decoded = std::iter::once(input.sample).chain(input.tiles().iter().map(|tile| tile.sample));
         let decoded = decoded.map(|sample| self.decoded_memory(input.name, sample)).max().unwrap_or(0);
@@ -202,7 +202,7 @@ impl Kind for Mask {
     }
 
     fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
-        let plan = input.picture();
+        let plan = input.image();
         self.place(input.name, input.sample, (plan, true), place.bytes(0))?;
         for tile in input.others() {
             let written = self.place(input.name, tile.sample, (tile.plan, false), place.bytes(0));
@@ -234,7 +234,7 @@ impl Kind for Mask {
 }
 
 impl Mask {
-    /// Writes the mask of a sample to the place of its picture. Fills the rest if `plan.1` is set.
+    /// Writes the mask of a sample to the place of its image. Fills the rest if `plan.1` is set.
     fn place(&self, name: &str, sample: &Sample<'_>, plan: (&Plan, bool), to: &mut [u8]) -> Result<()> {
         let field = self.find(name, sample)?;
         let written = match self.dtype {
@@ -253,32 +253,32 @@ impl Mask {
     }
 
     /// All values of the sample's mask, row by row.
-    pub(super) fn whole(&self, name: &str, sample: &Sample<'_>, picture: Oriented) -> Result<Vec<i64>> {
-        let (field, size) = (self.find(name, sample)?, picture.size());
+    pub(super) fn whole(&self, name: &str, sample: &Sample<'_>, image: Oriented) -> Result<Vec<i64>> {
+        let (field, size) = (self.find(name, sample)?, image.size());
         let mut values = vec![0_i64; size.area() as usize];
         let mut plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
-        plan.oriented = picture;
+        plan.oriented = image;
         let put = self.put::<i64>(&field, sample, (&plan, true), bytemuck::cast_slice_mut(&mut values));
         put.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))?;
         Ok(values)
     }
 
-    /// Whether the mask is decoded as a picture, not by this module's own readers.
+    /// Whether the mask is decoded as an image, not by this module's own readers.
     fn is_decoded(&self, field: &Encoded<'_>) -> bool {
         let other = !Png::matches(field.bytes) && !Npy::matches(field.bytes);
         self.map.is_of_colors() || (other && field.encoding != Encoding::Typed)
     }
 
-    /// Bytes of memory that decoding the mask of a sample takes, if it is decoded as a picture.
+    /// Bytes of memory that decoding the mask of a sample takes, if it is decoded as an image.
     #[cfg_attr(not(feature = "formats"), allow(unused_variables))]
     fn decoded_memory(&self, name: &str, sample: &Sample<'_>) -> u64 {
         // `place` reports the errors.
         #[cfg(feature = "formats")]
         if let Ok(field) = self.find(name, sample)
             && self.is_decoded(&field)
-            && let Ok(picture) = Indexed::open(field.bytes, self.map.is_of_colors())
+            && let Ok(image) = Indexed::open(field.bytes, self.map.is_of_colors())
         {
-            return picture.memory();
+            return image.memory();
         }
         0
     }
@@ -301,11 +301,11 @@ impl Mask {
             if self.is_decoded(field) {
                 #[cfg(feature = "formats")]
                 if field.encoding != Encoding::Typed && Indexed::matches(field.bytes) && !Npy::matches(field.bytes) {
-                    let picture = Indexed::open(field.bytes, self.map.is_of_colors())?;
-                    let (size, mut values) = (picture.size(), Vec::new());
+                    let image = Indexed::open(field.bytes, self.map.is_of_colors())?;
+                    let (size, mut values) = (image.size(), Vec::new());
                     // The size is compared before the pixels are decoded.
                     let frame = plan.frame(Some(size))?;
-                    picture.read(&mut values)?;
+                    image.read(&mut values)?;
                     let mut plane = Plane { plan, frame, to, fill, fills, least, most, ignore, meaning };
                     return sampler.values(&values, size, &mut plane);
                 }

@@ -6,7 +6,7 @@ use serde::de::{Deserializer as _, Error as _, SeqAccess, Visitor};
 
 use super::encoded::{self, Encoded, Encoding};
 use super::number::{Number, put};
-use super::{Input, Kind, RowMut};
+use super::{FieldType, Input, RowMut};
 use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
@@ -26,11 +26,11 @@ use crate::error::{Error, Result};
 /// // path,tags
 /// // 1.jpg,"cat,indoors"
 /// let tags = MultiHot::new(["cat", "dog", "indoors"]); // (N, 3) f32
-/// let batches = Loader::new("train.csv").without("label").field("tags", tags).host()?;
+/// let batches = Loader::new("train.csv").drop_field("label").field("tags", tags).host()?;
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 ///
-/// [`Rows`](super::Rows) of integers deliver the numbers themselves, with a count.
+/// [`Ragged`](super::Ragged) of integers deliver the numbers themselves, with a count.
 #[derive(Debug, Clone, serde::Deserialize)]
 #[serde(from = "Given")]
 pub struct MultiHot {
@@ -210,7 +210,7 @@ impl<'a, F: FnMut(usize)> Visitor<'a> for List<'_, F> {
     }
 }
 
-impl Kind for MultiHot {
+impl FieldType for MultiHot {
     fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
         if let Some(twice) = &self.twice {
             return Err(Error::config(format!("field {name:?}: class {twice:?} is listed twice")));

@@ -2,13 +2,13 @@ use std::fmt::Debug;
 
 use crate::decode::{Rect, Size};
 use crate::error::{Result, resize};
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::source::Sample;
 use crate::transform::{Pasting, Plan};
 
 /// A field whose masks say which pixels objects have.
 pub trait Objects: Debug {
-    /// Chooses the objects of `sample`, whose picture has `plan`, that are pasted into an image,
+    /// Chooses the objects of `sample`, whose image has `plan`, that are pasted into an image,
     /// with a margin in pixels. `name` is that of the field, and `rng` that of the image's own
     /// sample.
     fn paste(

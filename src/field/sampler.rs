@@ -30,12 +30,12 @@ integer!(u8, u16, i16, i32, i64);
 /// Destination of a mask in the batch, and its allowed values.
 pub(super) struct Plane<'a, T> {
     pub(super) plan: &'a Plan,
-    /// Orientation of the mask relative to the upright picture.
+    /// Orientation of the mask relative to the upright image.
     pub(super) frame: Frame,
     pub(super) to: &'a mut [T],
-    /// Value outside the picture. It is allowed inside too.
+    /// Value outside the image. It is allowed inside too.
     pub(super) fill: i64,
-    /// Whether the part outside the picture is filled.
+    /// Whether the part outside the image is filled.
     pub(super) fills: bool,
     /// Least and greatest other value.
     pub(super) least: i64,
@@ -55,7 +55,7 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Samples a PNG of the picture's size.
+    /// Samples a PNG of the image's size.
     pub(super) fn png<T: Integer>(&mut self, mut png: Png<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
         let columns = &mut self.columns;
         plane.fill_around();
@@ -85,7 +85,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// Samples decoded values of the picture's size.
+    /// Samples decoded values of the image's size.
     #[cfg(feature = "formats")]
     pub(super) fn values<T: Integer>(&mut self, values: &[u32], size: Size, plane: &mut Plane<'_, T>) -> Result<()> {
         plane.fill_around();
@@ -97,7 +97,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// Samples an array of the picture's size.
+    /// Samples an array of the image's size.
     pub(super) fn npy<T: Integer>(&mut self, npy: &Npy<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
         plane.fill_around();
         plane.columns(Pass::WHOLE, &mut self.columns);
@@ -131,7 +131,7 @@ fn element<const N: usize>(npy: &Npy<'_>, row: &[u8], column: u32) -> i64 {
 }
 
 impl<'a, T: Integer> Plane<'a, T> {
-    /// Fills the destination if the picture does not cover all of it.
+    /// Fills the destination if the image does not cover all of it.
     fn fill_around(&mut self) {
         if self.fills && self.plan.target.size() != self.plan.output {
             self.to.fill(T::of(self.fill));
@@ -230,7 +230,7 @@ impl<'a, T: Integer> Plane<'a, T> {
         Error::in_source(format!("the value {value} at {place}; {least} to {most} are allowed"))
     }
 
-    /// The place in the picture of element `other` of row `at`, for messages.
+    /// The place in the image of element `other` of row `at`, for messages.
     fn place(&self, at: u32, other: u32) -> String {
         let (x, y) = if self.frame.is_transposed() { (at, other) } else { (other, at) };
         format!("column {}, row {}", self.plan.column(x).unwrap_or(0), self.plan.row(y).unwrap_or(0))

@@ -10,7 +10,7 @@
 //! `pycocotools.mask.decode`; `tests/fixtures/segments` has examples.
 //!
 //! **Bounds.** The memory for crossings is one byte per pixel. The number of crossings is bounded,
-//! because a few thousand edges as wide as the picture would otherwise take minutes.
+//! because a few thousand edges as wide as the image would otherwise take minutes.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ const FINE: f64 = 5.0;
 /// Greatest distance of a polygon's point from the origin, in pixels.
 const FAR: f64 = 1e6;
 /// Least bound on the crossings of a segmentation's outlines with columns. The bound of a larger
-/// picture is its number of pixels.
+/// image is its number of pixels.
 const MOST_CROSSINGS: u64 = 1 << 22;
 
 /// The segmentations of a sample's boxes. The memory is reused from sample to sample.
@@ -92,7 +92,7 @@ enum Item {
     None,
     /// A range of polygons: the first one and the count.
     Polygons(usize, usize),
-    /// Height and width of the picture, and a range of `runs`.
+    /// Height and width of the image, and a range of `runs`.
     Runs([u64; 2], usize, usize),
 }
 
@@ -135,16 +135,16 @@ impl Segments {
         !matches!(self.items.get(index), None | Some(Item::None))
     }
 
-    /// Draws segmentation `index` of a picture of `size` into `mask`, one byte per pixel, 0 or 1.
+    /// Draws segmentation `index` of an image of `size` into `mask`, one byte per pixel, 0 or 1.
     /// The order is **column by column**: the pixel (x, y) is at `x * height + y`. The points of
-    /// polygons are multiplied by `scale` first: (1, 1), or the picture's size if they are relative
+    /// polygons are multiplied by `scale` first: (1, 1), or the image's size if they are relative
     /// to it.
     ///
     /// # Errors
     /// - The segmentation is missing.
     /// - A run-length code has another size or another number of pixels.
-    /// - A polygon has fewer than three points, or a point far outside the picture.
-    /// - The outlines cross columns more often than the bound allows: the number of the picture's
+    /// - A polygon has fewer than three points, or a point far outside the image.
+    /// - The outlines cross columns more often than the bound allows: the number of the image's
     ///   pixels, but at least four million.
     pub(crate) fn draw(&mut self, index: usize, size: Size, scale: (f64, f64), mask: &mut Vec<u8>) -> Result<()> {
         let (width, height) = (size.width as usize, size.height as usize);
@@ -167,7 +167,7 @@ impl Segments {
             Item::Runs([high, wide], first, end) => {
                 if (high, wide) != (height as u64, width as u64) {
                     return Err(Error::in_source(format!(
-                        "segmentation {index}: run lengths of {wide}x{high} pixels, the picture has {width}x{height}"
+                        "segmentation {index}: run lengths of {wide}x{high} pixels, the image has {width}x{height}"
                     )));
                 }
                 let (mut at, mut inked) = (0u64, false);
@@ -181,7 +181,7 @@ impl Segments {
                 if at != mask.len() as u64 {
                     let all = mask.len();
                     return Err(Error::in_source(format!(
-                        "segmentation {index}: run lengths of {at} pixels, the picture has {all}"
+                        "segmentation {index}: run lengths of {at} pixels, the image has {all}"
                     )));
                 }
                 Ok(())
@@ -204,7 +204,7 @@ fn cross(
     let fine = |number: f64, scale: f64| {
         let pixels = number * scale;
         if pixels.abs() > FAR {
-            return Err(format!("a point at {pixels}, the picture has {width}x{height} pixels"));
+            return Err(format!("a point at {pixels}, the image has {width}x{height} pixels"));
         }
         Ok((FINE * pixels + 0.5) as i64)
     };
@@ -238,7 +238,7 @@ fn edge(
     let columns = (last - first + 1).max(0) as u64;
     crossings.left = crossings.left.checked_sub(columns).ok_or_else(|| {
         let most = (width as u64 * height as u64).max(MOST_CROSSINGS);
-        format!("the outlines cross columns of the {width}x{height} picture more than {most} times")
+        format!("the outlines cross columns of the {width}x{height} image more than {most} times")
     })?;
     for column in first..=last {
         let middle = 5 * column + 2;
@@ -481,7 +481,7 @@ mod tests {
         let e = draw(&zigzag(4000)).unwrap_err();
         assert_eq!(
             e.cause(),
-            "segmentation 0: polygon 0: the outlines cross columns of the 16384x64 picture more than 4194304 times"
+            "segmentation 0: polygon 0: the outlines cross columns of the 16384x64 image more than 4194304 times"
         );
         assert_eq!(draw(square).unwrap(), before, "nothing is left of the one that failed");
         assert!(draw(&zigzag(200)).unwrap().contains(&1), "what a hand might draw is drawn");
@@ -498,8 +498,8 @@ mod tests {
         for (json, words) in [
             (r#"{"size":[2,4]}"#, "expected a list of segmentations at line 1 column"),
             (r#"[{"size":[2,4]}]"#, "run lengths need size and counts"),
-            (r#"[{"size":[3,4],"counts":[12]}]"#, "run lengths of 4x3 pixels, the picture has 4x2"),
-            (r#"[{"size":[2,4],"counts":[1,2]}]"#, "run lengths of 3 pixels, the picture has 8"),
+            (r#"[{"size":[3,4],"counts":[12]}]"#, "run lengths of 4x3 pixels, the image has 4x2"),
+            (r#"[{"size":[2,4],"counts":[1,2]}]"#, "run lengths of 3 pixels, the image has 8"),
             (r#"[{"size":[2,4],"counts":[18446744073709551615,9,9]}]"#, "run lengths of 18446744073709551615 pixels"),
             (r#"[{"size":[2,4],"counts":[-1]}]"#, "at line 1 column"),
             (r#"[{"size":[2,4],"counts":"!"}]"#, "run lengths with '!' in their text"),
@@ -508,7 +508,7 @@ mod tests {
             (r#"[{"size":[2,4],"counts":"O"}]"#, "a run of -1 pixels"),
             (r#"[[[0,0,1,1]]]"#, "segmentation 0: polygon 0: 4 numbers, at least 6 in pairs are needed"),
             (r#"[[[0,0,1,1,2,2],[0,0,1,1,2,2,3]]]"#, "polygon 1: 7 numbers"),
-            (r#"[[[0,0,1,1,1e9,2]]]"#, "a point at 1000000000, the picture has 4x2 pixels"),
+            (r#"[[[0,0,1,1,1e9,2]]]"#, "a point at 1000000000, the image has 4x2 pixels"),
             (r#"[[0,0,1,1]]"#, "a polygon: a list of numbers at line 1 column"),
             (r#"["x"]"#, "at line 1 column"),
             ("[] []", "trailing characters"),

@@ -7,7 +7,7 @@ use crate::source::Sample;
 use crate::source::Shape;
 use crate::transform::Plan;
 
-/// Number of points in a set, and the pairs that trade places in a mirrored picture.
+/// Number of points in a set, and the pairs that trade places in a mirrored image.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 pub(super) struct Skeleton {
     pub(super) count: usize,
@@ -39,7 +39,7 @@ impl Skeleton {
     /// Reads `sets` sets of points from the sample's field `name` into `numbers`. `None` reads one
     /// set, without an axis for sets. A point has `columns` numbers, of which the first two are x
     /// and y. They are multiplied by the units to pixels of the frame, and converted to the upright
-    /// picture.
+    /// image.
     ///
     /// # Errors
     /// If the number of points is wrong, or a point is NaN or infinite.
@@ -70,7 +70,7 @@ impl Skeleton {
         Ok(())
     }
 
-    /// Writes one set in the coordinates of the output. An unlabelled point, or one outside the
+    /// Writes one set in the coordinates of the output. An unlabeled point, or one outside the
     /// output, becomes (0, 0, 0).
     pub(super) fn place(&self, from: &[f32], plan: &Plan, frame: Frame, to: &mut [f32]) {
         let (from, to) = (from.as_chunks::<3>().0, to.as_chunks_mut::<3>().0);
@@ -83,7 +83,7 @@ impl Skeleton {
         self.swap(plan, frame, to);
     }
 
-    /// Swaps the pairs if the plan or EXIF mirrors the picture.
+    /// Swaps the pairs if the plan or EXIF mirrors the image.
     pub(super) fn swap<T>(&self, plan: &Plan, frame: Frame, points: &mut [T]) {
         if plan.flip ^ plan.vertical_flip ^ frame.is_mirrored() {
             self.pairs.iter().for_each(|&(a, b)| points.swap(a, b));

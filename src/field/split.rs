@@ -1,11 +1,11 @@
 use crate::transform::Augment;
 
-/// Where the steps of a picture run that the host could run: there, on a device, or here.
+/// Where the steps of an image run that the host could run: there, on a device, or here.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Split {
-    /// Whether batches go to a device. It then normalises, casts, transposes and mixes the images.
+    /// Whether batches go to a device. It then normalizes, casts, transposes and mixes the images.
     pub(crate) there: bool,
-    /// Room for pictures that the device decodes and resizes, if it does.
+    /// Room for images that the device decodes and resizes, if it does.
     pub(crate) decode: Option<Room>,
     /// Whether the device runs effects on pixels, for samples whose effects it supports. It then
     /// has records.
@@ -28,7 +28,7 @@ impl Split {
     }
 }
 
-/// Room for a picture that a device decodes, per sample.
+/// Room for an image that a device decodes, per sample.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
     /// Encoded bytes.

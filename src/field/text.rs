@@ -1,5 +1,5 @@
 use super::encoded;
-use super::{Input, Kind, RowMut};
+use super::{FieldType, Input, RowMut};
 use crate::batch::Field;
 use crate::decode::Size;
 use crate::error::Result;
@@ -17,7 +17,7 @@ use crate::source::Value;
 /// use warpfeed::Loader;
 /// use warpfeed::field::Text;
 ///
-/// let mut batches = Loader::new("captions.tar").without("label").field("caption", Text::new()).host()?;
+/// let mut batches = Loader::new("captions.tar").drop_field("label").field("caption", Text::new()).host()?;
 /// for batch in batches.epoch(0) {
 ///     let batch = batch?;
 ///     let captions: Vec<&str> = batch.texts("caption").expect("added above").collect();
@@ -25,7 +25,7 @@ use crate::source::Value;
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 ///
-/// [`Rows::bytes`](super::Rows::bytes) delivers the bytes of a text as an array.
+/// [`Ragged::bytes`](super::Ragged::bytes) delivers the bytes of a text as an array.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 pub struct Text {
     of: Option<String>,
@@ -45,7 +45,7 @@ impl Text {
     }
 }
 
-impl Kind for Text {
+impl FieldType for Text {
     fn arrays(&self, _name: &str, _output: Size) -> Result<Vec<Field>> {
         Ok(Vec::new())
     }

@@ -1,5 +1,5 @@
 use super::encoded::{self, Encoded};
-use super::{Input, Kind, RowMut};
+use super::{FieldType, Input, RowMut};
 use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
@@ -55,7 +55,7 @@ impl Tokens {
     }
 }
 
-impl Kind for Tokens {
+impl FieldType for Tokens {
     fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
         if !matches!(self.dtype, Dtype::U16 | Dtype::I32 | Dtype::I64) {
             let dtype = self.dtype.name();

@@ -105,7 +105,7 @@ pub(super) struct Meaning<'a> {
     map: &'a ValueMap,
     /// Value of all that is not in the map.
     ignore: Option<i64>,
-    /// The last value and what it became: neighbours are mostly alike.
+    /// The last value and what it became: neighbors are mostly alike.
     last: Option<(i64, i64)>,
 }
 
@@ -121,7 +121,7 @@ impl<'a> Meaning<'a> {
         ignore: Option<i64>,
     ) -> Result<Option<Self>> {
         let stem = name.strip_suffix(".png").or_else(|| name.strip_suffix(".npy")).unwrap_or(name);
-        let first = if sample.is_relabelled() { sample.first_class_of_mask(stem)? } else { None };
+        let first = if sample.is_relabeled() { sample.first_class_of_mask(stem)? } else { None };
         let classes = first.map(|first| (sample, first));
         Ok((classes.is_some() || !map.is_empty()).then_some(Meaning { classes, map, ignore, last: None }))
     }

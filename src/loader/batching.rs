@@ -8,7 +8,7 @@ use crate::engine::{Batches, OnError};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 #[cfg(doc)]
-use crate::order::{LastBatch, Rank};
+use crate::sampler::{LastBatch, Rank};
 
 /// Setters for the batch size, the share of this process, and the start of a run.
 impl Loader {
@@ -75,9 +75,9 @@ impl Loader {
     /// let loader = Loader::new("train").batch_size(64).shuffle(42).distributed();
     /// ```
     ///
-    /// With automatic [`workers`](Loader::workers), ranks on one machine share its processors. The
+    /// With automatic [`workers`](Loader::workers), ranks on one machine share its cores. The
     /// launcher's variables give their number (`LOCAL_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_SIZE`,
-    /// `SLURM_NTASKS_PER_NODE`). A rank that the launcher has bound to certain processors uses
+    /// `SLURM_NTASKS_PER_NODE`). A rank that the launcher has bound to certain cores uses
     /// those.
     pub fn distributed(mut self) -> Self {
         self.place = RankOrigin::Environment;
@@ -111,7 +111,7 @@ impl Loader {
     ///
     /// # Errors
     /// Opening fails with [`ErrorKind::Config`] if the seed, the global batch, the order or the
-    /// data set differs from the checkpoint's. The message names both values. [`Checkpoint`]
+    /// dataset differs from the checkpoint's. The message names both values. [`Checkpoint`]
     /// describes which differences are detected. The check reads eight samples.
     pub fn resume(mut self, state: Checkpoint) -> Self {
         self.resume = Some(state);

@@ -1,14 +1,14 @@
 use std::path::Path;
 
 use super::Loader;
-use super::listed::Listed;
+use super::class_list::Listed;
 #[cfg(doc)]
 use crate::source::Classes;
 
 /// Class numbering.
 impl Loader {
     /// Numbers the classes by this list: a class's label is the index of its name. By default each
-    /// data set numbers its own classes.
+    /// dataset numbers its own classes.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -17,9 +17,9 @@ impl Loader {
     /// let val = Loader::new("val").classes(classes); // No cats here, but a dog is still 1.
     /// ```
     ///
-    /// The list applies to labels and to the classes of boxes, in every data set.
+    /// The list applies to labels and to the classes of boxes, in every dataset.
     /// [`balanced`](Loader::balanced) and [`split_by_class`](Loader::split_by_class) see the new
-    /// labels. The data sets of a [mixture](Loader::mixture) share the list. If a data set has no
+    /// labels. The datasets of a [mixture](Loader::mixture) share the list. If a dataset has no
     /// class names, its labels are indices into the list.
     ///
     /// Opening fails if a class is not in the list, if the list is empty, or if a name occurs

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Loader;
+use super::images::ImageOptions;
 use super::input::Input;
-use super::pictures::PictureOptions;
 use super::share::Share;
 use crate::batch::{Delivered, HostBatch};
 use crate::engine::{BatchSampler, Batches, DecodeOn, Decoder, Limits, Requests};
@@ -12,14 +12,14 @@ use crate::engine::{BatchSampler, Batches, DecodeOn, Decoder, Limits, Requests};
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::field::{Geometry, Image};
-use crate::order::Rank;
+use crate::sampler::Rank;
 use crate::source::Source;
 use crate::trace;
 
 /// Number of requests in progress by default.
 const AHEAD: usize = 3;
 
-/// The options of a [`Decoder`], which turns requests of encoded pictures into batches.
+/// The options of a [`Decoder`], which turns requests of encoded images into batches.
 ///
 /// [`Decoder::builder`] creates one, and [`Loader::decoder`] creates one with the options of a
 /// loader. [`host`](DecoderBuilder::host) or `cuda` opens it. Options mean the same as for a
@@ -38,7 +38,7 @@ const AHEAD: usize = 3;
 #[must_use = "a decoder does nothing until it is opened with `host` or `cuda`"]
 #[derive(Debug, Clone)]
 pub struct DecoderBuilder {
-    pub(super) pictures: PictureOptions,
+    pub(super) images: ImageOptions,
     batch_size: usize,
     max_queued: usize,
     geometry: bool,
@@ -48,14 +48,14 @@ impl Decoder<HostBatch> {
     /// Returns the default options of a decoder. [`DecoderBuilder::cuda`] opens a decoder with
     /// batches in device memory.
     pub fn builder() -> DecoderBuilder {
-        DecoderBuilder::new(PictureOptions::default(), 32)
+        DecoderBuilder::new(ImageOptions::default(), 32)
     }
 }
 
-/// Decoders of requested pictures.
+/// Decoders of requested images.
 impl Loader {
     /// Returns the options of a [`Decoder`] that makes the same pixels as this loader: its batch
-    /// size and its options for pictures, speed and limits. The data set is not opened.
+    /// size and its options for images, speed and limits. The dataset is not opened.
     ///
     /// ```
     /// use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};
@@ -69,29 +69,29 @@ impl Loader {
     /// ```
     pub fn decoder(&self) -> DecoderBuilder {
         // Two openers must not write one trace.
-        let pictures = PictureOptions { trace: None, ..self.pictures.clone() };
+        let images = ImageOptions { trace: None, ..self.images.clone() };
         // A decoder needs the rank only for its share of a global batch. If there is no valid rank,
         // opening the loader reports that.
-        let rank = self.place.rank(self.pictures.local_world_size).unwrap_or(Rank::ALONE);
+        let rank = self.place.rank(self.images.local_world_size).unwrap_or(Rank::ALONE);
         let batch_size = match self.batch {
             Share::Rank(samples) => samples,
             Share::Global(samples) => samples.div_ceil(rank.world_size),
         };
-        let local_world_size = self.pictures.local_world_size.or(rank.local_world_size);
-        DecoderBuilder::new(PictureOptions { local_world_size, ..pictures }, batch_size)
+        let local_world_size = self.images.local_world_size.or(rank.local_world_size);
+        DecoderBuilder::new(ImageOptions { local_world_size, ..images }, batch_size)
     }
 }
 
 impl DecoderBuilder {
-    fn new(pictures: PictureOptions, batch_size: usize) -> Self {
-        DecoderBuilder { pictures, batch_size, max_queued: 1024, geometry: false }
+    fn new(images: ImageOptions, batch_size: usize) -> Self {
+        DecoderBuilder { images, batch_size, max_queued: 1024, geometry: false }
     }
 
     /// Opens a decoder with batches in host memory.
     ///
     /// # Errors
     /// As [`Loader::host`], and [`ErrorKind::Config`] if [`augment`](DecoderBuilder::augment) mixes
-    /// pictures.
+    /// images.
     pub fn host(self) -> Result<Decoder<HostBatch>> {
         self.open(Loader::host)
     }
@@ -106,51 +106,51 @@ impl DecoderBuilder {
 
     /// Returns the loader whose batches are the requests.
     pub(super) fn loader<B: Send + 'static>(self) -> Result<(Loader, Arc<Requests<B>>)> {
-        let DecoderBuilder { pictures, batch_size, max_queued, geometry } = self;
-        if pictures.augment.mixes() {
-            return Err(Error::config("augment mixes pictures, and a decoder answers each picture by itself"));
+        let DecoderBuilder { images, batch_size, max_queued, geometry } = self;
+        if images.augment.mixes() {
+            return Err(Error::config("augment mixes images, and a decoder answers each image by itself"));
         }
-        if let Some(step) = pictures.augment.joins().next() {
+        if let Some(step) = images.augment.joins().next() {
             return Err(Error::config(format!(
-                "augment joins pictures ({step}), and a decoder answers each picture by itself"
+                "augment joins images ({step}), and a decoder answers each image by itself"
             )));
         }
-        if pictures.augment.changes_later() {
+        if images.augment.changes_later() {
             return Err(Error::config("augment has from_epoch, and a decoder has no epochs"));
         }
         if max_queued == 0 {
             return Err(Error::config("max_queued(0): the queue needs room for at least one request"));
         }
-        let PictureOptions { prefetch, timeout, decode_on, max_sample_bytes, .. } = pictures;
-        let limits = Limits { pictures: batch_size, picture_bytes: max_sample_bytes, queued: max_queued, timeout };
+        let ImageOptions { prefetch, timeout, decode_on, max_sample_bytes, .. } = images;
+        let limits = Limits { images: batch_size, image_bytes: max_sample_bytes, queued: max_queued, timeout };
         let requests = Arc::new(Requests::new(limits));
         let source: Arc<dyn Source> = requests.clone();
         let asked: Arc<dyn BatchSampler> = requests.clone();
-        let pictures = PictureOptions {
+        let images = ImageOptions {
             prefetch: if prefetch == 0 { AHEAD } else { prefetch },
             decode_on: Some(decode_on.unwrap_or(DecodeOn::Gpu)),
             // Each request has its own timeout, which is checked at this interval while no batch is
             // free.
             timeout: timeout / 4,
             retries: 0,
-            ..pictures
+            ..images
         };
-        let loader = Loader { pictures, asked: Some(asked), ..Loader::from_input(Input::Source(source)) };
-        let loader = loader.batch_size(batch_size).without("label").field("image", Image::of(Requests::<B>::FIELD));
+        let loader = Loader { images, asked: Some(asked), ..Loader::from_input(Input::Source(source)) };
+        let loader = loader.batch_size(batch_size).drop_field("label").field("image", Image::of(Requests::<B>::FIELD));
         Ok((if geometry { loader.field("geometry", Geometry::new()) } else { loader }, requests))
     }
 }
 
 /// The options.
 impl DecoderBuilder {
-    /// Sets the maximum number of pictures in a request; 32 by default.
-    pub fn batch_size(mut self, pictures: usize) -> Self {
-        self.batch_size = pictures;
+    /// Sets the maximum number of images in a request; 32 by default.
+    pub fn batch_size(mut self, images: usize) -> Self {
+        self.batch_size = images;
         self
     }
 
     /// Sets the maximum number of queued requests; 1,024 by default. Requests beyond it are refused
-    /// with [`ErrorKind::Busy`]. Dropped requests do not count. [`Decoder::joined`] has a queue of
+    /// with [`ErrorKind::Busy`]. Dropped requests do not count. [`Decoder::dynamic_batcher`] has a queue of
     /// its own with the same limit. 0 is an error.
     ///
     /// ```
@@ -163,8 +163,8 @@ impl DecoderBuilder {
         self
     }
 
-    /// Adds the field `geometry` to the batches: where each picture lies in its image, to map
-    /// predictions back. See [`Geometry`]. It is 0 for a bad picture.
+    /// Adds the field `geometry` to the batches: where each image lies in its image, to map
+    /// predictions back. See [`Geometry`]. It is 0 for a bad image.
     ///
     /// ```
     /// # use warpfeed::{Augment, Decoder};
@@ -176,38 +176,38 @@ impl DecoderBuilder {
         self
     }
 
-    /// Sets the number of processes on this machine that share its processors, as
+    /// Sets the number of processes on this machine that share its cores, as
     /// [`Loader::local_world_size`]. 0 is an error. By default it is 1, or the loader's number if
     /// the options come from [`Loader::decoder`].
     pub fn local_world_size(mut self, ranks: usize) -> Self {
-        self.pictures.local_world_size = Some(ranks);
+        self.images.local_world_size = Some(ranks);
         self
     }
 
     /// Sets the number of requests in progress at a time; 3 by default.
     pub fn prefetch(mut self, requests: usize) -> Self {
-        self.pictures.prefetch = requests;
+        self.images.prefetch = requests;
         self
     }
 
     /// Sets how long a request waits while your program holds all batches; 30 s by default. Then it
     /// fails with [`ErrorKind::Timeout`].
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.pictures.timeout = timeout;
+        self.images.timeout = timeout;
         self
     }
 
     /// Sets where JPEGs of batches in device memory are decoded; [`DecodeOn::Gpu`] by default.
-    /// Pictures are the same, bit for bit; see [`Loader::decode_on`].
+    /// Images are the same, bit for bit; see [`Loader::decode_on`].
     pub fn decode_on(mut self, decode_on: DecodeOn) -> Self {
-        self.pictures.decode_on = Some(decode_on);
+        self.images.decode_on = Some(decode_on);
         self
     }
 
-    /// Limits the bytes of a picture; 2^31 by default. A larger picture is an error at its place,
+    /// Limits the bytes of an image; 2^31 by default. A larger image is an error at its place,
     /// and its bytes are released at once.
     pub fn max_sample_bytes(mut self, bytes: u64) -> Self {
-        self.pictures.max_sample_bytes = bytes;
+        self.images.max_sample_bytes = bytes;
         self
     }
 }
@@ -215,7 +215,7 @@ impl DecoderBuilder {
 impl DecoderBuilder {
     /// As [`Loader::trace`].
     pub fn trace(mut self, path: impl AsRef<Path>, schedule: trace::Schedule) -> Self {
-        self.pictures.trace = Some((path.as_ref().to_owned(), schedule));
+        self.images.trace = Some((path.as_ref().to_owned(), schedule));
         self
     }
 }
@@ -231,8 +231,8 @@ mod tests {
             .trace("t.json", trace::Schedule { wait: 0, warmup: 0, active: 1, repeat: 0 })
             .local_world_size(8);
         let decoder = loader.global_batch_size(4096).rank(3, 64).decoder();
-        assert_eq!((decoder.batch_size, decoder.pictures.local_world_size), (64, Some(8)));
-        assert!(decoder.pictures.trace.is_none(), "two writers of one file");
+        assert_eq!((decoder.batch_size, decoder.images.local_world_size), (64, Some(8)));
+        assert!(decoder.images.trace.is_none(), "two writers of one file");
         assert_eq!(Loader::new("train").batch_size(48).rank(1, 2).decoder().batch_size, 48);
     }
 }

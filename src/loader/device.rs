@@ -1,20 +1,20 @@
 use std::sync::Arc;
 
 use super::Loader;
+use super::images::ImageOptions;
 use super::open::begin_trace;
-use super::pictures::PictureOptions;
-use crate::batch::{Dtype, Layout, Normalize, Schema, Schemas, Slots, Writer};
+use crate::batch::{BatchWriter, Dtype, Layout, Normalize, Schema, Schemas, Slots};
 use crate::device::{DeviceBatch, Gpu, Held, Ring, Shares, Spec, Target};
 use crate::engine::{Batches, DecodeOn, Engine, MemoryPlan, Shared};
 use crate::error::Result;
-use crate::field::{FieldKind, Maker, Room, Split, Written};
+use crate::field::{FieldKind, FieldWriter, Room, Split, Written};
 use crate::transform::Augment;
 
-/// Mean room per picture for the data that a device decodes. Crops of usual photographs take about
+/// Mean room per image for the data that a device decodes. Crops of usual photographs take about
 /// half of it.
 const ENCODED_BYTES: usize = 128 << 10;
 const BLOCKS: usize = 10 << 10;
-/// Minimum number of such pictures that a decoder has room for, even if its requests are smaller. A
+/// Minimum number of such images that a decoder has room for, even if its requests are smaller. A
 /// photograph of 12 megapixels takes about as much.
 const LEAST_ROOM: usize = 32;
 
@@ -35,9 +35,9 @@ impl Loader {
     pub(super) fn on_device<G: Gpu, B: From<Held<G>>>(self, gpu: G, consumer: G::Stream) -> Result<OnDevice<G, B>> {
         let kinds = self.fields()?;
         let this = self.with_classes()?;
-        let format = this.pictures.written(this.pictures.layout)?;
+        let format = this.images.written(this.images.layout)?;
         let Written { dtype, layout, normalize, .. } = format;
-        Writer::new(this.pictures.augment.output_size(), dtype, layout, normalize)?;
+        BatchWriter::new(this.images.augment.output_size(), dtype, layout, normalize)?;
         let split = this.split_for(&kinds, dtype)?;
         let target = Target { dtype, layout, normalize, retouched: split.retouch };
         let shares = this.shares(&kinds);
@@ -77,33 +77,33 @@ impl Loader {
         Ok(OnDevice { ring, shared })
     }
 
-    /// Where the steps of pictures run that the user receives as `dtype`. Warns about steps that
-    /// keep pictures from being decoded on the device.
+    /// Where the steps of images run that the user receives as `dtype`. Warns about steps that
+    /// keep images from being decoded on the device.
     fn split_for(&self, kinds: &[(String, FieldKind)], dtype: Dtype) -> Result<Split> {
-        let PictureOptions { augment, transforms, decode_on, .. } = &self.pictures;
+        let ImageOptions { augment, transforms, decode_on, .. } = &self.images;
         let wanted = decode_on.unwrap_or_default() != DecodeOn::Cpu;
         // User transforms come after all other pixel effects, and run on the host.
         let own = !transforms.is_empty();
-        let pictures = kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), Maker::Picture(_)));
-        let augments: Vec<&Augment> = pictures.map(|(_, FieldKind(kind))| kind.augment().unwrap_or(augment)).collect();
+        let images = kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_)));
+        let augments: Vec<&Augment> = images.map(|(_, FieldKind(kind))| kind.augment().unwrap_or(augment)).collect();
         let mut host_only: Vec<_> = augments.iter().flat_map(|augment| augment.without_device_code()).collect();
         host_only.dedup();
         if own && wanted {
-            tracing::warn!("the workers decode all pictures, because a transform of your own runs on the host");
+            tracing::warn!("the workers decode all images, because a transform of your own runs on the host");
         } else if !host_only.is_empty() && wanted {
             let names = host_only.join(", ");
-            tracing::warn!("the workers decode the pictures that {names} changes, because only the host can run it");
+            tracing::warn!("the workers decode the images that {names} changes, because only the host can run it");
         }
         let resizes = augments.is_empty() || augments.iter().any(|augment| augment.resizes_there());
         if !own && !resizes && wanted {
             tracing::warn!(
-                "the workers decode all pictures, because a device resizes only with Filter::Bilinear and antialiasing"
+                "the workers decode all images, because a device resizes only with Filter::Bilinear and antialiasing"
             );
         }
         let decode = !own && resizes && wanted;
         let retouch = !own && augments.iter().any(|augment| augment.changes_pixels());
         // If images stay bytes, the host runs the effects on values where it writes the image.
-        // Otherwise the device runs them after normalisation.
+        // Otherwise the device runs them after normalization.
         let values = augments.iter().any(|augment| augment.changes_values()) && (dtype != Dtype::U8 || decode);
         let times = if self.asked.is_some() { LEAST_ROOM.div_ceil(self.batch.of_all(1)?.max(1) as usize) } else { 1 };
         Ok(Split {
@@ -117,7 +117,7 @@ impl Loader {
     /// Rows of class shares that the device computes from the labels.
     fn shares(&self, kinds: &[(String, FieldKind)]) -> Option<Shares> {
         let label = self.label();
-        let has_class = kinds.iter().any(|(_, FieldKind(kind))| kind.maker() == Maker::Class);
+        let has_class = kinds.iter().any(|(_, FieldKind(kind))| kind.maker() == FieldWriter::Class);
         let shares = label.shares().zip(label.soft_array()).filter(|_| has_class);
         shares.map(|((_, smoothing), (field, _))| Shares { field, smoothing })
     }

@@ -1,9 +1,9 @@
 //! Compares the names of fields with those that a source has.
 
-use warpfeed_sources::format::is_picture;
+use warpfeed_sources::format::is_image;
 
 use crate::error::{Error, Result};
-use crate::field::{FieldKind, Maker};
+use crate::field::{FieldKind, FieldWriter};
 use crate::source::{Source, are_one};
 
 /// Endings of names that say how numbers and text are encoded.
@@ -12,13 +12,13 @@ const ENDS: [&str; 5] = [".npy", ".json", ".txt", ".bin", ".img"];
 /// Maximum number of names in a message.
 const SHOWN: usize = 20;
 
-/// The sample's fields that the kinds read besides the picture and the label. `None` if a kind does
+/// The sample's fields that the kinds read besides the image and the label. `None` if a kind does
 /// not say which.
 pub(super) fn names_read(kinds: &[(String, FieldKind)]) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for (field, FieldKind(kind)) in kinds {
         let read = kind.reads(field);
-        if read.is_empty() && kind.maker() == Maker::Write && !kind.shows_picture() {
+        if read.is_empty() && kind.maker() == FieldWriter::Write && !kind.shows_image() {
             return None;
         }
         names.extend(read);
@@ -36,9 +36,9 @@ pub(super) fn check_names(kinds: &[(String, FieldKind)], source: &dyn Source) ->
     let Some(known) = source.fields() else { return Ok(()) };
     for (field, FieldKind(kind)) in kinds {
         for wanted in kind.reads(field) {
-            // The name of a picture depends on the format of each sample.
+            // The name of an image depends on the format of each sample.
             let end = wanted.rsplit_once('.').map_or(&*wanted, |(_, end)| end);
-            if is_picture(end) || known.iter().any(|known| are_one(known, &wanted)) {
+            if is_image(end) || known.iter().any(|known| are_one(known, &wanted)) {
                 continue;
             }
             let mut stems: Vec<&str> = known.iter().map(|name| stem(name)).collect();
@@ -49,7 +49,7 @@ pub(super) fn check_names(kinds: &[(String, FieldKind)], source: &dyn Source) ->
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             let of = if wanted == *field { String::new() } else { format!("field {field:?}: ") };
             return Err(Error::config(match stems.is_empty() {
-                true => format!("{of}no field {wanted:?}: the samples have only a picture or a label"),
+                true => format!("{of}no field {wanted:?}: the samples have only an image or a label"),
                 false => format!("{of}no field {wanted:?} among {stems:?}{more}{close}"),
             }));
         }
@@ -68,7 +68,7 @@ fn closest<'a>(wanted: &str, names: &[&'a str]) -> Option<&'a str> {
     (distance <= wanted.chars().count().div_ceil(3)).then_some(name)
 }
 
-/// Number of characters to insert, remove, replace or swap with their neighbour, so that one name
+/// Number of characters to insert, remove, replace or swap with their neighbor, so that one name
 /// becomes the other.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());

@@ -1,9 +1,9 @@
 use super::Loader;
-use super::pictures::PictureOptions;
+use super::images::ImageOptions;
 #[cfg(doc)]
 use crate::batch::HostBatch;
 use crate::error::{Error, Result};
-use crate::field::{FieldKind, Image, Label, Maker};
+use crate::field::{FieldKind, FieldWriter, Image, Label};
 use crate::transform::Augment;
 
 /// The fields of a batch.
@@ -15,10 +15,10 @@ impl Loader {
     /// its bytes do not fit the kind, the sample is an error.
     ///
     /// ```no_run
-    /// use warpfeed::field::Numbers;
+    /// use warpfeed::field::NdArray;
     /// use warpfeed::{Dtype, Loader};
     ///
-    /// let emb = Numbers::new(Dtype::F32, [768]); // (N, 768); a shape of [] gives (N)
+    /// let emb = NdArray::new(Dtype::F32, [768]); // (N, 768); a shape of [] gives (N)
     /// let batches = Loader::new("train.lmdb").field("emb", emb).host()?;
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
@@ -27,7 +27,7 @@ impl Loader {
         self
     }
 
-    /// Replaces the field `image` by several views of the picture, `views.0`, `views.1`, …: each
+    /// Replaces the field `image` by several views of the image, `views.0`, `views.1`, …: each
     /// has its own augmentation with its own size, and draws its own random numbers, a function of
     /// (seed, epoch, sample, view). [`augment`](Loader::augment) has no effect on them.
     ///
@@ -54,20 +54,20 @@ impl Loader {
     }
 
     /// Removes a default field: `image` or `label`. Without `image` the loader does not decode
-    /// pictures, [`augment`](Loader::augment) has no effect, and options of images such as
-    /// [`normalize`](Loader::normalize) are errors. A data set that
-    /// [knows](crate::source::Source::has_pictures) that it has no pictures, such as a table of
-    /// numbers, needs no `without("image")` if fields are added.
+    /// images, [`augment`](Loader::augment) has no effect, and options of images such as
+    /// [`normalize`](Loader::normalize) are errors. A dataset that
+    /// [knows](crate::source::Source::has_images) that it has no images, such as a table of
+    /// numbers, needs no `drop_field("image")` if fields are added.
     ///
     /// ```no_run
-    /// use warpfeed::field::Rows;
+    /// use warpfeed::field::Ragged;
     /// use warpfeed::{Dtype, Loader};
     ///
-    /// let tokens = Rows::new(Dtype::I64, [], 512);
-    /// let batches = Loader::new("texts.tar").without("image").field("tokens", tokens).host()?;
+    /// let tokens = Ragged::new(Dtype::I64, [], 512);
+    /// let batches = Loader::new("texts.tar").drop_field("image").field("tokens", tokens).host()?;
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
-    pub fn without(mut self, name: &str) -> Self {
+    pub fn drop_field(mut self, name: &str) -> Self {
         self.without.push(name.to_owned());
         self
     }
@@ -91,9 +91,9 @@ impl Loader {
     /// bytes per sample.
     ///
     /// A label of `classes` or more is an error. A sample without a label is an error unless
-    /// [`unlabelled`](Loader::unlabelled) is set. A negative label adds no class to its row.
+    /// [`unlabeled`](Loader::unlabeled) is set. A negative label adds no class to its row.
     ///
-    /// `None` for `classes` takes their number from the data set, which must have names of classes:
+    /// `None` for `classes` takes their number from the dataset, which must have names of classes:
     /// `.soft_labels(None, 0.1)`.
     ///
     /// Opening fails if `classes` is 0 or unknown, if `smoothing` is outside 0 to 1, and without a
@@ -103,21 +103,21 @@ impl Loader {
         self
     }
 
-    /// Whether the field `image` may be left out if the data set has no pictures: other fields were
+    /// Whether the field `image` may be left out if the dataset has no images: other fields were
     /// added, and this one was not asked for.
     pub(super) fn spare_image(&self) -> bool {
         let asked = self.fields.iter().any(|(name, _)| name == "image") || !self.views.is_empty();
         !asked && !self.fields.is_empty() && !self.without.iter().any(|name| name == "image")
     }
 
-    /// Opens the data set now if the rows of shares need the number of its classes.
+    /// Opens the dataset now if the rows of shares need the number of its classes.
     pub(super) fn with_classes(mut self) -> Result<Self> {
         if let Some((None, smoothing)) = self.soft_labels {
             let opened = self.input.clone().open(&self.source_options()?, self.sampling.join()?)?;
             let classes = opened.0.classes().len();
             if classes == 0 {
                 return Err(Error::config(
-                    "soft_labels: the data set has no names of classes, which would tell their number: use \
+                    "soft_labels: the dataset has no names of classes, which would tell their number: use \
                      soft_labels(classes, smoothing)",
                 ));
             }
@@ -129,7 +129,7 @@ impl Loader {
     /// Representation of the classes, whose number is [known](Loader::with_classes).
     pub(super) fn label(&self) -> Label {
         let soft = self.soft_labels.map(|(classes, smoothing)| (classes.unwrap_or(0), smoothing));
-        Label::of(soft, self.pictures.unlabelled)
+        Label::of(soft, self.images.unlabeled)
     }
 
     /// Names and kinds of all fields, the default ones first.
@@ -163,26 +163,26 @@ impl Loader {
             }
         }
         let has = |is: fn(&FieldKind) -> bool| fields.iter().any(|(_, kind)| is(kind));
-        if !has(|FieldKind(kind)| matches!(kind.maker(), Maker::Class)) {
-            let options = [("soft_labels", self.soft_labels.is_some()), ("unlabelled", self.pictures.unlabelled)];
+        if !has(|FieldKind(kind)| matches!(kind.maker(), FieldWriter::Class)) {
+            let options = [("soft_labels", self.soft_labels.is_some()), ("unlabeled", self.images.unlabeled)];
             if let Some((option, _)) = options.into_iter().find(|(_, is_set)| *is_set) {
                 return Err(Error::config(format!("{option} changes labels, and the loader has none: leave it out")));
             }
         }
-        check_images(&fields, &self.pictures)?;
+        check_images(&fields, &self.images)?;
         Ok(fields)
     }
 }
 
 /// Refuses an option of images if none of the fields is an image.
-pub(super) fn check_images(fields: &[(String, FieldKind)], pictures: &PictureOptions) -> Result<()> {
-    if fields.iter().any(|(_, FieldKind(kind))| matches!(kind.maker(), Maker::Picture(_))) {
+pub(super) fn check_images(fields: &[(String, FieldKind)], images: &ImageOptions) -> Result<()> {
+    if fields.iter().any(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_))) {
         return Ok(());
     }
-    let Some(option) = pictures.of_images() else { return Ok(()) };
-    let shown = fields.iter().find(|(_, FieldKind(kind))| kind.shows_picture());
+    let Some(option) = images.of_images() else { return Ok(()) };
+    let shown = fields.iter().find(|(_, FieldKind(kind))| kind.shows_image());
     Err(Error::config(match shown {
-        Some((name, _)) => format!("{option} changes images, but field {name:?} shows the picture as it is stored"),
+        Some((name, _)) => format!("{option} changes images, but field {name:?} shows the image as it is stored"),
         None => format!("{option} changes images, and the loader has none: leave it out"),
     }))
 }

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::source::{self, Concat, DataSet, Join, Source};
+use crate::source::{self, Concat, Dataset, Join, Source};
 
 /// Origin of the samples.
 #[derive(Clone)]
@@ -13,11 +13,11 @@ pub(super) enum Input {
     Mixture(Vec<(Input, f64)>),
 }
 
-impl From<DataSet> for Input {
-    fn from(data: DataSet) -> Self {
+impl From<Dataset> for Input {
+    fn from(data: Dataset) -> Self {
         match data {
-            DataSet::Path(path) => Input::Path(path),
-            DataSet::Source(source) => Input::Source(source),
+            Dataset::Path(path) => Input::Path(path),
+            Dataset::Source(source) => Input::Source(source),
         }
     }
 }
@@ -33,13 +33,13 @@ impl Input {
     pub(super) fn open(self, options: &source::Options, join: Option<Join>) -> Result<Opened> {
         if join.is_some() && !matches!(self, Input::Mixture(_)) {
             return Err(Error::config(
-                "by_class_name and keep_labels need a mixture, and this loader has one data set; \
-                 to join data sets yourself, use source::Concat, which has both options",
+                "match_labels_by_name and keep_labels need a mixture, and this loader has one dataset; \
+                 to join datasets yourself, use source::Concat, which has both options",
             ));
         }
         if join.is_some() && options.numbers() {
             return Err(Error::config(
-                "classes numbers the labels of every data set by name; with it, leave out by_class_name and keep_labels",
+                "classes numbers the labels of every dataset by name; with it, leave out match_labels_by_name and keep_labels",
             ));
         }
         let path = self.path().map(Path::to_owned);
@@ -56,7 +56,7 @@ impl Input {
         match self {
             Input::Path(path) => Ok((options.open_part(path)?, None)),
             Input::Source(_) if options.has_masks() => Err(Error::config(
-                "masks: the data set is open already; give the folder of masks to the call that opens it",
+                "masks: the dataset is open already; give the folder of masks to the call that opens it",
             )),
             Input::Source(source) => Ok((options.number(source)?, None)),
             Input::Mixture(parts) if parts.is_empty() => Err(Error::config("mixture is empty")),
@@ -72,7 +72,7 @@ impl Input {
 }
 
 impl Input {
-    /// The path of a single data set that is not open yet.
+    /// The path of a single dataset that is not open yet.
     pub(super) fn path(&self) -> Option<&Path> {
         match self {
             Input::Path(path) => Some(path),

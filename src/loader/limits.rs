@@ -3,7 +3,7 @@ use crate::engine::OnError;
 
 /// Errors.
 impl Loader {
-    /// Sets what happens if a sample cannot be read, decoded or transformed; [`OnError::Stop`] by
+    /// Sets what happens if a sample cannot be read, decoded or transformed; [`OnError::CancelToken`] by
     /// default.
     ///
     /// ```

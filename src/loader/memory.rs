@@ -1,7 +1,7 @@
 //! Limits of batch memory, the memory that is available, and the allocation of slots.
 //!
 //! Control groups are read here, because the crate `sysinfo` (0.40.1) counts the page cache as
-//! memory in use, and the page cache holds the data set.
+//! memory in use, and the page cache holds the dataset.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use crate::batch::{MakeKeeper, Schemas, SlotMemory};
 use crate::device::page_locked;
 use crate::engine::{Bounds, ScratchPlan, Settings};
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::Rank;
+use crate::sampler::Rank;
 
 /// Bytes that batch memory may take.
 #[derive(Clone, Copy)]
 pub(super) enum Room {
     /// Limit set by the user, for host and device together.
-    Limit(usize),
+    Bottleneck(usize),
     /// Memory available on the host. It bounds host memory only: the driver refuses device memory
     /// that does not fit.
     Available(usize),
@@ -24,7 +24,7 @@ pub(super) enum Room {
 
 impl Room {
     pub(super) fn of(limit: Option<usize>) -> Self {
-        limit.map_or_else(|| Room::Available(available().unwrap_or(usize::MAX)), Room::Limit)
+        limit.map_or_else(|| Room::Available(available().unwrap_or(usize::MAX)), Room::Bottleneck)
     }
 
     /// Bounds of the automatic prefetch for batches of `schemas`. `beside(schemas, n)` is the device
@@ -40,7 +40,7 @@ impl Room {
     ) -> Bounds {
         let host = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(schemas.bytes());
         match self {
-            Room::Limit(limit) => automatic_prefetch(limit, |prefetch| {
+            Room::Bottleneck(limit) => automatic_prefetch(limit, |prefetch| {
                 let scratch = if prefetch > AHEAD { scratch.total() } else { scratch.needed() };
                 host(prefetch).saturating_add(beside(schemas, prefetch.min(AHEAD))).saturating_add(scratch)
             }),
@@ -65,7 +65,7 @@ impl Room {
 
     fn bytes(self) -> usize {
         match self {
-            Room::Limit(bytes) | Room::Available(bytes) => bytes,
+            Room::Bottleneck(bytes) | Room::Available(bytes) => bytes,
         }
     }
 
@@ -88,7 +88,7 @@ impl Room {
         let fixed = demand.scratch.needed();
         // Without a limit, device memory is left to the driver.
         let all = host.checked_add(device)?.checked_add(fixed)?;
-        Some(if let Room::Limit(_) = self { all } else { host + fixed })
+        Some(if let Room::Bottleneck(_) = self { all } else { host + fixed })
     }
 
     /// The error for a plan that does not fit: the need, the limit, and values that would fit.
@@ -121,7 +121,7 @@ impl Room {
             text += &format!(", and {} for transforms", size(scratch.transforms));
         }
         text += &match self {
-            Room::Limit(limit) => format!("; memory_limit is {}: ", size(limit)),
+            Room::Bottleneck(limit) => format!("; memory_limit is {}: ", size(limit)),
             Room::Available(left) => format!("; this machine or its container has {} left: ", size(left)),
         };
         let fits =
@@ -283,7 +283,7 @@ mod tests {
         let least = Settings::slots_for(1) * schemas.bytes() + scratch.needed();
         assert!(scratch.needed() > schemas.bytes());
         for left in (0..200).map(|halves| halves << 19).chain([least - 1, least, usize::MAX]) {
-            for room in [Room::Available(left), Room::Limit(left)] {
+            for room in [Room::Available(left), Room::Bottleneck(left)] {
                 let prefetch = room.automatic_prefetch(false, &schemas, &scratch, beside);
                 let demand = Demand { schemas: &schemas, prefetch, scratch, beside: &beside };
                 assert_eq!(room.grant(&demand).is_ok(), least <= left, "{left}: {prefetch:?}");

@@ -1,15 +1,15 @@
 //! The options of a loader, and how it is opened.
 //!
-//! 1. `input`: the origin of the samples; `listed`: the list that numbers their classes.
+//! 1. `input`: the origin of the samples; `class_list`: the list that numbers their classes.
 //!    `sampling`: the choice and order of samples. `share`: the batch size, and the rank that it
 //!    applies to.
 //! 2. `options`: [`Loader`]. `rows`: its options that are one value. Other setters, by purpose:
-//!    `samples`, `batching`, `pixels`, `fields`, `classes`, `limits`, `observe`. `pictures`: the
-//!    options that it shares with [`DecoderBuilder`], which is in `decoder`. `shown`: a loader as text.
+//!    `samples`, `batching`, `pixels`, `fields`, `classes`, `limits`, `observe`. `images`: the
+//!    options that it shares with [`DecoderBuilder`], which is in `decoder`. `display`: a loader as text.
 //! 3. `open`: checks the options, opens the source, and makes the engine; `device`: the same for
 //!    batches on a device, and `nvidia` on NVIDIA's; `field_names`: whether the source has the fields.
-//! 4. `memory`: available memory, and the loader's share of it; `processors`: the number of
-//!    processors that it may use.
+//! 4. `memory`: available memory, and the loader's share of it; `cores`: the number of
+//!    cores that it may use.
 
 /// Defines setters of a [`Loader`], and the same of a [`DecoderBuilder`]. Each sets a field and returns
 /// `self`.
@@ -65,7 +65,7 @@ macro_rules! options {
         $(
             #[doc = $of]
             impl crate::loader::Loader {
-                $($(#[$meta])* pub fn $name(mut self, $value: $type) -> Self { self.pictures.$name = $value.into(); self })*
+                $($(#[$meta])* pub fn $name(mut self, $value: $type) -> Self { self.images.$name = $value.into(); self })*
             }
         )*
 
@@ -73,7 +73,7 @@ macro_rules! options {
         impl crate::loader::DecoderBuilder {
             $($(of_both! { $whose
                 #[doc = concat!("As [`Loader::", stringify!($name), "`](crate::Loader::", stringify!($name), ").")]
-                pub fn $name(mut self, $value: $type) -> Self { self.pictures.$name = $value.into(); self }
+                pub fn $name(mut self, $value: $type) -> Self { self.images.$name = $value.into(); self }
             })*)*
         }
 
@@ -120,28 +120,28 @@ macro_rules! of_both {
 mod options;
 
 mod batching;
+mod class_list;
 mod classes;
+mod cores;
 mod decoder;
 #[cfg(feature = "_device")]
 mod device;
+mod display;
 mod field_names;
 mod fields;
+mod images;
 mod input;
 mod limits;
-mod listed;
 mod memory;
 #[cfg(feature = "cuda")]
 mod nvidia;
 mod observe;
 mod open;
-mod pictures;
 mod pixels;
-mod processors;
 mod rows;
 mod samples;
 mod sampling;
 mod share;
-mod shown;
 #[cfg(test)]
 mod tests;
 

@@ -22,7 +22,7 @@ impl Loader {
     /// ```
     ///
     /// Images cross the bus as `u8`, from page-locked memory, on a stream of the loader's own. One
-    /// kernel on the device then normalises, casts, transposes, erases and mixes them.
+    /// kernel on the device then normalizes, casts, transposes, erases and mixes them.
     /// [`prefetch`](Loader::prefetch) batches are ready ahead of the consumer.
     /// [`pinned`](Loader::pinned) has no effect here: host slots are always page-locked.
     ///
@@ -61,7 +61,7 @@ impl DecoderBuilder {
     ///
     /// # Errors
     /// As [`Loader::cuda`], and [`ErrorKind::Config`] if [`augment`](DecoderBuilder::augment) mixes
-    /// pictures.
+    /// images.
     pub fn cuda(self, stream: &Arc<CudaStream>) -> Result<Decoder<CudaBatch>> {
         self.open(|loader| loader.cuda(stream))
     }

@@ -22,9 +22,9 @@ impl Loader {
     ///
     /// The cost outside the schedule's windows is close to zero. Opening creates the file as its
     /// last step. The file is complete after each window and when the loader is dropped, even if a
-    /// [`Monitor`](crate::Monitor) of the loader remains.
+    /// [`LoaderHandle`](crate::LoaderHandle) of the loader remains.
     pub fn trace(mut self, path: impl AsRef<Path>, schedule: trace::Schedule) -> Self {
-        self.pictures.trace = Some((path.as_ref().to_owned(), schedule));
+        self.images.trace = Some((path.as_ref().to_owned(), schedule));
         self
     }
 }

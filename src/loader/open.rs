@@ -2,9 +2,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::fields::check_images;
+use super::images::ImageOptions;
 use super::memory::{Demand, Room, host_memory};
-use super::pictures::PictureOptions;
-use super::{Loader, field_names, listed, processors};
+use super::{Loader, class_list, cores, field_names};
 use crate::batch::{Field, HostBatch, Role, Schemas, Slots};
 use crate::engine::{
     Balance, Batches, Bounds, Checkpoint, Engine, IntoIter, MOST_READERS, MOST_WORKERS, MemoryPlan, OnError, Parts,
@@ -14,8 +14,8 @@ use crate::engine::{
 use crate::error::ErrorKind;
 use crate::error::{Error, Result, guarded};
 use crate::field::{FieldKind, Fields, Pasted, Split, Written};
-use crate::order::{Order, Rank, Schedule};
 use crate::recipe::{Damaged, Recipe, image_room};
+use crate::sampler::{Rank, Sampler, Schedule};
 use crate::source::{self, Source};
 use crate::trace::{self, Trace};
 use crate::transform::{Augment, Forms};
@@ -35,14 +35,14 @@ impl Loader {
     /// # Errors
     /// - [`ErrorKind::Config`] for an option that cannot work, or for options that leave an epoch
     ///   without a batch.
-    /// - [`ErrorKind::Io`] or [`ErrorKind::Source`] for a data set that cannot be opened.
+    /// - [`ErrorKind::Io`] or [`ErrorKind::Source`] for a dataset that cannot be opened.
     /// - [`ErrorKind::Memory`] if the plan exceeds the [`memory_limit`](Loader::memory_limit) or
     ///   the memory that is available.
     pub fn host(self) -> Result<Batches<HostBatch>> {
         let kinds = self.fields()?;
         let this = self.with_classes()?;
-        let PictureOptions { layout, pinned, .. } = this.pictures;
-        let (format, split) = (this.pictures.written(layout)?, Split::host(&this.pictures.augment));
+        let ImageOptions { layout, pinned, .. } = this.images;
+        let (format, split) = (this.images.written(layout)?, Split::host(&this.images.augment));
         let mut parts = this.open(kinds, format, split, |_, _| 0)?;
         let (memory, keeper) =
             host_memory(parts.schemas.bytes(), parts.shared.memory.slots, pinned, parts.shared.schedule.rank())?;
@@ -56,12 +56,12 @@ impl Loader {
         Ok(Batches::new(engine, &shared))
     }
 
-    /// Options for opening the data set.
+    /// Options for opening the dataset.
     ///
     /// # Errors
     /// If the list of classes cannot be read.
     pub(super) fn source_options(&self) -> Result<source::Options> {
-        let options = source::Options::new().mmap(self.pictures.mmap).formats(self.pictures.codecs.formats());
+        let options = source::Options::new().mmap(self.images.mmap).formats(self.images.codecs.formats());
         let options = options
             .lenient(matches!(self.on_error, OnError::Skip { .. }))
             .index(self.indexed)
@@ -110,8 +110,8 @@ struct Checked {
 
 impl Checked {
     fn new(loader: Loader, kinds: Vec<(String, FieldKind)>, format: Written, split: Split) -> Result<Self> {
-        source::check_retries(loader.pictures.retries)?;
-        let PictureOptions { augment, decode_share: share, local_world_size, .. } = &loader.pictures;
+        source::check_retries(loader.images.retries)?;
+        let ImageOptions { augment, decode_share: share, local_world_size, .. } = &loader.images;
         if !(0.0..=1.0).contains(share) {
             return Err(Error::config(format!("decode_share({share}): a share of the device's time must be 0 to 1")));
         }
@@ -131,7 +131,7 @@ impl Checked {
 
     /// Makes the fields.
     fn make(&mut self) -> Result<()> {
-        let PictureOptions { augment, transform_moves_pixels: moves_pixels, transforms, .. } = &self.loader.pictures;
+        let ImageOptions { augment, transform_moves_pixels: moves_pixels, transforms, .. } = &self.loader.images;
         let label = self.loader.label();
         let of = |epoch| Fields::new(&self.kinds, label, self.format, (augment, epoch), self.split);
         let made = self.forms.epochs().map(of).collect::<Result<Vec<_>>>()?;
@@ -147,15 +147,15 @@ impl Checked {
             None => self.loader.input.clone().open(&options, self.loader.sampling.join()?)?,
         };
         if mixture.is_none() && !options.numbers() {
-            listed::compare(path.as_deref(), &*source);
+            class_list::compare(path.as_deref(), &*source);
         }
         if source.is_empty() {
             return Err(Error::in_source(format!("the {} source has no samples", source.kind())));
         }
-        if self.loader.spare_image() && source.has_pictures() == Some(false) {
-            tracing::info!("the data set has no pictures, so the batches have no field \"image\"");
+        if self.loader.spare_image() && source.has_images() == Some(false) {
+            tracing::info!("the dataset has no images, so the batches have no field \"image\"");
             self.kinds.retain(|(name, _)| name != "image");
-            check_images(&self.kinds, &self.loader.pictures)?;
+            check_images(&self.kinds, &self.loader.images)?;
             self.make()?;
         }
         let named = |e: Error| if let Some(path) = &path { e.at_path(path) } else { e };
@@ -164,34 +164,34 @@ impl Checked {
         let reads = field_names::names_read(&self.kinds)
             .and_then(|names| source.only(&names))
             .unwrap_or_else(|| source.clone());
-        let processors = processors::processors(&self.rank);
-        let workers = match self.loader.pictures.workers {
-            0 => processors.min(MOST_WORKERS),
+        let cores = cores::cores(&self.rank);
+        let workers = match self.loader.images.workers {
+            0 => cores.min(MOST_WORKERS),
             n if n > MOST_WORKERS => {
                 return Err(Error::config(format!(
-                    "workers({n}): at most {MOST_WORKERS} threads; this process has {processors} processors, and workers(0) chooses a number"
+                    "workers({n}): at most {MOST_WORKERS} threads; this process has {cores} cores, and workers(0) chooses a number"
                 )));
             }
             n => n,
         };
-        let Loader { sampling, pictures: PictureOptions { seed, retries, last_batch, .. }, .. } = &self.loader;
+        let Loader { sampling, images: ImageOptions { seed, retries, last_batch, .. }, .. } = &self.loader;
         let order = sampling.clone().open(&*source, mixture, *seed, self.global_batch, workers, *retries)?;
         let schedule = Schedule::new(order.clone(), self.global_batch, *last_batch, self.rank);
         some_batches(&schedule)?;
         let schemas = Schemas::new(schedule.places() as usize, std::mem::take(&mut self.arrays))?;
-        Ok(Opened { checked: self, source, reads, order, schedule, schemas, processors, workers })
+        Ok(Opened { checked: self, source, reads, order, schedule, schemas, cores, workers })
     }
 }
 
-/// An open data set with its order.
+/// An open dataset with its order.
 struct Opened {
     checked: Checked,
     source: Arc<dyn Source>,
     reads: Arc<dyn Source>,
-    order: Arc<dyn Order>,
+    order: Arc<dyn Sampler>,
     schedule: Schedule,
     schemas: Schemas,
-    processors: usize,
+    cores: usize,
     workers: usize,
 }
 
@@ -207,24 +207,24 @@ impl Opened {
     /// # Errors
     /// If it exceeds the limit, or what is available.
     fn grant(&self, beside: &dyn Fn(&Schemas, usize) -> usize) -> Result<Granted> {
-        let Checked { loader: Loader { pictures, asked, .. }, format, split, fields, .. } = &self.checked;
-        let (schemas, room) = (&self.schemas, Room::of(pictures.memory_limit));
+        let Checked { loader: Loader { images, asked, .. }, format, split, fields, .. } = &self.checked;
+        let (schemas, room) = (&self.schemas, Room::of(images.memory_limit));
         // An image, the memory of its effects and of pasted objects, and for mixing by workers a
         // copy of the last image of a batch.
         let image = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
-        let mixing = if pictures.augment.mixes() && !split.there { image * format.dtype.bytes() } else { 0 };
-        let effects = fields[0].augments(&pictures.augment).map(Augment::effects_memory).max().unwrap_or(0) as usize;
-        let pasted = pictures.augment.pasted_outputs().map(Pasted::memory).max().unwrap_or(0);
-        let transforms = pictures.transforms.iter().map(|transform| transform.memory(image));
+        let mixing = if images.augment.mixes() && !split.there { image * format.dtype.bytes() } else { 0 };
+        let effects = fields[0].augments(&images.augment).map(Augment::effects_memory).max().unwrap_or(0) as usize;
+        let pasted = images.augment.pasted_outputs().map(Pasted::memory).max().unwrap_or(0);
+        let transforms = images.transforms.iter().map(|transform| transform.memory(image));
         let transforms = transforms.fold(0, usize::saturating_add);
-        let images = image_room(fields, !pictures.transforms.is_empty());
-        let scratch = ScratchPlan::ample(self.workers, self.processors, images + effects + mixing + pasted)
+        let rooms = image_room(fields, !images.transforms.is_empty());
+        let scratch = ScratchPlan::ample(self.workers, self.cores, rooms + effects + mixing + pasted)
             .with_transforms(transforms)
             .with_source(room.for_source(self.reads.ahead_bytes()));
-        // The pictures of requests are already in memory.
+        // The images of requests are already in memory.
         let scratch = if asked.is_some() { scratch.without_readers() } else { scratch };
-        let prefetch = match pictures.prefetch {
-            0 => room.automatic_prefetch(split.there || pictures.pinned, schemas, &scratch, beside),
+        let prefetch = match images.prefetch {
+            0 => room.automatic_prefetch(split.there || images.pinned, schemas, &scratch, beside),
             n => Bounds::exactly(n),
         };
         let scratch = room.grant(&Demand { schemas, prefetch, scratch, beside })?;
@@ -233,33 +233,33 @@ impl Opened {
 
     /// The loader, ready to allocate its memory and to start its threads.
     fn parts(self, granted: Granted) -> Result<Parts> {
-        let Opened { checked, source, reads, order, schedule, schemas, processors, workers } = self;
+        let Opened { checked, source, reads, order, schedule, schemas, cores, workers } = self;
         let Checked { loader, split, fields, forms, .. } = checked;
         let Granted { prefetch, scratch } = granted;
         let options = loader.to_string();
-        let PictureOptions { decode_on, decode_share, seed, timeout, .. } = loader.pictures;
+        let ImageOptions { decode_on, decode_share, seed, timeout, .. } = loader.images;
         let computed = fields[0].computed.iter().map(|field| field.name.clone()).collect();
         let is_asked = loader.asked.is_some();
         let recipe = Recipe {
             source,
             reads,
-            codecs: loader.pictures.codecs(),
-            augment: loader.pictures.augment,
+            codecs: loader.images.codecs(),
+            augment: loader.images.augment,
             order,
-            transforms: loader.pictures.transforms,
-            moves_pixels: loader.pictures.transform_moves_pixels,
+            transforms: loader.images.transforms,
+            moves_pixels: loader.images.transform_moves_pixels,
             fields,
             forms,
-            annotated: loader.pictures.annotations_follow,
+            annotated: loader.images.annotations_follow,
             seed,
-            retries: loader.pictures.retries,
-            sample_bytes: loader.pictures.max_sample_bytes,
-            strict: loader.pictures.strict,
+            retries: loader.images.retries,
+            sample_bytes: loader.images.max_sample_bytes,
+            strict: loader.images.strict,
             damaged: Damaged::default(),
             blank: is_asked,
             stand_in: !is_asked && matches!(loader.on_error, OnError::Skip { .. }),
         };
-        let mut settings = Settings::new(processors, workers, prefetch);
+        let mut settings = Settings::new(cores, workers, prefetch);
         settings.options = options;
         // The answer to a request is waited for, so its worker goes first.
         let settings = if split.there && !is_asked { settings.for_device() } else { settings };
@@ -268,10 +268,10 @@ impl Opened {
         let resume = loader.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
         let memory = MemoryPlan::of(Settings::slots_for(prefetch.most), schemas.bytes(), &scratch);
         // The run of requests is one epoch.
-        let epochs = if is_asked { 0 } else { loader.pictures.epochs };
+        let epochs = if is_asked { 0 } else { loader.images.epochs };
         let at = resume.unwrap_or_default();
         let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epochs), at);
-        Ok(Parts { shared, schemas, asked: loader.asked, timeout, trace: loader.pictures.trace })
+        Ok(Parts { shared, schemas, asked: loader.asked, timeout, trace: loader.images.trace })
     }
 }
 
@@ -319,7 +319,7 @@ mod tests {
         let sample = |n: i64| OwnedSample::new(n.to_string()).field("bmp", bmp.clone()).label(n % 2);
         let loader = Loader::source(Samples::new((0..4).map(sample).collect())).batch_size(4).soft_labels(2, 0.1);
         let loader = loader.augment(Augment::pass_through(2, 1).mix(Mix::mixup(0.2)));
-        let (format, split) = (loader.pictures.written(Layout::Nhwc).unwrap(), Split::host(&loader.pictures.augment));
+        let (format, split) = (loader.images.written(Layout::Nhwc).unwrap(), Split::host(&loader.images.augment));
         let kinds = loader.fields().unwrap();
         let parts = loader.open(kinds, format, split, |_, _| 0).unwrap();
         let arrays = parts.schemas.form(0).spans.iter().map(|span| {
@@ -385,8 +385,8 @@ mod tests {
     #[test]
     fn after_a_device_error_of_the_hand_off_nothing_more_is_prepared() {
         let reads = Arc::new(AtomicUsize::new(0));
-        let loader = Loader::source(Counted(reads.clone())).without("image").batch_size(64).workers(2).prefetch(60);
-        let (format, split) = (loader.pictures.written(Layout::Nhwc).unwrap(), Split::host(&loader.pictures.augment));
+        let loader = Loader::source(Counted(reads.clone())).drop_field("image").batch_size(64).workers(2).prefetch(60);
+        let (format, split) = (loader.images.written(Layout::Nhwc).unwrap(), Split::host(&loader.images.augment));
         let kinds = loader.fields().unwrap();
         let parts = loader.open(kinds, format, split, |_, _| 0).unwrap();
         let slot = |_| Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(faults(|_, _| ()), [const { None }; 4]);
         // Mixing reports that its images have the wrong length.
         let wider = faults(|field, role| {
-            if role == Role::Picture {
+            if role == Role::Image {
                 field.shape[0] += 1;
             }
         });

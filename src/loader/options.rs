@@ -1,9 +1,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::class_list::Listed;
+use super::images::ImageOptions;
 use super::input::{Input, Opened};
-use super::listed::Listed;
-use super::pictures::PictureOptions;
 use super::rows::listed;
 use super::sampling::Sampling;
 use super::share::{RankOrigin, Share};
@@ -41,18 +41,18 @@ use crate::transform::Augment;
 ///
 /// | purpose | options |
 /// |---|---|
-/// | data | [`new`](Loader::new), [`source`](Loader::source), [`mixture`](Loader::mixture), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`masks`](Loader::masks), [`index`](Loader::index), [`store`](Loader::store), [`stores`](Loader::stores), [`codec`](Loader::codec) |
+/// | data | [`new`](Loader::new), [`source`](Loader::source), [`mixture`](Loader::mixture), [`match_labels_by_name`](Loader::match_labels_by_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`masks`](Loader::masks), [`index`](Loader::index), [`store`](Loader::store), [`stores`](Loader::stores), [`codec`](Loader::codec) |
 /// | which samples | [`split`](Loader::split), [`split_by_class`](Loader::split_by_class), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat) |
-#[doc = concat!("| in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`buckets`](Loader::buckets), [`order`](Loader::order), [`resume`](Loader::resume), ", listed!("in which order"), " |")]
+#[doc = concat!("| in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`buckets`](Loader::buckets), [`sampler`](Loader::sampler), [`resume`](Loader::resume), ", listed!("in which order"), " |")]
 #[doc = concat!("| batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`rank`](Loader::rank), [`distributed`](Loader::distributed), ", listed!("batches"), " |")]
-#[doc = concat!("| fields | [`field`](Loader::field), [`without`](Loader::without), [`soft_labels`](Loader::soft_labels), [`views`](Loader::views), ", listed!("fields"), " |")]
-#[doc = concat!("| pictures | [`augment`](Loader::augment), [`transform`](Loader::transform), ", listed!("pictures"), " |")]
+#[doc = concat!("| fields | [`field`](Loader::field), [`without`](Loader::drop_field), [`soft_labels`](Loader::soft_labels), [`views`](Loader::views), ", listed!("fields"), " |")]
+#[doc = concat!("| images | [`augment`](Loader::augment), [`transform`](Loader::transform), ", listed!("images"), " |")]
 #[doc = concat!("| speed | ", listed!("speed"), " |")]
 #[doc = concat!("| limits and faults | [`on_error`](Loader::on_error), ", listed!("limits and faults"), " |")]
 /// | observing | [`trace`](Loader::trace) |
 #[cfg_attr(feature = "cuda", doc = "| opening | [`host`](Loader::host), [`cuda`](Loader::cuda) |")]
 #[cfg_attr(not(feature = "cuda"), doc = "| opening | [`host`](Loader::host), `cuda` |")]
-/// | pictures in requests | [`decoder`](Loader::decoder) |
+/// | images in requests | [`decoder`](Loader::decoder) |
 #[must_use = "a loader does nothing until it is opened with `host` or iterated"]
 #[derive(Clone)]
 pub struct Loader {
@@ -69,22 +69,22 @@ pub struct Loader {
     pub(super) place: RankOrigin,
     pub(super) sampling: Sampling,
     pub(super) resume: Option<Checkpoint>,
-    pub(super) pictures: PictureOptions,
+    pub(super) images: ImageOptions,
     pub(super) fields: Vec<(String, FieldKind)>,
     /// Augmentations of the views that replace the image.
     pub(super) views: Vec<Augment>,
     pub(super) without: Vec<String>,
     pub(super) on_error: OnError,
-    /// Number of classes, which the data set tells if it is `None`, and smoothing.
+    /// Number of classes, which the dataset tells if it is `None`, and smoothing.
     pub(super) soft_labels: Option<(Option<usize>, f32)>,
     /// Requests, which replace the order as the source of batches.
     pub(super) asked: Option<Arc<dyn BatchSampler>>,
 }
 
 impl Loader {
-    /// Creates a loader of the data set at `path`:
+    /// Creates a loader of the dataset at `path`:
     ///
-    /// - a folder of class folders, or a flat folder of pictures;
+    /// - a folder of class folders, or a flat folder of images;
     /// - an LMDB;
     /// - a tar shard, a folder of shards, or a pattern such as `train-{000..099}.tar`;
     /// - a table: a `.csv`, `.tsv` or JSON-lines file ([`table`](Loader::table) sets the meaning of
@@ -120,7 +120,7 @@ impl Loader {
 
     /// Opens URLs of `scheme` with `store`: `s3` for
     /// `Loader::new("s3://bucket/train-{000..099}.tar")`. Call it once per scheme. Tar shards,
-    /// Parquet files and folders of pictures are read from stores.
+    /// Parquet files and folders of images are read from stores.
     ///
     /// A URL whose scheme has no store is an error when the loader opens.
     pub fn store(mut self, scheme: impl Into<String>, store: impl Store + 'static) -> Self {
@@ -140,7 +140,7 @@ impl Loader {
     }
 
     /// Sets whether the listing of a folder is kept in a file next to it; off by default. A folder
-    /// of millions of files then opens without listing them. Other data sets refuse it; see
+    /// of millions of files then opens without listing them. Other datasets refuse it; see
     /// [`source::Options::index`](crate::source::Options::index).
     ///
     /// ```
@@ -152,26 +152,26 @@ impl Loader {
         self
     }
 
-    /// Takes the masks of a folder of pictures from another folder, next to it; see
+    /// Takes the masks of a folder of images from another folder, next to it; see
     /// [`source::Options::masks`](crate::source::Options::masks). [`field::Mask`](crate::field::Mask)
     /// reads them.
     ///
     /// ```
     /// # use warpfeed::{Dtype, Loader, field::Mask};
     /// let loader = Loader::new("CamVid/train").masks("trainannot"); // CamVid/trainannot
-    /// let loader = loader.without("label").field("mask", Mask::new(Dtype::I64).fill(11));
+    /// let loader = loader.drop_field("label").field("mask", Mask::new(Dtype::I64).fill(11));
     /// ```
     pub fn masks(mut self, folder: impl Into<PathBuf>) -> Self {
         self.masks = Some(folder.into());
         self
     }
 
-    /// Sets the meaning of a table's columns. Data sets without columns refuse it; see
+    /// Sets the meaning of a table's columns. Datasets without columns refuse it; see
     /// [`source::Options::table`](crate::source::Options::table).
     ///
     /// ```
     /// # use warpfeed::{Loader, source::TableOptions};
-    /// let columns = TableOptions::new().picture("image_id").root("images").label("species");
+    /// let columns = TableOptions::new().image("image_id").root("images").label("species");
     /// let loader = Loader::new("train.csv").table(columns);
     /// ```
     #[cfg(feature = "tables")]
@@ -194,7 +194,7 @@ impl Loader {
             place: RankOrigin::Given { rank: 0, world: 1 },
             sampling: Sampling::default(),
             resume: None,
-            pictures: PictureOptions::default(),
+            images: ImageOptions::default(),
             fields: Vec::new(),
             views: Vec::new(),
             without: Vec::new(),

@@ -5,21 +5,21 @@ use crate::decode::Codec;
 use crate::transform::{Augment, Transform};
 
 shared_setters! {
-    /// Sets crop, resize, flip and colour changes of each picture, and with them the size of the
+    /// Sets crop, resize, flip and color changes of each image, and with them the size of the
     /// images. `Augment::eval(256, 224)` by default.
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader};
     /// let loader = Loader::new("train").augment(Augment::train(224));
     /// ```
-    pub fn augment(mut self, augment: Augment) -> Self { self.pictures.augment = augment; }
+    pub fn augment(mut self, augment: Augment) -> Self { self.images.augment = augment; }
 
     /// Adds your own step on the `u8` image, after [`augment`](Loader::augment) and before
     /// [`normalize`](Loader::normalize). Several steps run in the order of the calls. A step gets the
-    /// picture [without the fill](Transform::apply) around it.
+    /// image [without the fill](Transform::apply) around it.
     ///
     /// ```
-    /// # use warpfeed::{Loader, order::Rng, transform::ImageMut};
+    /// # use warpfeed::{Loader, sampler::Rng, transform::ImageMut};
     /// fn invert(image: &mut ImageMut<'_>, rng: &mut Rng) -> warpfeed::Result<()> {
     ///     if rng.chance(0.5) {
     ///         image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
@@ -29,12 +29,12 @@ shared_setters! {
     /// let loader = Loader::new("train").transform(invert);
     /// ```
     ///
-    /// Fields that follow the picture, such as masks and boxes, do not follow a step of your own.
+    /// Fields that follow the image, such as masks and boxes, do not follow a step of your own.
     /// Opening fails for a loader with both, unless
     /// [`transform_moves_pixels(false)`](Loader::transform_moves_pixels) says that they go
     /// together.
     pub fn transform(mut self, transform: impl Transform + 'static) -> Self {
-        self.pictures.transforms.push(Arc::new(transform));
+        self.images.transforms.push(Arc::new(transform));
     }
 
     /// Adds your own codec to the [built-in ones](crate::decode#what-is-read). It takes precedence
@@ -51,6 +51,6 @@ shared_setters! {
     /// let loader = arrays.augment(Augment::pass_through(32, 32));
     /// ```
     pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
-        self.pictures.codecs = self.pictures.codecs.with(codec);
+        self.images.codecs = self.images.codecs.with(codec);
     }
 }

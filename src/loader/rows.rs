@@ -10,22 +10,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::batch::{Dtype, Layout, Normalize};
-use crate::decode::{Codecs, Exif};
+use crate::decode::{AnnotationFrame, Codecs};
 #[cfg(doc)]
 use crate::engine::Batches;
 use crate::engine::DecodeOn;
 #[cfg(doc)]
 use crate::error::Error;
-use crate::order::LastBatch;
+use crate::sampler::LastBatch;
 #[cfg(doc)]
-use crate::order::Rank;
+use crate::sampler::Rank;
 use crate::source;
 use crate::trace;
 use crate::transform::{Augment, Transform};
 
 options! {
-    /// The options that are one value, and those of pictures.
-    PictureOptions {
+    /// The options that are one value, and those of images.
+    ImageOptions {
         augment: Augment = Augment::eval(256, 224),
         transforms: Vec<Arc<dyn Transform>> = Vec::new(),
         codecs: Codecs = Codecs::new(),
@@ -43,7 +43,7 @@ options! {
     }
 
     purpose "batches", "The ranks of a machine, and the last batch." {
-        /// Sets the number of ranks on this machine, including this one. They share its processors:
+        /// Sets the number of ranks on this machine, including this one. They share its cores:
         /// with automatic [`workers`](Self::workers), each rank starts its share of the threads. 0 is
         /// an error.
         ///
@@ -57,59 +57,59 @@ options! {
         loader fn local_world_size(ranks: usize) -> Option<usize> = None;
 
         /// Sets the treatment of the last batch of an epoch if the samples do not fill it;
-        /// [`LastBatch::Keep`] by default.
+        /// [`LastBatch::ObjectCache`] by default.
         ///
         /// ```
         /// # use warpfeed::{LastBatch, Loader};
         /// let loader = Loader::new("train").last_batch(LastBatch::Drop);
         /// ```
-        loader fn last_batch(last: LastBatch) -> LastBatch = LastBatch::Keep;
+        loader fn last_batch(last: LastBatch) -> LastBatch = LastBatch::ObjectCache;
     }
 
-    purpose "fields", "Missing labels and turned pictures." {
+    purpose "fields", "Missing labels and turned images." {
         /// Reads missing labels as -1; off by default.
         ///
         /// ```
         /// # use warpfeed::Loader;
-        /// let pictures = Loader::new("flat-folder").unlabelled(true);
+        /// let images = Loader::new("flat-folder").unlabeled(true);
         /// ```
         ///
         /// By default, each batch has labels for all of its samples or for none:
         ///
         /// - If none of its samples has a label, [`HostBatch::labels`](crate::HostBatch::labels) is an
-        ///   error. All other fields can be read. An example is a flat folder of pictures.
+        ///   error. All other fields can be read. An example is a flat folder of images.
         /// - If some have a label, each sample without one is an error that names sample and file.
         ///   [`on_error`](Self::on_error) specifies what follows.
         ///
         /// A label of -1 therefore comes from the sample itself or from this option.
-        loader fn unlabelled(unlabelled: bool) -> bool = false;
+        loader fn unlabeled(unlabeled: bool) -> bool = false;
 
-        /// Sets which version of a turned picture was annotated if the sizes do not tell: the pixels as
-        /// stored, or the picture that EXIF turns upright. Unset by default.
+        /// Sets which version of a turned image was annotated if the sizes do not tell: the pixels as
+        /// stored, or the image that EXIF turns upright. Unset by default.
         ///
         /// The option applies to boxes with their masks and points, [`Mask`](crate::field::Mask),
-        /// [`Map`](crate::field::Map) and [`Points`](crate::field::Points). They declare the size of
-        /// the annotated picture, or have a size of their own. If only the stored or only the upright
-        /// picture has this size, that one was annotated, and the option has no effect. Otherwise the
-        /// option decides: for pictures that are square, turned by 180 degrees or mirrored, and for
+        /// [`DenseMap`](crate::field::DenseMap) and [`Keypoints`](crate::field::Keypoints). They declare the size of
+        /// the annotated image, or have a size of their own. If only the stored or only the upright
+        /// image has this size, that one was annotated, and the option has no effect. Otherwise the
+        /// option decides: for images that are square, turned by 180 degrees or mirrored, and for
         /// coordinates without a size, such as those of YOLO. Without the option, such a sample is an
         /// error.
         ///
         /// ```
-        /// # use warpfeed::{Exif, Loader};
-        /// // Labelled in a tool that shows pictures upright, as browsers do.
-        /// let loader = Loader::new("coco8/data.yaml").annotations_follow(Exif::Upright);
+        /// # use warpfeed::{AnnotationFrame, Loader};
+        /// // Labeled in a tool that shows images upright, as browsers do.
+        /// let loader = Loader::new("coco8/data.yaml").annotations_follow(AnnotationFrame::Upright);
         /// ```
-        loader fn annotations_follow(picture: Exif) -> Option<Exif> = None;
+        loader fn annotations_follow(image: AnnotationFrame) -> Option<AnnotationFrame> = None;
     }
 
-    purpose "pictures", "Pixels and their layout in the batch." {
+    purpose "images", "Pixels and their layout in the batch." {
         /// Sets whether the steps of [`transform`](Self::transform) may move pixels; true by default.
-        /// Masks, boxes and other fields that follow the picture need steps that leave each pixel in
-        /// its place, such as changes of colours.
+        /// Masks, boxes and other fields that follow the image need steps that leave each pixel in
+        /// its place, such as changes of colors.
         ///
         /// ```
-        /// # use warpfeed::{Dtype, Loader, field::Mask, order::Rng, transform::ImageMut};
+        /// # use warpfeed::{Dtype, Loader, field::Mask, sampler::Rng, transform::ImageMut};
         /// fn invert(image: &mut ImageMut<'_>, _: &mut Rng) -> warpfeed::Result<()> {
         ///     image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
         ///     Ok(())
@@ -146,9 +146,9 @@ options! {
         /// ```
         both fn layout(layout: Layout) -> Layout = Layout::Nhwc;
 
-        /// Sets the number of channels of the images: 3 by default, or 1 for greyscale. All steps of
+        /// Sets the number of channels of the images: 3 by default, or 1 for grayscale. All steps of
         /// the augmentation see RGB. The finished image becomes its brightness, as by Pillow's
-        /// `convert("L")`, which leaves grey pictures unchanged. Then it is normalised, with the first
+        /// `convert("L")`, which leaves gray images unchanged. Then it is normalized, with the first
         /// of the three numbers, and its values are erased and mixed.
         ///
         /// Batches on a device have three channels.
@@ -159,26 +159,26 @@ options! {
         /// ```
         both fn channels(channels: usize) -> usize = 3;
 
-        /// Sets the colour behind transparent pixels of PNG, WebP, GIF and TIFF. By default alpha is
-        /// dropped, as by torchvision, and transparent pixels show the colour that the file stores for
-        /// them. [`Map::of_channels(4)`](crate::field::Map::of_channels) keeps alpha as a channel.
+        /// Sets the color behind transparent pixels of PNG, WebP, GIF and TIFF. By default alpha is
+        /// dropped, as by torchvision, and transparent pixels show the color that the file stores for
+        /// them. [`DenseMap::of_channels(4)`](crate::field::DenseMap::of_channels) keeps alpha as a channel.
         ///
         /// ```
         /// # use warpfeed::Loader;
         /// let loader = Loader::new("logos").background([255; 3]);
         /// ```
-        both fn background(colour: [u8; 3]) -> Option<[u8; 3]> = None;
+        both fn background(color: [u8; 3]) -> Option<[u8; 3]> = None;
 
-        /// Sets whether pictures of more than 8 bits per channel become images of 8 bits; off by
+        /// Sets whether images of more than 8 bits per channel become images of 8 bits; off by
         /// default. Values of 16 bits keep their upper 8, and floats from 0 to 1 become 0 to 255. By
-        /// default such a picture is an error of its sample, because 12-bit scans and measurements lose
-        /// most of their content. [`Map`](crate::field::Map) reads their values unchanged.
+        /// default such an image is an error of its sample, because 12-bit scans and measurements lose
+        /// most of their content. [`DenseMap`](crate::field::DenseMap) reads their values unchanged.
         ///
         /// ```
         /// # use warpfeed::Loader;
-        /// let loader = Loader::new("photographs").to_8_bits(true);
+        /// let loader = Loader::new("photographs").convert_to_u8(true);
         /// ```
-        both fn to_8_bits(converts: bool) -> bool = false;
+        both fn convert_to_u8(converts: bool) -> bool = false;
     }
 
     purpose "speed", "Performance. These options do not change the batches." {
@@ -190,13 +190,13 @@ options! {
         /// let loader = Loader::new("train").workers(8);
         /// ```
         ///
-        /// 0, the default, means one thread for each processor that this process may use. Set more for
+        /// 0, the default, means one thread for each core that this process may use. Set more for
         /// a decoder or a transform that blocks. Slow storage does not need more workers: if reads
         /// block on a disk or a network, 32 reader threads read ahead for the workers, and up to 512
         /// while more make reading faster. They start at the first blocking read, and sleep while reads
         /// do not block. Their samples stay within the memory of [`Batches::memory_plan`].
         ///
-        /// Each worker costs a thread and scratch memory for its pictures. More than 768 workers are an
+        /// Each worker costs a thread and scratch memory for its images. More than 768 workers are an
         /// error when the loader is opened.
         both fn workers(threads: usize) -> usize = 0, as num_workers;
 
@@ -269,8 +269,8 @@ options! {
         /// the device's time from packed files (`warpfeed pack`), and 1.5 ms from plain ones.
         ///
         /// Workers decode everything else: progressive, CMYK and damaged JPEGs, other formats,
-        /// and all pictures of a loader with a [`transform`](Self::transform), because it
-        /// runs on the host. [`Stats::decoded_on_device`] counts the pictures that the device decoded.
+        /// and all images of a loader with a [`transform`](Self::transform), because it
+        /// runs on the host. [`Stats::decoded_on_device`] counts the images that the device decoded.
         ///
         /// The device needs about 2.4 MB of memory per sample of a batch in addition to the batches;
         /// [`Batches::memory_plan`] includes it. Batches in host memory ignore the option.
@@ -279,7 +279,7 @@ options! {
         loader fn decode_on(decode_on: DecodeOn) -> Option<DecodeOn> = None;
 
         /// Sets the maximum share of the device's time for decoding JPEGs, from 0 to 1; 1 by default.
-        /// Workers decode the remaining pictures.
+        /// Workers decode the remaining images.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -355,19 +355,19 @@ options! {
         /// for a quarter of an hour.
         loader fn retries(times: usize) -> usize = source::RETRIES;
 
-        /// Sets whether damage in a picture is an error of its sample; off by default.
+        /// Sets whether damage in an image is an error of its sample; off by default.
         ///
         /// Decoding continues past damage inside a JPEG, as libjpeg does with a warning. By default a
-        /// loader counts such pictures in [`Stats::damaged`](crate::Stats::damaged) and names each sample
+        /// loader counts such images in [`Stats::damaged`](crate::Stats::damaged) and names each sample
         /// once in the log, as a warning. It sees only the damage that decoding meets: damage outside the
         /// crop, damage that leaves valid codes, and data that is left over at the end of a segment are
         /// neither counted nor named.
         ///
-        /// A strict loader first reads all of each picture, as [`check`](crate::decode::check) and
+        /// A strict loader first reads all of each image, as [`check`](crate::decode::check) and
         /// `warpfeed verify` do, and refuses it for damage anywhere. The result is the same for every
-        /// crop, and wherever the picture is decoded. Workers do this reading, also for pictures that a
-        /// device decodes. It takes longer than decoding the whole picture, so photographs take two to
-        /// three times as long. For a large data set run `warpfeed verify --strict` once instead.
+        /// crop, and wherever the image is decoded. Workers do this reading, also for images that a
+        /// device decodes. It takes longer than decoding the whole image, so photographs take two to
+        /// three times as long. For a large dataset run `warpfeed verify --strict` once instead.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -387,7 +387,7 @@ options! {
         /// ```
         ///
         /// Opening fails if the slots need more. Workers get the rest as scratch. With little scratch,
-        /// fewer large pictures are decoded at once. An automatic [`prefetch`](Self::prefetch) stays
+        /// fewer large images are decoded at once. An automatic [`prefetch`](Self::prefetch) stays
         /// within the limit.
         ///
         /// Without a limit, opening fails if the plan needs more host memory than is available on the
@@ -395,8 +395,8 @@ options! {
         /// what the slots leave. Setting a limit replaces this check.
         both fn memory_limit(bytes: usize) -> Option<usize> = None;
 
-        /// Limits the pixels that a picture's header may claim; 2^28 (16,384 by 16,384) by default. A
-        /// picture that claims more fails, and no memory is allocated for it.
+        /// Limits the pixels that an image's header may claim; 2^28 (16,384 by 16,384) by default. An
+        /// image that claims more fails, and no memory is allocated for it.
         ///
         /// The limit holds for every codec, including your own.
         ///

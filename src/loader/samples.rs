@@ -6,17 +6,17 @@ use super::sampling::Buckets;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
-use crate::order::{self, Order};
+use crate::sampler::{self, Sampler};
 #[cfg(doc)]
-use crate::order::{Bucketed, Mixture, Weighted, Windowed};
+use crate::sampler::{Bucketed, Mixture, Weighted, Windowed};
 #[cfg(doc)]
 use crate::source;
-use crate::source::{DataSet, Labels, Source};
+use crate::source::{Dataset, Labels, Source};
 
 /// The choice of samples and their order.
 impl Loader {
-    /// Creates a loader of several data sets. Samples are drawn from them in the given proportions.
-    /// A data set is a path or an open source.
+    /// Creates a loader of several datasets. Samples are drawn from them in the given proportions.
+    /// A dataset is a path or an open source.
     ///
     /// ```no_run
     /// # use warpfeed::{Loader, source};
@@ -25,39 +25,39 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// [`DataSet::from`] joins paths and sources in one list.
+    /// [`Dataset::from`] joins paths and sources in one list.
     ///
     /// A mixture is always shuffled, under the [`seed`](Loader::seed). In every 10,000 draws the
     /// proportions are exact, and each sample of a set comes equally often, ±1; see
-    /// [`order::Mixture`](Mixture). A set with fewer samples than its share of 10,000 repeats some
+    /// [`sampler::Mixture`](Mixture). A set with fewer samples than its share of 10,000 repeats some
     /// before others have come. An epoch has as many draws as there are samples in all sets.
     /// `batches.source().part(id)` returns the set of a sample.
     ///
     /// Samples keep their labels. If two sets give one label different names, opening fails unless
-    /// [`by_class_name`](Loader::by_class_name) or [`keep_labels`](Loader::keep_labels) is set.
+    /// [`match_labels_by_name`](Loader::match_labels_by_name) or [`keep_labels`](Loader::keep_labels) is set.
     ///
     /// [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced) and
     /// [`shuffle_window`](Loader::shuffle_window) choose within each set. The proportions stay the
     /// same. Indices and weights count through all sets, one after the other.
-    pub fn mixture(parts: impl IntoIterator<Item = (impl Into<DataSet>, f64)>) -> Self {
-        let part = |(data, proportion): (_, f64)| (Into::<DataSet>::into(data).into(), proportion);
+    pub fn mixture(parts: impl IntoIterator<Item = (impl Into<Dataset>, f64)>) -> Self {
+        let part = |(data, proportion): (_, f64)| (Into::<Dataset>::into(data).into(), proportion);
         Self::from_input(Input::Mixture(parts.into_iter().map(part).collect()))
     }
 
     /// In a [mixture](Loader::mixture), classes of one name get one label. The label is the name's
     /// place among the sorted names of all sets. See
-    /// [`Concat::by_class_name`](source::Concat::by_class_name).
+    /// [`Concat::match_labels_by_name`](source::Concat::match_labels_by_name).
     /// [`Batches::classes`](crate::Batches::classes) returns these names.
     ///
     /// ```
     /// # use warpfeed::Loader;
-    /// let loader = Loader::mixture([("photos", 0.7), ("sketches", 0.3)]).by_class_name();
+    /// let loader = Loader::mixture([("photos", 0.7), ("sketches", 0.3)]).match_labels_by_name();
     /// ```
     ///
     /// Opening is an error without a mixture, together with [`keep_labels`](Loader::keep_labels),
     /// or if a set has no class names.
-    pub fn by_class_name(mut self) -> Self {
-        self.sampling.by_class_name = true;
+    pub fn match_labels_by_name(mut self) -> Self {
+        self.sampling.match_labels_by_name = true;
         self
     }
 
@@ -70,7 +70,7 @@ impl Loader {
     /// ```
     ///
     /// Opening is an error without a mixture, or together with
-    /// [`by_class_name`](Loader::by_class_name).
+    /// [`match_labels_by_name`](Loader::match_labels_by_name).
     pub fn keep_labels(mut self) -> Self {
         self.sampling.keep_labels = true;
         self
@@ -91,7 +91,7 @@ impl Loader {
     }
 
     /// Shuffles as [`shuffle`](Loader::shuffle) does, but reads stay within windows of about
-    /// `samples` samples. It suits media with slow random reads; see [`order::Windowed`](Windowed).
+    /// `samples` samples. It suits media with slow random reads; see [`sampler::Windowed`](Windowed).
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -109,11 +109,11 @@ impl Loader {
     /// Sets an order of your own.
     ///
     /// ```
-    /// # use warpfeed::{Loader, order::Order};
+    /// # use warpfeed::{Loader, sampler::Sampler};
     /// /// The first 1,000 samples, backwards.
     /// struct Backwards;
     ///
-    /// impl Order for Backwards {
+    /// impl Sampler for Backwards {
     ///     fn len(&self, _epoch: u64) -> u64 {
     ///         1000
     ///     }
@@ -121,7 +121,7 @@ impl Loader {
     ///         999 - position
     ///     }
     /// }
-    /// let loader = Loader::new("train").order(Backwards);
+    /// let loader = Loader::new("train").sampler(Backwards);
     /// ```
     ///
     /// It excludes every other choice of an order: [`shuffle`](Loader::shuffle),
@@ -131,7 +131,7 @@ impl Loader {
     /// [`BatchInfo::ids`](crate::BatchInfo::ids) returns them, also with a
     /// [`subset`](Loader::subset). A sample that is not in the subset is then an error of its batch.
     /// Opening is an error if epoch 0 has no batch. Later epochs may be empty.
-    pub fn order(mut self, order: impl Order + 'static) -> Self {
+    pub fn sampler(mut self, order: impl Sampler + 'static) -> Self {
         self.sampling.order = Some(Arc::new(order));
         self
     }
@@ -152,7 +152,7 @@ impl Loader {
         self
     }
 
-    /// Splits the data set at random into parts of these `shares`. Each part is a loader with the
+    /// Splits the dataset at random into parts of these `shares`. Each part is a loader with the
     /// same options and the same open source. Like PyTorch's `random_split`.
     ///
     /// ```no_run
@@ -166,15 +166,15 @@ impl Loader {
     ///
     /// `seed` alone decides which sample goes where; the seed of [`shuffle`](Loader::shuffle) does
     /// not matter. If [`subset`](Loader::subset) was called before, the subset is split. See
-    /// [`order::split`].
+    /// [`sampler::split`].
     ///
     /// # Errors
-    /// As opening the data set. [`ErrorKind::Config`] for a share outside 0 to 1, for shares of
+    /// As opening the dataset. [`ErrorKind::Config`] for a share outside 0 to 1, for shares of
     /// more than 1 together, and for a mixture.
     pub fn split<const N: usize>(self, shares: [f64; N], seed: u64) -> Result<[Loader; N]> {
         let (loader, source) = self.opened()?;
         let samples = loader.chosen(&*source);
-        loader.parts(order::split(samples, shares, seed)?)
+        loader.parts(sampler::split(samples, shares, seed)?)
     }
 
     /// Splits each class separately, as [`split`](Loader::split) does: a stratified split. Every
@@ -194,15 +194,15 @@ impl Loader {
         let samples = loader.chosen(&*source);
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         let missing = "no label, which split_by_class() needs";
-        let labels = Labels { source: &*source, workers, retries: loader.pictures.retries, missing };
+        let labels = Labels { source: &*source, workers, retries: loader.images.retries, missing };
         let labels = labels.of(&(0..source.len() as u64), Some(&samples))?;
-        loader.parts(order::split_by_class(samples.into_iter().zip(labels), shares, seed)?)
+        loader.parts(sampler::split_by_class(samples.into_iter().zip(labels), shares, seed)?)
     }
 
     /// Opens the source, and returns it with a loader over it.
     fn opened(self) -> Result<(Loader, Arc<dyn Source>)> {
         if matches!(self.input, Input::Mixture(_)) {
-            return Err(Error::config("split: this is a mixture; split its data sets, and mix the parts"));
+            return Err(Error::config("split: this is a mixture; split its datasets, and mix the parts"));
         }
         let options = self.source_options()?;
         let (source, _) = self.input.clone().open(&options, None)?;
@@ -223,7 +223,7 @@ impl Loader {
     }
 
     /// Draws samples with replacement, with probabilities in proportion to `weights`. Like
-    /// PyTorch's `WeightedRandomSampler`; see [`order::Weighted`](Weighted).
+    /// PyTorch's `WeightedRandomSampler`; see [`sampler::Weighted`](Weighted).
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -257,16 +257,16 @@ impl Loader {
     }
 
     /// Puts samples of similar lengths into the same batches, so that rows that are cut to the
-    /// longest sample of their batch have little padding. See [`order::Bucketed`](Bucketed).
+    /// longest sample of their batch have little padding. See [`sampler::Bucketed`](Bucketed).
     ///
     /// ```no_run
-    /// use warpfeed::field::Rows;
+    /// use warpfeed::field::Ragged;
     /// use warpfeed::{Dtype, Loader};
     ///
     /// # fn number_of_tokens(document: usize) -> u32 { 1 }
     /// let lengths = (0..50_000).map(number_of_tokens);
-    /// let loader = Loader::new("documents.tar").without("image").without("label").shuffle(1);
-    /// let loader = loader.field("tokens.npy", Rows::new(Dtype::I64, [], 512)).buckets(lengths, [64, 128, 256]);
+    /// let loader = Loader::new("documents.tar").drop_field("image").drop_field("label").shuffle(1);
+    /// let loader = loader.field("tokens.npy", Ragged::new(Dtype::I64, [], 512)).buckets(lengths, [64, 128, 256]);
     /// let mut batches = loader.host()?;
     /// for batch in batches.epoch(0) {
     ///     let batch = batch?;
@@ -286,7 +286,7 @@ impl Loader {
         self
     }
 
-    /// Combines `passes` passes into one epoch, for small data sets. Epoch e consists of the former
+    /// Combines `passes` passes into one epoch, for small datasets. Epoch e consists of the former
     /// epochs `e * passes` to `(e + 1) * passes - 1`, without a break between them. 1 by default; 0
     /// is an error.
     ///

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::input::Proportions;
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::{Bucketed, Mixture, Order, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed, Within};
+use crate::sampler::{Bucketed, Mixture, Repeat, Sampler, Sequential, Shuffled, Subset, Weighted, Windowed, Within};
 use crate::source::{Join, Labels, Source};
 
 /// The choice of samples and their order.
@@ -12,11 +12,11 @@ use crate::source::{Join, Labels, Source};
 pub(super) struct Sampling {
     pub(super) shuffle: bool,
     pub(super) window: Option<u64>,
-    pub(super) order: Option<Arc<dyn Order>>,
+    pub(super) order: Option<Arc<dyn Sampler>>,
     pub(super) subset: Option<Arc<[u64]>>,
     pub(super) weights: Option<Arc<[f64]>>,
     pub(super) balanced: bool,
-    pub(super) by_class_name: bool,
+    pub(super) match_labels_by_name: bool,
     pub(super) keep_labels: bool,
     pub(super) repeat: Option<u64>,
     pub(super) buckets: Option<Buckets>,
@@ -30,15 +30,15 @@ pub(super) struct Buckets {
 }
 
 impl Sampling {
-    /// Treatment of the labels of joined data sets, if it was set.
+    /// Treatment of the labels of joined datasets, if it was set.
     pub(super) fn join(&self) -> Result<Option<Join>> {
-        match (self.by_class_name, self.keep_labels) {
+        match (self.match_labels_by_name, self.keep_labels) {
             (false, false) => Ok(None),
             (true, false) => Ok(Some(Join::ByClassName)),
             (false, true) => Ok(Some(Join::KeepLabels)),
-            (true, true) => {
-                Err(Error::config("by_class_name and keep_labels: each decides what labels mean; set only one of them"))
-            }
+            (true, true) => Err(Error::config(
+                "match_labels_by_name and keep_labels: each decides what labels mean; set only one of them",
+            )),
         }
     }
 
@@ -52,7 +52,7 @@ impl Sampling {
         global_batch: u64,
         workers: usize,
         retries: usize,
-    ) -> Result<Arc<dyn Order>> {
+    ) -> Result<Arc<dyn Sampler>> {
         let samples = source.len() as u64;
         self.check(samples, mixture.is_some())?;
         // From here on, each place of the subset has a weight.
@@ -90,7 +90,7 @@ impl Sampling {
         if mixed && self.order.is_some() {
             return Err(Error::config(
                 "mixture and order: each decides the order. For an order of your own over several sources, join them with source::Concat. \
-                 For an order within each source, use order::Mixture::of",
+                 For an order within each source, use sampler::Mixture::of",
             ));
         }
         if self.buckets.is_some() && (mixed || self.repeat.is_some()) {
@@ -130,7 +130,7 @@ impl Sampling {
     }
 
     /// Creates the order of a mixture of `parts`.
-    fn mixed(&self, parts: Proportions, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Order>> {
+    fn mixed(&self, parts: Proportions, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Sampler>> {
         let mut orders = Vec::with_capacity(parts.len());
         let mut first = 0;
         for (number, (samples, proportion)) in parts.into_iter().enumerate() {
@@ -160,7 +160,7 @@ impl Sampling {
     }
 
     /// Creates the order of the chosen samples in `buckets`.
-    fn bucketed(&self, buckets: &Buckets, seed: u64, global_batch: u64) -> Result<Arc<dyn Order>> {
+    fn bucketed(&self, buckets: &Buckets, seed: u64, global_batch: u64) -> Result<Arc<dyn Sampler>> {
         let Buckets { lengths, bounds } = buckets;
         let order = |lengths: &[u32]| -> Result<Bucketed> {
             let order = Bucketed::new(lengths, bounds, global_batch)?;
@@ -197,7 +197,7 @@ impl Sampling {
 
     /// Creates the order of the samples `range`, with indices relative to its start. An order of the
     /// user's counts in the source, also with a subset; all others count places of the subset.
-    fn order_of(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Order>> {
+    fn order_of(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Sampler>> {
         if let Some(order) = &self.order {
             // No part of a mixture has an order of its own, so these are the numbers of the source.
             return Ok(match &self.subset {
@@ -206,7 +206,7 @@ impl Sampling {
             });
         }
         let len = self.subset.as_ref().map_or(range.end - range.start, |indices| indices.len() as u64);
-        let order: Arc<dyn Order> = if let Some(weights) = &self.weights {
+        let order: Arc<dyn Sampler> = if let Some(weights) = &self.weights {
             Arc::new(Weighted::new(weights, seed)?)
         } else if self.balanced {
             Arc::new(Weighted::new(&balancing(&labels.of(&range, self.subset.as_deref())?), seed)?)

@@ -1,5 +1,5 @@
 use crate::error::{Error, Result};
-use crate::order::Rank;
+use crate::sampler::Rank;
 
 /// Size of a batch.
 #[derive(Debug, Clone, Copy)]

@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_of_a_pack_is_recognised_and_no_other() {
+    fn every_file_of_a_pack_is_recognized_and_no_other() {
         let (plan, one) = ("0123456789abcdef", "fedcba9876543210");
         let names = [
             staged(17, plan),

@@ -12,12 +12,12 @@ use super::recode::Recode;
 use super::report::{Callback, Counts, Progress, Report, Tally};
 use super::run::{Chosen, Run};
 use super::writer::{exists, no_samples};
-use super::{TarWriter, WriteOptions, Writer};
+use super::{DatasetWriter, TarWriter, WriteOptions};
 use crate::decode::{Codec, Codecs};
 use crate::error::{Error, Result};
 use crate::source::{self, Location, MANIFEST_END, Source, Store, Stores};
 
-/// Packs a data set: every sample of a [`Source`] into one LMDB database or into tar shards.
+/// Packs a dataset: every sample of a [`Source`] into one LMDB database or into tar shards.
 ///
 /// By default JPEGs are rewritten losslessly for fast crops; see [`Recode`]. Labels, other fields
 /// and class names are unchanged. Samples keep the source's order.
@@ -92,13 +92,13 @@ impl<'a> Pack<'a> {
     }
 
     /// Number of threads that read and recode; the calling thread writes. The default 0 means one
-    /// for each processor this process may use. The number does not change the files.
+    /// for each core this process may use. The number does not change the files.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
     }
 
-    /// Whether to replace an existing data set of the same kind once the new one is complete. Off
+    /// Whether to replace an existing dataset of the same kind once the new one is complete. Off
     /// by default.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
@@ -106,29 +106,29 @@ impl<'a> Pack<'a> {
     }
 
     /// Adds a codec of your own, as [`Loader::codec`](crate::Loader::codec) does. It also checks
-    /// its pictures ([`Codec::damage`]), and decodes them if the [`Recode`] needs pixels.
+    /// its images ([`Codec::damage`]), and decodes them if the [`Recode`] needs pixels.
     pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
         self.codecs = self.codecs.with(codec);
         self
     }
 
-    /// Sets the colour that transparent pixels are blended with where a picture is decoded, as
+    /// Sets the color that transparent pixels are blended with where an image is decoded, as
     /// [`Loader::background`](crate::Loader::background) does. By default alpha is dropped.
     ///
-    /// Packing fails if the [`Recode`] decodes no pictures.
-    pub fn background(mut self, colour: [u8; 3]) -> Self {
-        self.codecs = self.codecs.background(colour);
+    /// Packing fails if the [`Recode`] decodes no images.
+    pub fn background(mut self, color: [u8; 3]) -> Self {
+        self.codecs = self.codecs.background(color);
         self
     }
 
-    /// Sets whether channels of more than 8 bits become 8 bits where a picture is decoded, as
-    /// [`Loader::to_8_bits`](crate::Loader::to_8_bits) does. By default such a picture is stored
+    /// Sets whether channels of more than 8 bits become 8 bits where an image is decoded, as
+    /// [`Loader::convert_to_u8`](crate::Loader::convert_to_u8) does. By default such an image is stored
     /// unchanged and listed in [`Report::refused`].
     ///
-    /// A picture that [`Recode::MaxSide`] need not shrink keeps its bits. Packing fails if the
-    /// [`Recode`] decodes no pictures.
-    pub fn to_8_bits(mut self, converts: bool) -> Self {
-        self.codecs = self.codecs.to_8_bits(converts);
+    /// An image that [`Recode::MaxSide`] need not shrink keeps its bits. Packing fails if the
+    /// [`Recode`] decodes no images.
+    pub fn convert_to_u8(mut self, converts: bool) -> Self {
+        self.codecs = self.codecs.convert_to_u8(converts);
         self
     }
 
@@ -143,8 +143,8 @@ impl<'a> Pack<'a> {
     /// Whether to store undecodable images unchanged and list them in [`Report::refused`]. By
     /// default they are an error, and the pack is not finished.
     ///
-    /// [`Picture::check`](crate::decode::Picture::check) decides which images decode, for every
-    /// [`Recode`]. If only your own codec decodes a picture, add it with [`codec`](Pack::codec).
+    /// [`EncodedImage::check`](crate::decode::EncodedImage::check) decides which images decode, for every
+    /// [`Recode`]. If only your own codec decodes an image, add it with [`codec`](Pack::codec).
     pub fn keep_bad(mut self, keep: bool) -> Self {
         self.keep_bad = keep;
         self
@@ -191,7 +191,7 @@ impl<'a> Pack<'a> {
     }
 
     /// Packs only the samples with these indices, in this order, such as one of
-    /// [`order::split`](crate::order::split). With [`keys`](Pack::keys) it is an error.
+    /// [`sampler::split`](crate::sampler::split). With [`keys`](Pack::keys) it is an error.
     pub fn samples(mut self, indices: impl IntoIterator<Item = u64>) -> Self {
         self.indices = Some(indices.into_iter().collect());
         self
@@ -229,7 +229,7 @@ impl<'a> Pack<'a> {
     /// The files are written under temporary names and renamed at the end, so an interrupted run
     /// never leaves an incomplete file under a final name. With shards, the next run of the same
     /// pack continues after the last complete shard, and a set gets a manifest,
-    /// `OUT.manifest.json`. A [`Stop`](crate::source::Stop) of the calling thread interrupts a run.
+    /// `OUT.manifest.json`. A [`CancelToken`](crate::source::CancelToken) of the calling thread interrupts a run.
     ///
     /// # Errors
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the name has another ending, if an
@@ -356,9 +356,9 @@ impl<'a> Pack<'a> {
     /// parts, and leaves the class names to the writer.
     ///
     /// # Errors
-    /// As [`to`](Pack::to). The writer is then dropped and not [finished](Writer::finish). It has
+    /// As [`to`](Pack::to). The writer is then dropped and not [finished](DatasetWriter::finish). It has
     /// received the samples before the first error.
-    pub fn to_writer(mut self, mut writer: Box<dyn Writer + '_>) -> Result<Report> {
+    pub fn to_writer(mut self, mut writer: Box<dyn DatasetWriter + '_>) -> Result<Report> {
         self.recode.check(&self.codecs)?;
         source::check_retries(self.retries)?;
         let chosen = self.choose()?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use lmdb::{DatabaseFlags, EnvironmentFlags, Transaction, WriteFlags};
 use rmp::encode::{write_array_len, write_bin, write_map_len, write_sint, write_str};
 
-use super::writer::{WriteOptions, Writer, Written, claim, exists, no_samples, without_slash};
+use super::writer::{DatasetWriter, WriteOptions, Written, claim, exists, no_samples, without_slash};
 use crate::error::{Error, ErrorKind, Result, reserve};
 use crate::source::attempt::{Locked, remove_abandoned_of, remove_if_there, sync_folder_of, unique};
 use crate::source::{CLASSES_KEY, Sample, lmdb_error};
@@ -51,7 +51,7 @@ impl std::fmt::Debug for LmdbWriter {
 }
 
 impl LmdbWriter {
-    /// Begins a database that [`finish`](Writer::finish) puts at `target`. What an interrupted run
+    /// Begins a database that [`finish`](DatasetWriter::finish) puts at `target`. What an interrupted run
     /// left behind is removed.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ impl LmdbWriter {
 /// Reason why writing to a `Vec` cannot fail.
 const IN_MEMORY: &str = "a Vec takes everything";
 
-impl Writer for LmdbWriter {
+impl DatasetWriter for LmdbWriter {
     fn put(&mut self, sample: &Sample<'_>) -> Result<()> {
         if self.samples == MAX_SAMPLES {
             return Err(Error::in_source(format!("more than {MAX_SAMPLES} samples")).at_path(&self.target));
@@ -218,7 +218,7 @@ impl Writer for LmdbWriter {
 }
 
 impl Drop for LmdbWriter {
-    /// Removes an unfinished database. Does nothing after [`finish`](Writer::finish).
+    /// Removes an unfinished database. Does nothing after [`finish`](DatasetWriter::finish).
     fn drop(&mut self) {
         self.environment = None;
         let _ = fs::remove_dir_all(&self.folder);

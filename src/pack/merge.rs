@@ -12,7 +12,7 @@ use super::report::{Counts, Report};
 use super::set::{PartManifest, Set, ShardEntry};
 use super::writer::exists;
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::{PLAN_END, Stop, Store, Stores, during};
+use crate::source::{CancelToken, PLAN_END, Store, Stores, during};
 
 /// Maximum number of shards in a message.
 const SHOWN: usize = 10;
@@ -82,7 +82,7 @@ impl Merge {
 
     /// Merges. The parts of a set that is merged already are not needed: the result is the same.
     /// Waits for another merge of the same target in a folder; in a store, both end with the same
-    /// set. A [`Stop`] of the calling thread ends the checks.
+    /// set. A [`CancelToken`] of the calling thread ends the checks.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if parts are missing or were packed by another plan, and if a set of
@@ -174,7 +174,7 @@ impl Merge {
         };
         let pool = rayon::ThreadPoolBuilder::new().num_threads(shards.len().clamp(1, 16)).build();
         let pool = pool.map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?;
-        let stop = Stop::current();
+        let stop = CancelToken::current();
         let bad: Vec<Option<String>> = pool.install(|| {
             let each = shards.par_iter().enumerate().with_max_len(1);
             each.map(|(number, entry)| during(stop.clone(), || sound(number as u64, entry))).collect::<Result<_>>()

@@ -2,7 +2,7 @@
 //!
 //! 1. `driver`: [`Pack`] puts every sample of a source into a writer, or packs a part of a set.
 //! 2. `run`: reads and recodes samples on several threads, in order. `prepare`: one sample.
-//! 3. `bad`: images that could not be recoded or are damaged. `report`: what a run counts.
+//! 3. `bad_images`: images that could not be recoded or are damaged. `report`: what a run counts.
 //! 4. `recode`: [`Recode`], the treatment of images. `renumber`: new numbers for class fields and
 //!    masks.
 //! 5. `jpeg`: [`repack_jpeg`], which rewrites a JPEG losslessly for fast crops.
@@ -14,14 +14,14 @@
 //!    which part a task of a cluster packs.
 //! 9. `destination`: where a set is packed. `files`: a folder. `stored`: a store. `place`: one of
 //!    them.
-//! 10. `writer`: the trait [`Writer`], and its lock. `names`: names of shards. Unfinished files and
+//! 10. `writer`: the trait [`DatasetWriter`], and its lock. `names`: names of shards. Unfinished files and
 //!     locks are those of `warpfeed_sources`.
 //!
 //! All writers write under a name that ends in `.partial` and rename it at the end, so a file with
 //! the target's name is always complete.
 
 mod array;
-mod bad;
+mod bad_images;
 mod destination;
 mod driver;
 mod files;
@@ -47,7 +47,7 @@ mod tar;
 mod writer;
 
 pub use array::part_from_env;
-pub use bad::Refused;
+pub use bad_images::Refused;
 pub use driver::Pack;
 pub use jpeg::repack_jpeg;
 #[cfg(feature = "lmdb")]
@@ -57,4 +57,4 @@ pub use overview::Overview;
 pub use recode::{RawSize, Recode};
 pub use report::{Progress, Report};
 pub use tar::TarWriter;
-pub use writer::{WriteOptions, Writer, Written};
+pub use writer::{DatasetWriter, WriteOptions, Written};

@@ -178,12 +178,12 @@ fn described(recode: Recode, codecs: &Codecs) -> Value {
         Recode::Raw(RawSize::Shorter(shorter)) => json!({"how": "raw", "shorter": shorter}),
         Recode::Raw(RawSize::Exact(size)) => json!({"how": "raw", "width": size.width, "height": size.height}),
     };
-    let (background, to_8_bits) = codecs.conversion();
-    if let Some(colour) = background {
-        described["background"] = json!(colour);
+    let (background, convert_to_u8) = codecs.conversion();
+    if let Some(color) = background {
+        described["background"] = json!(color);
     }
-    if to_8_bits {
-        described["to_8_bits"] = json!(true);
+    if convert_to_u8 {
+        described["convert_to_u8"] = json!(true);
     }
     described
 }

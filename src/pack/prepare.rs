@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::bad::Remark;
+use super::bad_images::Remark;
 use super::recode::{Recode, Treatment};
 use super::renumber::renumber;
 use crate::decode::Codecs;
@@ -70,7 +70,7 @@ impl Prepared {
                             self.refused = matches!(self.remark, Some(Remark::Undecodable(_)));
                         }
                     }
-                    // This says nothing about the picture.
+                    // This says nothing about the image.
                     Err(e) if e.kind() == ErrorKind::Memory => return Err(e),
                     Err(e) => {
                         self.bytes.truncate(start);
@@ -106,7 +106,7 @@ fn keeps_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded
         return Ok(());
     }
     Err(Error::in_source(format!(
-        "the picture would become {}x{} from {}x{}, but the field {name:?} is in pixels of the original; pack it without resizing",
+        "the image would become {}x{} from {}x{}, but the field {name:?} is in pixels of the original; pack it without resizing",
         is.width, is.height, was.width, was.height
     )))
 }

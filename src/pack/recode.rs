@@ -35,7 +35,7 @@ pub enum Recode {
     /// [`Lossless`](Recode::Lossless).
     MaxSide(u32),
     /// Every image is decoded, turned upright, resized and stored as an array; see
-    /// [`decode::raw`](crate::decode::raw). Loading then skips decoding. The data set takes about
+    /// [`decode::raw`](crate::decode::raw). Loading then skips decoding. The dataset takes about
     /// ten times the space.
     Raw(RawSize),
 }
@@ -44,7 +44,7 @@ pub enum Recode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RawSize {
     /// The shorter side gets this many pixels, and the aspect ratio is kept, as in torchvision's
-    /// `Resize`. Small pictures are enlarged.
+    /// `Resize`. Small images are enlarged.
     Shorter(u32),
     /// Exactly this size. The aspect ratio may change.
     Exact(Size),
@@ -75,11 +75,11 @@ impl Recode {
     /// Checks that the options are in range, and that those of `codecs` have an effect.
     pub(super) fn check(self, codecs: &Codecs) -> Result<()> {
         if matches!(self, Recode::KeepBytes | Recode::Lossless) {
-            let (background, to_8_bits) = codecs.conversion();
-            let option = if to_8_bits { Some("to_8_bits(true)") } else { background.map(|_| "background") };
+            let (background, convert_to_u8) = codecs.conversion();
+            let option = if convert_to_u8 { Some("convert_to_u8(true)") } else { background.map(|_| "background") };
             return option.map_or(Ok(()), |option| {
                 Err(Error::config(format!(
-                    "{option}: no picture is decoded, so none would change; recode as quality, max_side or raw"
+                    "{option}: no image is decoded, so none would change; recode as quality, max_side or raw"
                 )))
             });
         }
@@ -143,8 +143,8 @@ impl Scratch {
     /// Decodes the image to RGB pixels and resizes it; `to` computes the new size from the image's
     /// size.
     fn resized(&mut self, (codecs, bytes): Image<'_>, to: impl FnOnce(Size) -> Size) -> Result<(Size, &[u8])> {
-        let mut picture = codecs.open(bytes)?;
-        let size = picture.size();
+        let mut original = codecs.open(bytes)?;
+        let size = original.size();
         let output = to(size);
         // Images above the loader's limit are not written.
         let limit = codecs.most_pixels();
@@ -154,7 +154,7 @@ impl Scratch {
         }
         let region = Rect::full(size);
         let plan = Plan::resized_crop(size, region, output, Rect::full(output));
-        picture.decode(region, &mut self.pixels)?;
+        original.decode(region, &mut self.pixels)?;
         if output == size && self.pixels.size() == size {
             return Ok((size, self.pixels.data()));
         }

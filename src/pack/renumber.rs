@@ -13,7 +13,7 @@ use crate::source::Sample;
 /// If a class has no new number, or the field is not a NumPy array of `int64`, or a PNG mask.
 /// Another type might not hold the new number.
 pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut Vec<u8>, start: usize) -> Result<()> {
-    if !sample.is_relabelled() {
+    if !sample.is_relabeled() {
         return Ok(());
     }
     let stem = [".npy", ".json", ".txt", ".png"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::{Deserialize, Serialize};
 
 use super::Written;
-use super::bad::{Refused, Remark, list};
+use super::bad_images::{Refused, Remark, list};
 use super::prepare::Prepared;
 use super::recode::Treatment;
 

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crossbeam::channel;
 use rayon::prelude::*;
 
-use super::bad::Bad;
+use super::bad_images::Bad;
 use super::prepare::{Prepared, Task};
 use super::recode::Recode;
 use crate::decode::Codecs;
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::{self, Source, Stop, during, is_stopped};
+use crate::source::{self, CancelToken, Source, during, is_stopped};
 
 /// Maximum number of samples per worker ahead of the writer.
 const AHEAD: usize = 8;
@@ -70,7 +70,7 @@ impl Run<'_> {
     /// If a key cannot be read, or no sample has one of `keys`.
     pub(super) fn find(&self, keys: Vec<String>) -> Result<Vec<u64>> {
         let wanted: HashSet<String> = keys.into_iter().collect();
-        let stop = Stop::current();
+        let stop = CancelToken::current();
         let key = |scratch: &mut Vec<u8>, index: usize| {
             let mut read =
                 || source::retried(self.retries, index as u64, || !is_stopped(), || self.source.key(index, scratch));
@@ -121,10 +121,10 @@ impl Run<'_> {
         let (workers, pool) = (self.threads(), self.pool()?);
         let source = self.source;
         let task = Task { source, codecs: self.codecs, recode: self.recode, retries: self.retries };
-        let (ended, outer) = (Arc::new(AtomicBool::new(false)), Stop::current());
-        let stop = Stop::new({
+        let (ended, outer) = (Arc::new(AtomicBool::new(false)), CancelToken::current());
+        let stop = CancelToken::new({
             let ended = ended.clone();
-            move || ended.load(Ordering::Relaxed) || outer.as_ref().is_some_and(Stop::is_set)
+            move || ended.load(Ordering::Relaxed) || outer.as_ref().is_some_and(CancelToken::is_set)
         });
         let (spare, mut bad) = (Mutex::default(), Bad::default());
         let samples = positions.len() as u64;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::bad::MAX_LISTED;
+use super::bad_images::MAX_LISTED;
 use super::plan::Plan;
 use super::report::Counts;
 use crate::source::MANIFEST_VERSION;
@@ -26,12 +26,12 @@ pub(super) struct PartManifest {
     pub(super) plan: Plan,
     pub(super) part: u64,
     pub(super) parts: u64,
-    /// Keys of the first and the last sample, and of their neighbours in other parts.
+    /// Keys of the first and the last sample, and of their neighbors in other parts.
     pub(super) keys: Keys,
     pub(super) shards: Vec<ShardEntry>,
 }
 
-/// Keys at the borders of a part. Neighbouring parts have the same.
+/// Keys at the borders of a part. Neighboring parts have the same.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Keys {
     pub(super) before: Option<String>,
@@ -77,7 +77,7 @@ fn limited(mut shards: Vec<ShardEntry>) -> Vec<ShardEntry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pack::bad::Refused;
+    use crate::pack::bad_images::Refused;
 
     #[test]
     fn a_manifest_lists_as_many_images_as_a_report() {

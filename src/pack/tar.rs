@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use super::names::Names;
 use super::shard::Shard;
-use super::writer::{WriteOptions, Writer, Written, claim, exists, no_samples};
+use super::writer::{DatasetWriter, WriteOptions, Written, claim, exists, no_samples};
 use crate::error::{Error, Result};
 use crate::source::attempt::{self, Locked, remove_abandoned_of, remove_if_there, sync_folder_of};
 use crate::source::{MANIFEST_END, Sample};
@@ -18,7 +18,7 @@ const NEW: &str = ".new";
 /// ustar, with a PAX header where a name or size needs one. Owner and time are zero, so the same
 /// samples give the same bytes.
 ///
-/// **Keys.** WebDataset ends a key at the first dot of its last component, and joins neighbouring
+/// **Keys.** WebDataset ends a key at the first dot of its last component, and joins neighboring
 /// files with the same key into one sample. It would misread a key that has such a dot, an empty
 /// component or `..`, or that repeats the previous key. Such a key is written under a similar name.
 /// The PAX record `WARPFEED.key` holds the true key for [`Tar`](crate::source::Tar); other readers
@@ -54,7 +54,7 @@ impl std::fmt::Debug for TarWriter {
 }
 
 impl TarWriter {
-    /// Begins a tar file that [`finish`](Writer::finish) puts at `target`, or shards with numbers
+    /// Begins a tar file that [`finish`](DatasetWriter::finish) puts at `target`, or shards with numbers
     /// before its extension. What an interrupted run left behind is removed.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl TarWriter {
     }
 }
 
-impl Writer for TarWriter {
+impl DatasetWriter for TarWriter {
     fn put(&mut self, sample: &Sample<'_>) -> Result<()> {
         self.check_whole()?;
         self.append(sample)?;

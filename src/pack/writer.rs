@@ -5,8 +5,8 @@ use crate::error::{Error, Result};
 use crate::source::attempt::{Attempted, Locked, try_lock};
 use crate::source::{Location, Sample};
 
-/// Destination for samples. If dropped without [`finish`](Writer::finish), it removes its files.
-pub trait Writer: Send {
+/// Destination for samples. If dropped without [`finish`](DatasetWriter::finish), it removes its files.
+pub trait DatasetWriter: Send {
     /// Appends a sample.
     ///
     /// # Errors
@@ -21,19 +21,19 @@ pub trait Writer: Send {
     fn finish(self: Box<Self>) -> Result<Written>;
 }
 
-/// Options of a [`Writer`].
+/// Options of a [`DatasetWriter`].
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
     /// Names of the classes by label, returned by
     /// [`Source::classes`](crate::source::Source::classes).
     pub classes: Vec<String>,
-    /// Whether to replace an existing data set of the same kind once the new one is complete.
+    /// Whether to replace an existing dataset of the same kind once the new one is complete.
     pub force: bool,
     /// Maximum bytes of a tar shard; `None` means one file. LMDB ignores it.
     pub shard_size: Option<u64>,
 }
 
-/// Result of a [`Writer`].
+/// Result of a [`DatasetWriter`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Written {
     /// Number of samples.

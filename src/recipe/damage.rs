@@ -1,4 +1,4 @@
-//! Damaged pictures that were decoded: their names in the log.
+//! Damaged images that were decoded: their names in the log.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -8,14 +8,14 @@ use crate::error::Error;
 /// Maximum number of samples that the log names. The statistics count all of them.
 const MOST_NAMED: usize = 100;
 
-/// The damaged pictures of a loader.
+/// The damaged images of a loader.
 #[derive(Debug, Default)]
 pub(crate) struct Damaged {
     named: Mutex<HashSet<u64>>,
 }
 
 impl Damaged {
-    /// Notes a damaged picture of `sample`. The log names each sample once; `found` describes the
+    /// Notes a damaged image of `sample`. The log names each sample once; `found` describes the
     /// damage and its position.
     pub(crate) fn note(&self, sample: u64, found: impl FnOnce() -> Error) {
         let Ok(mut named) = self.named.lock() else { return };

@@ -2,9 +2,9 @@
 //! has no threads and no counters.
 //!
 //! 1. `recipe`: [`Recipe`]: read, plan, decode, transform, write.
-//! 2. `shot`: the pictures of a sample with their plans, and which of them are decoded together.
-//! 3. `partners`: the samples whose pictures become one image.
-//! 4. `damage`: names the damaged pictures that were decoded in the log.
+//! 2. `shot`: the images of a sample with their plans, and which of them are decoded together.
+//! 3. `partners`: the samples whose images become one image.
+//! 4. `damage`: names the damaged images that were decoded in the log.
 
 mod damage;
 mod partners;

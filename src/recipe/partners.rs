@@ -1,13 +1,13 @@
 use arrayvec::ArrayVec;
 
 use crate::error::{Error, Result, guarded, panicked};
-use crate::order::{Entry, Order};
+use crate::sampler::{Entry, Sampler};
 use crate::transform::{Augment, Join, TILES};
 
 /// The other samples that a sample's image shows.
 #[derive(Debug, Clone)]
 pub(crate) struct Partners {
-    /// The samples whose pictures join that of the sample.
+    /// The samples whose images join that of the sample.
     pub(crate) samples: ArrayVec<u64, { TILES - 1 }>,
     pub(crate) join: Join,
 }
@@ -19,12 +19,12 @@ pub(crate) struct Partners {
 /// If the order, which may be the user's code, panics or gives a sample that the source lacks.
 pub(crate) fn partners(
     augment: &Augment,
-    order: &dyn Order,
+    order: &dyn Sampler,
     (seed, len): (u64, u64),
     (epoch, entry): (u64, &Entry),
 ) -> Result<Option<Partners>> {
     let augment = augment.at_epoch(epoch);
-    if augment.most_pictures() == 1 {
+    if augment.max_images() == 1 {
         return Ok(None);
     }
     let found = guarded(|| {

@@ -6,22 +6,22 @@ use super::damage::Damaged;
 use super::partners::{Partners, partners};
 use super::shot::Shot;
 use crate::batch::{Full, Header, Part, Role, Row};
-use crate::decode::{self, Codecs, Condition, Exif, Job, Picture, Pixels, Rect};
+use crate::decode::{self, AnnotationFrame, Codecs, Condition, EncodedImage, Job, Pixels, Rect};
 use crate::error::{Error, Result, guarded};
 use crate::field::{Fields, Image, ImageField, Member, MixScratch, Pasted, Shown, Tile};
-use crate::order::{Entry, Order, Rng};
+use crate::sampler::{Entry, Rng, Sampler};
 use crate::source::{self, Sample, Source};
 use crate::transform::{Augment, Forms, Join, Pasting, Plan, Resizer, TILES, Transform};
 
 /// The steps for every sample. All workers share them.
 pub(crate) struct Recipe {
     pub(crate) source: Arc<dyn Source>,
-    /// The same data set, whose samples may lack fields that no kind reads.
+    /// The same dataset, whose samples may lack fields that no kind reads.
     pub(crate) reads: Arc<dyn Source>,
     pub(crate) codecs: Codecs,
     pub(crate) augment: Augment,
     /// The order, from which partners are drawn.
-    pub(crate) order: Arc<dyn Order>,
+    pub(crate) order: Arc<dyn Sampler>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     /// Whether the transforms may move pixels.
     pub(crate) moves_pixels: bool,
@@ -29,8 +29,8 @@ pub(crate) struct Recipe {
     pub(crate) fields: Vec<Fields>,
     /// The form of each epoch.
     pub(crate) forms: Forms,
-    /// The picture that was annotated, for annotations whose size does not determine it.
-    pub(crate) annotated: Option<Exif>,
+    /// The image that was annotated, for annotations whose size does not determine it.
+    pub(crate) annotated: Option<AnnotationFrame>,
     pub(crate) seed: u64,
     /// Maximum number of repeated reads after a transient error.
     pub(crate) retries: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Recipe {
     pub(crate) sample_bytes: u64,
     /// Whether damage that decoders tolerate is an error.
     pub(crate) strict: bool,
-    /// The damaged pictures that were decoded.
+    /// The damaged images that were decoded.
     pub(crate) damaged: Damaged,
     /// Whether a failed sample is replaced by another one of its batch.
     pub(crate) stand_in: bool,
@@ -107,9 +107,9 @@ impl Recipe {
         image_room(&self.fields, !self.transforms.is_empty())
     }
 
-    /// The part of the image with `plan` that shows the picture. If the user's steps may move
+    /// The part of the image with `plan` that shows the image. If the user's steps may move
     /// pixels, it is the part that they get.
-    pub(crate) fn part_with_picture(&self, plan: &Plan, (tiled, pastes): (bool, bool)) -> Rect {
+    pub(crate) fn part_with_image(&self, plan: &Plan, (tiled, pastes): (bool, bool)) -> Rect {
         let moved = self.moves_pixels && !self.transforms.is_empty();
         match (tiled, moved) {
             (true, _) => Rect::full(plan.output),
@@ -120,17 +120,17 @@ impl Recipe {
 
     /// Largest number of samples that an image of `epoch` shows.
     pub(crate) fn most_tiles(&self, epoch: u64) -> usize {
-        self.augment.at_epoch(epoch).most_pictures()
+        self.augment.at_epoch(epoch).max_images()
     }
 
     /// Largest number of samples that an image shows in any epoch.
     pub(crate) fn ever_most_tiles(&self) -> usize {
-        self.augment.ever_most_pictures()
+        self.augment.ever_most_images()
     }
 
     /// Finds the image `name` of a sample of `epoch`, reads its header and makes its plan: that of
-    /// a whole image, or of picture number `tile.1` of one that joins several. `before` are other
-    /// images of the sample, of which the last is the picture before, and `boxes` is scratch.
+    /// a whole image, or of image number `tile.1` of one that joins several. `before` are other
+    /// images of the sample, of which the last is the image before, and `boxes` is scratch.
     pub(crate) fn plan<'a>(
         &'a self,
         (image, name): (&Image, &str),
@@ -142,9 +142,9 @@ impl Recipe {
         guarded(|| {
             let bytes = image.bytes(sample, &self.codecs)?;
             let opened = before.iter().find(|image| std::ptr::eq(image.bytes, bytes));
-            let opened = opened.and_then(|image| image.picture.as_ref()?.again());
-            let picture = opened.map_or_else(|| self.codecs.open(bytes), Ok)?;
-            let oriented = picture.oriented().annotated(self.annotated);
+            let opened = opened.and_then(|image| image.opened.as_ref()?.again());
+            let encoded = opened.map_or_else(|| self.codecs.open(bytes), Ok)?;
+            let oriented = encoded.oriented().annotated(self.annotated);
             let rng = self.rng(entry);
             let (augment, mut rng) = match image.own() {
                 Some(own) => (own, rng.named(name)),
@@ -152,8 +152,8 @@ impl Recipe {
             };
             let augment = augment.at_epoch(epoch);
             if let Some((Join::Tiles(tiling), tile)) = tile {
-                let plan = Plan { oriented, ..augment.plan_tile((tiling, tile), picture.size(), &mut rng)? };
-                let mut shot = Shot { tile, tiles: TILES, ..Shot::new(picture, plan, rng) };
+                let plan = Plan { oriented, ..augment.plan_tile((tiling, tile), encoded.size(), &mut rng)? };
+                let mut shot = Shot { tile, tiles: TILES, ..Shot::new(encoded, plan, rng) };
                 // A strict loader refuses damage that the image does not show, too.
                 if !shot.is_shown() && !self.strict {
                     shot.skip();
@@ -169,13 +169,13 @@ impl Recipe {
             if own.is_some() {
                 rng = Pasting::rng(&rng);
             }
-            let mut plan = Plan { oriented, ..augment.plan_with(picture.size(), boxes, &mut rng)? };
+            let mut plan = Plan { oriented, ..augment.plan_with(encoded.size(), boxes, &mut rng)? };
             if let Some(own) = own {
                 plan.drawn = own.plan.drawn.clone();
                 rng = own.rng.clone();
             }
-            let (tiles, tile) = tile.map_or((1, 0), |(join, tile)| (join.pictures(), tile));
-            Ok(Shot { tile, tiles, pastes: tiles > 1, ..Shot::new(picture, plan, rng) })
+            let (tiles, tile) = tile.map_or((1, 0), |(join, tile)| (join.images(), tile));
+            Ok(Shot { tile, tiles, pastes: tiles > 1, ..Shot::new(encoded, plan, rng) })
         })
     }
 
@@ -189,19 +189,19 @@ impl Recipe {
         Ok(())
     }
 
-    /// Checks a whole picture for a strict loader.
+    /// Checks a whole image for a strict loader.
     ///
     /// # Errors
-    /// If the picture does not decode, or is damaged anywhere.
-    pub(crate) fn refuse_damage(picture: &mut Picture<'_>) -> Result<()> {
-        guarded(|| match picture.check() {
+    /// If the image does not decode, or is damaged anywhere.
+    pub(crate) fn refuse_damage(encoded: &mut EncodedImage<'_>) -> Result<()> {
+        guarded(|| match encoded.check() {
             Condition::Sound => Ok(()),
             Condition::Tolerated(what) => Err(Error::decode(format!("{what}: an error, because the loader is strict"))),
             Condition::Damaged(e) => Err(e),
         })
     }
 
-    /// Whether the decoder found damage in a picture of sample `id`. If so, logs the sample's name.
+    /// Whether the decoder found damage in an image of sample `id`. If so, logs the sample's name.
     pub(crate) fn note_damage(&self, id: u64, key: &str, pixels: &Pixels) -> bool {
         let Some(what) = pixels.damage() else { return false };
         self.damaged.note(id, || self.at_sample(id, key, Error::decode(what)));
@@ -216,12 +216,12 @@ impl Recipe {
         });
         if group.is_err() {
             for job in jobs {
-                job.result = guarded(|| job.picture.decode(job.region, job.out));
+                job.result = guarded(|| job.image.decode(job.region, job.out));
             }
         }
     }
 
-    /// Turns decoded pixels into the finished image, or adds one of several pictures to it.
+    /// Turns decoded pixels into the finished image, or adds one of several images to it.
     pub(crate) fn transform(
         &self,
         field: &ImageField,
@@ -258,7 +258,7 @@ impl Recipe {
         })
     }
 
-    /// The plan of the image that fields follow, and the further pictures that it shows, those of
+    /// The plan of the image that fields follow, and the further images that it shows, those of
     /// the samples `others`. `images` are all images of a sample.
     pub(crate) fn shown<'a>(
         &self,
@@ -298,7 +298,7 @@ impl Recipe {
     }
 
     /// Bytes of memory that computing the fields of a sample takes. `shown` is the plan of the
-    /// first image and the further pictures that it shows.
+    /// first image and the further images that it shows.
     pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, entry: &Entry) -> Result<u64> {
         guarded(|| {
             // Fields are computed in turn, so the largest counts.
@@ -308,7 +308,7 @@ impl Recipe {
     }
 
     /// Writes one field of a sample. `shown` is the plan of the first image and the further
-    /// pictures that it shows.
+    /// images that it shows.
     pub(crate) fn write(
         &self,
         field: &Member,
@@ -350,9 +350,9 @@ pub(crate) fn image_room(fields: &[Fields], transforms: bool) -> usize {
     largest * if transforms { 2 } else { 1 }
 }
 
-/// Repairs of pictures that a device left to the host.
+/// Repairs of images that a device left to the host.
 impl Recipe {
-    /// Returns the place of the sample whose pictures are at `place` of a full batch. It differs
+    /// Returns the place of the sample whose images are at `place` of a full batch. It differs
     /// from `place` if another sample replaces a failed one.
     #[cfg(feature = "_device")]
     pub(crate) fn shown_at(&self, full: &mut Full, place: usize) -> usize {

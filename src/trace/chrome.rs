@@ -25,7 +25,7 @@ use super::span::{self, Listener};
 use crate::error::{Error, Result};
 
 /// The consumer's time with a batch. It is written as `ProfilerStep#` with the batch's number;
-/// TensorBoard's plug-in recognises steps by this name.
+/// TensorBoard's plug-in recognizes steps by this name.
 pub(super) const STEP: &str = "ProfilerStep#";
 
 /// End of the document. The next window overwrites it.

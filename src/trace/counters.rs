@@ -189,7 +189,7 @@ impl Counters {
     }
 
     /// Notes that the consumer received batch `batch` of `epoch`, which it requested at `asked`.
-    /// The batch has so many samples and damaged pictures.
+    /// The batch has so many samples and damaged images.
     pub(crate) fn delivered(&self, epoch: u64, batch: u64, (samples, damaged): (usize, u64), asked: Instant) {
         let now = Instant::now();
         let waited = nanos(now, asked);

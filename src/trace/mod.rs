@@ -10,17 +10,17 @@
 //! 5. `process`: [`ProcessStats`], the operating system's counts.
 //! 6. [`NetworkStats`]: what sources in stores asked of the network. `stats`: [`Stats`],
 //!    all numbers together, with the slowest samples.
-//! 7. `limit`: [`Limit`], the stage that limits a loader. `verdict`: [`Verdict`], the limit with
+//! 7. `bottleneck`: [`Bottleneck`], the stage that limits a loader. `verdict`: [`Verdict`], the limit with
 //!    its evidence and advice, and the rules for loaders. `serving`: the rules for decoders;
-//!    `store`: the advice for a data set in a store.
+//!    `store`: the advice for a dataset in a store.
 //! 8. `schedule`: [`Schedule`], which batches are traced.
 //! 9. `chrome`: the spans of the traced batches, and their file of Chrome trace events.
 //! 10. `span`: [`span()`], the program's own spans in that file.
 //! 11. `nvtx`: the same spans for Nsight Systems.
 
+mod bottleneck;
 mod chrome;
 mod counters;
-mod limit;
 mod nvtx;
 mod process;
 mod schedule;
@@ -35,10 +35,10 @@ mod verdict;
 pub(crate) use warpfeed_sources::internal::Tally;
 pub use warpfeed_sources::{NetworkStats, StageStats};
 
+pub use bottleneck::Bottleneck;
 use chrome::STEP;
 pub(crate) use chrome::{Args, Row, Trace};
 pub(crate) use counters::{Counters, WAIT, WAIT_FOR_SLOT, nanos};
-pub use limit::Limit;
 pub(crate) use nvtx::range;
 pub use process::ProcessStats;
 pub(crate) use process::{Task, ThreadUsage};

@@ -137,7 +137,7 @@ mod tool {
     fn load() -> Option<Tool> {
         let path = std::env::var_os("NVTX_INJECTION64_PATH")?;
         let failed = |e: &dyn std::fmt::Display| tracing::warn!("NVTX_INJECTION64_PATH={}: {e}", path.display());
-        // SAFETY: loading runs the library's initialisers, as the variable requests.
+        // SAFETY: loading runs the library's initializers, as the variable requests.
         let library = unsafe { libloading::Library::new(&path) }.inspect_err(|e| failed(e)).ok()?;
         let library: &'static libloading::Library = Box::leak(Box::new(library));
         type Initialize = extern "C" fn(extern "C" fn(u32) -> *const c_void) -> c_int;
@@ -145,7 +145,7 @@ mod tool {
         let initialize =
             unsafe { library.get::<Initialize>(b"InitializeInjectionNvtx2\0") }.inspect_err(|e| failed(e)).ok()?;
         if initialize(export) == 0 {
-            failed(&"its initialisation function reports a failure");
+            failed(&"its initialization function reports a failure");
             return None;
         }
         let [push, pop] = [RANGE_PUSH_A, RANGE_POP].map(|slot| SLOTS[CORE][slot].load(Relaxed));

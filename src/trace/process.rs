@@ -17,7 +17,7 @@ use warpfeed_sources::internal::Since;
 #[serde(default)]
 #[non_exhaustive]
 pub struct ProcessStats {
-    /// Seconds of processor time of all threads, user and system. On systems other than Unix this
+    /// Seconds of CPU time of all threads, user and system. On systems other than Unix this
     /// and the page faults are 0.
     pub cpu_seconds: f64,
     /// Page faults served from memory.
@@ -26,7 +26,7 @@ pub struct ProcessStats {
     pub major_faults: u64,
     /// Bytes that came from storage and not from the page cache; known on Linux.
     pub disk_bytes: Option<u64>,
-    /// Resident anonymous memory in bytes, without the pages of mapped data sets; known on Linux.
+    /// Resident anonymous memory in bytes, without the pages of mapped datasets; known on Linux.
     pub anonymous_bytes: Option<u64>,
 }
 
@@ -60,7 +60,7 @@ fn usage() -> Usage {
 /// Counts that show whether a thread waited. They only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ThreadUsage {
-    /// Processor time in ns.
+    /// Core time in ns.
     pub(crate) cpu_ns: u64,
     /// Number of voluntary context switches, plus page faults that waited for storage.
     pub(crate) waits: u64,
@@ -94,7 +94,7 @@ impl Task {
         Some(Task(Path::new("/proc").join(fs::read_link("/proc/thread-self").ok()?).join("schedstat")))
     }
 
-    /// Seconds that the thread was ready to run and waited for a processor. This is the second
+    /// Seconds that the thread was ready to run and waited for a core. This is the second
     /// number of its `schedstat`, which counts ns (the kernel's `sched-stats.rst`). `None` after
     /// the thread's end. Allocates nothing.
     pub(crate) fn delayed_seconds(&self) -> Option<f64> {
@@ -120,7 +120,7 @@ impl Since for ProcessStats {
 }
 
 impl ProcessStats {
-    /// Seconds of processor time so far; costs one system call.
+    /// Seconds of CPU time so far; costs one system call.
     pub(crate) fn cpu_now() -> f64 {
         usage().cpu_seconds
     }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_share_a_processor_are_delayed() {
+    fn threads_that_share_a_core_are_delayed() {
         if Task::this().is_none_or(|task| task.delayed_seconds().is_none()) {
             return crate::require::missing("schedstat", "the kernel does not count waits");
         }

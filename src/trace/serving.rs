@@ -3,7 +3,7 @@
 
 use warpfeed_sources::internal::ratio;
 
-use super::limit::{Judgement, LEAST_BATCHES, Limit, SATURATED, STALLED, STREAM_SATURATED, percent};
+use super::bottleneck::{Bottleneck, Judgment, LEAST_BATCHES, SATURATED, STALLED, STREAM_SATURATED, percent};
 use super::verdict::Evidence;
 use crate::error::counted;
 
@@ -12,23 +12,23 @@ const HELD: f64 = 0.1;
 
 impl Evidence<'_> {
     /// Judges a decoder.
-    pub(super) fn judge_requests(&self) -> Judgement {
+    pub(super) fn judge_requests(&self) -> Judgment {
         let Evidence { stats, waited, busy, .. } = *self;
         if stats.batches < LEAST_BATCHES {
             let so_far = format!(
                 "{} so far, at least {LEAST_BATCHES} are needed",
                 counted(stats.batches, "request", "requests")
             );
-            return (Limit::Unclear, "too early to say".into(), vec![so_far]);
+            return (Bottleneck::Unclear, "too early to say".into(), vec![so_far]);
         }
         let (waits, workers) = (self.waits.clone(), self.busy_workers());
         if waited < STALLED {
-            return (Limit::Step, "not limited: the decoder takes more requests".into(), vec![waits, workers]);
+            return (Bottleneck::Step, "not limited: the decoder takes more requests".into(), vec![waits, workers]);
         }
         let decode = stats.device_decode.as_ref();
         if let Some(decode) = decode.filter(|s| ratio(s.seconds, stats.seconds) >= STREAM_SATURATED) {
             let lines = vec![self.device_decode(decode), waits, "DecodeOn::Auto lets the workers help".into()];
-            return (Limit::DeviceDecode, "device-decode-bound".into(), lines);
+            return (Bottleneck::DeviceDecode, "device-decode-bound".into(), lines);
         }
         if busy >= SATURATED {
             return self.work_bound();
@@ -40,10 +40,10 @@ impl Evidence<'_> {
                 format!("no batch was free for {} % of the time", percent(blocked)),
                 format!("drop batches sooner, copy what you keep, or raise prefetch above {}", stats.prefetch),
             ];
-            return (Limit::Slots, "limited by batches that the program holds".into(), lines);
+            return (Bottleneck::Slots, "limited by batches that the program holds".into(), lines);
         }
         let advice = "larger requests, or more of them at a time, use more workers".into();
-        (Limit::Unclear, "no single cause".into(), vec![waits, workers, advice])
+        (Bottleneck::Unclear, "no single cause".into(), vec![waits, workers, advice])
     }
 }
 
@@ -63,7 +63,7 @@ mod tests {
         Stats {
             on_request: true,
             workers: 4,
-            processors: 4,
+            cores: 4,
             prefetch: 3,
             seconds: 10.0,
             batches: 100,
@@ -80,17 +80,21 @@ mod tests {
     #[test]
     fn the_verdict_of_a_decoder_speaks_of_requests() {
         let cases = [
-            (Limit::Unclear, Stats { batches: 3, ..decoder() }, "too early to say\n- 3 requests"),
-            (Limit::Step, Stats { waited_seconds: 0.1, ..decoder() }, "requests of 4.0 pictures"),
-            (Limit::DeviceDecode, Stats { device_decode: Some(stage(100, 9.0)), ..decoder() }, "90.00 ms per request"),
-            (Limit::Decode, Stats { decode: stage(400, 36.0), ..decoder() }, "decode-bound\n- 3.6 of 4 workers"),
+            (Bottleneck::Unclear, Stats { batches: 3, ..decoder() }, "too early to say\n- 3 requests"),
+            (Bottleneck::Step, Stats { waited_seconds: 0.1, ..decoder() }, "requests of 4.0 images"),
             (
-                Limit::Workers,
-                Stats { decode: stage(400, 36.0), processors: 8, ..decoder() },
-                "workers(8), one for each processor",
+                Bottleneck::DeviceDecode,
+                Stats { device_decode: Some(stage(100, 9.0)), ..decoder() },
+                "90.00 ms per request",
             ),
-            (Limit::Slots, Stats { slot: stage(100, 3.0), ..decoder() }, "no batch was free for 30 % of the time"),
-            (Limit::Unclear, decoder(), "requests of 4.0 pictures waited for an answer 40 % of the time"),
+            (Bottleneck::Decode, Stats { decode: stage(400, 36.0), ..decoder() }, "decode-bound\n- 3.6 of 4 workers"),
+            (
+                Bottleneck::Workers,
+                Stats { decode: stage(400, 36.0), cores: 8, ..decoder() },
+                "workers(8), one for each core",
+            ),
+            (Bottleneck::Slots, Stats { slot: stage(100, 3.0), ..decoder() }, "no batch was free for 30 % of the time"),
+            (Bottleneck::Unclear, decoder(), "requests of 4.0 images waited for an answer 40 % of the time"),
         ];
         for (limit, stats, words) in cases {
             let verdict = stats.verdict();

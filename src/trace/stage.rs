@@ -33,9 +33,9 @@ stages! {
     Read "read",
     /// Encoded bytes become pixels.
     Decode "decode",
-    /// Crop, resize, flip, colour, the user's transforms.
+    /// Crop, resize, flip, color, the user's transforms.
     Transform "transform",
-    /// Normalise, cast and write into the batch.
+    /// Normalize, cast and write into the batch.
     Write "write",
     /// Fields that compute, such as masks and boxes. Statistics have one stage for each of them,
     /// with the name of the field.

@@ -116,7 +116,7 @@ statistics! {
         /// Prepared samples that are JPEGs without restart markers. A crop of such a JPEG cannot be
         /// decoded alone. `warpfeed pack` adds restart markers.
         plain_jpegs,
-        /// Pictures that workers left to the device; see
+        /// Images that workers left to the device; see
         /// [`Loader::decode_on`](crate::Loader::decode_on).
         decoded_on_device,
     }
@@ -125,10 +125,10 @@ statistics! {
         batches,
         /// Samples delivered to the consumer.
         samples,
-        /// Damaged pictures in delivered batches, each time that they were delivered. A decoder finds
+        /// Damaged images in delivered batches, each time that they were delivered. A decoder finds
         /// damage only in the part of the file that a crop needs.
         /// [`Loader::strict`](crate::Loader::strict) checks the whole file, and makes damage an error.
-        damaged "pictures were decoded although they are damaged",
+        damaged "images were decoded although they are damaged",
         /// Number of reads that were repeated after a transient error; see
         /// [`Loader::retries`](crate::Loader::retries).
         retries,
@@ -159,7 +159,7 @@ statistics! {
         /// The workers' time within epochs, in seconds: the number of workers times
         /// [`seconds`](Stats::seconds).
         worker_seconds: f64,
-        /// Seconds that workers were ready to run and waited for a processor. Other threads, other
+        /// Seconds that workers were ready to run and waited for a core. Other threads, other
         /// programs or a container's limit (`cpu.max`) cause this. Known on Linux; 0 elsewhere.
         delayed_seconds: f64,
         /// Seconds within epochs. An epoch lasts from its request until its last batch was delivered or
@@ -181,12 +181,12 @@ statistics! {
         /// Reading by separate threads, which start once reads wait for storage. The times of parallel
         /// reads add up. `None` while workers read.
         ahead: Option<StageStats>,
-        /// Decoding. The time of pictures decoded side by side is shared among them by their encoded
+        /// Decoding. The time of images decoded side by side is shared among them by their encoded
         /// bytes.
         decode: StageStats,
-        /// Crop, resize, flip, colour and the user's transforms.
+        /// Crop, resize, flip, color and the user's transforms.
         transform: StageStats,
-        /// Normalising, casting, and writing into the batch. Fields that only copy count here.
+        /// Normalizing, casting, and writing into the batch. Fields that only copy count here.
         write: StageStats,
         /// The stages of the fields that [compute](crate::field::Kind::copies), by the name of the
         /// field.
@@ -199,15 +199,15 @@ statistics! {
         process: ProcessStats,
     }
     state {
-        /// The data set, the augmentation, and the options that are not the default, as calls.
+        /// The dataset, the augmentation, and the options that are not the default, as calls.
         options: String,
         /// Whether the batches are answers to requests, as for a [`Decoder`](crate::Decoder).
         on_request: bool,
         /// Worker threads.
         workers: usize,
-        /// Processors that this process may use. Processors shared with other ranks count by this
+        /// Cores that this process may use. Cores shared with other ranks count by this
         /// rank's share.
-        processors: usize,
+        cores: usize,
         /// Number of batches ahead of the consumer. If it is [automatic](crate::Loader::prefetch), this
         /// is its current value.
         prefetch: usize,
@@ -292,14 +292,14 @@ impl Stats {
 
     /// The stages, each with its kind and its name.
     pub(super) fn each_stage(&self) -> impl Iterator<Item = (Stage, &str, &StageStats)> {
-        let of_pictures = [
+        let of_images = [
             (Stage::Read, &self.read),
             (Stage::Decode, &self.decode),
             (Stage::Transform, &self.transform),
             (Stage::Write, &self.write),
         ];
-        let of_pictures = of_pictures.into_iter().map(|(stage, stats)| (stage, stage.name(), stats));
-        of_pictures.chain(self.fields.iter().map(|(name, stats)| (Stage::Fields, &**name, stats)))
+        let of_images = of_images.into_iter().map(|(stage, stats)| (stage, stage.name(), stats));
+        of_images.chain(self.fields.iter().map(|(name, stats)| (Stage::Fields, &**name, stats)))
     }
 
     /// The stage in which the workers spent most of their time.
@@ -424,7 +424,7 @@ impl fmt::Display for Stats {
         write!(f, "{}", automatic(self.most_prefetch, self.prefetch))?;
         write!(
             f,
-            "; workers were ready without a processor for {:.1} s; process: {cpu_seconds:.1} s of processor time, {major_faults} major and {minor_faults} \
+            "; workers were ready without a core for {:.1} s; process: {cpu_seconds:.1} s of CPU time, {major_faults} major and {minor_faults} \
              minor page faults",
             self.delayed_seconds
         )?;
@@ -482,7 +482,7 @@ mod tests {
 
     #[test]
     fn a_count_with_a_text_is_printed_unless_it_is_0() {
-        let text = "2 pictures were decoded although they are damaged";
+        let text = "2 images were decoded although they are damaged";
         assert!(Stats { damaged: 2, ..Stats::default() }.to_string().contains(text));
         assert!(!Stats::default().to_string().contains("damaged"));
     }

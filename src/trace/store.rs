@@ -1,9 +1,9 @@
-//! The verdict on a loader whose data set is in a store.
+//! The verdict on a loader whose dataset is in a store.
 
 use warpfeed_sources::internal::ratio;
 
 use super::NetworkStats;
-use super::limit::{Judgement, Limit, percent};
+use super::bottleneck::{Bottleneck, Judgment, percent};
 use super::verdict::Evidence;
 
 /// Minimum share of refused requests at which the store's limit of requests is named.
@@ -17,7 +17,7 @@ const FEW_REQUESTS: f64 = 16.0;
 
 impl Evidence<'_> {
     /// Judges a loader that waits for its store.
-    pub(super) fn network_bound(&self, network: &NetworkStats) -> Judgement {
+    pub(super) fn network_bound(&self, network: &NetworkStats) -> Judgment {
         let Evidence { stats, waits, .. } = self;
         let mut lines = vec![self.busy_workers(), waits.clone()];
         lines.extend(network.lines(stats.seconds));
@@ -30,7 +30,7 @@ impl Evidence<'_> {
             ));
         } else if each < SMALL_REQUEST {
             lines.push(format!(
-                "a request has {:.0} KB on average: `shuffle_window` reads neighbours together, in requests of up to 4 MiB",
+                "a request has {:.0} KB on average: `shuffle_window` reads neighbors together, in requests of up to 4 MiB",
                 each / 1e3
             ));
         }
@@ -50,6 +50,6 @@ impl Evidence<'_> {
                 "few requests are in flight: prefetch({more}) or a higher memory_limit would ask for more"
             ));
         }
-        (Limit::Network, "network-bound".into(), lines)
+        (Bottleneck::Network, "network-bound".into(), lines)
     }
 }

@@ -3,11 +3,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use warpfeed_sources::internal::ratio;
 
-use super::limit::{Judgement, LEAST_BATCHES, Limit, SATURATED, STALLED, STREAM_SATURATED, percent};
+use super::bottleneck::{Bottleneck, Judgment, LEAST_BATCHES, SATURATED, STALLED, STREAM_SATURATED, percent};
 use super::{Stage, StageStats, Stats, Straggler};
 use crate::error::counted;
 
-/// Workers that wait for a processor for this share of their busy time have too few processors.
+/// Workers that wait for a core for this share of their busy time have too few cores.
 const DELAYED: f64 = 0.2;
 /// Speed of decoding random crops of packed photographs, relative to plain ones. The whole path, of
 /// which decoding is 80 %, was 1.66 times as fast on two cores and 2.03 times on sixteen
@@ -25,28 +25,28 @@ const STARTS: f64 = 0.25;
 /// is the consumer's wait on the host. *Busy* is the share of the workers' time spent in their
 /// stages.
 ///
-/// 1. Fewer than 4 batches: [`Unclear`](Limit::Unclear).
-/// 2. Waited less than 5 %: [`Step`](Limit::Step).
+/// 1. Fewer than 4 batches: [`Unclear`](Bottleneck::Unclear).
+/// 2. Waited less than 5 %: [`Step`](Bottleneck::Step).
 /// 3. Samples that took over 10 times as long as a usual one (and over twice the time of a batch)
 ///    make up half of the wait or more, after subtracting the time of usual samples and the time
-///    that workers [waited for a processor](Stats::delayed_seconds):
-///    [`Straggler`](Limit::Straggler). Samples that were slow at the same moment on several workers
+///    that workers [waited for a core](Stats::delayed_seconds):
+///    [`Straggler`](Bottleneck::Straggler). Samples that were slow at the same moment on several workers
 ///    do not count, because their common cause is not in the samples.
-/// 4. The copy stream busy 80 % of the time: [`Copy`](Limit::Copy); the convert stream:
-///    [`Convert`](Limit::Convert); decoding on the device: [`DeviceDecode`](Limit::DeviceDecode).
-/// 5. Busy at least 75 %: the stage with the greatest share. Reading is [`Read`](Limit::Read), or
-///    [`Network`](Limit::Network) if the source is in a store, and writing is
-///    [`Memory`](Limit::Memory). Decoding, transforms and fields are [`Workers`](Limit::Workers) if
-///    there are fewer workers than processors and workers hardly wait for a processor. Otherwise
-///    they are [`Decode`](Limit::Decode), [`Transform`](Limit::Transform) and
-///    [`Field`](Limit::Field).
-/// 6. Half of the wait or more for the first batch of an epoch: [`EpochStart`](Limit::EpochStart).
-/// 7. Readers had 2 or more reads in flight on average: [`Read`](Limit::Read) or
-///    [`Network`](Limit::Network).
+/// 4. The copy stream busy 80 % of the time: [`Copy`](Bottleneck::Copy); the convert stream:
+///    [`Convert`](Bottleneck::Convert); decoding on the device: [`DeviceDecode`](Bottleneck::DeviceDecode).
+/// 5. Busy at least 75 %: the stage with the greatest share. Reading is [`Read`](Bottleneck::Read), or
+///    [`Network`](Bottleneck::Network) if the source is in a store, and writing is
+///    [`Memory`](Bottleneck::Memory). Decoding, transforms and fields are [`Workers`](Bottleneck::Workers) if
+///    there are fewer workers than cores and workers hardly wait for a core. Otherwise
+///    they are [`Decode`](Bottleneck::Decode), [`Transform`](Bottleneck::Transform) and
+///    [`Field`](Bottleneck::Field).
+/// 6. Half of the wait or more for the first batch of an epoch: [`EpochStart`](Bottleneck::EpochStart).
+/// 7. Readers had 2 or more reads in flight on average: [`Read`](Bottleneck::Read) or
+///    [`Network`](Bottleneck::Network).
 /// 8. The coordinator waited for slots 10 % of the time or more, and workers hardly ever waited for
-///    a processor: [`Slots`](Limit::Slots). Workers idled at some times and the consumer waited at
+///    a core: [`Slots`](Bottleneck::Slots). Workers idled at some times and the consumer waited at
 ///    others.
-/// 9. [`Unclear`](Limit::Unclear).
+/// 9. [`Unclear`](Bottleneck::Unclear).
 ///
 /// The rules for a [`Decoder`](crate::Decoder) are 1, 2, 4 (decoding on the device), 5, 8 and 9, in
 /// this order. Its text is about requests.
@@ -54,7 +54,7 @@ const STARTS: f64 = 0.25;
 #[non_exhaustive]
 pub struct Verdict {
     /// The stage that limits the loader.
-    pub limit: Limit,
+    pub limit: Bottleneck,
     /// Speed-up of the loop if the consumer never waited, as a factor. It bounds all advice in the
     /// text. `None` if the step takes almost no time.
     pub max_speedup: Option<f64>,
@@ -98,14 +98,14 @@ impl Verdict {
         let waited = waited.min(1.0);
         let busy = stats.busy_fraction();
         let waits = if stats.on_request {
-            let pictures = ratio(stats.samples as f64, stats.batches as f64);
-            format!("requests of {pictures:.1} pictures waited for an answer {} % of the time", percent(waited))
+            let images = ratio(stats.samples as f64, stats.batches as f64);
+            format!("requests of {images:.1} images waited for an answer {} % of the time", percent(waited))
         } else {
             format!("the step waited {} % of the time", percent(waited))
         };
         let evidence = Evidence { stats, waited, busy, waits };
         let (limit, headline, mut lines) = if stats.on_request { evidence.judge_requests() } else { evidence.judge() };
-        if !stats.on_request && limit != Limit::EpochStart {
+        if !stats.on_request && limit != Bottleneck::EpochStart {
             lines.extend(evidence.starts());
         }
         let text = lines.iter().fold(headline, |text, line| text + "\n- " + line);
@@ -114,21 +114,21 @@ impl Verdict {
 }
 
 impl Evidence<'_> {
-    fn judge(&self) -> Judgement {
+    fn judge(&self) -> Judgment {
         let Evidence { stats, waited, busy, waits } = self;
         if stats.batches < LEAST_BATCHES {
             let so_far =
                 format!("{} so far, at least {LEAST_BATCHES} are needed", counted(stats.batches, "batch", "batches"));
-            return (Limit::Unclear, "too early to say".into(), vec![so_far]);
+            return (Bottleneck::Unclear, "too early to say".into(), vec![so_far]);
         }
         if *waited < STALLED {
             return self.step_bound();
         }
-        if let Some(judgement) = self.stragglers() {
-            return judgement;
+        if let Some(judgment) = self.stragglers() {
+            return judgment;
         }
-        if let Some(judgement) = self.device_bound() {
-            return judgement;
+        if let Some(judgment) = self.device_bound() {
+            return judgment;
         }
         if *busy >= SATURATED {
             return self.work_bound();
@@ -138,7 +138,7 @@ impl Evidence<'_> {
         {
             let why = "work on an epoch begins when it is requested: longer epochs or smaller batches would help";
             let lines = vec![waits.clone(), starts, why.into()];
-            return (Limit::EpochStart, "limited by the starts of epochs".into(), lines);
+            return (Bottleneck::EpochStart, "limited by the starts of epochs".into(), lines);
         }
         if stats.reads_in_flight() >= READS {
             return match &stats.network {
@@ -159,11 +159,11 @@ impl Evidence<'_> {
             ),
             "a trace (`Loader::trace`) shows which thread waits for which".into(),
         ];
-        (Limit::Unclear, "no single cause".into(), lines)
+        (Bottleneck::Unclear, "no single cause".into(), lines)
     }
 
     /// The slots were taken for the share `blocked` of the time.
-    fn slots_bound(&self, blocked: f64) -> Judgement {
+    fn slots_bound(&self, blocked: f64) -> Judgment {
         let Evidence { stats, busy, waits, .. } = self;
         let interval = ratio(stats.seconds, stats.batches as f64);
         let more = (ratio(stats.wait.p99_seconds, interval).ceil() as usize).clamp(1, 16);
@@ -181,7 +181,7 @@ impl Evidence<'_> {
                 stats.prefetch
             ),
         ];
-        (Limit::Slots, "limited by too few batches ahead".into(), lines)
+        (Bottleneck::Slots, "limited by too few batches ahead".into(), lines)
     }
 
     /// Maximum speed-up of the loop.
@@ -223,7 +223,7 @@ impl Evidence<'_> {
         format!("{:.1} of {workers} workers are busy", self.stats.busy_workers().min(workers as f64))
     }
 
-    fn step_bound(&self) -> Judgement {
+    fn step_bound(&self) -> Judgment {
         let Evidence { stats, waits, .. } = self;
         let (rate, capacity) = (stats.samples_per_second(), self.capacity());
         // On a device, the host cannot see when a step ends.
@@ -237,11 +237,11 @@ impl Evidence<'_> {
         } else {
             busy
         });
-        (Limit::Step, "step-bound: the loader is not the limit".into(), lines)
+        (Bottleneck::Step, "step-bound: the loader is not the limit".into(), lines)
     }
 
     /// Judges a loader with a saturated stream on the device.
-    fn device_bound(&self) -> Option<Judgement> {
+    fn device_bound(&self) -> Option<Judgment> {
         let Evidence { stats, waits, .. } = self;
         let share = |stage: &StageStats| ratio(stage.seconds, stats.seconds);
         let saturated = |stage: &&StageStats| share(stage) >= STREAM_SATURATED;
@@ -253,12 +253,12 @@ impl Evidence<'_> {
         if let Some(copy) = stats.copy.as_ref().filter(saturated) {
             let advice = "smaller images, or a wider link, would help; more workers would not";
             let (headline, lines) = stream("copy", copy, advice);
-            return Some((Limit::Copy, headline, lines));
+            return Some((Bottleneck::Copy, headline, lines));
         }
         if let Some(convert) = stats.convert.as_ref().filter(saturated) {
             let advice = "the model's own kernels keep the device busy, or the batches are very small";
             let (headline, lines) = stream("convert", convert, advice);
-            return Some((Limit::Convert, headline, lines));
+            return Some((Bottleneck::Convert, headline, lines));
         }
         let decode = stats.device_decode.as_ref().filter(saturated)?;
         let lines = vec![
@@ -266,7 +266,7 @@ impl Evidence<'_> {
             waits.clone(),
             "`warpfeed pack` makes files that the device decodes faster; DecodeOn::Auto lets the workers help".into(),
         ];
-        Some((Limit::DeviceDecode, "device-decode-bound".into(), lines))
+        Some((Bottleneck::DeviceDecode, "device-decode-bound".into(), lines))
     }
 
     /// Decoding on the device in words.
@@ -277,7 +277,7 @@ impl Evidence<'_> {
     }
 
     /// Judges a loader whose workers idle because reading ahead is too slow.
-    fn reads_bound(&self) -> Judgement {
+    fn reads_bound(&self) -> Judgment {
         let Evidence { stats, waits, .. } = self;
         let each = stats.ahead.as_ref().map_or(0.0, StageStats::mean_seconds);
         let lines = vec![
@@ -293,7 +293,7 @@ impl Evidence<'_> {
  (larger batches, or a higher prefetch) would help"
                 .into(),
         ];
-        (Limit::Read, "read-bound".into(), lines)
+        (Bottleneck::Read, "read-bound".into(), lines)
     }
 
     /// Bytes read per second, and bytes from the disk if the system counts them.
@@ -305,17 +305,17 @@ impl Evidence<'_> {
         format!("{:.1} MB/s are read{disk}", stats.bytes_per_second() / 1e6)
     }
 
-    /// Share of the workers' busy time that they were ready to run and waited for a processor, 0 to
+    /// Share of the workers' busy time that they were ready to run and waited for a core, 0 to
     /// 1.
     fn delayed(&self) -> f64 {
         ratio(self.stats.delayed_seconds, self.stats.worked_seconds()).min(1.0)
     }
 
     /// The time that busy workers did not run, if it is much.
-    fn off_processor(&self) -> Option<String> {
+    fn off_core(&self) -> Option<String> {
         let stats = self.stats;
         let ran = ratio(stats.process.cpu_seconds, stats.worked_seconds());
-        // Two shares are rounded, and the last is the rest of 100 %. Processor time is known only
+        // Two shares are rounded, and the last is the rest of 100 %. Core time is known only
         // for the whole process, so it is an upper bound for the workers' time.
         let waiting = percent(self.delayed());
         let running = percent(ran).min(100 - waiting);
@@ -327,13 +327,13 @@ impl Evidence<'_> {
         }
         let rest = match (waiting > 5, blocked > 5) {
             (true, true) => {
-                format!(", waiting for a free processor {waiting} %, and blocked for the rest, by a disk or a lock")
+                format!(", waiting for a free core {waiting} %, and blocked for the rest, by a disk or a lock")
             }
-            (true, false) => "; for the rest they were waiting for a free processor".into(),
+            (true, false) => "; for the rest they were waiting for a free core".into(),
             _ => "; for the rest they were blocked, by a disk or a lock".to_owned(),
         };
         let why = if crowded {
-            ": there are more threads or programs than processors, or a container's limit (`cpu.max`)"
+            ": there are more threads or programs than cores, or a container's limit (`cpu.max`)"
         } else {
             ""
         };
@@ -361,11 +361,11 @@ impl Evidence<'_> {
         chosen.map(|s| (*s, s.total_seconds - s.times as f64 * usual)).collect()
     }
 
-    fn stragglers(&self) -> Option<Judgement> {
+    fn stragglers(&self) -> Option<Judgment> {
         let (stats, usual, slow) = (self.stats, self.usual(), self.slow(false));
         let (first, most) = slow.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
         let excess: f64 = slow.iter().map(|(_, seconds)| seconds).sum();
-        // A sample also looks slow if its thread waited for a processor.
+        // A sample also looks slow if its thread waited for a core.
         (excess - stats.delayed_seconds >= 0.5 * self.waited * stats.seconds).then(|| {
             let (ms, usual) = (1e3 * first.seconds, 1e3 * usual);
             // Samples below a tenth of the worst are not counted.
@@ -381,18 +381,18 @@ impl Evidence<'_> {
                 self.waits.clone(),
                 format!("re-encode or drop {them}, or raise prefetch above {}", stats.prefetch),
             ];
-            (Limit::Straggler, format!("limited by {count} slow {samples}"), lines)
+            (Bottleneck::Straggler, format!("limited by {count} slow {samples}"), lines)
         })
     }
 
     /// Judges a loader or a decoder with busy workers by their busiest stage.
-    pub(super) fn work_bound(&self) -> Judgement {
+    pub(super) fn work_bound(&self) -> Judgment {
         let Evidence { stats, waits, .. } = self;
         let total = stats.worked_seconds();
         let (which, name, stage) = stats.busiest();
         let share = ratio(stage.seconds, total);
         let (mean, p99) = (1e6 * stage.mean_seconds(), 1e6 * stage.p99_seconds);
-        let sample = if stats.on_request { "picture" } else { "sample" };
+        let sample = if stats.on_request { "image" } else { "sample" };
         let mut lines = vec![
             format!(
                 "{}, {} % of that with {name} ({mean:.0} us per {sample}, p99 {p99:.0})",
@@ -401,7 +401,7 @@ impl Evidence<'_> {
             ),
             waits.clone(),
         ];
-        lines.extend(self.off_processor());
+        lines.extend(self.off_core());
         let together = self.slow(true);
         if together.iter().map(|(_, seconds)| seconds).sum::<f64>() >= 0.1 * total {
             lines.push(format!(
@@ -413,50 +413,50 @@ impl Evidence<'_> {
             return self.network_bound(network);
         }
         let (limit, headline) = match which {
-            Stage::Read => (Limit::Read, "read-bound".into()),
-            Stage::Write => (Limit::Memory, "memory-bound".into()),
-            // If threads wait for a processor, more threads do not help.
-            _ if stats.workers < stats.processors && self.delayed() < DELAYED => {
-                (Limit::Workers, "limited by the number of workers".into())
+            Stage::Read => (Bottleneck::Read, "read-bound".into()),
+            Stage::Write => (Bottleneck::Memory, "memory-bound".into()),
+            // If threads wait for a core, more threads do not help.
+            _ if stats.workers < stats.cores && self.delayed() < DELAYED => {
+                (Bottleneck::Workers, "limited by the number of workers".into())
             }
-            Stage::Decode => (Limit::Decode, "decode-bound".into()),
-            Stage::Transform => (Limit::Transform, "transform-bound".into()),
-            Stage::Fields => (Limit::Field, format!("limited by the field {name:?}")),
+            Stage::Decode => (Bottleneck::Decode, "decode-bound".into()),
+            Stage::Transform => (Bottleneck::Transform, "transform-bound".into()),
+            Stage::Fields => (Bottleneck::Field, format!("limited by the field {name:?}")),
         };
         self.advise(limit, stage, share, &mut lines);
         (limit, headline, lines)
     }
 
     /// Adds advice for a limit of the workers. `stage` takes `share` of their time.
-    fn advise(&self, limit: Limit, stage: &StageStats, share: f64, lines: &mut Vec<String>) {
+    fn advise(&self, limit: Bottleneck, stage: &StageStats, share: f64, lines: &mut Vec<String>) {
         let stats = self.stats;
         let halved = self.at_most(1.0 / (1.0 - share / 2.0));
         match limit {
-            Limit::Read if stats.on_request => lines.push("smaller files would help".into()),
-            Limit::Read => {
+            Bottleneck::Read if stats.on_request => lines.push("smaller files would help".into()),
+            Bottleneck::Read => {
                 lines.push(self.speed_of_reading());
                 lines.push("one packed file (`warpfeed pack`) or a faster disk would help".into());
             }
-            Limit::Memory => {
+            Bottleneck::Memory => {
                 let speed = ratio(stage.bytes as f64, stage.seconds * 1e9) * stats.busy_workers();
                 lines.push(format!("batches are written at {speed:.1} GB/s"));
-                lines.push("u8 batches, normalised on the device, are a quarter of f32's bytes".into());
+                lines.push("u8 batches, normalized on the device, are a quarter of f32's bytes".into());
             }
-            Limit::Workers => {
-                let times = self.at_most(stats.processors as f64 / stats.workers as f64);
+            Bottleneck::Workers => {
+                let times = self.at_most(stats.cores as f64 / stats.workers as f64);
                 lines.push(format!(
-                    "workers({}), one for each processor, would give at most {times:.1} times as much",
-                    stats.processors
+                    "workers({}), one for each core, would give at most {times:.1} times as much",
+                    stats.cores
                 ));
             }
-            Limit::Decode => {
+            Bottleneck::Decode => {
                 let plain = ratio(stats.plain_jpegs as f64, stats.prepared as f64).min(1.0);
                 lines.push(if plain < 0.1 || stats.on_request {
                     format!(
-                        "decoding in half the time would give {halved:.1} times as much: more processors, or smaller pictures"
+                        "decoding in half the time would give {halved:.1} times as much: more cores, or smaller images"
                     )
                 } else {
-                    // Small crops gain more; whole pictures gain nothing.
+                    // Small crops gain more; whole images gain nothing.
                     let times = self.at_most(1.0 / (1.0 - share * plain * (1.0 - 1.0 / PACKING)));
                     format!(
                         "{} % of the samples are JPEGs without restart markers: `warpfeed pack` lets crops of them be decoded alone, which with \
@@ -468,7 +468,7 @@ impl Evidence<'_> {
                     lines.push("JPEGs can be decoded on the device: .decode_on(DecodeOn::Auto)".into());
                 }
             }
-            Limit::Field => lines.push(format!("computing it in half the time would give {halved:.1} times as much")),
+            Bottleneck::Field => lines.push(format!("computing it in half the time would give {halved:.1} times as much")),
             _ => lines.push(format!(
                 "a transform in half the time would give {halved:.1} times as much: smaller images, or less augmentation"
             )),

@@ -1,10 +1,10 @@
 use crate::decode::Size;
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::transform::ops::Drawn;
 use crate::transform::settings::Settings;
 use crate::transform::step::{Setting, Sides, Step};
-use crate::transform::{Border, Filter, Mix, Mixing, Plan};
+use crate::transform::{Border, Interpolation, Mix, Mixing, Plan};
 
 /// The steps between decoding and the batch, and the size of the output.
 ///
@@ -23,12 +23,12 @@ use crate::transform::{Border, Filter, Mix, Mixing, Plan};
 /// ```
 ///
 /// Resizing is antialiased bilinear, like Pillow's and torchvision's with `antialias=True`: a
-/// triangle filter that widens as the picture shrinks. [`interpolation`](Augment::interpolation)
+/// triangle filter that widens as the image shrinks. [`interpolation`](Augment::interpolation)
 /// and [`antialias`](Augment::antialias) select another filter.
 ///
-/// [Masks, boxes and points](crate::field) of a sample follow its picture.
+/// [Masks, boxes and points](crate::field) of a sample follow its image.
 ///
-/// [`mosaic`](Augment::mosaic) puts the pictures of four samples into one image.
+/// [`mosaic`](Augment::mosaic) puts the images of four samples into one image.
 ///
 /// It is a list of [steps](Augment::steps), which `serde` writes and reads. Two augmentations are
 /// equal if they do the same to every sample.
@@ -41,7 +41,7 @@ pub struct Augment {
 }
 
 impl Augment {
-    /// Crops a random box of 0.08 to 1 of the picture's area and an aspect ratio of 3/4 to 4/3,
+    /// Crops a random box of 0.08 to 1 of the image's area and an aspect ratio of 3/4 to 4/3,
     /// resizes it to `side` by `side` pixels, and flips it left to right with probability 0.5:
     /// torchvision's `RandomResizedCrop(side)` and `RandomHorizontalFlip()`.
     pub fn train(side: u32) -> Self {
@@ -56,14 +56,14 @@ impl Augment {
     }
 
     /// Crops the central `side` by `side` pixels without resizing, like torchvision's
-    /// `CenterCrop(side)`. A smaller picture is an error; it is not padded.
+    /// `CenterCrop(side)`. A smaller image is an error; it is not padded.
     pub fn center_crop(side: u32) -> Self {
         Self::begin(Setting::CenterCrop { side })
     }
 
     /// Crops a random part of `side` by `side` pixels without resizing: torchvision's
-    /// `RandomCrop(side)`. Add [`padding`](Augment::padding) for a border around the picture. A
-    /// picture that is too small is an error, unless [`pad_if_needed`](Augment::pad_if_needed) is
+    /// `RandomCrop(side)`. Add [`padding`](Augment::padding) for a border around the image. An
+    /// image that is too small is an error, unless [`pad_if_needed`](Augment::pad_if_needed) is
     /// called.
     ///
     /// ```
@@ -88,27 +88,27 @@ impl Augment {
 
     /// Resizes the shorter side to one of `sides`, drawn for each sample, or to less if the longer
     /// side would exceed `longest`: torchvision's `RandomShortestSize(sides, longest)`. The output
-    /// is `longest` by `longest`. The picture is in its upper left corner, also when it is
+    /// is `longest` by `longest`. The image is in its upper left corner, also when it is
     /// mirrored, and the rest is [filled](Augment::fill).
     pub fn shortest_size(sides: &[u32], longest: u32) -> Self {
         Self::begin(Setting::ShortestSize { sides: sides.to_vec(), longest })
     }
 
-    /// Resizes the whole picture to `width` by `height` pixels, like torchvision's `Resize((height,
+    /// Resizes the whole image to `width` by `height` pixels, like torchvision's `Resize((height,
     /// width))`. The aspect ratio may change.
     pub fn resize(width: u32, height: u32) -> Self {
         Self::begin(Setting::Resize { size: Sides { height, width } })
     }
 
-    /// Leaves the picture unchanged. A picture that is not `width` by `height` pixels is an error.
+    /// Leaves the image unchanged. An image that is not `width` by `height` pixels is an error.
     pub fn pass_through(width: u32, height: u32) -> Self {
         Self::begin(Setting::PassThrough { size: Sides { height, width } })
     }
 
-    /// Keeps pictures in their own sizes. Each is unchanged in the upper left corner of an output of
+    /// Keeps images in their own sizes. Each is unchanged in the upper left corner of an output of
     /// `width` by `height` pixels, also when it is mirrored, and the rest is
     /// [filled](Augment::fill). [`BatchInfo::shown`](crate::BatchInfo::shown) has the size of each.
-    /// A larger picture is an error, unless [`shrink_larger`](Augment::shrink_larger) is called.
+    /// A larger image is an error, unless [`shrink_larger`](Augment::shrink_larger) is called.
     ///
     /// ```
     /// use warpfeed::Augment;
@@ -120,15 +120,15 @@ impl Augment {
         Self::begin(Setting::OwnSize { size: Sides { height, width } })
     }
 
-    /// Resizes a picture that is larger than the output so that it fits. Only for
+    /// Resizes an image that is larger than the output so that it fits. Only for
     /// [`own_size`](Augment::own_size).
     #[must_use]
     pub fn shrink_larger(self) -> Self {
         self.then(Setting::ShrinkLarger {})
     }
 
-    /// Resizes the whole picture to fit into `width` by `height` pixels, keeps its aspect ratio,
-    /// and centres it. The rest is [filled](Augment::fill).
+    /// Resizes the whole image to fit into `width` by `height` pixels, keeps its aspect ratio,
+    /// and centers it. The rest is [filled](Augment::fill).
     ///
     /// The limiting side spans the output. Size and place are those of Ultralytics'
     /// `LetterBox((height, width))`: the other side is rounded half to even, and if the padding is
@@ -137,7 +137,7 @@ impl Augment {
         Self::begin(Setting::Letterbox { size: Sides { height, width } })
     }
 
-    /// Resizes the whole picture to fit into `side` by `side` pixels, times a factor uniform in
+    /// Resizes the whole image to fit into `side` by `side` pixels, times a factor uniform in
     /// `low` to `high`. A random part of a larger result is used. A smaller result goes to the
     /// upper left corner, and the rest is [filled](Augment::fill).
     ///
@@ -152,41 +152,41 @@ impl Augment {
     /// `height` pixels: torchvision's `RandomIoUCrop()` and `Resize((height, width))`. Liu et al.,
     /// "SSD: Single Shot MultiBox Detector" (2016).
     ///
-    /// A threshold is drawn from 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1, where 1 means the whole picture.
-    /// For any other threshold up to 40 crops are drawn, with sides of 0.3 to 1 times the picture's
-    /// and a width / height of 0.5 to 2. The first crop is used that contains the centre of at
+    /// A threshold is drawn from 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1, where 1 means the whole image.
+    /// For any other threshold up to 40 crops are drawn, with sides of 0.3 to 1 times the image's
+    /// and a width / height of 0.5 to 2. The first crop is used that contains the center of at
     /// least one of the sample's boxes, and whose intersection over union with one of those boxes
     /// reaches the threshold. If there is none, a new threshold is drawn. A sample without boxes
-    /// keeps its whole picture.
+    /// keeps its whole image.
     ///
-    /// Boxes whose centre lies outside are dropped. The loader needs a field of
+    /// Boxes whose center lies outside are dropped. The loader needs a field of
     /// [`Boxes`](crate::field::Boxes).
     pub fn iou_crop(width: u32, height: u32) -> Self {
         Self::begin(Setting::IouCrop { size: Sides { height, width } })
     }
 
-    /// Places the picture with this probability at a random place of a canvas whose sides are
-    /// `low` to `high` times those of the picture, and crops the canvas: torchvision's
+    /// Places the image with this probability at a random place of a canvas whose sides are
+    /// `low` to `high` times those of the image, and crops the canvas: torchvision's
     /// `RandomZoomOut(side_range=(low, high), p=probability)` before its `RandomIoUCrop`. The rest
-    /// is [filled](Augment::fill). The place of the picture in the output is rounded to whole
+    /// is [filled](Augment::fill). The place of the image in the output is rounded to whole
     /// pixels. Only for [`iou_crop`](Augment::iou_crop).
     #[must_use]
     pub fn zoom_out(self, probability: f64, low: f64, high: f64) -> Self {
         self.then(Setting::ZoomOut { probability, low, high })
     }
 
-    /// Red, green and blue of the area that the picture does not cover; black by default. Only for
+    /// Red, green and blue of the area that the image does not cover; black by default. Only for
     /// beginnings that leave such an area: [`letterbox`](Augment::letterbox),
     /// [`scale_jitter`](Augment::scale_jitter), [`random_crop`](Augment::random_crop),
     /// [`random_resize`](Augment::random_resize), [`shortest_size`](Augment::shortest_size) and
     /// [`own_size`](Augment::own_size), and after [`zoom_out`](Augment::zoom_out) and [`mosaic`](Augment::mosaic).
     #[must_use]
-    pub fn fill(self, colour: [u8; 3]) -> Self {
-        let [red, green, blue] = colour;
+    pub fn fill(self, color: [u8; 3]) -> Self {
+        let [red, green, blue] = color;
         self.then(Setting::Fill { red, green, blue })
     }
 
-    /// Width of the border on all four sides of the picture, in pixels; 0 by default. Only for
+    /// Width of the border on all four sides of the image, in pixels; 0 by default. Only for
     /// [`random_crop`](Augment::random_crop).
     #[must_use]
     pub fn padding(self, pixels: u32) -> Self {
@@ -197,13 +197,13 @@ impl Augment {
     /// [`random_crop`](Augment::random_crop).
     ///
     /// Annotations do not repeat with the pixels. A loader with a mask, boxes or another field that
-    /// follows the picture therefore refuses other borders than the constant one.
+    /// follows the image therefore refuses other borders than the constant one.
     #[must_use]
     pub fn border(self, shows: Border) -> Self {
         self.then(Setting::Border { shows })
     }
 
-    /// Widens the border on both sides of an axis along which the padded picture is smaller than
+    /// Widens the border on both sides of an axis along which the padded image is smaller than
     /// the crop, by the difference: torchvision's `pad_if_needed=True`. Only for
     /// [`random_crop`](Augment::random_crop).
     #[must_use]
@@ -211,25 +211,25 @@ impl Augment {
         self.then(Setting::PadIfNeeded {})
     }
 
-    /// Filter of the resize; [`Filter::Bilinear`] by default. [Policies](Augment::policy) and
+    /// Filter of the resize; [`Interpolation::Bilinear`] by default. [Policies](Augment::policy) and
     /// geometric operations have their own interpolation. Maps of floats are resized bilinearly in
     /// any case.
     ///
     /// ```
-    /// use warpfeed::transform::{Augment, Filter};
+    /// use warpfeed::transform::{Augment, Interpolation};
     ///
     /// // The evaluation of many models of timm.
-    /// let augment = Augment::eval(256, 224).interpolation(Filter::Bicubic);
+    /// let augment = Augment::eval(256, 224).interpolation(Interpolation::Bicubic);
     /// ```
     #[must_use]
-    pub fn interpolation(self, filter: Filter) -> Self {
+    pub fn interpolation(self, filter: Interpolation) -> Self {
         self.then(Setting::Interpolation { filter })
     }
 
-    /// Whether the filter of the resize widens as the picture shrinks; true by default. Without
-    /// antialiasing, pixels of a shrunk picture show only the nearest pixels of the picture: two
+    /// Whether the filter of the resize widens as the image shrinks; true by default. Without
+    /// antialiasing, pixels of a shrunk image show only the nearest pixels of the image: two
     /// along each axis for a bilinear filter, and four for a bicubic one. Maps of floats are resized
-    /// alike. [`Filter::Nearest`] is never antialiased.
+    /// alike. [`Interpolation::Nearest`] is never antialiased.
     ///
     /// `antialias(false)` is torchvision's `antialias=False`, and the default of TensorFlow's
     /// `tf.image.resize`, whose bicubic filter has the parameter -0.5 in place of PyTorch's -0.75.
@@ -283,7 +283,7 @@ impl Augment {
         self.then(Setting::Output { size: Sides { height, width } })
     }
 
-    /// Share of the picture's area that the random box covers, uniform in `low` to `high`; 0.08 to
+    /// Share of the image's area that the random box covers, uniform in `low` to `high`; 0.08 to
     /// 1 by default. Only for [`Augment::train`].
     #[must_use]
     pub fn scale(self, low: f64, high: f64) -> Self {
@@ -310,12 +310,12 @@ impl Augment {
         self.then(Setting::VerticalFlip { probability })
     }
 
-    /// Mixes each sample of a finished batch with its neighbour; off by default. The batch provides
+    /// Mixes each sample of a finished batch with its neighbor; off by default. The batch provides
     /// the weight for the labels.
     ///
     /// A loader with labels then needs [`soft_labels`](crate::Loader::soft_labels), whose rows are
     /// mixed too; without them, opening it is an error. To train without labels, leave them out:
-    /// [`without("label")`](crate::Loader::without). No other field is mixed.
+    /// [`drop_field("label")`](crate::Loader::drop_field). No other field is mixed.
     #[must_use]
     pub fn mix(self, mix: Mix) -> Self {
         self.then(Setting::Mix(mix))
@@ -326,7 +326,7 @@ impl Augment {
         self.settings.output
     }
 
-    /// Decides how a sample with a picture of size `size` is transformed, before it is decoded.
+    /// Decides how a sample with an image of size `size` is transformed, before it is decoded.
     ///
     /// Draws from `rng` in this order: random box, flip, vertical flip, erasing, then the effects
     /// on pixels in the order of their calls. An option that is turned off draws nothing.
@@ -335,7 +335,7 @@ impl Augment {
     /// of a sample without a [`mosaic`](Augment::mosaic).
     ///
     /// # Errors
-    /// [`ErrorKind::Transform`] if a centre crop is larger than the picture, or if the picture's
+    /// [`ErrorKind::Transform`] if a center crop is larger than the image, or if the image's
     /// size differs from [`Augment::pass_through`]'s.
     ///
     /// # Panics
@@ -345,7 +345,7 @@ impl Augment {
     }
 
     /// Like [`plan`](Augment::plan), for a sample with `boxes`, (x1, y1, x2, y2) in pixels of the
-    /// picture. Only [`iou_crop`](Augment::iou_crop) uses the boxes.
+    /// image. Only [`iou_crop`](Augment::iou_crop) uses the boxes.
     ///
     /// # Errors
     /// Those of [`plan`](Augment::plan).
@@ -366,7 +366,7 @@ impl Augment {
         Ok(plan)
     }
 
-    /// Draws the flips of a plan, which has none yet, and sets its colour.
+    /// Draws the flips of a plan, which has none yet, and sets its color.
     pub(super) fn flip_plan(&self, plan: &mut Plan, rng: &mut Rng) {
         plan.fill = self.settings.fill;
         plan.flip = self.settings.flip > 0.0 && rng.chance(self.settings.flip);
@@ -380,12 +380,12 @@ impl Augment {
     }
 }
 
-/// Refuses an empty picture.
+/// Refuses an empty image.
 pub(super) fn check_area(size: Size) -> Result<()> {
     if size.area() > 0 {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Transform, format!("a picture of {}x{} pixels", size.width, size.height)))
+    Err(Error::new(ErrorKind::Transform, format!("an image of {}x{} pixels", size.width, size.height)))
 }
 
 #[cfg(test)]

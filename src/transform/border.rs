@@ -1,23 +1,23 @@
 use crate::decode::{Rect, Size};
 
-/// What a random crop shows outside the picture: torchvision's `padding_mode`.
+/// What a random crop shows outside the image: torchvision's `padding_mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Border {
-    /// The [fill colour](crate::Augment::fill).
+    /// The [fill color](crate::Augment::fill).
     #[default]
     Constant,
-    /// The pixel at the picture's edge.
+    /// The pixel at the image's edge.
     Edge,
-    /// The picture mirrored at its edge, whose pixels are not repeated.
+    /// The image mirrored at its edge, whose pixels are not repeated.
     Reflect,
-    /// The picture mirrored at its edge, whose pixels are repeated.
+    /// The image mirrored at its edge, whose pixels are repeated.
     Symmetric,
 }
 
 impl Border {
-    /// Pixels of the picture that a border of `width` pixels needs along an axis.
+    /// Pixels of the image that a border of `width` pixels needs along an axis.
     pub(super) fn needs(self, width: u32) -> u64 {
         match self {
             Border::Constant | Border::Edge => 1,
@@ -49,7 +49,7 @@ impl Border {
     }
 
     /// Continues the part `shown` of an RGB image of size `output` to its edges. The image may be
-    /// flipped, because each edge of the part is an edge of the picture or of the image.
+    /// flipped, because each edge of the part is an edge of the image or of the image.
     pub(super) fn extend(self, image: &mut [u8], shown: Rect, output: Size) {
         if self == Border::Constant || shown.size() == output {
             return;

@@ -1,40 +1,40 @@
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::transform::Border;
-use crate::transform::filter::Resampling;
 use crate::transform::geometry::{self, Interval};
+use crate::transform::interpolation::Resampling;
 use crate::transform::plan::Plan;
 use crate::transform::zoom::{self, Zoom};
 
-/// Largest side that a picture is resized to, in pixels.
+/// Largest side that an image is resized to, in pixels.
 const MAX_SIDE: u32 = 65_535;
 
-/// The part of a picture that becomes the output, and its place in the output.
+/// The part of an image that becomes the output, and its place in the output.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Crop {
     /// A random box, resized to the output.
     Random { scale: Interval, ratio: Interval },
-    /// The shorter side is resized to this many pixels, then the centre is cropped.
+    /// The shorter side is resized to this many pixels, then the center is cropped.
     Shorter(u32),
-    /// The centre, without resizing.
+    /// The center, without resizing.
     Center,
-    /// The whole picture, resized. The aspect ratio may change.
+    /// The whole image, resized. The aspect ratio may change.
     Stretch,
-    /// The whole picture, which must already have the output's size.
+    /// The whole image, which must already have the output's size.
     Exact,
-    /// The whole picture in the upper left corner, without resizing. If `shrink`, a larger picture
+    /// The whole image in the upper left corner, without resizing. If `shrink`, a larger image
     /// is resized to fit.
     Own { shrink: bool },
-    /// The whole picture, as large as fits, centred.
+    /// The whole image, as large as fits, centerd.
     Letterbox,
-    /// The whole picture, as large as fits, times a random factor. Then a random part of the
-    /// output's size, or the picture in the upper left corner.
+    /// The whole image, as large as fits, times a random factor. Then a random part of the
+    /// output's size, or the image in the upper left corner.
     Jitter(Interval),
     /// A random box that shows enough of the sample's boxes, resized to the output. It may be one
     /// of a larger canvas.
     Iou(Option<Zoom>),
-    /// A random part of the picture and a border around it, without resizing.
+    /// A random part of the image and a border around it, without resizing.
     Padded { padding: u32, border: Border, if_needed: bool },
     /// The shorter side becomes a random length, from the first to before the second. Then a random
     /// part of the output's size; the rest is on the right and below.
@@ -62,7 +62,7 @@ impl Crop {
                 Err(Error::config(format!("augment: ratio of {low} to {high}: needs 0 < low <= high")))
             }
             Crop::Shorter(shorter) if *shorter < width.max(height) || *shorter > MAX_SIDE => Err(Error::config(
-                format!("augment: a crop of {width}x{height} from pictures resized to a shorter side of {shorter}"),
+                format!("augment: a crop of {width}x{height} from images resized to a shorter side of {shorter}"),
             )),
             Crop::Jitter([low, high]) if !(0.0 < *low && low <= high && *high <= 100.0) => {
                 Err(Error::config(format!("augment: scale_jitter of {low} to {high}: needs 0 < low <= high <= 100")))
@@ -71,7 +71,7 @@ impl Crop {
         }
     }
 
-    /// Plans a picture of `size` with `boxes`, without flips and erasing.
+    /// Plans an image of `size` with `boxes`, without flips and erasing.
     pub(super) fn plan(
         &self,
         size: Size,
@@ -128,27 +128,27 @@ impl Crop {
         Ok(plan.by(by))
     }
 
-    /// Whether the picture may leave a part of the output uncovered.
+    /// Whether the image may leave a part of the output uncovered.
     pub(super) fn leaves_room(&self) -> bool {
         matches!(self, Crop::Letterbox | Crop::Jitter(_) | Crop::Padded { .. } | Crop::Iou(Some(_)))
             || self.keeps_corner()
     }
 
-    /// Whether the picture stays in the upper left corner of the output when it is mirrored.
+    /// Whether the image stays in the upper left corner of the output when it is mirrored.
     pub(super) fn keeps_corner(&self) -> bool {
         matches!(self, Crop::Resized(_) | Crop::Shortest { .. } | Crop::Own { .. })
     }
 }
 
-/// The error for a picture that does not have the size that the user says.
+/// The error for an image that does not have the size that the user says.
 fn unlike(found: Size, says: &str, size: Size, hint: &str) -> Error {
-    let text = format!("the picture is {}x{}, {says} {}x{}{hint}", found.width, found.height, size.width, size.height);
+    let text = format!("the image is {}x{}, {says} {}x{}{hint}", found.width, found.height, size.width, size.height);
     Error::new(ErrorKind::Transform, text)
 }
 
 fn check_padding(padding: u32, border: Border, output: Size) -> Result<()> {
     let side = output.width.min(output.height);
-    // Each crop then shows a part of the picture, and all that its border repeats.
+    // Each crop then shows a part of the image, and all that its border repeats.
     let factor = if matches!(border, Border::Constant | Border::Edge) { 1 } else { 2 };
     if u64::from(padding) * factor < u64::from(side) {
         return Ok(());
@@ -177,18 +177,18 @@ fn check_sides(sides: &[u32], longest: u32, output: Size) -> Result<()> {
 }
 
 /// torchvision's `RandomCrop` with its paddings. Draws one number for each axis where the padded
-/// picture exceeds the output, first down and then across.
+/// image exceeds the output, first down and then across.
 fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, bool), rng: &mut Rng) -> Result<Plan> {
     let failed = |cause: String| Err(Error::new(ErrorKind::Transform, cause));
-    let (picture, crop) = (format!("{}x{}", size.width, size.height), format!("{}x{}", output.width, output.height));
-    // The crop's start along an axis, counted from the picture's edge.
+    let (image, crop) = (format!("{}x{}", size.width, size.height), format!("{}x{}", output.width, output.height));
+    // The crop's start along an axis, counted from the image's edge.
     let mut along = |length: u32, room: u32| {
         let mut before = padding;
         let mut all = u64::from(length) + 2 * u64::from(padding);
         if all < u64::from(room) {
             if !if_needed {
                 return failed(format!(
-                    "a random crop of {crop} with a padding of {padding} is larger than the picture of {picture}: \
+                    "a random crop of {crop} with a padding of {padding} is larger than the image of {image}: \
                      use Augment::pad_if_needed"
                 ));
             }
@@ -198,14 +198,14 @@ fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, 
         }
         if border.needs(before) > u64::from(length) {
             let name = border.name();
-            return failed(format!("a border of {before} pixels ({name}) needs a larger picture than {picture}"));
+            return failed(format!("a border of {before} pixels ({name}) needs a larger image than {image}"));
         }
         let start = if all > u64::from(room) { rng.below(all - u64::from(room) + 1) as i64 } else { 0 };
         Ok(start - i64::from(before))
     };
     let y = along(size.height, output.height)?;
     let x = along(size.width, output.width)?;
-    // Start in the picture and in the output, and the length of the part that both have.
+    // Start in the image and in the output, and the length of the part that both have.
     let shared = |start: i64, length: u32, room: u32| {
         let end = (start + i64::from(room)).min(i64::from(length));
         (start.max(0) as u32, (-start).max(0) as u32, (end - start.max(0)) as u32)
@@ -226,14 +226,14 @@ mod tests {
         augment.plan(Size::new(size.0, size.1), &mut Rng::new(2, 0, sample))
     }
 
-    /// Column and row of the crop's corner in the picture, which may be negative.
+    /// Column and row of the crop's corner in the image, which may be negative.
     fn corner(plan: &Plan) -> (i64, i64) {
         assert_eq!((plan.crop.size(), plan.resized), (plan.target.size(), plan.target.size()));
         (i64::from(plan.crop.x) - i64::from(plan.target.x), i64::from(plan.crop.y) - i64::from(plan.target.y))
     }
 
     #[test]
-    fn a_padded_crop_reaches_each_place_of_the_padded_picture_equally_often() {
+    fn a_padded_crop_reaches_each_place_of_the_padded_image_equally_often() {
         let mut places = std::collections::BTreeMap::new();
         for sample in 0..8100 {
             let plan = plan(&Augment::random_crop(32).padding(4), (32, 32), sample).unwrap();
@@ -246,18 +246,18 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_that_is_too_small_is_an_error_unless_it_is_padded() {
+    fn an_image_that_is_too_small_is_an_error_unless_it_is_padded() {
         let crop = Augment::random_crop(32).padding(2);
         let e = plan(&crop, (40, 20), 0).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Transform);
-        assert!(e.cause().contains("32x32 with a padding of 2 is larger than the picture of 40x20"), "{e}");
+        assert!(e.cause().contains("32x32 with a padding of 2 is larger than the image of 40x20"), "{e}");
         assert!(e.cause().contains("use Augment::pad_if_needed"), "{e}");
         // 20 + 2 * 2 is 8 less than 32, so the border has 2 + 8 pixels on both sides.
         let rows = (0..2000).map(|sample| corner(&plan(&crop.clone().pad_if_needed(), (40, 20), sample).unwrap()).1);
         let (low, high) = rows.fold((0, -100), |(low, high), y| (y.min(low), y.max(high)));
         assert_eq!((low, high), (-10, -2));
         let e = plan(&crop.clone().border(Border::Reflect).pad_if_needed(), (40, 9), 0).unwrap_err();
-        assert_eq!(e.cause(), "a border of 21 pixels (reflect) needs a larger picture than 40x9");
+        assert_eq!(e.cause(), "a border of 21 pixels (reflect) needs a larger image than 40x9");
         plan(&crop.border(Border::Edge).pad_if_needed(), (40, 9), 0).unwrap();
         let whole = plan(&Augment::random_crop(16), (16, 16), 0).unwrap();
         assert_eq!((corner(&whole), whole.target), ((0, 0), Rect::new(0, 0, 16, 16)));
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn a_random_resize_has_the_sizes_of_torchvision() {
         // Computed by RandomShortestSize and Resize of torchvision's transforms v2.
-        let size = |augment: &Augment, picture, sample| plan(augment, picture, sample).unwrap().resized;
+        let size = |augment: &Augment, image, sample| plan(augment, image, sample).unwrap().resized;
         let shortest = Augment::shortest_size(&[480], 640);
         assert_eq!(size(&shortest, (500, 375), 0), Size::new(640, 480));
         assert_eq!(size(&shortest, (333, 500), 0), Size::new(426, 640));

@@ -5,10 +5,10 @@
 
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::Rng;
-use crate::transform::filter::Resampling;
+use crate::sampler::Rng;
+use crate::transform::interpolation::Resampling;
 
-/// A window of a picture in fractional pixels. (0, 0) is the upper left corner of the first pixel.
+/// A window of an image in fractional pixels. (0, 0) is the upper left corner of the first pixel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
     /// Left edge.
@@ -31,7 +31,7 @@ impl From<Rect> for Window {
 pub(super) type Interval = [f64; 2];
 
 /// The box of torchvision's `RandomResizedCrop.make_params`. It makes up to ten tries with an area
-/// uniform in `scale` times the picture's and an aspect ratio (width / height) log-uniform in
+/// uniform in `scale` times the image's and an aspect ratio (width / height) log-uniform in
 /// `ratio`, and falls back to the largest central box with an allowed ratio.
 ///
 /// Draws two numbers per try and two for the place of the box: four to 22 in all.
@@ -58,14 +58,14 @@ pub(super) fn random_box(size: Size, scale: Interval, ratio: Interval, rng: &mut
     Rect::new((size.width - w) / 2, (size.height - h) / 2, w, h)
 }
 
-/// The central box of torchvision's `CenterCrop`. A picture smaller than the box is an error; it is
+/// The central box of torchvision's `CenterCrop`. An image smaller than the box is an error; it is
 /// not padded.
 pub(super) fn center_box(size: Size, output: Size) -> Result<Rect> {
     if output.width > size.width || output.height > size.height {
         return Err(Error::new(
             ErrorKind::Transform,
             format!(
-                "a centre crop of {}x{} is larger than the picture of {}x{}",
+                "a center crop of {}x{} is larger than the image of {}x{}",
                 output.width, output.height, size.width, size.height
             ),
         ));
@@ -74,7 +74,7 @@ pub(super) fn center_box(size: Size, output: Size) -> Result<Rect> {
     Ok(Rect::new(anchor(size.width, output.width), anchor(size.height, output.height), output.width, output.height))
 }
 
-/// The picture's size after torchvision's `Resize(side)`: the shorter side becomes `side`, and the
+/// The image's size after torchvision's `Resize(side)`: the shorter side becomes `side`, and the
 /// longer side `int(side * longer / shorter)`.
 pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
     let longer =
@@ -98,8 +98,8 @@ pub(super) fn fit_into(size: Size, output: Size) -> Size {
     }
 }
 
-/// The picture's size and place in Ultralytics' `LetterBox(output)`: both sides times the factor
-/// with which the picture fits, rounded half to even, in the middle. An odd pixel of the padding
+/// The image's size and place in Ultralytics' `LetterBox(output)`: both sides times the factor
+/// with which the image fits, rounded half to even, in the middle. An odd pixel of the padding
 /// goes to the right or to the bottom.
 pub(super) fn letterboxed(size: Size, output: Size) -> Rect {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(f64::from);
@@ -152,15 +152,15 @@ pub(super) fn random_part(size: Size, output: Size, rng: &mut Rng) -> Rect {
     Rect::new(x, y, width, height)
 }
 
-/// Whether the centre of a box, (x1, y1, x2, y2), lies strictly inside `crop`.
-pub(super) fn holds_centre(crop: Rect, [x1, y1, x2, y2]: [f64; 4]) -> bool {
-    let within = |centre: f64, start: u32, length: u32| {
-        f64::from(start) < centre && centre < f64::from(start) + f64::from(length)
+/// Whether the center of a box, (x1, y1, x2, y2), lies strictly inside `crop`.
+pub(super) fn holds_center(crop: Rect, [x1, y1, x2, y2]: [f64; 4]) -> bool {
+    let within = |center: f64, start: u32, length: u32| {
+        f64::from(start) < center && center < f64::from(start) + f64::from(length)
     };
     within((x1 + x2) / 2.0, crop.x, crop.width) && within((y1 + y2) / 2.0, crop.y, crop.height)
 }
 
-/// Maps `inner`, a box in the picture resized to `resized`, back to the picture of `size`.
+/// Maps `inner`, a box in the image resized to `resized`, back to the image of `size`.
 pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
     let (sx, sy) =
         (f64::from(size.width) / f64::from(resized.width), f64::from(size.height) / f64::from(resized.height));
@@ -174,8 +174,8 @@ pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
 }
 
 /// The pixels that a filter reads when it maps `window` to `output`: the window and half a filter
-/// around it, within the picture. Decoding these pixels is enough: the
-/// result equals resizing the whole picture and then cropping.
+/// around it, within the image. Decoding these pixels is enough: the
+/// result equals resizing the whole image and then cropping.
 pub(super) fn support_of(size: Size, window: Window, output: Size, by: Resampling) -> Rect {
     let span = |start: f64, length: f64, outputs: u32, limit: u32| {
         let radius = by.support() * by.width(length / f64::from(outputs));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_centre_is_rounded_half_to_even() {
+    fn the_center_is_rounded_half_to_even() {
         // (341 - 224) / 2 = 58.5 rounds to 58, and (227 - 224) / 2 = 1.5 to 2.
         assert_eq!(center_box(Size::new(341, 227), Size::new(224, 224)).unwrap(), Rect::new(58, 2, 224, 224));
     }
@@ -225,9 +225,9 @@ mod tests {
     #[test]
     fn a_letterbox_is_rounded_as_ultralytics_does() {
         // Computed by the formula of `LetterBox`: the size, the left and the upper padding.
-        for (picture, output, (width, height), (left, top)) in LETTERBOXES {
-            let [picture, output] = [picture, output].map(|(width, height)| Size::new(width, height));
-            assert_eq!(letterboxed(picture, output), Rect::new(left, top, width, height), "{picture:?} in {output:?}");
+        for (image, output, (width, height), (left, top)) in LETTERBOXES {
+            let [image, output] = [image, output].map(|(width, height)| Size::new(width, height));
+            assert_eq!(letterboxed(image, output), Rect::new(left, top, width, height), "{image:?} in {output:?}");
         }
     }
 

@@ -1,23 +1,23 @@
 //! The crop of torchvision's `RandomIoUCrop`, with its rounding.
 
 use crate::decode::{Rect, Size};
-use crate::order::Rng;
-use crate::transform::geometry::holds_centre;
+use crate::sampler::Rng;
+use crate::transform::geometry::holds_center;
 
 /// Minimum intersection over union with a box, one of which is drawn. 1 stands for the whole
-/// picture.
+/// image.
 const OPTIONS: [f64; 7] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0];
 
 /// Crops that are drawn per threshold.
 const TRIALS: usize = 40;
 
-/// Thresholds that are drawn before the whole picture is used. Each draw gives the whole picture
+/// Thresholds that are drawn before the whole image is used. Each draw gives the whole image
 /// with probability 1/7 or more, so at most (6/7)^100 of the samples, 2 in 10 million, exhaust the
 /// limit.
 const ROUNDS: usize = 100;
 
-/// Draws a crop of a picture of `size` for `boxes`, (x1, y1, x2, y2). `None` means the whole
-/// picture.
+/// Draws a crop of an image of `size` for `boxes`, (x1, y1, x2, y2). `None` means the whole
+/// image.
 ///
 /// Draws one number per threshold, then two for each size and two for each place. Without boxes it
 /// draws nothing.
@@ -41,7 +41,7 @@ pub(super) fn draw(size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Option<Rect
             let x = (f64::from(size.width - width) * rng.unit()) as u32;
             let y = (f64::from(size.height - height) * rng.unit()) as u32;
             let crop = Rect::new(x, y, width, height);
-            let shown = boxes.iter().map(|of| of.map(f64::from)).filter(|of| holds_centre(crop, *of));
+            let shown = boxes.iter().map(|of| of.map(f64::from)).filter(|of| holds_center(crop, *of));
             let most = shown.map(|of| iou(crop, of)).reduce(f64::max);
             if most.is_some_and(|most| most >= least) {
                 return Some(crop);
@@ -72,17 +72,17 @@ mod tests {
         assert_eq!(iou(crop, [15.0, 10.0, 25.0, 20.0]), 50.0 / 150.0);
         assert_eq!(iou(crop, [20.0, 10.0, 30.0, 20.0]), 0.0);
         assert_eq!(iou(crop, [12.0, 12.0, 12.0, 15.0]), 0.0);
-        assert!(holds_centre(crop, [0.0, 0.0, 22.0, 22.0]) && !holds_centre(crop, [0.0, 0.0, 20.0, 22.0]));
+        assert!(holds_center(crop, [0.0, 0.0, 22.0, 22.0]) && !holds_center(crop, [0.0, 0.0, 20.0, 22.0]));
     }
 
     #[test]
-    fn every_crop_lies_in_its_picture_and_shows_a_box() {
+    fn every_crop_lies_in_its_image_and_shows_a_box() {
         let boxes = [[30.0, 20.0, 90.0, 60.0], [100.0, 5.0, 110.0, 115.0_f32]];
         for size in [Size::new(160, 120), Size::new(1, 1), Size::new(3, 700)] {
             for sample in 0..2000 {
                 if let Some(crop) = draw(size, &boxes, &mut Rng::new(5, 0, sample)) {
                     assert!(crop.fits(size), "{crop:?} in {size:?}");
-                    assert!(boxes.iter().any(|of| holds_centre(crop, of.map(f64::from))), "{crop:?}");
+                    assert!(boxes.iter().any(|of| holds_center(crop, of.map(f64::from))), "{crop:?}");
                 }
             }
         }

@@ -2,9 +2,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};
-use crate::order::Rng;
+use crate::sampler::Rng;
 
-/// Mixes neighbours in a finished batch: torchvision's v2 `MixUp` and `CutMix`.
+/// Mixes neighbors in a finished batch: torchvision's v2 `MixUp` and `CutMix`.
 ///
 /// Sample `i` of a batch of `n` is mixed with sample `(i + n - 1) % n`, as torchvision rolls the
 /// batch by one. All samples of a batch share one weight. The numbers are drawn from (seed, epoch,
@@ -102,7 +102,7 @@ impl Mixing {
     }
 }
 
-/// torchvision's `CutMix.make_params`: a box around a uniform centre, clipped to the image, and the
+/// torchvision's `CutMix.make_params`: a box around a uniform center, clipped to the image, and the
 /// remaining weight.
 fn cut(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
     let weight = beta(alpha, rng);

@@ -2,27 +2,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};
-use crate::order::Rng;
-use crate::transform::filter::Resampling;
+use crate::sampler::Rng;
+use crate::transform::interpolation::Resampling;
 use crate::transform::{Plan, geometry};
 
-/// Largest side that a picture is resized to, in pixels.
+/// Largest side that an image is resized to, in pixels.
 const MAX_SIDE: f64 = 65_535.0;
 
 /// Largest factor of the size.
 const MAX_SCALE: f64 = 10.0;
 
-/// Number of pictures in an image.
+/// Number of images in an image.
 pub(crate) const TILES: usize = 4;
 
-/// Puts the picture of a sample and those of three partners into one image: the mosaic of YOLO.
+/// Puts the image of a sample and those of three partners into one image: the mosaic of YOLO.
 ///
-/// Four pictures meet at a random point of a canvas with twice the sides of the output. Each is
+/// Four images meet at a random point of a canvas with twice the sides of the output. Each is
 /// resized to fit into the output. The canvas is then scaled and shifted at random, and the output is cut from it. These are
-/// Ultralytics' `Mosaic` and `RandomPerspective` without rotation and shear. Here each picture is
+/// Ultralytics' `Mosaic` and `RandomPerspective` without rotation and shear. Here each image is
 /// resized once, and its place is rounded to whole pixels.
 ///
-/// The sample's own picture is on the upper left of the point. Partners are drawn with replacement
+/// The sample's own image is on the upper left of the point. Partners are drawn with replacement
 /// from the samples of the epoch, so they stay within a [subset](crate::Loader::subset) and have
 /// the weights of a weighted order. They are a function of (seed, epoch, sample), so they do not
 /// depend on workers, ranks or the batch size.
@@ -93,10 +93,10 @@ impl Mosaic {
             return None;
         }
         let partners = std::array::from_fn(|_| rng.below(len));
-        let centre = [rng.range(0.5, 1.5), rng.range(0.5, 1.5)];
+        let center = [rng.range(0.5, 1.5), rng.range(0.5, 1.5)];
         let scale = rng.range(self.scale[0], self.scale[1]);
         let mut shift = || rng.range(0.5 - self.translate, 0.5 + self.translate);
-        Some(Tiling { partners, centre, scale, shift: [shift(), shift()] })
+        Some(Tiling { partners, center, scale, shift: [shift(), shift()] })
     }
 }
 
@@ -105,15 +105,15 @@ impl Mosaic {
 pub(crate) struct Tiling {
     /// Positions of the partners in the epoch.
     pub(crate) partners: [u64; TILES - 1],
-    /// The point at which the pictures meet, in sides of the output from the canvas's corner.
-    pub(crate) centre: [f64; 2],
+    /// The point at which the images meet, in sides of the output from the canvas's corner.
+    pub(crate) center: [f64; 2],
     /// Pixels of the output per pixel of the canvas.
     scale: f64,
     /// Place of the canvas's middle, in sides of the output.
     shift: [f64; 2],
 }
 
-/// A picture along one axis: its length after the resize, where its shown part begins in it, and
+/// An image along one axis: its length after the resize, where its shown part begins in it, and
 /// the start and length of that part in the output.
 struct Span {
     resized: u32,
@@ -123,7 +123,7 @@ struct Span {
 }
 
 impl Tiling {
-    /// The plan of picture number `tile`, row by row, which has `size` pixels. Its target is empty
+    /// The plan of image number `tile`, row by row, which has `size` pixels. Its target is empty
     /// if the output does not show it.
     pub(super) fn plan(&self, tile: usize, size: Size, output: Size, by: Resampling) -> Plan {
         let fitted = geometry::fit_into(size, output);
@@ -140,19 +140,19 @@ impl Tiling {
         Plan { resized, offset: (part.x, part.y), target, ..plan }.by(by)
     }
 
-    /// A picture of `length` pixels of the canvas along `axis`, before or after the point where the
-    /// pictures meet. The output has `side` pixels.
+    /// An image of `length` pixels of the canvas along `axis`, before or after the point where the
+    /// images meet. The output has `side` pixels.
     fn span(&self, axis: usize, length: u32, side: u32, after: bool) -> Span {
         let all = f64::from(side);
         let place = |canvas: f64| (self.scale * (canvas - all) + all * self.shift[axis]).round() as i64;
         let resized = (self.scale * f64::from(length)).round().clamp(1.0, MAX_SIDE) as i64;
-        let edge = place(all * self.centre[axis]);
+        let edge = place(all * self.center[axis]);
         let start = if after { edge } else { edge - resized };
         // The canvas may end inside the output.
         let (first, last) = (place(0.0).max(0), place(2.0 * all).min(i64::from(side)));
         let from = start.max(first);
         let length = ((start + resized).min(last) - from).max(0);
-        // A picture that is not shown has no place.
+        // An image that is not shown has no place.
         let (offset, from) = if length > 0 { (from - start, from) } else { (0, 0) };
         Span { resized: resized as u32, offset: offset as u32, start: from as u32, length: length as u32 }
     }
@@ -162,7 +162,7 @@ impl Tiling {
 mod tests {
     use super::*;
 
-    /// Ultralytics' `Mosaic._mosaic4`: the part of the canvas with a picture of `(w, h)` pixels,
+    /// Ultralytics' `Mosaic._mosaic4`: the part of the canvas with an image of `(w, h)` pixels,
     /// and where its upper left corner lies, which may be outside.
     fn on_canvas(tile: usize, s: i64, (xc, yc): (i64, i64), (w, h): (i64, i64)) -> ([i64; 4], (i64, i64)) {
         let (a, b) = match tile {
@@ -201,9 +201,9 @@ mod tests {
             let r = f64::from(s) / f64::from(size.width.max(size.height));
             let fitted = |side: u32| ((f64::from(side) * r).ceil() as i64).min(i64::from(s));
             let (w, h) = (fitted(size.width), fitted(size.height));
-            let centre = tiling.centre.map(|v| (v * f64::from(s)) as i64);
-            let (canvas, (padw, padh)) = on_canvas(tile, i64::from(s), (centre[0], centre[1]), (w, h));
-            // A box of the picture in relative coordinates, as Ultralytics keeps it.
+            let center = tiling.center.map(|v| (v * f64::from(s)) as i64);
+            let (canvas, (padw, padh)) = on_canvas(tile, i64::from(s), (center[0], center[1]), (w, h));
+            // A box of the image in relative coordinates, as Ultralytics keeps it.
             let mut edges = [rng.unit(), rng.unit(), rng.unit(), rng.unit()];
             (edges[0], edges[2]) = (edges[0].min(edges[2]), edges[0].max(edges[2]));
             (edges[1], edges[3]) = (edges[1].min(edges[3]), edges[1].max(edges[3]));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_meet_without_a_gap_and_never_overlap() {
+    fn images_meet_without_a_gap_and_never_overlap() {
         let (output, mut empty) = (Size::new(61, 40), 0);
         for sample in 0..2000 {
             let mut rng = Rng::new(3, 2, sample);
@@ -267,7 +267,7 @@ mod tests {
         let mean = |of: &dyn Fn(&Tiling) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
         assert!((mean(&|t| t.partners[1] as f64) - 499.5).abs() < 25.0 && (mean(&|t| t.scale) - 1.025).abs() < 0.01);
         for tiling in &all {
-            assert!(tiling.centre.iter().all(|v| (0.5..1.5).contains(v)) && (0.8..1.25).contains(&tiling.scale));
+            assert!(tiling.center.iter().all(|v| (0.5..1.5).contains(v)) && (0.8..1.25).contains(&tiling.scale));
             assert!(tiling.shift.iter().all(|v| (0.3..0.7).contains(v)));
         }
         assert_ne!(all[0], all[1]);

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::order::Rng;
+use crate::sampler::Rng;
 
 /// Largest margin around a pasted object, in pixels.
 const MAX_MARGIN: u32 = 64;
@@ -100,7 +100,7 @@ impl Pasting {
     /// The generator from which the partner's crop and flips are drawn. `rng` is that of the
     /// sample.
     pub(crate) fn rng(rng: &Rng) -> Rng {
-        rng.named("pasted picture")
+        rng.named("pasted image")
     }
 }
 

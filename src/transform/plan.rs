@@ -1,46 +1,46 @@
 use crate::decode::{Frame, Oriented, Rect, Size};
 use crate::error::Result;
-use crate::transform::filter::Resampling;
 use crate::transform::geometry;
+use crate::transform::interpolation::Resampling;
 use crate::transform::ops::{Drawn, Erase, OnValues, Warp};
-use crate::transform::{Border, Filter, ImageMut, Window};
+use crate::transform::{Border, ImageMut, Interpolation, Window};
 
 /// The transformation of one sample. [`Augment::plan`](crate::transform::Augment::plan) decides it
 /// before decoding.
 ///
-/// In whole pixels: [`crop`](Plan::crop) of the picture is resized to [`resized`](Plan::resized).
+/// In whole pixels: [`crop`](Plan::crop) of the image is resized to [`resized`](Plan::resized).
 /// The part that starts at [`offset`](Plan::offset) and fits into [`target`](Plan::target) is
 /// copied there. The rest of the output is filled. Then the output is mirrored. Geometric
 /// operations, such as a rotation, move the pixels of the output last.
 ///
-/// The methods map positions in the picture to positions in the output, for your own
+/// The methods map positions in the image to positions in the output, for your own
 /// [`Kind`](crate::field::Kind).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Plan {
-    /// Size of the upright picture.
-    pub picture: Size,
-    /// EXIF orientation of the stored picture, and the orientation of its annotations.
+    /// Size of the upright image.
+    pub image_size: Size,
+    /// EXIF orientation of the stored image, and the orientation of its annotations.
     pub oriented: Oriented,
-    /// The part of the picture that is decoded, which is all that the resize filter reads.
+    /// The part of the image that is decoded, which is all that the resize filter reads.
     pub region: Rect,
-    /// The part of the picture that becomes the target, in fractional pixels, inside the region.
+    /// The part of the image that becomes the target, in fractional pixels, inside the region.
     pub window: Window,
-    /// The part of the picture that is resized.
+    /// The part of the image that is resized.
     pub crop: Rect,
     /// Size of `crop` after the resize.
     pub resized: Size,
     /// Column and row of the resized part at which the target begins.
     pub offset: (u32, u32),
-    /// The part of the output that shows the picture, before flips.
+    /// The part of the output that shows the image, before flips.
     pub target: Rect,
     /// Red, green and blue of the rest of the output.
     pub fill: [u8; 3],
     /// What the rest of the output shows.
     pub border: Border,
     /// Filter of the resize.
-    pub interpolation: Filter,
-    /// Whether the filter widens as the picture shrinks.
+    pub interpolation: Interpolation,
+    /// Whether the filter widens as the image shrinks.
     pub antialias: bool,
     /// Size of the output.
     pub output: Size,
@@ -48,10 +48,10 @@ pub struct Plan {
     pub flip: bool,
     /// Whether top and bottom are mirrored.
     pub vertical_flip: bool,
-    /// Whether boxes are dropped if their centre lies outside the crop
+    /// Whether boxes are dropped if their center lies outside the crop
     /// ([`Augment::iou_crop`](crate::transform::Augment::iou_crop)).
-    pub centred: bool,
-    /// Whether the rest of the output is a border of the picture
+    pub centerd: bool,
+    /// Whether the rest of the output is a border of the image
     /// ([`Augment::random_crop`](crate::transform::Augment::random_crop)).
     pub(crate) bordered: bool,
     /// Effects after the resize.
@@ -85,12 +85,12 @@ impl Clipped {
 }
 
 impl Plan {
-    /// Plans to resize `crop` of a picture of size `picture` to `target`, a part of the output.
+    /// Plans to resize `crop` of an image of size `original` to `target`, a part of the output.
     /// Nothing is mirrored, and the rest is black.
-    pub fn resized_crop(picture: Size, crop: Rect, output: Size, target: Rect) -> Self {
+    pub fn resized_crop(original: Size, crop: Rect, output: Size, target: Rect) -> Self {
         Plan {
-            picture,
-            oriented: picture.into(),
+            image_size: original,
+            oriented: original.into(),
             region: crop,
             window: crop.into(),
             crop,
@@ -99,23 +99,23 @@ impl Plan {
             target,
             fill: [0; 3],
             border: Border::Constant,
-            interpolation: Filter::Bilinear,
+            interpolation: Interpolation::Bilinear,
             antialias: true,
             output,
             flip: false,
             vertical_flip: false,
-            centred: false,
+            centerd: false,
             bordered: false,
             drawn: Drawn::default(),
         }
     }
 
-    /// Plans to resize a picture of size `picture` to `resized` by `by`, and to move `part` of the
+    /// Plans to resize an image of size `original` to `resized` by `by`, and to move `part` of the
     /// result to the upper left corner of the output.
-    pub(super) fn part_of_resized(picture: Size, resized: Size, part: Rect, output: Size, by: Resampling) -> Self {
-        let window = geometry::window_of(picture, resized, part);
-        let whole = Self::resized_crop(picture, Rect::full(picture), output, Rect::full(part.size()));
-        let region = geometry::support_of(picture, window, part.size(), by);
+    pub(super) fn part_of_resized(original: Size, resized: Size, part: Rect, output: Size, by: Resampling) -> Self {
+        let window = geometry::window_of(original, resized, part);
+        let whole = Self::resized_crop(original, Rect::full(original), output, Rect::full(part.size()));
+        let region = geometry::support_of(original, window, part.size(), by);
         Plan { region, window, resized, offset: (part.x, part.y), ..whole }.by(by)
     }
 
@@ -129,7 +129,7 @@ impl Plan {
         Resampling { filter: self.interpolation, antialias: self.antialias }
     }
 
-    /// The frame of annotations that were made on a picture of size `declared`, or `None` if they
+    /// The frame of annotations that were made on an image of size `declared`, or `None` if they
     /// declare no size. A [`Kind`](crate::field::Kind) of your own maps its annotations with this
     /// frame before it calls the other methods.
     ///
@@ -139,13 +139,13 @@ impl Plan {
         self.oriented.frame(declared)
     }
 
-    /// Output pixels per picture pixel, across and down.
+    /// Output pixels per image pixel, across and down.
     pub fn scale(&self) -> (f64, f64) {
         let ratio = |resized: u32, crop: u32| f64::from(resized) / f64::from(crop);
         (ratio(self.resized.width, self.crop.width), ratio(self.resized.height, self.crop.height))
     }
 
-    /// Maps (`x`, `y`) of the picture to the output, before flips. The result may lie outside.
+    /// Maps (`x`, `y`) of the image to the output, before flips. The result may lie outside.
     fn place(&self, x: f64, y: f64) -> (f64, f64) {
         let Plan { crop, resized, offset, target, .. } = self;
         // Divides last, so that an edge of the crop maps exactly to an edge of the target.
@@ -172,22 +172,22 @@ impl Plan {
         (finite && across.0 < across.1 && down.0 < down.1).then_some((across, down))
     }
 
-    /// Runs the effects on pixels, such as colour jitter, on the resized `image`, which has the
+    /// Runs the effects on pixels, such as color jitter, on the resized `image`, which has the
     /// batch's size.
     pub fn retouch(&self, image: &mut ImageMut<'_>) {
         self.drawn.run(image);
     }
 
-    /// The rectangle that is filled after normalisation, if any. If it is filled with noise, its
+    /// The rectangle that is filled after normalization, if any. If it is filled with noise, its
     /// value is the mean of the noise. Masks, boxes and points do not change, as in torchvision's
     /// `RandomErasing`.
     pub fn erased(&self) -> Option<Erase> {
         self.drawn.values.first().map(OnValues::erased)
     }
 
-    /// The part of the output that the user's own steps change: the picture without the fill around
-    /// it. It is the whole output if that has a border of the picture, if geometric operations have
-    /// moved the picture, and if the image `joins` several pictures.
+    /// The part of the output that the user's own steps change: the image without the fill around
+    /// it. It is the whole output if that has a border of the image, if geometric operations have
+    /// moved the image, and if the image `joins` several images.
     pub(crate) fn changeable(&self, joins: bool) -> Rect {
         if joins || self.bordered || self.is_warped() { Rect::full(self.output) } else { self.shown() }
     }
@@ -204,7 +204,7 @@ impl Plan {
         Rect::new(x, y, width, height)
     }
 
-    /// Maps the point (`x`, `y`) of the picture to the output. The result lies outside the output
+    /// Maps the point (`x`, `y`) of the image to the output. The result lies outside the output
     /// if the crop excludes the point.
     ///
     /// Coordinates are those of pixels, as in COCO and in torchvision's `KeyPoints`: (0, 0) is the
@@ -225,7 +225,7 @@ impl Plan {
         })
     }
 
-    /// Whether a [`point`](Plan::point) of the output lies where the picture is shown. As with
+    /// Whether a [`point`](Plan::point) of the output lies where the image is shown. As with
     /// torchvision's `SanitizeKeyPoints`, the left and upper edges are included, and the right and
     /// lower edges are not.
     pub fn shows(&self, x: f64, y: f64) -> bool {
@@ -257,7 +257,7 @@ impl Plan {
         if self.is_warped() { self.output.area() } else { 0 }
     }
 
-    /// The pixel of the picture that pixel (`x`, `y`) of the output shows by nearest-neighbour
+    /// The pixel of the image that pixel (`x`, `y`) of the output shows by nearest-neighbor
     /// sampling, after all geometric operations. `None` where the output is filled.
     pub fn pixel(&self, x: u32, y: u32) -> Option<(u32, u32)> {
         let mut warps = self.drawn.warps().rev();
@@ -305,14 +305,14 @@ impl Plan {
         }
     }
 
-    /// Maps the box (x1, y1, x2, y2) of the picture to the output, clipped to the shown part.
+    /// Maps the box (x1, y1, x2, y2) of the image to the output, clipped to the shown part.
     /// `None` if the width or height that remains is 0.
     ///
     /// Coordinates are those of edges: a flip maps x to the width minus x, and 0 to the width spans
     /// all pixels. Each geometric operation gives the box around the moved corners, clipped to the
     /// output, as torchvision's does.
     pub fn clip_box(&self, [x1, y1, x2, y2]: [f64; 4]) -> Option<Clipped> {
-        if self.centred && !geometry::holds_centre(self.crop, [x1, y1, x2, y2]) {
+        if self.centerd && !geometry::holds_center(self.crop, [x1, y1, x2, y2]) {
             return None;
         }
         let ((left, top), (right, bottom)) = (self.place(x1, y1), self.place(x2, y2));
@@ -337,7 +337,7 @@ impl Plan {
         self.drawn.warps().try_fold(clipped, |of, warp| of.warped(warp, self.output))
     }
 
-    /// The column of the picture that provides column `x` of the output by nearest-neighbour
+    /// The column of the image that provides column `x` of the output by nearest-neighbor
     /// resizing. `None` where the output is filled.
     ///
     /// Geometric operations are not part of it; [`pixel`](Plan::pixel) includes them.
@@ -349,14 +349,14 @@ impl Plan {
         nearest(x, self.output.width, self.flip, (self.target.x, self.target.width), steps)
     }
 
-    /// The row of the picture for row `y` of the output, like [`column`](Plan::column).
+    /// The row of the image for row `y` of the output, like [`column`](Plan::column).
     pub fn row(&self, y: u32) -> Option<u32> {
         let steps = (self.crop.y, self.crop.height, self.resized.height, self.offset.1);
         nearest(y, self.output.height, self.vertical_flip, (self.target.y, self.target.height), steps)
     }
 }
 
-/// Maps position `at` of the output back to the picture, along one axis. `steps` are start and
+/// Maps position `at` of the output back to the image, along one axis. `steps` are start and
 /// length of the crop, the length after the resize, and the offset in the resized part.
 fn nearest(
     at: u32,

@@ -1,8 +1,9 @@
 //! Recipes of papers and of other libraries, as setters and beginnings of [`Augment`].
 
 use crate::transform::Augment;
+use crate::transform::Interpolation;
 use crate::transform::Mix;
-use crate::transform::ops::{AutoAugment, ColorJitter, Interpolation, Policy, RandomErasing};
+use crate::transform::ops::{AutoAugment, ColorJitter, Policy, RandomErasing};
 use crate::transform::step::Setting;
 
 /// Names of the presets, for [`Augment::preset`].
@@ -25,7 +26,7 @@ pub(super) const NAMES: [&str; 16] = [
     "segmentation",
 ];
 
-/// The mean colour of ImageNet, with which the reference training for detection fills.
+/// The mean color of ImageNet, with which the reference training for detection fills.
 const MEAN: [u8; 3] = [123, 117, 104];
 
 impl Augment {
@@ -38,11 +39,11 @@ impl Augment {
     /// | `classification-ra`, `-ta_wide`, `-augmix`, `-imagenet`, `-cifar10`, `-svhn` | the same, then the policy, bilinear |
     /// | `classification-v2` | `classification-ta_wide`, random erasing with probability 0.1, MixUp (0.2) or CutMix (1) |
     /// | `classification-eval` | [`eval`](Augment::eval)`(side * 8 / 7, side)` |
-    /// | `detection-hflip` | the shorter side becomes 800 / 1333 of `side`, unless the longer one exceeds it, filled with the mean colour; flip |
+    /// | `detection-hflip` | the shorter side becomes 800 / 1333 of `side`, unless the longer one exceeds it, filled with the mean color; flip |
     /// | `detection-multiscale` | the same with shorter sides of 480, 512, ... to 800 of 1333 |
     /// | `detection-eval` | `detection-hflip` without the flip |
-    /// | `detection-lsj` | [`scale_jitter`](Augment::scale_jitter)`(side, 0.1, 2)`, filled with the mean colour; flip |
-    /// | `detection-ssd` | [`photometric_distort`](Augment::photometric_distort)`(0.5)` and [`zoom_out`](Augment::zoom_out)`(0.5, 1, 4)`, filled with the mean colour; then `detection-ssdlite` |
+    /// | `detection-lsj` | [`scale_jitter`](Augment::scale_jitter)`(side, 0.1, 2)`, filled with the mean color; flip |
+    /// | `detection-ssd` | [`photometric_distort`](Augment::photometric_distort)`(0.5)` and [`zoom_out`](Augment::zoom_out)`(0.5, 1, 4)`, filled with the mean color; then `detection-ssdlite` |
     /// | `detection-ssdlite` | [`iou_crop`](Augment::iou_crop)`(side, side)`, flip |
     /// | `segmentation` | [`random_resize`](Augment::random_resize) of half to twice `side * 13 / 12`; flip |
     ///
@@ -89,15 +90,15 @@ impl Augment {
         }
     }
 
-    /// 3-Augment of "DeiT III" (Touvron et al. 2022): greyscale, solarize or blur, and a jitter of
+    /// 3-Augment of "DeiT III" (Touvron et al. 2022): grayscale, solarize or blur, and a jitter of
     /// 0.3 of brightness, contrast and saturation.
     #[must_use]
     pub fn three_augment(self) -> Self {
         self.with(Policy::timm("3a")).jitter(ColorJitter::new().brightness(0.3).contrast(0.3).saturation(0.3))
     }
 
-    /// The colours of SimCLR (Chen et al. 2020) at full strength: a jitter of 0.8, 0.8, 0.8 and 0.2
-    /// with probability 0.8, greyscale with 0.2, and a blur of 0.1 to 2 pixels with 0.5. The kernel
+    /// The colors of SimCLR (Chen et al. 2020) at full strength: a jitter of 0.8, 0.8, 0.8 and 0.2
+    /// with probability 0.8, grayscale with 0.2, and a blur of 0.1 to 2 pixels with 0.5. The kernel
     /// is a tenth of the image's height, so call [`output`](Augment::output) first.
     #[must_use]
     pub fn simclr(self) -> Self {
@@ -106,8 +107,8 @@ impl Augment {
         self.jitter(jitter).grayscale(0.2).blur(kernel, (0.1, 2.0), 0.5)
     }
 
-    /// The colours of DINO (Caron et al. 2021): a jitter of 0.4, 0.4, 0.2 and 0.1 with probability
-    /// 0.8, greyscale with 0.2, a blur of 0.1 to 2 pixels with probability `blur`, and solarizing
+    /// The colors of DINO (Caron et al. 2021): a jitter of 0.4, 0.4, 0.2 and 0.1 with probability
+    /// 0.8, grayscale with 0.2, a blur of 0.1 to 2 pixels with probability `blur`, and solarizing
     /// from 128 on with probability `solarize`. The global views have (1, 0) and (0.1, 0.2), and
     /// local views (0.5, 0).
     #[must_use]
@@ -123,7 +124,7 @@ impl Augment {
     }
 
     /// The views of DINO, for [`Loader::views`](crate::Loader::views): two of `global` pixels that
-    /// show 0.4 to 1 of the picture, and `count` of `local` pixels that show 0.05 to 0.4.
+    /// show 0.4 to 1 of the image, and `count` of `local` pixels that show 0.05 to 0.4.
     pub fn dino_views(global: u32, local: u32, count: usize) -> Vec<Self> {
         let large = |blur, solarize| Self::train(global).scale(0.4, 1.0).dino(blur, solarize);
         let small = Self::train(local).scale(0.05, 0.4).dino(0.5, 0.0);
@@ -135,7 +136,7 @@ impl Augment {
 mod tests {
     use super::*;
     use crate::decode::Size;
-    use crate::order::Rng;
+    use crate::sampler::Rng;
 
     #[test]
     fn every_preset_is_possible_and_draws_what_its_name_says() {

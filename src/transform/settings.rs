@@ -1,10 +1,10 @@
 use crate::decode::Size;
 use crate::transform::crop::Crop;
-use crate::transform::filter::Resampling;
+use crate::transform::interpolation::Resampling;
 use crate::transform::ops::Op;
 use crate::transform::step::{Setting, Sides};
 use crate::transform::zoom::Zoom;
-use crate::transform::{Border, CopyPaste, Filter, Mix, Mosaic};
+use crate::transform::{Border, CopyPaste, Interpolation, Mix, Mosaic};
 
 /// What the steps of an augmentation add up to, for the epochs that have no other one.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,7 +12,7 @@ pub(super) struct Settings {
     pub(super) crop: Crop,
     pub(super) output: Size,
     pub(super) fill: [u8; 3],
-    interpolation: Filter,
+    interpolation: Interpolation,
     antialias: bool,
     pub(super) flip: f64,
     pub(super) vertical_flip: f64,
@@ -32,7 +32,7 @@ impl Default for Settings {
             crop: Crop::Exact,
             output: Size::new(0, 0),
             fill: [0; 3],
-            interpolation: Filter::Bilinear,
+            interpolation: Interpolation::Bilinear,
             antialias: true,
             flip: 0.0,
             vertical_flip: 0.0,

@@ -6,8 +6,8 @@ use serde::de::value::EnumAccessDeserializer;
 use serde::de::{DeserializeSeed, EnumAccess, IntoDeserializer, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::transform::ops::{AutoAugment, Interpolation, Op};
-use crate::transform::{Border, CopyPaste, Filter, Mix, Mosaic};
+use crate::transform::ops::{AutoAugment, Op};
+use crate::transform::{Border, CopyPaste, Interpolation, Mix, Mosaic};
 
 /// A call of a setter of [`Augment`](crate::Augment), or of a function with which it begins.
 ///
@@ -65,7 +65,7 @@ pub(super) enum Setting {
     Padding { pixels: u32 },
     Border { shows: Border },
     PadIfNeeded {},
-    Interpolation { filter: Filter },
+    Interpolation { filter: Interpolation },
     Antialias { on: bool },
     FromEpoch { epoch: u64, augment: Vec<Step> },
     Output { size: Sides },

@@ -5,7 +5,7 @@ use crate::transform::Augment;
 use crate::transform::ops::{AutoAugment, ColorJitter, Distort, Perspective, Policy, RandomAffine, RandomErasing};
 
 impl Augment {
-    /// Jitters the colours after the resize; off by default. A second call adds a second jitter.
+    /// Jitters the colors after the resize; off by default. A second call adds a second jitter.
     #[must_use]
     pub fn jitter(self, jitter: ColorJitter) -> Self {
         self.with(jitter)
@@ -19,7 +19,7 @@ impl Augment {
         self.with(Distort { probability })
     }
 
-    /// Fills a random rectangle of the image after normalisation; off by default. A second call
+    /// Fills a random rectangle of the image after normalization; off by default. A second call
     /// replaces the first.
     #[must_use]
     pub fn erase(self, erasing: RandomErasing) -> Self {

@@ -1,8 +1,8 @@
-//! Images of an [`Augment`] that show the pictures of several samples.
+//! Images of an [`Augment`] that show the images of several samples.
 
 use crate::decode::Size;
 use crate::error::{Error, Result};
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::transform::augment::check_area;
 use crate::transform::mosaic::{Mosaic, TILES, Tiling};
 use crate::transform::ops::Drawn;
@@ -11,15 +11,15 @@ use crate::transform::step::Setting;
 use crate::transform::{Augment, Plan};
 
 impl Augment {
-    /// Puts the pictures of four samples into one image; off by default. The rest of the image is
+    /// Puts the images of four samples into one image; off by default. The rest of the image is
     /// [filled](Augment::fill). Flips and effects then change the image as a whole.
     ///
     /// [Boxes](crate::field::Boxes) with their columns, masks and points, and
-    /// [masks](crate::field::Mask) are those of all four pictures. Any other field is that of the
+    /// [masks](crate::field::Mask) are those of all four images. Any other field is that of the
     /// sample itself, except that a loader refuses samples with labels, which say the class of one
-    /// picture, unless labels are left out, and other kinds that follow the picture.
+    /// image, unless labels are left out, and other kinds that follow the image.
     ///
-    /// Each image takes four reads and four pictures, which workers decode. If a partner cannot be
+    /// Each image takes four reads and four images, which workers decode. If a partner cannot be
     /// read or decoded, the sample has a fault that names the partner.
     ///
     /// ```
@@ -36,11 +36,11 @@ impl Augment {
         self.then(Setting::Mosaic(mosaic))
     }
 
-    /// The plan of picture number `tile` of a mosaic, which has `size` pixels. All pictures of a
+    /// The plan of image number `tile` of a mosaic, which has `size` pixels. All images of a
     /// mosaic draw the same flips and effects, those of the whole image, from equal generators.
     ///
     /// # Errors
-    /// If the picture is empty.
+    /// If the image is empty.
     pub(crate) fn plan_tile(&self, (tiling, tile): (&Tiling, usize), size: Size, rng: &mut Rng) -> Result<Plan> {
         check_area(size)?;
         let mut plan = tiling.plan(tile, size, self.settings.output, self.settings.resampling());
@@ -66,7 +66,7 @@ impl Augment {
     /// - A [`Mask`](crate::field::Mask) has the partner's values where objects are pasted.
     ///
     /// Any other field is that of the sample itself, except that a loader refuses labels and other
-    /// kinds that follow the picture. Each image takes two reads and two pictures, which workers
+    /// kinds that follow the image. Each image takes two reads and two images, which workers
     /// decode. If the partner cannot be read or decoded, the sample has a fault that names it.
     ///
     /// ```
@@ -82,15 +82,15 @@ impl Augment {
         self.then(Setting::CopyPaste(copy_paste))
     }
 
-    /// How the image of a sample with this seed, variant and number joins several pictures, in an
-    /// epoch of `len` samples. `None` if it shows one picture.
+    /// How the image of a sample with this seed, variant and number joins several images, in an
+    /// epoch of `len` samples. `None` if it shows one image.
     pub(crate) fn join(&self, sample: (u64, u64, u64), len: u64) -> Option<Join> {
         let tiles = || Some(Join::Tiles(self.settings.mosaic.as_ref()?.draw(sample, len)?));
         tiles().or_else(|| Some(Join::Paste(self.settings.copy_paste.as_ref()?.draw(sample, len)?)))
     }
 
-    /// Largest number of pictures that an image of this epoch joins.
-    pub(crate) fn most_pictures(&self) -> usize {
+    /// Largest number of images that an image of this epoch joins.
+    pub(crate) fn max_images(&self) -> usize {
         match (&self.settings.mosaic, &self.settings.copy_paste) {
             (Some(_), _) => TILES,
             (None, Some(_)) => 2,
@@ -98,9 +98,9 @@ impl Augment {
         }
     }
 
-    /// Largest number of pictures that an image of some epoch joins.
-    pub(crate) fn ever_most_pictures(&self) -> usize {
-        self.all().map(Augment::most_pictures).max().unwrap_or(1)
+    /// Largest number of images that an image of some epoch joins.
+    pub(crate) fn ever_most_images(&self) -> usize {
+        self.all().map(Augment::max_images).max().unwrap_or(1)
     }
 
     /// Whether samples may become mosaics in some epoch.
@@ -113,7 +113,7 @@ impl Augment {
         self.all().any(|augment| augment.settings.copy_paste.is_some())
     }
 
-    /// Names of the steps that join pictures in some epoch.
+    /// Names of the steps that join images in some epoch.
     pub(crate) fn joins(&self) -> impl Iterator<Item = &'static str> {
         let mosaic = self.ever_tiles().then_some("mosaic");
         mosaic.into_iter().chain(self.ever_pastes().then_some("copy_paste"))
@@ -133,7 +133,7 @@ impl Augment {
     }
 }
 
-/// How the pictures of several samples become one image.
+/// How the images of several samples become one image.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Join {
     Tiles(Tiling),
@@ -149,8 +149,8 @@ impl Join {
         }
     }
 
-    /// Number of pictures.
-    pub(crate) fn pictures(&self) -> usize {
+    /// Number of images.
+    pub(crate) fn images(&self) -> usize {
         1 + self.partners().len()
     }
 }

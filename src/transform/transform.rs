@@ -1,14 +1,14 @@
 use crate::error::Result;
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::transform::ImageMut;
 
-/// A step of your own. It changes the image after crop, resize and colour, before the image is
-/// normalised and written into the batch.
+/// A step of your own. It changes the image after crop, resize and color, before the image is
+/// normalized and written into the batch.
 ///
 /// Many worker threads call it concurrently. A closure with the same signature is a `Transform`:
 ///
 /// ```
-/// use warpfeed::order::Rng;
+/// use warpfeed::sampler::Rng;
 /// use warpfeed::transform::{ImageMut, Transform};
 ///
 /// let invert = |image: &mut ImageMut<'_>, rng: &mut Rng| {
@@ -25,11 +25,11 @@ pub trait Transform: Send + Sync {
     /// Changes `image` in place: `u8`, HWC, RGB. Take all randomness from `rng`, so that the pixels
     /// depend only on (seed, epoch, sample).
     ///
-    /// `image` is the picture without the fill around it
+    /// `image` is the image without the fill around it
     /// ([`BatchInfo::shown`](crate::BatchInfo::shown)), so its size may differ from that of the
     /// batch, as with [`Augment::own_size`](crate::Augment::own_size) and
     /// [`letterbox`](crate::Augment::letterbox). It is the whole image after geometric operations,
-    /// if it joins several pictures, and with the border of
+    /// if it joins several images, and with the border of
     /// [`random_crop`](crate::Augment::random_crop).
     ///
     /// # Errors

@@ -2,17 +2,17 @@
 
 use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::transform::{Plan, iou};
 
 /// Largest factor of the canvas.
 const MOST: f64 = 100.0;
 
-/// Places pictures on a larger canvas.
+/// Places images on a larger canvas.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Zoom {
     pub(super) probability: f64,
-    /// Sides of the canvas, in sides of the picture.
+    /// Sides of the canvas, in sides of the image.
     pub(super) sides: [f64; 2],
 }
 
@@ -30,7 +30,7 @@ impl Zoom {
         Ok(())
     }
 
-    /// The place of a picture of `size` on its canvas, and the canvas. Draws one number for the
+    /// The place of an image of `size` on its canvas, and the canvas. Draws one number for the
     /// decision, one for the size and two for the place.
     fn draw(&self, size: Size, rng: &mut Rng) -> (Rect, Size) {
         if !rng.chance(self.probability) {
@@ -45,7 +45,7 @@ impl Zoom {
     }
 }
 
-/// Plans torchvision's `RandomZoomOut`, `RandomIoUCrop` and `Resize` of a picture of `size` with
+/// Plans torchvision's `RandomZoomOut`, `RandomIoUCrop` and `Resize` of an image of `size` with
 /// `boxes`.
 pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Plan {
     let (place, canvas) = zoom.map_or((Rect::full(size), size), |zoom| zoom.draw(size, rng));
@@ -61,10 +61,10 @@ pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 
         along((place.y, size.height), crop.map_or((0, canvas.height), |of| (of.y, of.height)), output.height);
     let part = Rect::new(x.0, y.0, x.1, y.1);
     let target = Rect::new(width.0, height.0, width.1, height.1);
-    Plan { centred: crop.is_some(), ..Plan::resized_crop(size, part, output, target) }
+    Plan { centerd: crop.is_some(), ..Plan::resized_crop(size, part, output, target) }
 }
 
-/// Along one axis, the start and length of the part of a picture that a crop of its canvas shows,
+/// Along one axis, the start and length of the part of an image that a crop of its canvas shows,
 /// and those of its place in the `output`, rounded to whole pixels.
 fn along((place, length): (u32, u32), (start, shown): (u32, u32), output: u32) -> ((u32, u32), (u32, u32)) {
     let first = start.saturating_sub(place).min(length - 1);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_canvas_without_zoom_is_the_picture() {
+    fn a_canvas_without_zoom_is_the_image() {
         let (size, output) = (Size::new(90, 70), Size::new(32, 32));
         let never = Zoom { probability: 0.0, ..ZOOM };
         for sample in 0..100 {

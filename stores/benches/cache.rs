@@ -5,8 +5,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use warpfeed::order::{Order, Position, Shuffled, Windowed};
-use warpfeed::source::{Lookahead, Object, Place, Store};
+use warpfeed::sampler::{Position, Sampler, Shuffled, Windowed};
+use warpfeed::source::{BatchIndex, Lookahead, Object, Store};
 use warpfeed::{Error, Result};
 use warpfeed_stores::Cache;
 
@@ -34,7 +34,7 @@ impl Store for Nowhere {
 /// The order of the first of `nodes` nodes over `len` samples.
 fn order(len: u64, nodes: u64) -> Lookahead {
     let (order, global) = (Shuffled::new(len, 42), nodes * BATCH);
-    let samples = move |at: Place| {
+    let samples = move |at: BatchIndex| {
         let first = at.batch * global;
         Some((first..first + BATCH).map(|position| order.index(at.epoch, position)).collect())
     };
@@ -46,13 +46,13 @@ fn order(len: u64, nodes: u64) -> Lookahead {
 }
 
 /// Reads of a node: place and sample.
-fn reads(order: &Lookahead, epochs: u64) -> Vec<(Place, u64)> {
-    let batches = order.from(Place::default()).take_while(|(at, _)| at.epoch < epochs);
+fn reads(order: &Lookahead, epochs: u64) -> Vec<(BatchIndex, u64)> {
+    let batches = order.from(BatchIndex::default()).take_while(|(at, _)| at.epoch < epochs);
     batches.flat_map(|(at, samples)| samples.into_iter().map(move |sample| (at, sample))).collect()
 }
 
 /// Share of hits from epoch `from` on.
-fn rate(reads: &[(Place, u64)], from: u64, to: u64, mut hit: impl FnMut(usize, Place, u64) -> bool) -> f64 {
+fn rate(reads: &[(BatchIndex, u64)], from: u64, to: u64, mut hit: impl FnMut(usize, BatchIndex, u64) -> bool) -> f64 {
     let (mut hits, mut all) = (0, 0);
     for (number, &(at, sample)) in reads.iter().enumerate().take_while(|(_, (at, _))| at.epoch < to) {
         let hit = hit(number, at, sample);
@@ -131,7 +131,7 @@ const LIMIT: f64 = 5500.0;
 const DOLLARS: f64 = 0.0004 / 1000.0;
 
 /// What a store sees of 1,024 ranks that read 100 TB: the requests of one node over the samples
-/// that it fetches together (256 MiB on each rank). Neighbours are one request of up to 4 MiB.
+/// that it fetches together (256 MiB on each rank). Neighbors are one request of up to 4 MiB.
 fn load(name: &str, order: &dyn Fn(u64) -> u64, prefixes: u64, hit: f64) {
     let ahead = 8 * (256 << 20) / PHOTO;
     let mut samples: Vec<u64> = (0..ahead).map(order).collect();

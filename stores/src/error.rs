@@ -82,7 +82,7 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
             }
             _ if circles => "the server redirects this URL in a circle, or too often: check the URL".to_owned(),
             _ if text.contains("non-partial") || text.contains("Range request not supported") => {
-                "this server does not support byte ranges: use another server, or copy the data set".to_owned()
+                "this server does not support byte ranges: use another server, or copy the dataset".to_owned()
             }
             _ if text.contains("169.254.169.254") || text.contains("metadata") || text.contains("credential") => {
                 "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or \

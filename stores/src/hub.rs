@@ -1,4 +1,4 @@
-//! Data sets of the Hugging Face hub: the commit of a revision, and the listing of its files.
+//! Datasets of the Hugging Face hub: the commit of a revision, and the listing of its files.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ const PAGES: usize = 100_000;
 /// The commits of the revisions that this process has read, by their address.
 type Commits = Mutex<HashMap<String, String>>;
 
-/// The commit of the revision of the data set at `place`. A process asks for it once, so that a
+/// The commit of the revision of the dataset at `place`. A process asks for it once, so that a
 /// table, its files and every later read are of one commit, although the branch moves.
 ///
 /// # Errors
@@ -66,7 +66,7 @@ pub(crate) fn object(place: StorePath, url: String) -> Result<Object> {
     })
 }
 
-/// The objects of the data set whose URL begins with `prefix`, by the hub's HTTP interface
+/// The objects of the dataset whose URL begins with `prefix`, by the hub's HTTP interface
 /// (`/api/datasets/{org}/{name}/tree/{commit}/{path}?recursive=true`). The tag of an object is the
 /// commit of the revision, and reads ask for the file of this commit.
 pub(crate) fn list(place: Arc<StorePath>, prefix: String) -> Result<Vec<Object>> {
@@ -128,7 +128,7 @@ async fn body_of(client: &HttpClient, address: &str) -> Result<(Vec<u8>, Option<
     let (status, link) = (answer.status(), answer.headers().get(LINK).and_then(|link| next(link.to_str().ok()?)));
     let body = answer.into_body().collect().await.map_err(|e| failed(&e).transient())?.to_bytes().to_vec();
     if !status.is_success() {
-        let advice = "check the name, and set HF_TOKEN for a private data set";
+        let advice = "check the name, and set HF_TOKEN for a private dataset";
         return Err(Error::in_source(format!("listing {address}: {advice} (status {status})")));
     }
     Ok((body, link))

@@ -1,5 +1,5 @@
 //! Object stores for the data loader `warpfeed`: S3, Google Cloud Storage, Azure, web servers,
-//! and data sets of the Hugging Face hub.
+//! and datasets of the Hugging Face hub.
 //!
 //! ```no_run
 //! use warpfeed::{Augment, Loader};
@@ -15,7 +15,7 @@
 //! | `gs://bucket/key` | Google Cloud Storage | `GOOGLE_APPLICATION_CREDENTIALS`, `GOOGLE_SERVICE_ACCOUNT`; the metadata server |
 //! | `az://container/key` | Azure | `AZURE_STORAGE_ACCOUNT_NAME` with `AZURE_STORAGE_ACCOUNT_KEY`, a SAS token, or an identity |
 //! | `https://host/path` | a web server with byte ranges | none |
-//! | `hf://datasets/org/name/path` | the Hugging Face hub | `HF_TOKEN` for private data sets |
+//! | `hf://datasets/org/name/path` | the Hugging Face hub | `HF_TOKEN` for private datasets |
 //!
 //! A process has one client for each bucket. All clients share two separate threads, never those of
 //! your tokio runtime. The threads start with the first request, also after a `fork`.

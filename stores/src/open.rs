@@ -128,13 +128,13 @@ impl<'a> Parts<'a> {
             let example = "hf://datasets/org/name/path, or hf://datasets/org/name@revision/path";
             let mut parts = rest.splitn(4, '/');
             let (Some("datasets"), Some(_), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
-                return Err(bad(&format!("the URL of a data set of the hub is {example}")));
+                return Err(bad(&format!("the URL of a dataset of the hub is {example}")));
             };
             if name.is_empty() {
-                return Err(bad(&format!("the URL of a data set of the hub is {example}")));
+                return Err(bad(&format!("the URL of a dataset of the hub is {example}")));
             }
             let mut key = parts.next().unwrap_or_default();
-            // Pull requests and converted data sets have revisions with slashes.
+            // Pull requests and converted datasets have revisions with slashes.
             if name.ends_with("@refs")
                 && let Some(("pr" | "convert", below)) = key.split_once('/')
             {
@@ -287,7 +287,7 @@ fn web(root: &str, headers: HeaderMap) -> object_store::Result<object_store::htt
         .build()
 }
 
-/// A data set of the Hugging Face hub; `bucket` is `datasets/org/name` or
+/// A dataset of the Hugging Face hub; `bucket` is `datasets/org/name` or
 /// `datasets/org/name@revision`.
 fn hub(bucket: &str) -> object_store::Result<object_store::http::HttpStore> {
     let (name, revision) = hub_name(bucket);
@@ -301,7 +301,7 @@ fn hub(bucket: &str) -> object_store::Result<object_store::http::HttpStore> {
     web(&format!("{}/{name}/resolve/{revision}", hub_endpoint()), headers)
 }
 
-/// The name of a data set of the hub, and its revision as a part of an address.
+/// The name of a dataset of the hub, and its revision as a part of an address.
 pub(crate) fn hub_name(bucket: &str) -> (&str, String) {
     let (name, revision) = bucket.split_once('@').unwrap_or((bucket, "main"));
     // A revision may be encoded already, because it may contain slashes.
@@ -336,9 +336,9 @@ mod tests {
     #[test]
     fn a_store_without_an_endpoint_has_its_bucket() {
         for (url, store) in [
-            ("s3://pictures/train", "AmazonS3(pictures)"),
-            ("gs://pictures/train", "GoogleCloudStorage(pictures)"),
-            ("az://pictures@account.dfs.core.windows.net/train", "MicrosoftAzure"),
+            ("s3://images/train", "AmazonS3(images)"),
+            ("gs://images/train", "GoogleCloudStorage(images)"),
+            ("az://images@account.dfs.core.windows.net/train", "MicrosoftAzure"),
             ("hf://datasets/org/name", "HttpStore"),
             ("https://host/train", "HttpStore"),
         ] {

@@ -16,7 +16,7 @@ use object_store::ObjectStore;
 use tokio::runtime::{Builder, Runtime};
 use warpfeed_sources::{Error, ErrorKind, Result};
 
-/// Numbers of threads that transfer bytes: at least, and at most. There is one for four processors.
+/// Numbers of threads that transfer bytes: at least, and at most. There is one for four cores.
 /// A thread transfers about 1.5 GB/s without TLS in large requests, and less in small ones.
 const THREADS: (usize, usize) = (2, 4);
 /// Stack of each thread. The futures of a request are large in a build without optimization, so
@@ -73,9 +73,9 @@ impl Process {
     pub(crate) fn current() -> Result<&'static Process> {
         static CURRENT: PerProcess<Process> = PerProcess::new();
         CURRENT.get(|| {
-            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
             let runtime = Builder::new_multi_thread()
-                .worker_threads((processors / 4).clamp(THREADS.0, THREADS.1))
+                .worker_threads((cores / 4).clamp(THREADS.0, THREADS.1))
                 .thread_stack_size(STACK)
                 .thread_name("warpfeed-store")
                 .enable_all()

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use warpfeed_sources::{Error, ErrorKind, Result};
-use warpfeed_sources::{Object, Reply, Store, Upload, is_stopped};
+use warpfeed_sources::{Object, ReadCompletion, Store, Upload, is_stopped};
 
 use crate::error::convert;
 use crate::http::SILENCE;
@@ -28,8 +28,8 @@ use crate::write::Uploading;
 const QUIET: Duration = Duration::from_secs(SILENCE.as_secs() + 5);
 /// Interval at which a request looks whether it is still wanted.
 const SLICE: Duration = Duration::from_millis(50);
-/// Number of folders that are listed at a time. A round trip then lists the classes of a small data
-/// set.
+/// Number of folders that are listed at a time. A round trip then lists the classes of a small dataset
+/// .
 const LISTS: usize = 128;
 /// Prefix of the tag of an object without an ETag or a version. The second of its last change
 /// follows. It is a weak tag, because an object may change twice in a second.
@@ -107,7 +107,7 @@ macro_rules! is_store {
                 read_ranges(self, object, ranges)
             }
 
-            fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+            fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
                 fetch(self, object, range, reply);
             }
 
@@ -278,7 +278,7 @@ fn read_ranges(stores: &impl Find, object: &Object, ranges: &mut [(u64, &mut [u8
     let mut abort = Abort(Vec::new());
     for (number, (at, to)) in ranges.iter().enumerate() {
         let (place, object, range) = (stores.find_version(object)?, object.clone(), *at..*at + to.len() as u64);
-        let (send, reply) = (send.clone(), Reply::new(|_| ()));
+        let (send, reply) = (send.clone(), ReadCompletion::new(|_| ()));
         let running = runtime.spawn(async move {
             let _ = send.send((number, bytes(&place, &object, range, &reply).await));
         });
@@ -296,7 +296,7 @@ fn read_ranges(stores: &impl Find, object: &Object, ranges: &mut [(u64, &mut [u8
     }
 }
 
-fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: Reply) {
+fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: ReadCompletion) {
     let found = Process::current().and_then(|process| Ok((process, stores.find_version(object)?)));
     let (process, place) = match found {
         Ok(found) => found,
@@ -317,14 +317,14 @@ fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: Reply) {
 }
 
 /// Waits until nobody waits for the answer.
-async fn cancelled(reply: &Reply) {
+async fn cancelled(reply: &ReadCompletion) {
     while !reply.is_cancelled() {
         sleep(SLICE).await;
     }
 }
 
 /// The bytes of `range` of the version of `object` that was opened.
-async fn bytes(place: &StorePath, object: &Object, range: Range<u64>, reply: &Reply) -> Result<Vec<u8>> {
+async fn bytes(place: &StorePath, object: &Object, range: Range<u64>, reply: &ReadCompletion) -> Result<Vec<u8>> {
     if range.is_empty() {
         return Ok(Vec::new());
     }
@@ -347,7 +347,7 @@ async fn bytes(place: &StorePath, object: &Object, range: Range<u64>, reply: &Re
     }
     let answer = heard(place.store.get_opts(&place.path, options), url, &what).await?;
     reply.first_byte();
-    // Not every server honours the condition. An answer may have other kinds of versions than a
+    // Not every server honors the condition. An answer may have other kinds of versions than a
     // listing.
     let now = match tag {
         _ if tag.starts_with(MODIFIED) => modified(&answer.meta),
@@ -366,7 +366,7 @@ async fn bytes(place: &StorePath, object: &Object, range: Range<u64>, reply: &Re
         if let Some(encoding) = encoding.as_deref().filter(|encoding| *encoding != "identity") {
             let cause = format!(
                 "{what}: {came} bytes came instead of {len}, because the server compresses its answers ({encoding}): turn \
-                 this off for the data set, or copy it"
+                 this off for the dataset, or copy it"
             );
             return Error::in_source(cause).at_path(url);
         }

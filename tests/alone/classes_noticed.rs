@@ -1,5 +1,5 @@
-//! Promise: each opening of a loader warns once if a split of the data set that is next to it, or a
-//! data set of the same folder that the process has opened, numbers a class differently, unless a
+//! Promise: each opening of a loader warns once if a split of the dataset that is next to it, or a
+//! dataset of the same folder that the process has opened, numbers a class differently, unless a
 //! list numbers the classes.
 
 use std::fs;
@@ -10,7 +10,7 @@ use crate::warnings::Warnings;
 use warpfeed::pack::Pack;
 use warpfeed::{Augment, Loader, source};
 
-/// A folder of class folders with one picture each.
+/// A folder of class folders with one image each.
 fn folder(root: &Path, name: &str, classes: &[&str]) -> PathBuf {
     for class in classes {
         let class = root.join(name).join(class);
@@ -56,7 +56,7 @@ fn splits_that_number_a_class_differently_cause_one_warning_for_each_opening() {
         }
     });
     assert!(warnings.0.lock().unwrap().is_empty());
-    // Other folders with a class in common are other data sets.
+    // Other folders with a class in common are other datasets.
     let pets = folder(root.path(), "other/pets", &["cat-noticed", "dog-noticed"]);
     folder(root.path(), "other/cars", &["car-noticed", "dog-noticed"]);
     let warnings = Warnings::default();
@@ -94,7 +94,7 @@ fn packed_sets_and_tables_that_number_a_class_differently_cause_a_warning() {
     let [text] = &*told(Loader::source(source::open(&train).unwrap())) else { panic!("one warning") };
     assert!(text.starts_with("class \"packed-c\" is 2 in "), "{text}");
     assert!(told(Loader::new(&val).classes(["packed-a", "packed-b", "packed-c"])).is_empty());
-    // In another folder it is another data set.
+    // In another folder it is another dataset.
     let elsewhere = root.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     fs::copy(&val, elsewhere.join("third.tar")).unwrap();

@@ -3,7 +3,7 @@
 
 use crate::process::alone;
 use crate::support::{Content, Numbers, loader, no_hang, wait_for_threads};
-use warpfeed::order::Rng;
+use warpfeed::sampler::Rng;
 
 #[test]
 fn dropping_at_any_point_joins_threads_and_returns_slots() {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::process::alone;
 use crate::support::{Content, Draw, Numbers, no_hang};
-use warpfeed::source::{Concat, Follow, Lookahead, Place, Sample, Source};
+use warpfeed::source::{BatchIndex, Concat, Lookahead, Prefetcher, Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
 
 /// Number of bytes that each fetched sample counts for.
@@ -31,14 +31,14 @@ struct Store {
 #[derive(Default)]
 struct State {
     /// The next batches.
-    ahead: Option<Box<dyn Iterator<Item = (Place, Vec<u64>)> + Send>>,
+    ahead: Option<Box<dyn Iterator<Item = (BatchIndex, Vec<u64>)> + Send>>,
     /// The batch whose samples are fetched now, and the samples that are left.
-    place: Place,
+    place: BatchIndex,
     samples: Vec<u64>,
     bound: usize,
     /// Samples that were requested and not yet read: the places where each is read, and its
     /// arrivals.
-    fetched: HashMap<u64, VecDeque<(Place, Instant)>>,
+    fetched: HashMap<u64, VecDeque<(BatchIndex, Instant)>>,
     held: usize,
     /// Times at which the requests in flight are answered.
     in_flight: VecDeque<Instant>,
@@ -82,7 +82,7 @@ impl State {
     }
 
     /// Drops the samples for which `keep` is false. Returns their number.
-    fn drop_all_but(&mut self, keep: impl Fn(Place) -> bool) -> usize {
+    fn drop_all_but(&mut self, keep: impl Fn(BatchIndex) -> bool) -> usize {
         let before = self.held;
         self.fetched.values_mut().for_each(|all| all.retain(|(place, _)| keep(*place)));
         self.fetched.retain(|_, all| !all.is_empty());
@@ -125,7 +125,7 @@ impl Source for Store {
         self.numbers.read(index, scratch)
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         self.state().bound = order.bytes();
         Some(Box::new(Following { order, store: self.clone() }))
     }
@@ -140,8 +140,8 @@ struct Following {
     store: Store,
 }
 
-impl Follow for Following {
-    fn start(&self, place: Place) {
+impl Prefetcher for Following {
+    fn start(&self, place: BatchIndex) {
         let mut state = self.store.state();
         state.cancelled += state.drop_all_but(|other| other >= place);
         let next = state.fetched.values().flatten().map(|(place, _)| *place).min().unwrap_or(state.place);
@@ -153,7 +153,7 @@ impl Follow for Following {
         state.fill(self.store.latency);
     }
 
-    fn done(&self, place: Place) {
+    fn done(&self, place: BatchIndex) {
         let mut state = self.store.state();
         state.left_over += state.drop_all_but(|other| other != place);
         state.fill(self.store.latency);
@@ -182,7 +182,7 @@ fn as_many_reads_are_in_flight_as_their_bytes_allow_and_batches_are_the_same() {
         for (in_flight, batch, samples) in [(200, 20, 2_000), (2_000, 200, 20_000)] {
             let store = Store::new(samples, 50, in_flight);
             let labels = |source: Arc<dyn Source>| {
-                Loader::source(source).without("image").batch_size(batch).prefetch(3).shuffle(3).workers(2)
+                Loader::source(source).drop_field("image").batch_size(batch).prefetch(3).shuffle(3).workers(2)
             };
             let mut batches = labels(Arc::new(store.clone())).host().unwrap();
             let plan = batches.memory_plan();
@@ -270,7 +270,8 @@ fn errors_and_retries_are_those_of_reads() {
         let mut batches = loader(store.clone()).on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
         let valid: usize = batches.epoch(0).map(|batch| batch.unwrap().valid().filter(|valid| *valid).count()).sum();
         assert_eq!((valid, batches.stats().retries), (319, 2));
-        let faults: Vec<_> = batches.faults().iter().map(|f| (f.error.sample(), f.error.cause().to_owned())).collect();
+        let faults: Vec<_> =
+            batches.sample_errors().iter().map(|f| (f.error.sample(), f.error.cause().to_owned())).collect();
         assert_eq!(faults, [(Some(9), "nine is lost".to_owned())]);
         assert_eq!(store.state().direct, 2, "a repeated read is not read ahead");
     });
@@ -348,21 +349,21 @@ fn a_source_that_panics_when_it_follows_is_an_error_of_the_first_batch() {
             Ok(Sample::new("panics"))
         }
 
-        fn follow(&self, _: Lookahead) -> Option<Box<dyn Follow>> {
+        fn follow(&self, _: Lookahead) -> Option<Box<dyn Prefetcher>> {
             Some(Box::new(Panics))
         }
     }
-    impl Follow for Panics {
-        fn start(&self, place: Place) {
+    impl Prefetcher for Panics {
+        fn start(&self, place: BatchIndex) {
             assert_eq!(place.epoch, 0, "too far");
         }
 
-        fn done(&self, _: Place) {
+        fn done(&self, _: BatchIndex) {
             panic!("done");
         }
     }
     no_hang(|| {
-        let mut batches = loader(Panics).without("image").unlabelled(true).host().unwrap();
+        let mut batches = loader(Panics).drop_field("image").unlabeled(true).host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()), "a panic after a batch does not lose the batch");
         let results: Vec<_> = batches.epoch(4).collect();
         let e = results[0].as_ref().unwrap_err();

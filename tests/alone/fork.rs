@@ -43,12 +43,12 @@ fn a_decoder_in_a_forked_child_is_an_error() {
     no_hang(|| {
         let options = warpfeed::Decoder::builder().codec(support::Draw).augment(warpfeed::Augment::train(16));
         let decoder = options.workers(2).host().unwrap();
-        let pictures = || (0..5_u64).map(|number| number.to_le_bytes());
-        assert_eq!(decoder.decode(pictures()).unwrap().valid().filter(|valid| *valid).count(), 5);
+        let images = || (0..5_u64).map(|number| number.to_le_bytes());
+        assert_eq!(decoder.decode(images()).unwrap().valid().filter(|valid| *valid).count(), 5);
         // SAFETY: the child runs code that takes no lock of the parent, and ends without returning.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let answer = decoder.decode(pictures());
+            let answer = decoder.decode(images());
             drop(decoder);
             let says = |e: warpfeed::Error| e.kind() == ErrorKind::Config && e.cause().contains("do not survive fork");
             // SAFETY: ends the process.
@@ -58,7 +58,7 @@ fn a_decoder_in_a_forked_child_is_an_error() {
         // SAFETY: `child` is a child of this process, and `status` is a valid place for a number.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's exit status");
-        assert!(decoder.decode(pictures()).is_ok(), "the parent's decoder continues");
+        assert!(decoder.decode(images()).is_ok(), "the parent's decoder continues");
     });
 }
 

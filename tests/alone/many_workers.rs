@@ -9,12 +9,12 @@ use warpfeed::ErrorKind;
 #[test]
 fn an_unrealistic_number_of_workers_is_refused() {
     let _alone = alone();
-    let processors = std::thread::available_parallelism().unwrap();
+    let cores = std::thread::available_parallelism().unwrap();
     for workers in [769, 100_000, usize::MAX] {
         let e = loader(Numbers::new(10)).workers(workers).host().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Config);
         let expected = format!(
-            "workers({workers}): at most 768 threads; this process has {processors} processors, and workers(0) chooses a number"
+            "workers({workers}): at most 768 threads; this process has {cores} cores, and workers(0) chooses a number"
         );
         assert_eq!(e.cause(), expected);
     }
@@ -22,7 +22,7 @@ fn an_unrealistic_number_of_workers_is_refused() {
 
 /// Microseconds of CPU time of this process, which is independent of the machine's load.
 #[cfg(target_os = "linux")]
-fn processor_time() -> i64 {
+fn core_time() -> i64 {
     // SAFETY: an all-zero `rusage` is a valid value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is a `rusage` that the call may write.
@@ -38,12 +38,12 @@ fn the_maximum_number_of_workers_starts_and_stops_within_seconds() {
     let _alone = alone();
     no_hang(|| {
         let each = |workers: usize| {
-            let before = processor_time();
+            let before = core_time();
             let mut batches = loader(Numbers::new(70)).workers(workers).host().unwrap();
             assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 70);
             drop(batches);
             wait_for_threads(0);
-            (processor_time() - before) as f64 / workers as f64
+            (core_time() - before) as f64 / workers as f64
         };
         // The first loader of a process pays one-time costs.
         each(2);

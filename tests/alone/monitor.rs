@@ -11,7 +11,7 @@ fn a_checkpoint_and_statistics_are_available_inside_a_for_loop() {
     no_hang(|| {
         let open = || loader(Numbers::new(50)).batch_size(8).shuffle(3);
         let mut batches = open().host().unwrap();
-        let monitor = batches.monitor();
+        let monitor = batches.handle();
         let mut states = Vec::new();
         let mut rest = Vec::new();
         for (number, batch) in batches.epoch(0).enumerate() {
@@ -27,7 +27,7 @@ fn a_checkpoint_and_statistics_are_available_inside_a_for_loop() {
         let mut resumed = open().resume(states[2].clone()).host().unwrap();
         let again: Vec<Vec<u64>> = resumed.epoch(0).map(|batch| batch.unwrap().ids().collect()).collect();
         assert_eq!(again, rest);
-        assert!(!monitor.verdict().to_string().is_empty() && monitor.faults().is_empty());
+        assert!(!monitor.verdict().to_string().is_empty() && monitor.sample_errors().is_empty());
     });
 }
 
@@ -36,7 +36,7 @@ fn a_monitor_works_on_another_thread_and_outlives_the_loader() {
     let _alone = alone();
     no_hang(|| {
         let mut batches = loader(Numbers::new(400)).batch_size(8).host().unwrap();
-        let (monitor, at_last) = (batches.monitor(), batches.monitor());
+        let (monitor, at_last) = (batches.handle(), batches.handle());
         let watcher = std::thread::spawn(move || {
             let mut seen = 0;
             while seen < 50 {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::process::alone;
 use crate::support::{Content, Draw, Numbers, no_hang, reference, run_until, wait_for_threads};
-use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
@@ -62,10 +62,10 @@ fn read_ahead(batches: &Batches<HostBatch>) -> u64 {
 fn a_blocking_source_has_more_reads_in_flight_than_workers_and_the_same_batches() {
     let _alone = alone();
     no_hang(|| {
-        let (samples, processors) = (800, available_parallelism().unwrap().get());
+        let (samples, cores) = (800, available_parallelism().unwrap().get());
         let (most, before) = in_flight(4);
         let mut batches = loader(Slow(Numbers::new(samples), before)).host().unwrap();
-        assert_eq!(batches.workers(), processors);
+        assert_eq!(batches.workers(), cores);
         let augment = Augment::train(16);
         let mut expected = HashMap::new();
         let same = |batch: &HostBatch| {
@@ -81,7 +81,7 @@ fn a_blocking_source_has_more_reads_in_flight_than_workers_and_the_same_batches(
             same,
             |stats| {
                 let ahead = stats.ahead.as_ref().map_or(0, |ahead| ahead.count);
-                most.load(Ordering::SeqCst) > processors.min(16) + 8 && stats.samples > 400 && 2 * ahead > stats.samples
+                most.load(Ordering::SeqCst) > cores.min(16) + 8 && stats.samples > 400 && 2 * ahead > stats.samples
             },
         );
         let stats = batches.stats();
@@ -167,7 +167,7 @@ impl Source for Large {
         sleep(Duration::from_millis(1));
         let ahead = self.ahead.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(ahead, Ordering::SeqCst);
-        // Zeroed memory costs no processor time, so that the read only waits.
+        // Zeroed memory costs no CPU time, so that the read only waits.
         *scratch = vec![0; self.bytes];
         Sample::new("large").with_field("img", scratch)
     }
@@ -180,11 +180,11 @@ impl Codec for Counts {
         Format::any("anything")
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-        Ok(Picture::new(bytes, Size::new(16, 16)))
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
+        Ok(EncodedImage::new(bytes, Size::new(16, 16)))
     }
 
-    fn decode(&self, _: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+    fn decode(&self, _: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         sleep(Duration::from_millis(1));
         self.0.fetch_sub(1, Ordering::SeqCst);
         out.reset(region.size()).fill(0);
@@ -251,9 +251,9 @@ fn errors_panics_and_retries_of_readers_equal_those_of_workers() {
         assert_eq!(valid, 398);
         let stats = batches.stats();
         assert!(read_ahead(&batches) > 100 && stats.retries == 2, "{stats}");
-        let faults: Vec<_> = batches.faults().iter().map(|f| (f.error.sample(), f.error.kind())).collect();
+        let faults: Vec<_> = batches.sample_errors().iter().map(|f| (f.error.sample(), f.error.kind())).collect();
         assert_eq!(faults, [(Some(380), ErrorKind::Source), (Some(390), ErrorKind::Panic)]);
-        assert!(batches.faults()[1].error.to_string().contains("three hundred and ninety"));
+        assert!(batches.sample_errors()[1].error.to_string().contains("three hundred and ninety"));
     });
 }
 
@@ -311,7 +311,7 @@ fn more_readers_are_started_while_latency_is_the_limit() {
         let (most, before) = in_flight(50);
         let source = Slow(Numbers::new(100_000), before);
         let mut batches =
-            Loader::source(source).without("image").batch_size(512).prefetch(4).workers(2).host().unwrap();
+            Loader::source(source).drop_field("image").batch_size(512).prefetch(4).workers(2).host().unwrap();
         // 32 readers are started at first.
         let found = run_until(&mut batches, |_| Duration::ZERO, |_| (), |_| most.load(Ordering::SeqCst) > 75);
         assert!(found, "{} reads in flight\n{}", most.load(Ordering::SeqCst), batches.stats());

@@ -15,7 +15,7 @@ use warpfeed::{Augment, Batches, HostBatch, Loader};
 /// Resources that the process holds.
 #[derive(Debug, Clone, Copy, Default)]
 struct Held {
-    /// Resident anonymous memory in KiB. Pages of mapped data sets are excluded, because they come
+    /// Resident anonymous memory in KiB. Pages of mapped datasets are excluded, because they come
     /// and go with the page cache.
     anonymous: usize,
     files: usize,
@@ -43,9 +43,9 @@ impl Held {
     }
 }
 
-/// Pictures like in real data sets: wide and tall, small and large, JPEGs with and without
-/// subsampling, in colour and grey, and other formats.
-fn pictures(folder: &Path) {
+/// Images like in real datasets: wide and tall, small and large, JPEGs with and without
+/// subsampling, in color and gray, and other formats.
+fn images(folder: &Path) {
     use image::{DynamicImage, RgbImage};
     let sizes = [(160, 120), (120, 160), (96, 96), (300, 40), (31, 200), (257, 129), (20, 17), (200, 150)];
     for i in 0..64u32 {
@@ -58,18 +58,18 @@ fn pictures(folder: &Path) {
         // One of each format for each size.
         let other = ["png", "webp", "bmp", "tiff", "gif"].get(i as usize / sizes.len());
         if let Some(extension) = other {
-            let picture = DynamicImage::from(RgbImage::from_raw(width, height, pixels).unwrap());
-            picture.save(path(extension)).unwrap();
+            let image = DynamicImage::from(RgbImage::from_raw(width, height, pixels).unwrap());
+            image.save(path(extension)).unwrap();
             continue;
         }
         let mut encoder = jpeg_encoder::Encoder::new_file(path("jpg"), 90).unwrap();
         let sampling = [jpeg_encoder::SamplingFactor::R_4_4_4, jpeg_encoder::SamplingFactor::R_4_2_0];
         encoder.set_sampling_factor(sampling[i as usize % 2]);
-        let (colour, bytes) = match i / 8 {
+        let (color, bytes) = match i / 8 {
             7 => (jpeg_encoder::ColorType::Luma, &pixels[..(width * height) as usize]),
             _ => (jpeg_encoder::ColorType::Rgb, &pixels[..]),
         };
-        encoder.encode(bytes, width as u16, height as u16, colour).unwrap();
+        encoder.encode(bytes, width as u16, height as u16, color).unwrap();
     }
 }
 
@@ -99,10 +99,10 @@ fn watch(length: Duration, mut round: impl FnMut(u64)) -> (Held, Held) {
     (middle, last)
 }
 
-/// The pictures as a folder, a tar and an LMDB.
+/// The images as a folder, a tar and an LMDB.
 fn sets(root: &Path) -> [PathBuf; 3] {
     let all = ["set", "x.tar", "x.lmdb"].map(|name| root.join(name));
-    pictures(&all[0]);
+    images(&all[0]);
     let folder = Folder::open(&all[0]).unwrap();
     all[1..].iter().for_each(|path| drop(Pack::new(&folder).to(path).unwrap()));
     all
@@ -128,7 +128,7 @@ fn soak(length: Duration) {
             assert!(kept.is_some_and(|batch| batch.len() <= 10));
         }
     });
-    // A worker's buffers grow until each has held the largest picture, which takes more than a few
+    // A worker's buffers grow until each has held the largest image, which takes more than a few
     // seconds on a busy machine.
     let warming = if length < Duration::from_secs(60) { 2048 } else { 0 };
     assert!(

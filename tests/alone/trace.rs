@@ -16,7 +16,7 @@ use warpfeed::{ErrorKind, Loader};
 /// Trains on `batches` batches of 7 with its own spans, then drops everything in mid-epoch.
 fn train(path: &Path, schedule: Schedule, batches: usize) {
     // Sleeps, so that one worker does not do all of the work before the other starts.
-    let slow = |_: &mut warpfeed::transform::ImageMut<'_>, _: &mut warpfeed::order::Rng| {
+    let slow = |_: &mut warpfeed::transform::ImageMut<'_>, _: &mut warpfeed::sampler::Rng| {
         std::thread::sleep(Duration::from_micros(100));
         Ok(())
     };
@@ -155,7 +155,7 @@ fn the_file_is_complete_while_a_monitor_outlives_the_loader() {
     let path = dir.path().join("trace.json");
     let schedule = Schedule { wait: 2, warmup: 1, active: 1_000_000, repeat: 1 };
     let mut loader = loader(Numbers::new(700)).trace(&path, schedule).host().unwrap();
-    let monitor = loader.monitor();
+    let monitor = loader.handle();
     loader.epoch(0).take(30).for_each(|batch| drop(batch.unwrap()));
     drop(loader);
     let whole = fs::read(&path).unwrap();

@@ -1,5 +1,5 @@
 //! Promise: `prefetch(0)` tunes itself while batches are delivered, within the memory limit,
-//! without changing the batches; explicit settings are kept. `workers(0)` means one per processor.
+//! without changing the batches; explicit settings are kept. `workers(0)` means one per core.
 //! (`benches/tune.rs` measures how close prefetch gets to the optimum. On simulated numbers,
 //! `src/engine/settings/tune/tests.rs` tests that it settles. Sources that block are in
 //! `tests/alone/readers.rs`.)
@@ -124,7 +124,7 @@ fn a_loader_that_cannot_start_more_threads_continues_with_those_it_has() {
         return;
     }
     if available_parallelism().unwrap().get() > 8 {
-        return crate::require::missing("few-processors", "the limit of threads is for up to eight processors");
+        return crate::require::missing("few-cores", "the limit of threads is for up to eight cores");
     }
     // Such a user cannot read root's temporary folders, so the program is copied to a folder that
     // is opened to everyone.

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use crate::process::alone;
 use crate::support::no_hang;
 use warpfeed::batch::Field;
-use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
-use warpfeed::field::{Input, Kind, RowMut};
+use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
+use warpfeed::field::{FieldType, Input, RowMut};
 use warpfeed::format::Format;
 use warpfeed::source::{Sample, Source};
-use warpfeed::trace::{Limit, Stage};
+use warpfeed::trace::{Bottleneck, Stage};
 use warpfeed::{Augment, Dtype, Loader, Result, Stats, Verdict};
 
 /// Number of attempts before a different verdict is a failure.
@@ -45,25 +45,25 @@ impl Source for Bytes {
     }
 }
 
-/// Grey pictures of 16 by 16; `key7` takes `straggler`, all others `each`.
-struct Grey {
+/// Gray images of 16 by 16; `key7` takes `straggler`, all others `each`.
+struct Gray {
     each: Duration,
     straggler: Duration,
 }
 
-const FAST: Grey = Grey { each: Duration::ZERO, straggler: Duration::ZERO };
+const FAST: Gray = Gray { each: Duration::ZERO, straggler: Duration::ZERO };
 
-impl Codec for Grey {
+impl Codec for Gray {
     fn format(&self) -> Format {
-        Format::any("grey")
+        Format::any("gray")
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-        Ok(Picture::new(bytes, Size::new(16, 16)))
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
+        Ok(EncodedImage::new(bytes, Size::new(16, 16)))
     }
 
-    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
-        sleep_for(if picture.bytes() == b"key7" { self.straggler } else { self.each });
+    fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        sleep_for(if image.bytes() == b"key7" { self.straggler } else { self.each });
         out.reset(region.size());
         out.place(region.x, region.y);
         Ok(())
@@ -80,11 +80,11 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-fn slow(ms: u64) -> Grey {
-    Grey { each: Duration::from_millis(ms), straggler: Duration::from_millis(ms) }
+fn slow(ms: u64) -> Gray {
+    Gray { each: Duration::from_millis(ms), straggler: Duration::from_millis(ms) }
 }
 
-fn loader(source: Bytes, codec: Grey) -> Loader {
+fn loader(source: Bytes, codec: Gray) -> Loader {
     Loader::source(source).codec(codec).augment(Augment::train(16)).batch_size(8).workers(2).prefetch(2)
 }
 
@@ -105,7 +105,7 @@ fn run(loader: Loader, epochs: u64, step: impl Fn(u64) -> Duration) -> (Stats, V
     })
 }
 
-fn processors() -> usize {
+fn cores() -> usize {
     available_parallelism().unwrap().get()
 }
 
@@ -114,7 +114,7 @@ fn processors() -> usize {
 /// A busy machine may stop all threads for longer than the loader sleeps, and then another limit is
 /// the true one. So there are several attempts; with a wrong rule all of them fail.
 /// `src/trace/verdict.rs` tests each rule on given numbers.
-fn named(limit: Limit, words: &[&str], run: impl Fn() -> (Stats, Verdict)) -> Stats {
+fn named(limit: Bottleneck, words: &[&str], run: impl Fn() -> (Stats, Verdict)) -> Stats {
     for _ in 0..TRIES {
         let (stats, verdict) = run();
         assert_eq!(verdict.to_string(), verdict.text);
@@ -133,15 +133,15 @@ fn named(limit: Limit, words: &[&str], run: impl Fn() -> (Stats, Verdict)) -> St
 fn a_slow_disk_is_read_bound() {
     let _alone = alone();
     let words = ["read-bound\n- ", " of 2 workers are busy", "the step waited", "MB/s are read", "pack"];
-    named(Limit::Read, &words, || run(loader(Bytes { read: ms(4), ..samples(160) }, FAST), 1, |_| ms(0)));
+    named(Bottleneck::Read, &words, || run(loader(Bytes { read: ms(4), ..samples(160) }, FAST), 1, |_| ms(0)));
 }
 
 #[test]
 fn a_slow_decoder_is_decode_bound() {
     let _alone = alone();
-    let workers = processors();
+    let workers = cores();
     let of_workers = format!("of {workers} workers are busy");
-    named(Limit::Decode, &["decode-bound\n- ", &of_workers, "p99", "times as much"], || {
+    named(Bottleneck::Decode, &["decode-bound\n- ", &of_workers, "p99", "times as much"], || {
         run(loader(samples(80 * workers), slow(3)).workers(workers), 1, |_| ms(0))
     });
 }
@@ -149,24 +149,24 @@ fn a_slow_decoder_is_decode_bound() {
 #[test]
 fn a_slow_transform_is_transform_bound() {
     let _alone = alone();
-    let slow = |_: &mut warpfeed::transform::ImageMut<'_>, _: &mut warpfeed::order::Rng| {
+    let slow = |_: &mut warpfeed::transform::ImageMut<'_>, _: &mut warpfeed::sampler::Rng| {
         sleep(ms(3));
         Ok(())
     };
-    let workers = processors();
-    named(Limit::Transform, &["transform-bound\n- ", "workers are busy"], || {
+    let workers = cores();
+    named(Bottleneck::Transform, &["transform-bound\n- ", "workers are busy"], || {
         run(loader(samples(80 * workers), FAST).workers(workers).transform(slow), 1, |_| ms(0))
     });
 }
 
 #[test]
-fn fewer_workers_than_processors_are_too_few() {
+fn fewer_workers_than_cores_are_too_few() {
     let _alone = alone();
-    if processors() == 1 {
-        return crate::require::missing("two-processors", "one processor has no use for more workers");
+    if cores() == 1 {
+        return crate::require::missing("two-cores", "one core has no use for more workers");
     }
-    let advice = format!("workers({})", processors());
-    named(Limit::Workers, &["limited by the number of workers\n- ", "of 1 workers", &advice], || {
+    let advice = format!("workers({})", cores());
+    named(Bottleneck::Workers, &["limited by the number of workers\n- ", "of 1 workers", &advice], || {
         run(loader(samples(100), slow(3)).workers(1), 1, |_| ms(0))
     });
 }
@@ -175,7 +175,7 @@ fn fewer_workers_than_processors_are_too_few() {
 #[derive(Debug)]
 struct Slow;
 
-impl Kind for Slow {
+impl FieldType for Slow {
     fn arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape: vec![] }])
     }
@@ -188,14 +188,14 @@ impl Kind for Slow {
 }
 
 #[test]
-fn a_slow_user_defined_field_is_a_limit_named_for_it_with_and_without_pictures() {
+fn a_slow_user_defined_field_is_a_limit_named_for_it_with_and_without_images() {
     let _alone = alone();
-    let workers = processors();
-    for pictures in [true, false] {
+    let workers = cores();
+    for images in [true, false] {
         let words = ["limited by the field \"sound\"\n- ", "with sound", "in half the time would give"];
-        let stats = named(Limit::Field, &words, || {
+        let stats = named(Bottleneck::Field, &words, || {
             let loader = loader(samples(80 * workers), FAST).workers(workers).field("sound", Slow);
-            run(if pictures { loader } else { loader.without("image") }, 1, |_| ms(0))
+            run(if images { loader } else { loader.drop_field("image") }, 1, |_| ms(0))
         });
         let sound = &stats.fields["sound"];
         assert_eq!((sound.count, sound.bytes), (stats.prepared, stats.prepared), "{stats}");
@@ -211,13 +211,13 @@ fn a_slow_user_defined_field_is_a_limit_named_for_it_with_and_without_pictures()
 fn batches_of_many_bytes_are_memory_bound() {
     let _alone = alone();
     let big = 1 << 20;
-    named(Limit::Memory, &["memory-bound\n- ", "with write", "GB/s"], || {
+    named(Bottleneck::Memory, &["memory-bound\n- ", "with write", "GB/s"], || {
         let source = Bytes { big: vec![1; big], ..samples(400) };
         run(
             loader(source, FAST)
                 .batch_size(16)
                 .prefetch(6)
-                .field("big", warpfeed::field::Numbers::new(Dtype::U8, [big])),
+                .field("big", warpfeed::field::NdArray::new(Dtype::U8, [big])),
             3,
             |_| ms(0),
         )
@@ -228,7 +228,7 @@ fn batches_of_many_bytes_are_memory_bound() {
 fn a_slow_consumer_is_step_bound() {
     let _alone = alone();
     let stats =
-        named(Limit::Step, &["step-bound: the loader is not the limit\n- ", "a step takes ", "samples/s"], || {
+        named(Bottleneck::Step, &["step-bound: the loader is not the limit\n- ", "a step takes ", "samples/s"], || {
             run(loader(samples(160), FAST), 1, |_| ms(10))
         });
     assert!(stats.step.mean_seconds() >= 0.01, "{stats}");
@@ -236,7 +236,7 @@ fn a_slow_consumer_is_step_bound() {
     assert!(stats.verdict().text.contains(&step), "{stats}");
 }
 
-/// Grey pictures of 16 by 16 that take 2 ms each and are counted.
+/// Gray images of 16 by 16 that take 2 ms each and are counted.
 struct Counted(Arc<AtomicUsize>);
 
 impl Codec for Counted {
@@ -244,12 +244,12 @@ impl Codec for Counted {
         FAST.format()
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         FAST.open(bytes)
     }
 
-    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
-        slow(2).decode(picture, region, out)?;
+    fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        slow(2).decode(image, region, out)?;
         self.0.fetch_add(1, Relaxed);
         Ok(())
     }
@@ -288,13 +288,13 @@ fn uneven_steps_with_few_slots_are_named() {
         drop(epoch);
         (batches.stats().since(&opened), cycles)
     });
-    // Other programs delay these threads, and a thread without a processor looks like a slow
+    // Other programs delay these threads, and a thread without a core looks like a slow
     // sample. Both are measured truly, and neither is the limit here.
     stats.delayed_seconds = 0.0;
     stats.slowest.clear();
     let verdict = stats.verdict();
     println!("{cycles:?}\n{stats}\n{verdict}");
-    assert_eq!(verdict.limit, Limit::Slots);
+    assert_eq!(verdict.limit, Bottleneck::Slots);
     assert_eq!(verdict.to_string(), verdict.text);
     for word in ["too few batches ahead\n- ", "all 3 slots were full", "in place of 1"] {
         assert!(verdict.text.contains(word), "{word:?} is not in {:?}", verdict.text);
@@ -306,9 +306,9 @@ fn uneven_steps_with_few_slots_are_named() {
 fn one_slow_sample_is_named() {
     let _alone = alone();
     let stats = named(
-        Limit::Straggler,
+        Bottleneck::Straggler,
         &["limited by 1 slow sample\n- ", "sample 7 (key7) takes ", "ms, most of it in decode"],
-        || run(loader(samples(160), Grey { each: ms(0), straggler: ms(400) }), 1, |_| ms(1)),
+        || run(loader(samples(160), Gray { each: ms(0), straggler: ms(400) }), 1, |_| ms(1)),
     );
     let slowest = &stats.slowest[0];
     assert_eq!((slowest.sample, &*slowest.key, &*slowest.stage, slowest.times), (7, "key7", "decode", 1));
@@ -320,7 +320,7 @@ fn the_start_of_short_epochs_is_named() {
     let _alone = alone();
     // 12 ms for the first batch of each epoch of one batch, and 30 ms of step.
     named(
-        Limit::EpochStart,
+        Bottleneck::EpochStart,
         &["limited by the starts of epochs\n- ", "the first batches of 10 epochs", "`.repeat(n)`"],
         || run(loader(samples(8), slow(3)), 10, |_| ms(30)),
     );

@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     Allocation,
     /// A map of a file: `ENOMEM`. Other maps are those of the C and the standard library, for
     /// stacks and the heap.
-    Map,
+    DenseMap,
     /// `madvise(MADV_POPULATE_READ)`: `EFAULT`, as where a disk fails below a map.
     Pages,
     /// `EMFILE`
@@ -60,7 +60,7 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const ALL: [Kind; 18] = [
         Kind::Allocation,
-        Kind::Map,
+        Kind::DenseMap,
         Kind::Pages,
         Kind::Open,
         Kind::Metadata,
@@ -82,7 +82,7 @@ impl Kind {
     /// The error, as the kernel numbers it.
     fn code(self) -> c_int {
         match self {
-            Kind::Allocation | Kind::Map => libc::ENOMEM,
+            Kind::Allocation | Kind::DenseMap => libc::ENOMEM,
             Kind::Pages => libc::EFAULT,
             Kind::Open => libc::EMFILE,
             Kind::Write | Kind::Length | Kind::Folder => libc::ENOSPC,
@@ -243,7 +243,7 @@ fn syncs(file: c_int) -> Option<Kind> {
 }
 
 fn maps(file: c_int) -> Option<Kind> {
-    (file >= 0).then_some(Kind::Map)
+    (file >= 0).then_some(Kind::DenseMap)
 }
 
 fn populates(advice: c_int) -> Option<Kind> {

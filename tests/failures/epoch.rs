@@ -26,7 +26,7 @@ fn batches(loader: Loader, count: usize) -> Result<String> {
     for batch in batches.epoch(0).take(count) {
         text.push_str(&described(&batch?));
     }
-    for fault in batches.faults() {
+    for fault in batches.sample_errors() {
         let sample = fault.error.sample().expect("a fault has a sample");
         text.push_str(&format!("fault {sample} {}\n", fault.error));
     }

@@ -63,7 +63,7 @@ impl Data {
     }
 }
 
-/// Copies the pictures of the class folders below `folder`, with one box each.
+/// Copies the images of the class folders below `folder`, with one box each.
 fn yolo(folder: &Path, to: &Path) {
     let source = warpfeed::source::open(folder).unwrap();
     fs::create_dir_all(to.join("images")).unwrap();
@@ -108,7 +108,7 @@ fn sweep(cases: &Cases<'_>) {
     table.finish();
 }
 
-/// A copy of the data sets of other libraries, because loaders write indexes next to them.
+/// A copy of the datasets of other libraries, because loaders write indexes next to them.
 fn fixtures() -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
@@ -182,7 +182,7 @@ fn a_call_that_fails_gives_an_error_or_the_same_boxes() {
     let data = Data::new();
     let open = |name: &str| {
         let boxes = Boxes::new(20).column("class", Dtype::I64);
-        Ok(loader(&data.path(name)).unlabelled(true).retries(0).field("boxes", boxes))
+        Ok(loader(&data.path(name)).unlabeled(true).retries(0).field("boxes", boxes))
     };
     sweep(&[
         ("COCO", &|| open("coco/annotations/instances_train.json")),
@@ -201,16 +201,16 @@ fn without_memory_for_many_samples_there_is_an_error() {
     own_process!(without_memory_for_many_samples_there_is_an_error);
     let _alone = alone();
     let mut table = Table::default();
-    for content in [Content::Labelled, Content::Boxes, Content::Pixels] {
+    for content in [Content::Labeled, Content::Boxes, Content::Pixels] {
         let set = many(content);
         for format in FORMATS.iter().filter(|format| (format.holds)(&set)) {
-            if content != Content::Labelled && (format.holds)(&small(Content::Labelled)) {
+            if content != Content::Labeled && (format.holds)(&small(Content::Labeled)) {
                 continue;
             }
             let root = tempfile::tempdir().unwrap();
             let name = (format.write)(&set, root.path());
             let path = root.path().join(name);
-            let open = || Ok(loader(&path).unlabelled(content == Content::Boxes).retries(0));
+            let open = || Ok(loader(&path).unlabeled(content == Content::Boxes).retries(0));
             let run = Box::new(|_: &Path, expected: Option<&str>| twice(&open, 2, expected));
             let name = format!("many, {}", format.name);
             table.sweep(&Case { name, prepare: Box::new(|_| ()), run, kinds: &[Kind::Allocation] });

@@ -1,4 +1,4 @@
-//! Data sets in every format, by the writers of `tests/twins`.
+//! Datasets in every format, by the writers of `tests/twins`.
 #![allow(dead_code, unreachable_pub)] // these files have more than is needed here
 
 #[path = "../twins/bytes.rs"]
@@ -25,17 +25,17 @@ pub(crate) fn small(kind: Kind) -> Set {
     set(kind, 12)
 }
 
-/// `count` samples of three classes with the same picture.
+/// `count` samples of three classes with the same image.
 fn set(kind: Kind, count: usize) -> Set {
     let size = (16, 8);
     let pixels: Vec<u8> = (0..size.0 * size.1 * 3).map(|at| at as u8).collect();
-    let mut picture = Vec::new();
+    let mut encoded = Vec::new();
     let image = image::RgbImage::from_raw(size.0, size.1, pixels.clone()).unwrap();
-    image.write_to(&mut Cursor::new(&mut picture), image::ImageFormat::Jpeg).unwrap();
+    image.write_to(&mut Cursor::new(&mut encoded), image::ImageFormat::Jpeg).unwrap();
     let samples = (0..count).map(|n| {
-        let (picture, pixels, class) = (picture.clone(), pixels.clone(), n * 3 / count);
+        let (encoded, pixels, class) = (encoded.clone(), pixels.clone(), n * 3 / count);
         let boxes = vec![([1, 2, 9, 7], class)];
-        One { name: format!("p{n:05}"), class, extension: "jpg", picture, size, pixels, boxes, ..One::default() }
+        One { name: format!("p{n:05}"), class, extension: "jpg", encoded, size, pixels, boxes, ..One::default() }
     });
     let classes = ["a", "b", "c"].map(str::to_owned).to_vec();
     Set { kind, classes, named: false, variant: 0, samples: samples.collect(), target: size }

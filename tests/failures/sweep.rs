@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use warpfeed::order::Rng;
+use warpfeed::sampler::Rng;
 
 use crate::attempt::{Attempt, Done, End, attempt, prepare};
 use crate::calls::Kind;

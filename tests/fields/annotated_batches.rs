@@ -1,5 +1,5 @@
 //! Promise: packing an annotated set keeps its batches bit for bit. A sample with a bad annotation
-//! is an error, or skipped and listed. Packing that would resize pictures with boxes in pixels is
+//! is an error, or skipped and listed. Packing that would resize images with boxes in pixels is
 //! refused.
 
 use std::path::Path;
@@ -23,7 +23,7 @@ fn arrays(loader: Loader) -> Vec<Vec<(String, Vec<u8>)>> {
 /// Asserts that the batches of a set equal those of its LMDB and of its tar, and returns them.
 fn batches_alike(path: &Path, folder: &Path, fields: impl Fn(Loader) -> Loader) -> Vec<Vec<(String, Vec<u8>)>> {
     let augment = || Augment::train(48).scale(0.2, 1.0);
-    let loader = |path: &Path| fields(Loader::new(path).batch_size(5).shuffle(7).augment(augment()).unlabelled(true));
+    let loader = |path: &Path| fields(Loader::new(path).batch_size(5).shuffle(7).augment(augment()).unlabeled(true));
     let expected = arrays(loader(path));
     let source = open(path).unwrap();
     for target in ["batches.lmdb", "batches.tar"] {
@@ -64,7 +64,7 @@ fn packed_sets_give_the_same_batches_bit_for_bit() {
     assert!(inked(&batches, "mask") > 1000 && inked(&batches, "boxes") > 40);
     // In both sets, each pixel of a class in the mask lies in a box of that class, and in its mask.
     let pixels = |path: &Path, field: &str| -> usize {
-        let loader = Loader::new(path).batch_size(64).augment(Augment::letterbox(96, 96)).unlabelled(true);
+        let loader = Loader::new(path).batch_size(64).augment(Augment::letterbox(96, 96)).unlabeled(true);
         let loader = if field == "mask" {
             loader.field("mask", Mask::new(Dtype::U8))
         } else {
@@ -89,7 +89,7 @@ fn packed_sets_give_the_same_batches_bit_for_bit() {
         batches_alike(&root.path().join("data.yaml"), root.path(), |loader| loader.field("boxes", boxes().points(1)));
     assert!(inked(&batches, "boxes") > 0);
     let whole = |path: &Path, boxes: Boxes| {
-        let loader = Loader::new(path).augment(Augment::pass_through(20, 10)).unlabelled(true).field("boxes", boxes);
+        let loader = Loader::new(path).augment(Augment::pass_through(20, 10)).unlabeled(true).field("boxes", boxes);
         loader.into_iter().next().unwrap().unwrap()
     };
     let batch = whole(&root.path().join("data.yaml"), boxes().points(1));
@@ -113,30 +113,30 @@ fn a_sample_with_a_bad_annotation_is_an_error_or_skipped_and_listed() {
     let root = coco_set(&json);
     let loader = || {
         let path = root.path().join("annotations/instances_val.json");
-        let loader = Loader::new(path).batch_size(3).augment(Augment::pass_through(20, 10)).unlabelled(true);
+        let loader = Loader::new(path).batch_size(3).augment(Augment::pass_through(20, 10)).unlabeled(true);
         loader.field("boxes", Boxes::new(4))
     };
     let e = loader().into_iter().find_map(Result::err).unwrap();
-    let cause = "annotation 100: x from 10 to 40, the picture is 20 wide";
+    let cause = "annotation 100: x from 10 to 40, the image is 20 wide";
     assert_eq!((e.sample(), e.cause()), (Some(1), cause));
     let mut batches = loader().on_error(OnError::Skip { max_skipped: 9 }).host().unwrap();
     let delivered: Vec<_> =
         batches.epoch(0).map(|batch| batch.unwrap().valid().filter(|valid| *valid).count()).collect();
     assert_eq!(delivered, [2]);
-    let faults = batches.faults();
+    let faults = batches.sample_errors();
     assert_eq!((faults.len(), faults[0].error.cause()), (1, cause));
 }
 
-/// Boxes are in pixels, so resizing the picture would make them wrong.
+/// Boxes are in pixels, so resizing the image would make them wrong.
 #[test]
-fn a_pack_that_resizes_annotated_pictures_is_refused() {
+fn a_pack_that_resizes_annotated_images_is_refused() {
     let root = coco_set(&coco());
     let source = open(root.path().join("annotations/instances_val.json")).unwrap();
     let smaller = Recode::MaxSide(16);
     let e = refused(Pack::new(&*source).recode(smaller).to(root.path().join("x.lmdb")));
     assert_eq!(
         e.cause(),
-        "the picture would become 16x8 from 20x10, but the field \"boxes.npy\" is in pixels of the original; pack it without resizing"
+        "the image would become 16x8 from 20x10, but the field \"boxes.npy\" is in pixels of the original; pack it without resizing"
     );
     assert_eq!(e.sample(), Some(0));
     let same = Recode::Quality { quality: 90, max_side: Some(20) };

@@ -1,8 +1,8 @@
-//! Promise: annotations keep their place in pictures that EXIF turns. Annotations of the stored
-//! picture turn with it; annotations of the upright picture do not. If the set does not say which,
-//! or the annotated picture had another size, the sample is an error.
+//! Promise: annotations keep their place in images that EXIF turns. Annotations of the stored
+//! image turn with it; annotations of the upright image do not. If the set does not say which,
+//! or the annotated image had another size, the sample is an error.
 //!
-//! `fixtures/orientation/make.py` made the pictures, and the expected annotations with torchvision
+//! `fixtures/orientation/make.py` made the images, and the expected annotations with torchvision
 //! and pycocotools.
 
 use std::fs;
@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use crate::annotated::{refused, set};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use warpfeed::decode::{Exif, Info, Size};
-use warpfeed::field::{Annotations, Boxes, Map, Mask, Points};
+use warpfeed::decode::{AnnotationFrame, Info, Size};
+use warpfeed::field::{Annotations, Boxes, DenseMap, Keypoints, Mask};
 use warpfeed::pack::Pack;
 use warpfeed::source::{Memory, OwnedSample, open};
 use warpfeed::{Augment, Dtype, HostBatch, Loader, Result};
 
-/// One picture, with annotations of the stored picture and the expected turned ones.
+/// One image, with annotations of the stored image and the expected turned ones.
 #[derive(Deserialize)]
 struct Case {
     name: String,
@@ -47,7 +47,7 @@ impl Case {
         fs::read(format!("{FIXTURES}/{}.jpg", self.name)).unwrap()
     }
 
-    /// Whether the size does not reveal which picture was annotated.
+    /// Whether the size does not reveal which image was annotated.
     fn fits_both(&self) -> bool {
         self.tag > 1 && self.stored == self.upright
     }
@@ -56,7 +56,7 @@ impl Case {
         [2, 4, 5, 7].contains(&self.tag)
     }
 
-    /// A COCO set of this picture, declared to have `size`.
+    /// A COCO set of this image, declared to have `size`.
     fn coco(&self, size: [u32; 2]) -> (tempfile::TempDir, PathBuf) {
         let points: Vec<f32> = self.points.iter().flat_map(|&[x, y]| [x, y, 2.0]).collect();
         let annotation = |number: usize, segmentation: Value| {
@@ -75,7 +75,7 @@ impl Case {
         (root, json)
     }
 
-    /// Boxes, masks of the first two, and points: of the stored picture, or turned by torchvision.
+    /// Boxes, masks of the first two, and points: of the stored image, or turned by torchvision.
     fn check(&self, batch: &HostBatch, turned: bool) {
         let name = &self.name;
         let [width, height] = self.upright.map(|side| side as usize);
@@ -116,9 +116,10 @@ fn runs_of(mask: &[u8], width: usize, height: usize) -> Vec<usize> {
     runs
 }
 
-/// The only batch of a loader that shows the picture of `case` unchanged.
-fn batch(case: &Case, loader: Loader, follow: Option<Exif>) -> Result<HostBatch> {
-    let loader = loader.augment(Augment::pass_through(case.upright[0], case.upright[1])).without("label").batch_size(1);
+/// The only batch of a loader that shows the image of `case` unchanged.
+fn batch(case: &Case, loader: Loader, follow: Option<AnnotationFrame>) -> Result<HostBatch> {
+    let loader =
+        loader.augment(Augment::pass_through(case.upright[0], case.upright[1])).drop_field("label").batch_size(1);
     let loader = follow.into_iter().fold(loader, Loader::annotations_follow);
     loader.into_iter().next().unwrap()
 }
@@ -133,30 +134,30 @@ fn names_the_option<T>(result: Result<T>) {
 }
 
 #[test]
-fn coco_annotations_of_the_stored_picture_turn_as_in_torchvision() {
+fn coco_annotations_of_the_stored_image_turn_as_in_torchvision() {
     for case in cases() {
         let (root, json) = case.coco(case.stored);
         let load = |path: &Path, follow| {
-            let kind = if follow == Some(Exif::Upright) { boxes() } else { boxes().masks() };
+            let kind = if follow == Some(AnnotationFrame::Upright) { boxes() } else { boxes().masks() };
             batch(&case, Loader::new(path).field("boxes", kind), follow)
         };
         if case.fits_both() {
             names_the_option(load(&json, None));
-            case.check(&load(&json, Some(Exif::Upright)).unwrap(), false);
+            case.check(&load(&json, Some(AnnotationFrame::Upright)).unwrap(), false);
         } else {
             case.check(&load(&json, None).unwrap(), true);
         }
-        let stored = load(&json, Some(Exif::Stored)).unwrap();
+        let stored = load(&json, Some(AnnotationFrame::Stored)).unwrap();
         case.check(&stored, true);
         // A packed set has the same batches.
         let packed = root.path().join("packed.lmdb");
         Pack::new(&*open(&json).unwrap()).to(&packed).unwrap();
-        case.check(&load(&packed, Some(Exif::Stored)).unwrap(), true);
+        case.check(&load(&packed, Some(AnnotationFrame::Stored)).unwrap(), true);
     }
 }
 
 #[test]
-fn coco_annotations_of_the_upright_picture_are_left_alone() {
+fn coco_annotations_of_the_upright_image_are_left_alone() {
     for case in cases() {
         let (_root, json) = case.coco(case.upright);
         let load = |follow| batch(&case, Loader::new(&json).field("boxes", boxes()), follow);
@@ -165,17 +166,17 @@ fn coco_annotations_of_the_upright_picture_are_left_alone() {
         } else {
             case.check(&load(None).unwrap(), false);
         }
-        case.check(&load(Some(Exif::Upright)).unwrap(), false);
+        case.check(&load(Some(AnnotationFrame::Upright)).unwrap(), false);
     }
 }
 
 #[test]
-fn annotations_of_a_picture_of_another_size_are_an_error_with_both_sizes() {
+fn annotations_of_an_image_of_another_size_are_an_error_with_both_sizes() {
     for case in cases() {
         let (_root, json) = case.coco([96, 64]);
-        let e = refused(batch(&case, Loader::new(&json).field("boxes", boxes()), Some(Exif::Stored)));
+        let e = refused(batch(&case, Loader::new(&json).field("boxes", boxes()), Some(AnnotationFrame::Stored)));
         let [width, height] = case.upright;
-        let words = format!("annotated in 96x64 pixels, its picture has {width}x{height}");
+        let words = format!("annotated in 96x64 pixels, its image has {width}x{height}");
         assert!(e.cause().contains(&words) && e.key() == Some("a"), "{e}");
     }
 }
@@ -184,9 +185,9 @@ fn annotations_of_a_picture_of_another_size_are_an_error_with_both_sizes() {
 fn a_crop_that_depends_on_boxes_uses_the_turned_ones() {
     for case in cases().iter().filter(|case| case.tag == 6) {
         let (_root, json) = case.coco(case.stored);
-        let loader = Loader::new(&json).augment(Augment::iou_crop(32, 32)).without("label").batch_size(1).repeat(40);
-        let loader = loader.annotations_follow(Exif::Stored).field("boxes", Boxes::new(3));
-        // A crop keeps the centre of some box. With wrong boxes it often keeps none.
+        let loader = Loader::new(&json).augment(Augment::iou_crop(32, 32)).drop_field("label").batch_size(1).repeat(40);
+        let loader = loader.annotations_follow(AnnotationFrame::Stored).field("boxes", Boxes::new(3));
+        // A crop keeps the center of some box. With wrong boxes it often keeps none.
         assert!(loader.into_iter().all(|batch| batch.unwrap().counts("boxes").unwrap()[0] > 0), "{}", case.name);
     }
 }
@@ -216,20 +217,23 @@ fn yolo_declares_no_size_so_the_option_decides() {
                 case.name
             );
         };
-        near(&load(Some(Exif::Stored)).unwrap(), case.boxes_upright.as_flattened());
+        near(&load(Some(AnnotationFrame::Stored)).unwrap(), case.boxes_upright.as_flattened());
         let scale = |&[a, b, c, d]: &[f32; 4]| {
             let (across, down) = (case.upright[0] as f32 / width, case.upright[1] as f32 / height);
             [a * across, b * down, c * across, d * down]
         };
-        near(&load(Some(Exif::Upright)).unwrap(), case.boxes.iter().map(scale).collect::<Vec<_>>().as_flattened());
-        // A picture without boxes has nothing to turn.
+        near(
+            &load(Some(AnnotationFrame::Upright)).unwrap(),
+            case.boxes.iter().map(scale).collect::<Vec<_>>().as_flattened(),
+        );
+        // An image without boxes has nothing to turn.
         fs::write(root.path().join("labels/a.txt"), "").unwrap();
         assert_eq!(load(None).unwrap().counts("boxes").unwrap(), [0]);
     }
 }
 
 #[test]
-fn boxes_and_masks_of_pascal_voc_turn_with_the_picture() {
+fn boxes_and_masks_of_pascal_voc_turn_with_the_image() {
     for case in cases() {
         let [width, height] = case.stored;
         // VOC counts pixels from 1.
@@ -245,7 +249,7 @@ fn boxes_and_masks_of_pascal_voc_turn_with_the_picture() {
         fs::create_dir_all(root.path().join("JPEGImages")).unwrap();
         fs::create_dir_all(root.path().join("SegmentationClass")).unwrap();
         fs::write(root.path().join("JPEGImages/a.jpg"), case.jpeg()).unwrap();
-        // A mask with a different value in each pixel, stored like the picture.
+        // A mask with a different value in each pixel, stored like the image.
         let value = |x: u32, y: u32| ((x * 5 + y * 3) % 250) as u8;
         let mask = image::GrayImage::from_fn(width, height, |x, y| image::Luma([value(x, y)]));
         mask.save(root.path().join("SegmentationClass/a.png")).unwrap();
@@ -256,9 +260,10 @@ fn boxes_and_masks_of_pascal_voc_turn_with_the_picture() {
         if case.fits_both() {
             names_the_option(load(None));
         }
-        let turned = load(Some(Exif::Stored)).unwrap();
+        let turned = load(Some(AnnotationFrame::Stored)).unwrap();
         assert_eq!(turned.field("boxes").unwrap().as_f32().unwrap(), case.boxes_upright.as_flattened());
-        let frame = Info::read(&case.jpeg()).unwrap().oriented.annotated(Some(Exif::Stored)).frame(None).unwrap();
+        let frame =
+            Info::read(&case.jpeg()).unwrap().oriented.annotated(Some(AnnotationFrame::Stored)).frame(None).unwrap();
         let pixels = turned.field("mask").unwrap().bytes();
         for (pixel, place) in pixels.iter().zip(0..) {
             let (x, y) = frame.pixel(place % case.upright[0], place / case.upright[0]);
@@ -268,11 +273,12 @@ fn boxes_and_masks_of_pascal_voc_turn_with_the_picture() {
 }
 
 /// Masks, depth maps and flows, as arrays or interlaced PNGs and also flipped and resized, equal
-/// those of a sample whose picture and fields were turned in advance.
+/// those of a sample whose image and fields were turned in advance.
 #[test]
 fn masks_maps_and_points_follow_through_every_step() {
     for case in cases() {
-        let frame = Info::read(&case.jpeg()).unwrap().oriented.annotated(Some(Exif::Stored)).frame(None).unwrap();
+        let frame =
+            Info::read(&case.jpeg()).unwrap().oriented.annotated(Some(AnnotationFrame::Stored)).frame(None).unwrap();
         let at = |upright: bool, x: u32, y: u32| if upright { frame.pixel(x, y) } else { (x, y) };
         let sample = |upright: bool| {
             let [width, height] = if upright { case.upright } else { case.stored };
@@ -290,8 +296,8 @@ fn masks_maps_and_points_follow_through_every_step() {
             let mut pixels = warpfeed::decode::Pixels::new();
             let jpeg = case.jpeg();
             let codecs = warpfeed::decode::Codecs::new();
-            let mut picture = codecs.open(&jpeg).unwrap();
-            picture.decode(warpfeed::decode::Rect::full(picture.size()), &mut pixels).unwrap();
+            let mut image = codecs.open(&jpeg).unwrap();
+            image.decode(warpfeed::decode::Rect::full(image.size()), &mut pixels).unwrap();
             let made = OwnedSample::new("a").label(0);
             let made = match upright {
                 true => made.field("rgb.npy", npy("|u1", &format!("({height}, {width}, 3)"), pixels.data())),
@@ -308,9 +314,11 @@ fn masks_maps_and_points_follow_through_every_step() {
         {
             let load = |upright: bool| {
                 let loader = Loader::source(Memory::new(vec![sample(upright)])).augment(augment.clone()).repeat(8);
-                let loader = loader.field("mask", Mask::new(Dtype::I32).fill(255)).field("depth", Map::new());
-                let loader = loader.field("near", Map::new().nearest()).field("flow", Map::flow());
-                loader.field("landmarks", Points::new(3).flip_pairs([(0, 1)])).annotations_follow(Exif::Stored)
+                let loader = loader.field("mask", Mask::new(Dtype::I32).fill(255)).field("depth", DenseMap::new());
+                let loader = loader.field("near", DenseMap::new().nearest()).field("flow", DenseMap::flow());
+                loader
+                    .field("landmarks", Keypoints::new(3).flip_pairs([(0, 1)]))
+                    .annotations_follow(AnnotationFrame::Stored)
             };
             for (stored, upright) in load(false).into_iter().zip(load(true)) {
                 let (stored, upright) = (stored.unwrap(), upright.unwrap());
@@ -338,7 +346,7 @@ fn inspecting_annotations_gives_the_same_errors() {
     };
     assert_eq!(sample("20 10").unwrap().boxes, [[0.0, 0.0, 4.0, 3.0]]);
     let e = sample("40 20").unwrap_err();
-    assert_eq!(e.cause(), "field \"boxes.txt\": annotated in 40x20 pixels, its picture has 20x10");
+    assert_eq!(e.cause(), "field \"boxes.txt\": annotated in 40x20 pixels, its image has 20x10");
     for bad in ["", "20", "20 10 3", "20 x", "0 10", "-1 5"] {
         let e = sample(bad).unwrap_err();
         assert!(e.cause().contains("width and height in pixels are expected"), "{bad:?}: {e}");

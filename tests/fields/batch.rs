@@ -4,10 +4,10 @@
 use crate::reference::{self, Ops};
 use crate::support::{self, Draw, Numbers, loader, reference};
 use half::{bf16, f16};
-use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::field;
 use warpfeed::format::Format;
-use warpfeed::order::{Order as _, Rng, Shuffled};
+use warpfeed::sampler::{Rng, Sampler as _, Shuffled};
 use warpfeed::source::{Memory, OwnedSample, Source as _};
 use warpfeed::transform::{Augment, Mix, Mixing, RandomErasing};
 use warpfeed::{Dtype, HostBatch, Layout, Loader, Normalize, OnError};
@@ -26,7 +26,7 @@ fn expected(images: &[u8], n: usize, p: usize, c: usize) -> f32 {
 }
 
 #[test]
-fn every_dtype_and_layout_holds_the_normalised_pixels() {
+fn every_dtype_and_layout_holds_the_normalized_pixels() {
     let source = Numbers::new(7);
     let pixels = reference(&source, Draw, &Augment::train(SIDE as u32), None, 0, 7).remove(0).images;
     for layout in [Layout::Nhwc, Layout::Nchw] {
@@ -62,7 +62,7 @@ fn normalize_gives_floats_and_the_default_is_bytes() {
 
 #[test]
 fn labels_ids_and_keys_belong_to_their_images() {
-    let batch = first(loader(Numbers::new(20)).order(warpfeed::order::Shuffled::new(20, 3)));
+    let batch = first(loader(Numbers::new(20)).sampler(warpfeed::sampler::Shuffled::new(20, 3)));
     let ids: Vec<u64> = batch.ids().collect();
     assert_eq!(batch.labels().unwrap(), ids.iter().map(|id| *id as i64 % 10).collect::<Vec<_>>());
     assert_eq!(
@@ -90,7 +90,7 @@ fn other_fields_travel_with_the_batch() {
         Loader::source(source.clone())
             .codec(Draw)
             .augment(Augment::train(16))
-            .field("emb", field::Numbers::new(Dtype::F32, shape))
+            .field("emb", field::NdArray::new(Dtype::F32, shape))
     };
     let batch = first(make(&[2]));
     let view = batch.field("emb").unwrap();
@@ -103,7 +103,7 @@ fn other_fields_travel_with_the_batch() {
         "sample 0 (0): source: field \"emb\" has 8 bytes, its dtype and shape need 12; a field is read as an array without \
          a header unless its name ends in npy, json or txt"
     );
-    let e = make(&[2]).field("mask", field::Numbers::new(Dtype::U8, [1])).into_iter().next().unwrap().unwrap_err();
+    let e = make(&[2]).field("mask", field::NdArray::new(Dtype::U8, [1])).into_iter().next().unwrap().unwrap_err();
     assert!(e.to_string().contains("no field \"mask\" among"), "{e}");
 }
 
@@ -167,7 +167,7 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| [(d, Layout::Nhwc), (d, Layout::Nchw)]) {
         for mix in [Mix::mixup(0.4), Mix::cutmix(1.0)] {
             let augment = Augment::train(SIDE as u32).erase(erasing.clone());
-            let open = loader(source.clone()).dtype(dtype).layout(layout).without("label");
+            let open = loader(source.clone()).dtype(dtype).layout(layout).drop_field("label");
             let open = open.augment(augment.clone().mix(mix.clone()));
             let open = if dtype == Dtype::U8 { open } else { open.normalize(Normalize::IMAGENET) };
             let mut batches = open.shuffle(SEED).workers(2).host().unwrap();
@@ -245,13 +245,13 @@ fn impossible_soft_labels_are_errors() {
     assert_eq!(refused(open(0, 0.0)), "config: soft_labels(0, ..): at least one class is needed");
     assert!(refused(open(10, 1.5)).contains("a smoothing of 1.5"));
     assert!(refused(open(10, f32::NAN)).contains("a smoothing of NaN"));
-    assert!(refused(open(10, 0.0).field("soft_label", field::Numbers::new(Dtype::F32, [10]))).contains("soft_label"));
+    assert!(refused(open(10, 0.0).field("soft_label", field::NdArray::new(Dtype::F32, [10]))).contains("soft_label"));
     let e = open(4, 0.0).into_iter().next().unwrap().unwrap_err();
     assert_eq!((e.sample(), e.cause()), (Some(4), "label 4, soft_labels is for 4 classes, from 0"));
 }
 
 #[test]
-fn smoothing_alone_takes_the_number_of_classes_from_the_data_set() {
+fn smoothing_alone_takes_the_number_of_classes_from_the_dataset() {
     let mini = concat!(env!("CARGO_MANIFEST_DIR"), "/datasets/mini");
     let open = || Loader::new(mini).augment(Augment::eval(16, 16)).batch_size(8).shuffle(1);
     let rows = |loader: Loader| {
@@ -269,52 +269,52 @@ fn smoothing_alone_takes_the_number_of_classes_from_the_data_set() {
     let five = ["banded-ring", "dotted-triangle", "extra", "plain-disc", "striped-cross"];
     assert_eq!(rows(open().classes(five).soft_labels(None, 0.1)).0, [8, 5]);
     let e = loader(Numbers::new(8)).soft_labels(None, 0.1).host().unwrap_err();
-    assert!(e.cause().contains("the data set has no names of classes"), "{e}");
+    assert!(e.cause().contains("the dataset has no names of classes"), "{e}");
 }
 
 /// An option that none of the fields obeys would be ignored in silence.
 #[test]
 fn options_that_no_field_obeys_are_refused() {
-    let emb = || field::Numbers::new(Dtype::F32, [2]);
+    let emb = || field::NdArray::new(Dtype::F32, [2]);
     let refused = |loader: Loader, words: &str| {
         let e = loader.host().unwrap_err();
         assert!(e.kind() == warpfeed::ErrorKind::Config && e.cause().contains(words), "{words}: {e}");
     };
-    let no_image = || loader(Numbers::new(8)).without("image").field("emb", emb());
+    let no_image = || loader(Numbers::new(8)).drop_field("image").field("emb", emb());
     let keep = |_: &mut warpfeed::transform::ImageMut<'_>, _: &mut Rng| Ok(());
     refused(no_image().normalize(Normalize::IMAGENET), "normalize changes images, and the loader has none");
     refused(no_image().dtype(Dtype::F16), "dtype changes images");
     refused(no_image().channels(1), "channels changes images");
     refused(no_image().transform(keep), "transform changes images");
     no_image().field("image", field::Image::new()).dtype(Dtype::F16).transform(keep).host().unwrap();
-    let no_label = || loader(Numbers::new(8)).without("label");
+    let no_label = || loader(Numbers::new(8)).drop_field("label");
     refused(no_label().soft_labels(10, 0.1), "soft_labels changes labels, and the loader has none");
     refused(no_label().soft_labels(None, 0.1), "soft_labels changes labels, and the loader has none");
-    refused(no_label().unlabelled(true), "unlabelled changes labels");
+    refused(no_label().unlabeled(true), "unlabeled changes labels");
     no_label().field("class", field::Label::new()).soft_labels(10, 0.1).host().unwrap();
 }
 
-/// A label names one picture, and a mixed picture shows two.
+/// A label names one image, and a mixed image shows two.
 #[test]
 fn mixing_without_soft_labels_is_refused_with_the_alternatives() {
     let open = |mix| loader(Numbers::new(8)).augment(Augment::train(SIDE as u32).mix(mix));
     for mix in [Mix::mixup(0.4), Mix::cutmix(1.0), Mix::either(0.4, 1.0).probability(0.1)] {
         let e = open(mix.clone()).host().err().unwrap();
         assert_eq!(e.kind(), warpfeed::ErrorKind::Config);
-        for way in [".soft_labels(classes, smoothing)", ".without(\"label\")"] {
+        for way in [".soft_labels(classes, smoothing)", ".drop_field(\"label\")"] {
             assert!(e.cause().contains(way), "{e}");
         }
-        let class = |loader: Loader| loader.without("label").field("class", field::Label::new());
+        let class = |loader: Loader| loader.drop_field("label").field("class", field::Label::new());
         assert!(class(open(mix.clone())).host().is_err());
         class(open(mix.clone())).soft_labels(10, 0.1).host().unwrap();
         open(mix.clone()).soft_labels(10, 0.1).host().unwrap();
-        open(mix.clone()).without("label").host().unwrap();
-        let emb = field::Numbers::new(Dtype::F32, [2]);
-        open(mix).without("image").field("emb", emb).host().unwrap(); // no picture is mixed
+        open(mix.clone()).drop_field("label").host().unwrap();
+        let emb = field::NdArray::new(Dtype::F32, [2]);
+        open(mix).drop_field("image").field("emb", emb).host().unwrap(); // no image is mixed
     }
 }
 
-/// A batch of one has no partner, so neither its picture nor its labels are mixed, and the batch
+/// A batch of one has no partner, so neither its image nor its labels are mixed, and the batch
 /// says so.
 #[test]
 fn a_batch_of_one_is_not_mixed() {
@@ -330,7 +330,7 @@ fn a_batch_of_one_is_not_mixed() {
 #[test]
 fn mixing_takes_no_additional_memory() {
     for dtype in DTYPES {
-        let open = || loader(Numbers::new(20)).without("label").dtype(dtype);
+        let open = || loader(Numbers::new(20)).drop_field("label").dtype(dtype);
         let plan = |augment| open().augment(augment).host().unwrap().memory_plan();
         let (plain, mixed) = (plan(Augment::train(16)), plan(Augment::train(16).mix(Mix::mixup(0.4))));
         assert_eq!(plain.host_bytes, mixed.host_bytes);
@@ -345,13 +345,13 @@ fn a_replacement_sample_is_mixed_with_its_erased_rectangle() {
         fn format(&self) -> Format {
             Format::any("holes")
         }
-        fn open<'a>(&self, bytes: &'a [u8]) -> warpfeed::Result<Picture<'a>> {
+        fn open<'a>(&self, bytes: &'a [u8]) -> warpfeed::Result<EncodedImage<'a>> {
             Draw.open(bytes)
         }
-        fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> warpfeed::Result<()> {
-            match Draw::number(picture.bytes())? % 3 {
+        fn decode(&self, original: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> warpfeed::Result<()> {
+            match Draw::number(original.bytes())? % 3 {
                 0 => Err(warpfeed::Error::decode("a hole")),
-                _ => Draw.decode(picture, region, out),
+                _ => Draw.decode(original, region, out),
             }
         }
     }
@@ -362,7 +362,7 @@ fn a_replacement_sample_is_mixed_with_its_erased_rectangle() {
         .codec(Holes)
         .on_error(OnError::Skip { max_skipped: 100 })
         .augment(augment.clone().mix(mix.clone()))
-        .without("label")
+        .drop_field("label")
         .dtype(Dtype::F16)
         .host()
         .unwrap();

@@ -1,12 +1,12 @@
-//! Promise: boxes follow their picture, with their classes, columns, masks and key points: clipped,
+//! Promise: boxes follow their image, with their classes, columns, masks and key points: clipped,
 //! dropped below a share or a size, padded with a count. Annotations of a dropped box are dropped
-//! too. An invalid box, or one outside its picture, is an error with both numbers.
+//! too. An invalid box, or one outside its image, is an error with both numbers.
 
-use crate::follow::{Plane, Told, augments, npy, picture};
+use crate::follow::{Plane, Told, augments, image, npy};
 use crate::support::no_hang;
 use warpfeed::decode::Size;
-use warpfeed::field::{BoxFormat, Boxes, Points};
-use warpfeed::order::Rng;
+use warpfeed::field::{BoxFormat, Boxes, Keypoints};
+use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Dtype, Error, HostBatch, Loader, OnError, Result};
 
@@ -76,7 +76,7 @@ impl Truth {
         let points = self.points.iter().flatten().flatten().copied();
         let classes: Vec<u8> = self.classes.iter().flat_map(|v| v.to_le_bytes()).collect();
         OwnedSample::new(format!("{key}"))
-            .field("rgb.npy", picture(self.size))
+            .field("rgb.npy", image(self.size))
             .field("boxes.npy", npy("<f4", &format!("({n}, 4)"), &floats(self.boxes.iter().flatten().copied())))
             .field("boxes.class.npy", npy("<i8", &format!("({n},)"), &classes))
             .field("boxes.points.npy", npy("<f4", &format!("({n}, {K}, 3)"), &floats(points)))
@@ -178,7 +178,7 @@ fn set() -> (Vec<Truth>, Memory) {
 }
 
 #[test]
-fn boxes_and_their_annotations_follow_the_picture() {
+fn boxes_and_their_annotations_follow_the_image() {
     no_hang(|| {
         let (truths, source) = set();
         for augment in augments() {
@@ -186,7 +186,7 @@ fn boxes_and_their_annotations_follow_the_picture() {
             for (workers, limits) in [(1, (0.0, 0.0)), (3, (0.4, 0.0)), (2, (0.0, 3.5))] {
                 let boxes = kind().min_visible(limits.0).min_size(limits.1);
                 let loader = Loader::source(source.clone()).augment(augment.clone()).batch_size(9).workers(workers);
-                let loader = loader.without("label").field("boxes", boxes).field("plan", Told).shuffle(5);
+                let loader = loader.drop_field("label").field("boxes", boxes).field("plan", Told).shuffle(5);
                 for batch in loader {
                     check(&batch.unwrap(), &truths, output, limits);
                 }
@@ -214,7 +214,7 @@ fn boxes_are_the_same_for_any_workers_prefetch_and_starting_point() {
         for augment in [Augment::iou_crop(24, 24).flip(0.5), Augment::scale_jitter(40, 0.3, 2.0)] {
             let open = |workers, prefetch| {
                 let loader = Loader::source(source.clone()).augment(augment.clone()).batch_size(7).shuffle(3);
-                loader.without("label").field("boxes", kind()).workers(workers).prefetch(prefetch)
+                loader.drop_field("label").field("boxes", kind()).workers(workers).prefetch(prefetch)
             };
             let one = bytes(open(1, 1), 0);
             assert_eq!(one.len(), 6);
@@ -227,12 +227,13 @@ fn boxes_are_the_same_for_any_workers_prefetch_and_starting_point() {
 }
 
 #[test]
-fn an_iou_crop_sees_the_boxes_and_drops_those_whose_centre_is_outside() {
+fn an_iou_crop_sees_the_boxes_and_drops_those_whose_center_is_outside() {
     no_hang(|| {
         let (truths, source) = set();
         let (mut dropped, mut cropped) = (0, 0);
         for seed in 0..6 {
-            let loader = Loader::source(source.clone()).augment(Augment::iou_crop(32, 24)).without("label").seed(seed);
+            let loader =
+                Loader::source(source.clone()).augment(Augment::iou_crop(32, 24)).drop_field("label").seed(seed);
             for batch in loader.field("boxes", Boxes::new(MOST)).field("plan", Told) {
                 let batch = batch.unwrap();
                 let told = batch.field("plan").unwrap().as_i64().unwrap().to_vec();
@@ -256,10 +257,10 @@ fn an_iou_crop_sees_the_boxes_and_drops_those_whose_centre_is_outside() {
     });
 }
 
-/// Boxes of a picture of 40 x 20 pixels that is not transformed.
+/// Boxes of an image of 40 x 20 pixels that is not transformed.
 fn plain(sample: OwnedSample, boxes: Boxes) -> Vec<f32> {
-    let sample = sample.field("rgb.npy", picture(Size::new(40, 20)));
-    let loader = Loader::source(Memory::new(vec![sample])).augment(Augment::pass_through(40, 20)).without("label");
+    let sample = sample.field("rgb.npy", image(Size::new(40, 20)));
+    let loader = Loader::source(Memory::new(vec![sample])).augment(Augment::pass_through(40, 20)).drop_field("label");
     let batch = loader.field("boxes", boxes).into_iter().next().unwrap().unwrap();
     batch.field("boxes").unwrap().as_f32().unwrap().to_vec()
 }
@@ -295,20 +296,20 @@ fn every_box_format_is_read_and_written_in_pixels_and_relative_units() {
                 }
             }
         }
-        // Numbers of data sets are rounded, so a box that is slightly outside is clipped.
+        // Numbers of datasets are rounded, so a box that is slightly outside is clipped.
         let text = OwnedSample::new("x").field("boxes.txt", "-0.5 0 40.9 20.2");
         assert_eq!(plain(text, Boxes::new(1)), [0.0, 0.0, 40.0, 20.0]);
     });
 }
 
-/// The error of a loader whose second sample has these fields and a picture of 40 x 20.
+/// The error of a loader whose second sample has these fields and an image of 40 x 20.
 fn fails(fields: &[(&str, &str)], boxes: Boxes) -> Error {
     let size = Size::new(40, 20);
-    let good = OwnedSample::new("good").field("rgb.npy", picture(size)).field("boxes.json", "[]");
-    let bad = OwnedSample::new("bad").field("rgb.npy", picture(size));
+    let good = OwnedSample::new("good").field("rgb.npy", image(size)).field("boxes.json", "[]");
+    let bad = OwnedSample::new("bad").field("rgb.npy", image(size));
     let bad = fields.iter().fold(bad, |sample, (name, text)| sample.field(*name, *text));
     let open = || {
-        let loader = Loader::source(Memory::new(vec![good.clone(), bad.clone()])).without("label").batch_size(2);
+        let loader = Loader::source(Memory::new(vec![good.clone(), bad.clone()])).drop_field("label").batch_size(2);
         loader.augment(Augment::pass_through(40, 20)).field("boxes", boxes.clone())
     };
     let error = open().into_iter().find_map(Result::err).expect("it is bad");
@@ -317,7 +318,7 @@ fn fails(fields: &[(&str, &str)], boxes: Boxes) -> Error {
     let batch = batches.epoch(0).next().unwrap().unwrap();
     assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false], "or it is skipped");
     drop(batch);
-    assert_eq!(batches.faults().len(), 1, "the sample is listed");
+    assert_eq!(batches.sample_errors().len(), 1, "the sample is listed");
     error
 }
 
@@ -328,14 +329,14 @@ fn a_bad_box_is_an_error_with_both_numbers() {
         let field = "field \"boxes.json\"";
         assert_eq!(
             cause("[[0, 0, 5, 5], [10, 0, 700, 5]]"),
-            format!("{field} box 1: x from 10 to 700, the picture is 40 wide")
+            format!("{field} box 1: x from 10 to 700, the image is 40 wide")
         );
-        assert_eq!(cause("[[1, 9, 5, 8]]"), format!("{field} box 0: y from 9 to 8, the picture is 20 high"));
-        assert_eq!(cause("[[-2, 0, 5, 5]]"), format!("{field} box 0: x from -2 to 5, the picture is 40 wide"));
+        assert_eq!(cause("[[1, 9, 5, 8]]"), format!("{field} box 0: y from 9 to 8, the image is 20 high"));
+        assert_eq!(cause("[[-2, 0, 5, 5]]"), format!("{field} box 0: x from -2 to 5, the image is 40 wide"));
         let e = fails(&[("boxes.txt", "0 0 NaN 5")], Boxes::new(2));
-        assert_eq!(e.cause(), "field \"boxes.txt\" box 0: x from 0 to NaN, the picture is 40 wide");
+        assert_eq!(e.cause(), "field \"boxes.txt\" box 0: x from 0 to NaN, the image is 40 wide");
         let e = fails(&[("boxes.txt", "0 0 inf 5")], Boxes::new(2).from(BoxFormat::Xywh));
-        assert_eq!(e.cause(), "field \"boxes.txt\" box 0: x from 0 to inf, the picture is 40 wide");
+        assert_eq!(e.cause(), "field \"boxes.txt\" box 0: x from 0 to inf, the image is 40 wide");
         assert_eq!(cause("[[1, 2, 3]]"), format!("{field} has the shape [1, 3]; boxes are (n, 4)"));
         let three = "[[0,0,5,5],[0,0,5,5],[0,0,0,5],[1,1,2,2]]";
         assert_eq!(
@@ -374,7 +375,7 @@ fn annotations_of_boxes_must_match_their_number() {
         assert!(masks.contains("segmentation 1: there is none"), "{masks}");
         let rle = "[[[0,0,5,0,5,5]], {\"size\": [20, 39], \"counts\": [780]}]";
         let masks = cause(("boxes.masks.json", rle), Boxes::new(2).masks());
-        assert!(masks.contains("run lengths of 39x20 pixels, the picture has 40x20"), "{masks}");
+        assert!(masks.contains("run lengths of 39x20 pixels, the image has 40x20"), "{masks}");
         let points = cause(("boxes.points.json", "[[[1,2,2]]]"), Boxes::new(2).points(1));
         assert_eq!(points, "field \"boxes.points.json\" has the shape [1, 1, 3], [2, 1, 3] is expected");
         let points = cause(("boxes.points.txt", "1 2 2 3 NaN 1"), Boxes::new(2).points(1));
@@ -391,10 +392,10 @@ fn annotations_of_boxes_must_match_their_number() {
 #[test]
 fn classes_are_numbered_by_the_loaders_list() {
     no_hang(|| {
-        let sample = OwnedSample::new("x").field("rgb.npy", picture(Size::new(40, 20)));
+        let sample = OwnedSample::new("x").field("rgb.npy", image(Size::new(40, 20)));
         let sample = sample.field("boxes.txt", "0 0 5 5 1 1 6 6").field("boxes.class.txt", "0 2");
         let source = Memory::new(vec![sample]).with_classes(["cat", "dog", "fox"].map(String::from).to_vec());
-        let loader = Loader::source(source).augment(Augment::pass_through(40, 20)).without("label");
+        let loader = Loader::source(source).augment(Augment::pass_through(40, 20)).drop_field("label");
         let loader = loader.field("boxes", Boxes::new(3).column("class", Dtype::I32)).classes(["fox", "dog", "cat"]);
         let batch = loader.into_iter().next().unwrap().unwrap();
         assert_eq!(batch.field("boxes.class").unwrap().elements::<i32>().unwrap(), [2, 0, -1]);
@@ -402,22 +403,22 @@ fn classes_are_numbered_by_the_loaders_list() {
 }
 
 #[test]
-fn points_of_the_picture_follow_it() {
+fn points_of_the_image_follow_it() {
     no_hang(|| {
         let truths: Vec<Truth> = (1..30).map(|seed| Truth { points: truth(7).points, ..truth(seed) }).collect();
         let sample = |(i, truth): (usize, &Truth)| {
             let points = truth.points[0].map(|[x, y, v]| [x.min(10.0), y, v]);
             let three = floats(points.into_iter().flatten());
             let two = floats(points.into_iter().flat_map(|[x, y, _]| [x, y]));
-            let sample = OwnedSample::new(format!("{i}")).field("rgb.npy", picture(truth.size));
+            let sample = OwnedSample::new(format!("{i}")).field("rgb.npy", image(truth.size));
             sample.field("a.npy", npy("<f4", &format!("({K}, 3)"), &three)).field("b", two)
         };
         let source = Memory::new(truths.iter().enumerate().map(sample).collect());
         for augment in augments() {
             let output = augment.output_size();
-            let loader = Loader::source(source.clone()).augment(augment).without("label").field("plan", Told);
-            let loader = loader.field("a", Points::new(K).visibility().flip_pairs(PAIRS));
-            for batch in loader.field("b", Points::new(K).flip_pairs(PAIRS)) {
+            let loader = Loader::source(source.clone()).augment(augment).drop_field("label").field("plan", Told);
+            let loader = loader.field("a", Keypoints::new(K).visibility().flip_pairs(PAIRS));
+            for batch in loader.field("b", Keypoints::new(K).flip_pairs(PAIRS)) {
                 let batch = batch.unwrap();
                 let get = |name: &str| batch.field(name).unwrap().as_f32().unwrap();
                 let told = batch.field("plan").unwrap().as_i64().unwrap();
@@ -444,7 +445,7 @@ fn points_of_the_picture_follow_it() {
 #[test]
 fn options_that_cannot_work_are_refused() {
     let refused = |boxes: Boxes, words: &str| {
-        let sample = OwnedSample::new("x").field("rgb.npy", picture(Size::new(8, 8)));
+        let sample = OwnedSample::new("x").field("rgb.npy", image(Size::new(8, 8)));
         let loader = Loader::source(Memory::new(vec![sample])).field("boxes", boxes);
         let e = loader.host().unwrap_err().to_string();
         assert!(e.contains(words), "{e}");

@@ -5,13 +5,13 @@
 use crate::follow;
 use serde::Deserialize;
 use warpfeed::decode::{Pixels, Rect, Size};
-use warpfeed::field::{Map, Mask};
-use warpfeed::order::Rng;
+use warpfeed::field::{DenseMap, Mask};
+use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{Interpolation, Plan, RandomAffine, Resizer};
 use warpfeed::{Augment, Dtype, Layout, Loader};
 
-const PICTURE: Size = Size { width: 233, height: 177 };
+const IMAGE: Size = Size { width: 233, height: 177 };
 
 /// One case of `make.py`: parameters and results.
 #[derive(Deserialize)]
@@ -43,7 +43,7 @@ impl Case {
     fn plan(&self) -> Plan {
         let rect = |[x, y, width, height]: [u32; 4]| Rect::new(x, y, width, height);
         let output = Size::new(self.output[0], self.output[1]);
-        let mut plan = Plan::resized_crop(PICTURE, rect(self.crop), output, rect(self.target));
+        let mut plan = Plan::resized_crop(IMAGE, rect(self.crop), output, rect(self.target));
         plan.resized = Size::new(self.resized[0], self.resized[1]);
         plan.offset = self.offset.into();
         (plan.flip, plan.vertical_flip) = (self.flip, self.vertical_flip);
@@ -71,7 +71,7 @@ fn class(x: u32, y: u32) -> u8 {
 
 /// Like `BOXES` of `make.py`.
 fn boxes() -> Vec<[f64; 4]> {
-    let (width, height) = (f64::from(PICTURE.width), f64::from(PICTURE.height));
+    let (width, height) = (f64::from(IMAGE.width), f64::from(IMAGE.height));
     let drawn = (0..10).map(|i| {
         let n = f64::from(i);
         let (x, y) = (f64::from((i * 37 + i * 13) % 180) + 0.25, f64::from((i * 29 + i * 7) % 130) + 0.5);
@@ -89,7 +89,7 @@ fn boxes() -> Vec<[f64; 4]> {
 /// Like `POINTS` of `make.py`.
 fn points() -> Vec<[f64; 2]> {
     let point = |i: u32| {
-        let (x, y) = ((i * 41 + 7) % PICTURE.width, (i * 23 + 5) % PICTURE.height);
+        let (x, y) = ((i * 41 + 7) % IMAGE.width, (i * 23 + 5) % IMAGE.height);
         [f64::from(x) + 0.25 * f64::from(i % 4), f64::from(y) + 0.5 * f64::from(i % 2)]
     };
     (0..16).map(point).collect()
@@ -144,11 +144,11 @@ fn points_are_where_torchvision_puts_them() {
         for ((ours, theirs), shown) in points().into_iter().zip(&case.points).zip(&case.shown) {
             let (x, y) = plan.point(ours[0], ours[1]);
             assert!(near(&[x, y], theirs), "{}: {ours:?} is ({x}, {y}), not {theirs:?}", case.name);
-            // torchvision does not know which part of the output is the picture.
+            // torchvision does not know which part of the output is the image.
             let Rect { x: left, y: top, width, height } = plan.shown();
-            let picture =
+            let image =
                 x >= left.into() && x < f64::from(left + width) && y >= top.into() && y < f64::from(top + height);
-            assert_eq!(plan.shows(x, y), *shown && picture, "{}: {ours:?} at ({x}, {y})", case.name);
+            assert_eq!(plan.shows(x, y), *shown && image, "{}: {ours:?} at ({x}, {y})", case.name);
             assert!(*shown == plan.shows(x, y) || plan.target.size() != plan.output);
         }
     }
@@ -158,7 +158,7 @@ fn points_are_where_torchvision_puts_them() {
 fn deterministic_augmentations_equal_those_of_torchvision() {
     let mut tried = 0;
     for case in cases().iter().filter(|case| case.augment.is_some()) {
-        let plan = case.augment().plan(PICTURE, &mut Rng::new(0, 0, 0)).unwrap();
+        let plan = case.augment().plan(IMAGE, &mut Rng::new(0, 0, 0)).unwrap();
         let expected = case.plan();
         let whole = |plan: &Plan| {
             (plan.crop, plan.resized, plan.offset, plan.target, plan.output, plan.flip, plan.vertical_flip)
@@ -172,21 +172,21 @@ fn deterministic_augmentations_equal_those_of_torchvision() {
 #[test]
 fn maps_of_floats_equal_those_of_torchvision() {
     let bytes = |values: Vec<f32>| values.into_iter().flat_map(f32::to_le_bytes).collect::<Vec<_>>();
-    let places = (0..PICTURE.height).flat_map(|y| (0..PICTURE.width).map(move |x| (x, y)));
+    let places = (0..IMAGE.height).flat_map(|y| (0..IMAGE.width).map(move |x| (x, y)));
     // Like `source_flow` of `make.py`.
     let flow = places.flat_map(|(x, y)| {
         let (a, b) = (f64::from((x * 3 + y) % 50) / 8.0 - 2.0, f64::from((x / 9 * 7 + y * 5) % 31) / 4.0);
         [a as f32, (b + f64::from((x ^ y) % 3)) as f32]
     });
     let sample = OwnedSample::new("a")
-        .field("rgb.npy", follow::picture(PICTURE))
+        .field("rgb.npy", follow::image(IMAGE))
         .field("flow.npy", follow::npy("<f4", "(177, 233, 2)", &bytes(flow.collect())));
     let source = Memory::new(vec![sample]);
     for case in cases().iter().filter(|case| case.augment.is_some()) {
         let file = std::fs::read(path(&format!("{}.flow.npy", case.name))).unwrap();
         let theirs = file[128..].as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
-        let loader = Loader::source(source.clone()).augment(case.augment()).without("label");
-        let batch = loader.field("flow", Map::flow()).into_iter().next().unwrap().unwrap();
+        let loader = Loader::source(source.clone()).augment(case.augment()).drop_field("label");
+        let batch = loader.field("flow", DenseMap::flow()).into_iter().next().unwrap().unwrap();
         let ours = batch.field("flow").unwrap();
         assert_eq!(ours.shape(), [1, case.output[1] as usize, case.output[0] as usize, 2]);
         let theirs_len = theirs.len();
@@ -195,8 +195,8 @@ fn maps_of_floats_equal_those_of_torchvision() {
             assert!((ours - theirs).abs() < 1e-4, "{} at {place}: {ours}, not {theirs}", case.name);
         }
         // The same values as planes.
-        let loader = Loader::source(source.clone()).augment(case.augment()).without("label");
-        let batch = loader.field("flow", Map::flow().layout(Layout::Nchw)).into_iter().next().unwrap().unwrap();
+        let loader = Loader::source(source.clone()).augment(case.augment()).drop_field("label");
+        let batch = loader.field("flow", DenseMap::flow().layout(Layout::Nchw)).into_iter().next().unwrap().unwrap();
         let planes = batch.field("flow").unwrap();
         assert_eq!(planes.shape(), [1, 2, case.output[1] as usize, case.output[0] as usize]);
         let (across, down) = planes.as_f32().unwrap().split_at(theirs_len / 2);
@@ -205,11 +205,11 @@ fn maps_of_floats_equal_those_of_torchvision() {
     }
 }
 
-/// A picture that `make.py` also computes.
-fn picture() -> Pixels {
+/// An image that `make.py` also computes.
+fn image() -> Pixels {
     let mut pixels = Pixels::new();
-    let places = (0..PICTURE.height).flat_map(|y| (0..PICTURE.width).flat_map(move |x| (0..3).map(move |c| (x, y, c))));
-    for (value, (x, y, c)) in pixels.reset(PICTURE).iter_mut().zip(places) {
+    let places = (0..IMAGE.height).flat_map(|y| (0..IMAGE.width).flat_map(move |x| (0..3).map(move |c| (x, y, c))));
+    for (value, (x, y, c)) in pixels.reset(IMAGE).iter_mut().zip(places) {
         *value = ((x * (2 + c) + y * 3 + 40 * c) / 3 % 256) as u8;
     }
     pixels
@@ -225,8 +225,8 @@ fn run(pixels: &Pixels, plan: &Plan) -> Vec<[u8; 3]> {
 fn a_letterbox_has_the_pixels_of_torchvision() {
     let theirs = image::open(path("letterbox.rgb.png")).unwrap().into_rgb8();
     let augment = Augment::letterbox(64, 64).fill([114, 7, 200]);
-    let plan = augment.plan(PICTURE, &mut Rng::new(0, 0, 0)).unwrap();
-    let ours = run(&picture(), &plan);
+    let plan = augment.plan(IMAGE, &mut Rng::new(0, 0, 0)).unwrap();
+    let ours = run(&image(), &plan);
     for ((x, y, theirs), ours) in theirs.enumerate_pixels().zip(ours) {
         let largest = ours.iter().zip(theirs.0).map(|(a, b)| a.abs_diff(b)).max().unwrap();
         let filled = plan.row(y).is_none();
@@ -237,15 +237,15 @@ fn a_letterbox_has_the_pixels_of_torchvision() {
 
 #[test]
 fn every_plan_equals_its_steps_in_sequence() {
-    let pixels = picture();
+    let pixels = image();
     let mut reached = [0; 4];
     for sample in 0..300 {
         let augment = Augment::scale_jitter(40, 0.2, 3.0).output(40, 30).fill([9, 8, 7]);
         let augment = if sample % 3 == 0 { Augment::letterbox(30, 50).fill([1, 2, 3]) } else { augment };
-        let plan = augment.flip(0.5).vertical_flip(0.5).plan(PICTURE, &mut Rng::new(4, 0, sample)).unwrap();
+        let plan = augment.flip(0.5).vertical_flip(0.5).plan(IMAGE, &mut Rng::new(4, 0, sample)).unwrap();
         let Plan { resized, offset, target, output, fill, .. } = plan.clone();
-        // Resizes the whole picture, then crops.
-        let whole = Plan::resized_crop(PICTURE, Rect::full(PICTURE), resized, Rect::full(resized));
+        // Resizes the whole image, then crops.
+        let whole = Plan::resized_crop(IMAGE, Rect::full(IMAGE), resized, Rect::full(resized));
         let whole = run(&pixels, &whole);
         let ours = run(&pixels, &plan);
         for (place, ours) in ours.iter().enumerate() {
@@ -273,18 +273,18 @@ fn scale_jitter_spans_its_factors() {
     let augment = Augment::scale_jitter(100, 0.5, 2.0);
     let factors: Vec<f64> = (0..4000)
         .map(|sample| {
-            let plan = augment.plan(PICTURE, &mut Rng::new(1, 0, sample)).unwrap();
+            let plan = augment.plan(IMAGE, &mut Rng::new(1, 0, sample)).unwrap();
             let ratio = |a: u32, b: u32| f64::from(a) / f64::from(b);
-            let (x, y) = (ratio(plan.resized.width, PICTURE.width), ratio(plan.resized.height, PICTURE.height));
+            let (x, y) = (ratio(plan.resized.width, IMAGE.width), ratio(plan.resized.height, IMAGE.height));
             assert!((x / y - 1.0).abs() < 0.04, "the aspect ratio stays, up to rounding: {plan:?}");
-            x * f64::from(PICTURE.width) / 100.0
+            x * f64::from(IMAGE.width) / 100.0
         })
         .collect();
     let mean = factors.iter().sum::<f64>() / 4000.0;
     assert!(factors.iter().all(|f| (0.49..=2.0).contains(f)) && (mean - 1.25).abs() < 0.03, "mean {mean}");
 }
 
-/// Output of `make.py`: the share of whole pictures, then mean and deviation of width, height,
+/// Output of `make.py`: the share of whole images, then mean and deviation of width, height,
 /// left, top, and the number of boxes that are kept, over 5,000 draws of torchvision.
 type Moments = (f64, [(f64, f64); 5]);
 const FEW: Moments = (0.3502, [(123.243, 42.904), (107.34, 32.758), (52.127, 31.035), (35.02, 23.711), (1.386, 0.496)]);
@@ -298,9 +298,9 @@ fn iou_crops_have_the_moments_of_torchvision() {
         let augment = Augment::iou_crop(64, 64);
         let (n, mut whole, mut columns) = (20_000, 0, [const { Vec::new() }; 5]);
         for sample in 0..n {
-            let plan = augment.plan_with(PICTURE, &boxes, &mut Rng::new(3, 0, sample)).unwrap();
-            if !plan.centred {
-                assert_eq!(plan.crop, Rect::full(PICTURE));
+            let plan = augment.plan_with(IMAGE, &boxes, &mut Rng::new(3, 0, sample)).unwrap();
+            if !plan.centerd {
+                assert_eq!(plan.crop, Rect::full(IMAGE));
                 whole += 1;
                 continue;
             }
@@ -326,7 +326,7 @@ fn iou_crops_have_the_moments_of_torchvision() {
     }
 }
 
-/// The picture's red channel is its mask, so each of them shows how the other is moved.
+/// The image's red channel is its mask, so each of them shows how the other is moved.
 #[test]
 fn masks_and_maps_follow_geometric_operations() {
     let size = Size::new(60, 44);
@@ -346,12 +346,12 @@ fn masks_and_maps_follow_geometric_operations() {
             let affine = affine.interpolation(between).fill([0; 3]);
             Augment::pass_through(size.width, size.height).flip(0.5).affine(affine.clone()).affine(affine)
         };
-        let loader = Loader::source(Memory::new(vec![sample.clone()])).augment(augment(affine())).without("label");
+        let loader = Loader::source(Memory::new(vec![sample.clone()])).augment(augment(affine())).drop_field("label");
         let loader = loader
             .field("mask", Mask::new(Dtype::U8))
             .field("wide", Mask::new(Dtype::I64).of("mask"))
-            .field("near", Map::new().nearest())
-            .field("map", Map::new());
+            .field("near", DenseMap::new().nearest())
+            .field("map", DenseMap::new());
         for seed in 0..12 {
             let batch = loader.clone().seed(seed).into_iter().next().unwrap().unwrap();
             let reds: Vec<u8> = batch.images().as_u8().unwrap().chunks(3).map(|pixel| pixel[0]).collect();
@@ -370,7 +370,7 @@ fn masks_and_maps_follow_geometric_operations() {
                 assert!(reds == masks, "seed {seed}");
                 assert!(floats("map").iter().zip(&reds).all(|(a, b)| *a == f32::from(*b)));
             } else {
-                // Each of the two steps rounds the picture, and not the map.
+                // Each of the two steps rounds the image, and not the map.
                 let far = floats("map").iter().zip(&reds).filter(|(a, b)| (**a - f32::from(**b)).abs() > 1.01).count();
                 assert_eq!(far, 0, "seed {seed}");
             }
@@ -387,7 +387,8 @@ fn maps_are_resized_without_antialiasing_as_images_are() {
         .field("rgb.npy", follow::npy("|u1", "(44, 60, 3)", &rgb))
         .field("map.npy", follow::npy("<f4", "(44, 60)", &map));
     let all = |augment: Augment| {
-        let loader = Loader::source(Memory::new(vec![sample.clone()])).without("label").field("map", Map::new());
+        let loader =
+            Loader::source(Memory::new(vec![sample.clone()])).drop_field("label").field("map", DenseMap::new());
         let batch = loader.augment(augment).into_iter().next().unwrap().unwrap();
         let reds: Vec<f32> = batch.images().as_u8().unwrap().chunks(3).map(|pixel| f32::from(pixel[0])).collect();
         (reds, batch.field("map").unwrap().as_f32().unwrap().to_vec())
@@ -413,9 +414,9 @@ fn geometric_operations_turn_no_fill_value_of_a_flow() {
     let affine = RandomAffine::new().rotate(90.0, 90.0);
     let loader = Loader::source(Memory::new(vec![sample]))
         .augment(Augment::pass_through(size.width, size.height).affine(affine))
-        .without("label")
+        .drop_field("label")
         .field("mask", Mask::new(Dtype::U8))
-        .field("flow", Map::flow().nearest().fill(1e10));
+        .field("flow", DenseMap::flow().nearest().fill(1e10));
     let batch = loader.into_iter().next().unwrap().unwrap();
     let masks = batch.field("mask").unwrap().as_u8().unwrap();
     assert_eq!(masks.iter().filter(|&&v| v == 0).count(), 16 * 16);

@@ -4,11 +4,11 @@ use std::io::Write as _;
 use std::path::Path;
 
 use crate::support::{Draw, Numbers, loader};
-use warpfeed::pack::{LmdbWriter, WriteOptions, Writer};
+use warpfeed::pack::{DatasetWriter, LmdbWriter, WriteOptions};
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// A data set with these labels; `None` is a sample without one.
+/// A dataset with these labels; `None` is a sample without one.
 fn set(labels: &[Option<i64>]) -> Loader {
     let sample = |(i, label): (usize, &Option<i64>)| {
         let sample = OwnedSample::new(format!("set/{i}")).field("img", (i as u64).to_le_bytes());
@@ -22,7 +22,7 @@ fn first(loader: Loader) -> Result<HostBatch> {
     loader.into_iter().next().unwrap()
 }
 
-fn picture() -> Vec<u8> {
+fn image() -> Vec<u8> {
     let mut png = std::io::Cursor::new(Vec::new());
     image::RgbImage::from_pixel(20, 20, image::Rgb([9; 3])).write_to(&mut png, image::ImageFormat::Png).unwrap();
     png.into_inner()
@@ -36,22 +36,22 @@ fn exact(path: &Path) -> Loader {
 fn a_set_without_labels_loads_but_reading_labels_is_an_error() {
     let flat = tempfile::tempdir().unwrap();
     for name in ["a.png", "b.png", "c.png"] {
-        std::fs::write(flat.path().join(name), picture()).unwrap();
+        std::fs::write(flat.path().join(name), image()).unwrap();
     }
     let batch = first(exact(flat.path())).unwrap();
     assert_eq!((batch.len(), batch.images().as_u8().unwrap().len()), (3, 3 * 20 * 20 * 3));
     assert!(batch.field("label").is_none());
     let e = batch.labels().unwrap_err();
     assert_eq!((e.kind(), e.sample(), e.key()), (ErrorKind::Source, Some(0), Some("a")));
-    assert!(e.cause().contains("no label") && e.cause().contains("unlabelled(true)"), "{e}");
+    assert!(e.cause().contains("no label") && e.cause().contains("unlabeled(true)"), "{e}");
 }
 
 #[test]
 fn missing_labels_are_minus_one_on_request() {
-    let none = first(set(&[None; 4]).unlabelled(true)).unwrap();
+    let none = first(set(&[None; 4]).unlabeled(true)).unwrap();
     assert_eq!(none.labels().unwrap(), [-1; 4]);
     assert_eq!(none.field("label").unwrap().as_i64().unwrap(), [-1; 4]);
-    let some = first(set(&[Some(2), None, None, Some(0)]).unlabelled(true)).unwrap();
+    let some = first(set(&[Some(2), None, None, Some(0)]).unlabeled(true)).unwrap();
     assert_eq!(some.labels().unwrap(), [2, -1, -1, 0]);
 }
 
@@ -59,7 +59,7 @@ fn missing_labels_are_minus_one_on_request() {
 fn a_missing_label_is_an_error_that_names_the_sample() {
     let e = first(set(&[Some(0), Some(1), None, Some(3)])).unwrap_err();
     assert_eq!((e.kind(), e.sample(), e.key()), (ErrorKind::Source, Some(2), Some("set/2")));
-    assert!(e.cause().contains("no label") && e.cause().contains("unlabelled(true)"), "{e}");
+    assert!(e.cause().contains("no label") && e.cause().contains("unlabeled(true)"), "{e}");
 }
 
 /// A tar with one `cls` missing, and an LMDB with one label missing.
@@ -69,7 +69,7 @@ fn a_label_missing_from_a_file_is_an_error_that_names_the_file() {
     let tar = folder.path().join("set.tar");
     let mut file = std::fs::File::create(&tar).unwrap();
     for i in 0..4 {
-        let fields = [("png", picture()), ("cls", b"1".to_vec())];
+        let fields = [("png", image()), ("cls", b"1".to_vec())];
         for (name, bytes) in fields.iter().take(if i == 2 { 1 } else { 2 }) {
             file.write_all(&tar_member(&format!("s{i}.{name}"), bytes)).unwrap();
         }
@@ -80,7 +80,7 @@ fn a_label_missing_from_a_file_is_an_error_that_names_the_file() {
     let lmdb = folder.path().join("set.lmdb");
     let mut writer = Box::new(LmdbWriter::create(&lmdb, &WriteOptions::default()).unwrap());
     for i in 0..4 {
-        let sample = OwnedSample::new(format!("s{i}")).field("png", picture());
+        let sample = OwnedSample::new(format!("s{i}")).field("png", image());
         let sample = if i == 2 { sample } else { sample.label(1) };
         writer.put(&sample.as_sample().unwrap()).unwrap();
     }
@@ -90,7 +90,7 @@ fn a_label_missing_from_a_file_is_an_error_that_names_the_file() {
         let e = first(exact(&path)).unwrap_err();
         assert_eq!((e.sample(), e.key()), (Some(2), Some("s2")), "{e}");
         assert!(e.path().is_some_and(|file| file.starts_with(&path)) && e.cause().contains("no label"), "{e}");
-        let told = first(exact(&path).unlabelled(true)).unwrap();
+        let told = first(exact(&path).unlabeled(true)).unwrap();
         assert_eq!(told.labels().unwrap(), [1, 1, -1, 1]);
     }
 }
@@ -119,11 +119,11 @@ fn a_sample_without_a_label_is_skipped_like_one_that_cannot_be_decoded() {
     assert_eq!(batch.labels().unwrap(), [0, 2, 2, 3], "the next sample replaces it");
     assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false, true, true]);
     drop(batch);
-    let faults = batches.faults();
+    let faults = batches.sample_errors();
     assert_eq!(faults.iter().map(|fault| fault.error.sample()).collect::<Vec<_>>(), [Some(1)]);
 }
 
-/// A picture that cannot be decoded is not reported as missing a label.
+/// An image that cannot be decoded is not reported as missing a label.
 #[test]
 fn a_sample_that_failed_for_another_reason_keeps_its_error() {
     let bad = OwnedSample::new("bad").field("img", *b"no number");
@@ -134,7 +134,7 @@ fn a_sample_that_failed_for_another_reason_keeps_its_error() {
     };
     let mut batches = open(vec![bad, good(1).label(7)]).host().unwrap();
     assert_eq!(batches.epoch(0).next().unwrap().unwrap().labels().unwrap(), [7, 7]);
-    let faults = batches.faults();
+    let faults = batches.sample_errors();
     assert_eq!(faults.len(), 1);
     assert!(faults[0].error.cause().contains("not a number"), "{}", faults[0].error);
 }
@@ -145,7 +145,7 @@ fn a_label_below_zero_is_an_error_of_its_sample() {
     assert!(e.sample() == Some(1) && e.cause().contains("label -49 is below zero"), "{e}");
     let e = first(set(&[Some(0), Some(-1), None, Some(1)]).soft_labels(4, 0.1)).unwrap_err();
     assert!(e.sample().is_some(), "{e}");
-    let told = first(set(&[Some(0), Some(-1), None, Some(1)]).unlabelled(true)).unwrap();
+    let told = first(set(&[Some(0), Some(-1), None, Some(1)]).unlabeled(true)).unwrap();
     assert_eq!(told.labels().unwrap(), [0, -1, -1, 1]);
 }
 
@@ -153,7 +153,7 @@ fn a_label_below_zero_is_an_error_of_its_sample() {
 fn soft_labels_need_a_label_for_each_sample() {
     let e = first(set(&[None; 4]).soft_labels(3, 0.3)).unwrap_err();
     assert!(e.sample().is_some() && e.cause().contains("no label, which soft_labels needs"), "{e}");
-    let told = first(set(&[None, Some(2), None, Some(-5)]).soft_labels(3, 0.3).unlabelled(true)).unwrap();
+    let told = first(set(&[None, Some(2), None, Some(-5)]).soft_labels(3, 0.3).unlabeled(true)).unwrap();
     let rows = told.soft_labels().unwrap().as_f32().unwrap().to_vec();
     let (low, one) = (0.3 / 3.0, 0.7f32.mul_add(1.0, 0.3 / 3.0));
     assert_eq!(rows, [low, low, low, low, low, one, low, low, low, low, low, low]);

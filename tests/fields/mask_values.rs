@@ -9,12 +9,12 @@ use std::io::Cursor;
 use std::sync::Arc;
 
 use crate::annotated::{refused, set};
-use crate::follow::{npy, picture};
+use crate::follow::{image, npy};
 use crate::support::no_hang;
 use warpfeed::decode::Size;
 use warpfeed::field::{Annotations, Boxes, Mask};
-use warpfeed::order::Rng;
 use warpfeed::pack::Pack;
+use warpfeed::sampler::Rng;
 use warpfeed::source::{Classes, Concat, Memory, OwnedSample, Source, open};
 use warpfeed::{Augment, Dtype, Loader, OnError, Result};
 
@@ -41,21 +41,21 @@ fn values(classes: u8, seed: u64) -> Vec<u8> {
     (0..SIDES.0 * SIDES.1).map(|_| value(&mut rng)).collect()
 }
 
-/// A set of Pascal VOC with one box and a random mask per picture.
-fn voc(names: &[&str], pictures: usize, seed: u64) -> (tempfile::TempDir, Vec<Vec<u8>>) {
+/// A set of Pascal VOC with one box and a random mask per image.
+fn voc(names: &[&str], images: usize, seed: u64) -> (tempfile::TempDir, Vec<Vec<u8>>) {
     let mut files = Vec::new();
-    for (picture, name) in (0..pictures).map(|picture| (picture, names[picture % names.len()])) {
-        files.push((format!("JPEGImages/{picture}.png"), String::new()));
+    for (image, name) in (0..images).map(|image| (image, names[image % names.len()])) {
+        files.push((format!("JPEGImages/{image}.png"), String::new()));
         let object = format!(
             "<object><name>{name}</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox></object>"
         );
-        files.push((format!("Annotations/{picture}.xml"), format!("<annotation>\n{object}</annotation>")));
+        files.push((format!("Annotations/{image}.xml"), format!("<annotation>\n{object}</annotation>")));
     }
     let root = set(&files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>());
     fs::create_dir(root.path().join("SegmentationClass")).unwrap();
-    let masks: Vec<_> = (0..pictures).map(|picture| values(names.len() as u8, seed + picture as u64)).collect();
-    for (picture, mask) in masks.iter().enumerate() {
-        let file = root.path().join(format!("SegmentationClass/{picture}.png"));
+    let masks: Vec<_> = (0..images).map(|image| values(names.len() as u8, seed + image as u64)).collect();
+    for (image, mask) in masks.iter().enumerate() {
+        let file = root.path().join(format!("SegmentationClass/{image}.png"));
         fs::write(file, palette_png(mask, SIDES)).unwrap();
     }
     (root, masks)
@@ -63,7 +63,7 @@ fn voc(names: &[&str], pictures: usize, seed: u64) -> (tempfile::TempDir, Vec<Ve
 
 /// The class of the box and the mask of each sample.
 fn delivered(loader: Loader) -> Result<Vec<(i64, Vec<i64>)>> {
-    let loader = loader.without("label").augment(Augment::pass_through(SIDES.0, SIDES.1)).batch_size(3);
+    let loader = loader.drop_field("label").augment(Augment::pass_through(SIDES.0, SIDES.1)).batch_size(3);
     let loader = loader.field("boxes", Boxes::new(1).column("class", Dtype::I64));
     let mut all = Vec::new();
     for batch in loader.field("mask", Mask::new(Dtype::I64)) {
@@ -122,7 +122,7 @@ fn sets_that_are_joined_by_class_name_have_one_number_for_a_class_in_all_masks()
         let (sets, join): ([&[&str]; 2], _) = ([&["ant", "bee"], &["bee", "fox"]], ["ant", "bee", "fox"]);
         let roots = [voc(sets[0], 4, 10), voc(sets[1], 4, 20)];
         let parts: Vec<Arc<dyn Source>> = roots.iter().map(|(root, _)| open(root.path()).unwrap()).collect();
-        let found = delivered(Loader::source(Concat::by_class_name(parts).unwrap())).unwrap();
+        let found = delivered(Loader::source(Concat::match_labels_by_name(parts).unwrap())).unwrap();
         let expected = roots
             .iter()
             .zip(sets)
@@ -131,13 +131,13 @@ fn sets_that_are_joined_by_class_name_have_one_number_for_a_class_in_all_masks()
         // The color of a class follows its number into a packed mask.
         let target = roots[0].0.path().join("joined.tar");
         let parts: Vec<Arc<dyn Source>> = roots.iter().map(|(root, _)| open(root.path()).unwrap()).collect();
-        let joined = Concat::by_class_name(parts).unwrap();
+        let joined = Concat::match_labels_by_name(parts).unwrap();
         Pack::new(&joined).to(&target).unwrap();
         let (packed, mut scratch) = (open(&target).unwrap(), Vec::new());
         let sample = packed.read(4, &mut scratch).unwrap();
-        let picture = image::load_from_memory(&sample.field("mask.png").unwrap()).unwrap().to_rgb8();
+        let image = image::load_from_memory(&sample.field("mask.png").unwrap()).unwrap().to_rgb8();
         let old = &roots[1].1[0];
-        assert!(picture.pixels().zip(old).all(|(color, &old)| color.0[0] == old), "the colors are those of before");
+        assert!(image.pixels().zip(old).all(|(color, &old)| color.0[0] == old), "the colors are those of before");
         assert_eq!(delivered(Loader::new(&target)).unwrap(), found);
     });
 }
@@ -146,14 +146,14 @@ fn sets_that_are_joined_by_class_name_have_one_number_for_a_class_in_all_masks()
 fn a_class_of_a_mask_that_is_not_in_the_list_is_an_error_and_other_masks_do_not_change() {
     no_hang(|| {
         let (root, masks) = voc(&SORTED, 3, 30);
-        let loader = || Loader::new(root.path()).without("label").augment(Augment::pass_through(SIDES.0, SIDES.1));
+        let loader = || Loader::new(root.path()).drop_field("label").augment(Augment::pass_through(SIDES.0, SIDES.1));
         let only = loader().classes(["ant", "bee"]).on_error(OnError::Skip { max_skipped: 3 });
         let mut batches = only.field("mask", Mask::new(Dtype::I64)).batch_size(3).host().unwrap();
         drop(batches.epoch(0).next());
-        let fault = batches.faults()[0].error.to_string();
+        let fault = batches.sample_errors()[0].error.to_string();
         assert!(fault.contains("class \"fox\" is not in the list of classes") && fault.contains("mask.png"), "{fault}");
         // Masks of a set whose labels have new numbers.
-        let sample = OwnedSample::new("a").label(1).field("rgb.npy", picture(SIZE));
+        let sample = OwnedSample::new("a").label(1).field("rgb.npy", image(SIZE));
         let sample = sample.field("mask.png", palette_png(&masks[0], SIDES));
         let set = Memory::new(vec![sample]).with_classes(["cat", "dog"]);
         let loader = Loader::source(set).classes(["dog", "cat"]).augment(Augment::pass_through(SIDES.0, SIDES.1));
@@ -165,8 +165,8 @@ fn a_class_of_a_mask_that_is_not_in_the_list_is_an_error_and_other_masks_do_not_
 
 /// The first batch's mask of one sample with this mask.
 fn one(name: &str, mask: Vec<u8>, kind: Mask) -> Result<Vec<i64>> {
-    let sample = OwnedSample::new("deep/x").field("rgb.npy", picture(SIZE));
-    let loader = Loader::source(Memory::new(vec![sample.field(name, mask)])).without("label");
+    let sample = OwnedSample::new("deep/x").field("rgb.npy", image(SIZE));
+    let loader = Loader::source(Memory::new(vec![sample.field(name, mask)])).drop_field("label");
     let loader = loader.augment(Augment::pass_through(SIDES.0, SIDES.1)).field("mask", kind);
     let batch = loader.into_iter().next().unwrap()?;
     Ok(batch.field("mask").unwrap().as_i64().unwrap().to_vec())
@@ -289,12 +289,12 @@ fn masks_of_every_format_that_keeps_values_are_the_same_mask() {
         let mask = values(3, 60);
         let expected: Vec<i64> = mask.iter().map(|&value| value.into()).collect();
         let kind = || Mask::new(Dtype::I64);
-        let encoded = |picture: image::DynamicImage, format| {
+        let encoded = |image: image::DynamicImage, format| {
             let mut out = Cursor::new(Vec::new());
-            picture.write_to(&mut out, format).unwrap();
+            image.write_to(&mut out, format).unwrap();
             out.into_inner()
         };
-        let grey = || image::DynamicImage::from(image::GrayImage::from_raw(20, 10, mask.clone()).unwrap());
+        let gray = || image::DynamicImage::from(image::GrayImage::from_raw(20, 10, mask.clone()).unwrap());
         let deep =
             image::ImageBuffer::<image::Luma<u16>, _>::from_raw(20, 10, mask.iter().map(|&v| v.into()).collect());
         let mut gif = Vec::new();
@@ -307,11 +307,11 @@ fn masks_of_every_format_that_keeps_values_are_the_same_mask() {
         let masks = [
             ("mask.gif", gif.clone()),
             ("mask.bmp", palette_bmp(&mask)),
-            ("mask.tif", encoded(grey(), image::ImageFormat::Tiff)),
+            ("mask.tif", encoded(gray(), image::ImageFormat::Tiff)),
             ("mask.tif", encoded(deep.unwrap().into(), image::ImageFormat::Tiff)),
             ("mask.tiff", palette_tiff(&mask, true)),
             ("mask.tif", palette_tiff(&mask, false)),
-            ("mask.webp", encoded(grey().to_rgb8().into(), image::ImageFormat::WebP)),
+            ("mask.webp", encoded(gray().to_rgb8().into(), image::ImageFormat::WebP)),
             ("mask", gif),
         ];
         for (name, mask) in masks {
@@ -323,10 +323,10 @@ fn masks_of_every_format_that_keeps_values_are_the_same_mask() {
                 }
             }
         }
-        let jpeg = encoded(grey(), image::ImageFormat::Jpeg);
+        let jpeg = encoded(gray(), image::ImageFormat::Jpeg);
         let e = refused(one("mask", jpeg, kind()));
         assert!(e.cause().contains("jpeg does not keep the values of a mask"), "{e}");
-        let mut lossy = encoded(grey().to_rgb8().into(), image::ImageFormat::WebP);
+        let mut lossy = encoded(gray().to_rgb8().into(), image::ImageFormat::WebP);
         lossy[12..16].copy_from_slice(b"VP8 ");
         let e = refused(one("mask.webp", lossy, kind()));
         assert!(e.cause().contains("lossy webp does not keep the values of a mask"), "{e}");

@@ -1,15 +1,15 @@
-//! Promise: a mask follows its picture. Every pixel is the nearest one for every crop, resize, flip
-//! and padding, for palettes, grey of 1 to 16 bits, interlaced PNGs and arrays of any integer type;
+//! Promise: a mask follows its image. Every pixel is the nearest one for every crop, resize, flip
+//! and padding, for palettes, gray of 1 to 16 bits, interlaced PNGs and arrays of any integer type;
 //! values are never mixed. A mask of another size, an unknown value and a damaged file are errors.
 
 use std::io::Cursor;
 
-use crate::follow::{Plane, Told, augments, npy, picture};
+use crate::follow::{Plane, Told, augments, image, npy};
 use crate::support::no_hang;
 use warpfeed::batch::Element;
 use warpfeed::decode::Size;
-use warpfeed::field::{Boxes, FieldKind, Geometry, Map, Mask};
-use warpfeed::order::Rng;
+use warpfeed::field::{Boxes, DenseMap, FieldKind, Geometry, Mask};
+use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{ImageMut, Mix, RandomErasing};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
@@ -81,11 +81,11 @@ fn png(values: &[u32], size: Size, stored: Stored, seed: u64) -> Vec<u8> {
         out.extend(&covered);
         out.extend(crc32fast::hash(&covered).to_be_bytes());
     };
-    let colour = if palette { 3 } else { 0 };
+    let color = if palette { 3 } else { 0 };
     let sizes = [size.width.to_be_bytes(), size.height.to_be_bytes()].concat();
-    chunk(b"IHDR", &[&sizes[..], &[depth, colour, 0, 0, u8::from(interlaced)]].concat());
+    chunk(b"IHDR", &[&sizes[..], &[depth, color, 0, 0, u8::from(interlaced)]].concat());
     if palette {
-        // Colours that are unrelated to the indices.
+        // Colors that are unrelated to the indices.
         chunk(b"PLTE", &(0..3 << depth.min(8)).map(|i| (i * 37) as u8).collect::<Vec<_>>());
     }
     chunk(b"tEXt", b"Comment\0of no matter");
@@ -156,7 +156,7 @@ fn every_pixel_is_the_nearest_one_in_every_encoding_of_a_mask() {
                 .collect();
             let sample = |i: usize| {
                 OwnedSample::new(format!("{i}"))
-                    .field("rgb.npy", picture(sizes[i]))
+                    .field("rgb.npy", image(sizes[i]))
                     .field("mask.png", png(&values[i], sizes[i], STORED[i % 12], i as u64))
             };
             let source = Memory::new((0..36).map(sample).collect());
@@ -165,7 +165,7 @@ fn every_pixel_is_the_nearest_one_in_every_encoding_of_a_mask() {
                 for workers in [1, 3] {
                     let loader = Loader::source(source.clone()).augment(augment.clone()).batch_size(8).workers(workers);
                     let loader = loader.field("mask", Mask::new(dtype).fill(9)).field("plan", Told).shuffle(3);
-                    for batch in loader.without("label") {
+                    for batch in loader.drop_field("label") {
                         check(&batch.unwrap(), &sizes, &planes, output, 9);
                     }
                 }
@@ -183,11 +183,11 @@ fn a_mask_of_more_bytes_than_are_decompressed_at_once_has_every_value() {
             let size = Size::new(width, height);
             let values = values(size, STORED[stored].depth, seed as u64);
             let mask = png(&values, size, STORED[stored], seed as u64);
-            let sample = OwnedSample::new("a").field("rgb.npy", picture(size)).field("mask.png", mask);
+            let sample = OwnedSample::new("a").field("rgb.npy", image(size)).field("mask.png", mask);
             (size, values, sample)
         });
         for (size, values, sample) in samples {
-            let loader = Loader::source(Memory::new(vec![sample])).without("label").workers(1);
+            let loader = Loader::source(Memory::new(vec![sample])).drop_field("label").workers(1);
             let loader = loader.augment(Augment::pass_through(size.width, size.height));
             let batch = loader.field("mask", Mask::new(Dtype::U16)).into_iter().next().unwrap().unwrap();
             let found = batch.field("mask").unwrap().elements::<u16>().unwrap();
@@ -220,13 +220,13 @@ fn arrays_of_every_integer_type_are_masks() {
                 element
             });
             let array = npy(descr, "(27, 33)", &data.collect::<Vec<_>>());
-            OwnedSample::new(format!("{i}")).field("rgb.npy", picture(size)).field("mask.npy", array)
+            OwnedSample::new(format!("{i}")).field("rgb.npy", image(size)).field("mask.npy", array)
         };
         let source = Memory::new(types.iter().enumerate().map(sample).collect());
         for dtype in [Dtype::U8, Dtype::U16, Dtype::I16, Dtype::I32, Dtype::I64] {
             for augment in augments() {
                 let output = augment.output_size();
-                let loader = Loader::source(source.clone()).augment(augment).batch_size(8).without("label");
+                let loader = Loader::source(source.clone()).augment(augment).batch_size(8).drop_field("label");
                 for batch in loader.field("mask", Mask::new(dtype).fill(100)).field("plan", Told) {
                     check(&batch.unwrap(), &[size; 8], &planes, output, 100);
                 }
@@ -242,12 +242,12 @@ fn a_map_of_floats_can_take_the_nearest_pixels_too() {
         let plane = Plane::of(33, 27, |x, y| ((x * 5 + y * 3) % 100) as i64);
         let data: Vec<u8> = plane.values.iter().flat_map(|&v| (v as f64).to_be_bytes()).collect();
         let sample =
-            OwnedSample::new("a").field("rgb.npy", picture(size)).field("depth.npy", npy(">f8", "(27, 33)", &data));
+            OwnedSample::new("a").field("rgb.npy", image(size)).field("depth.npy", npy(">f8", "(27, 33)", &data));
         let source = Memory::new(vec![sample; 20]);
         for augment in augments() {
             let output = augment.output_size();
-            let loader = Loader::source(source.clone()).augment(augment).without("label").field("plan", Told);
-            for batch in loader.field("depth", Map::new().nearest().fill(9.0)) {
+            let loader = Loader::source(source.clone()).augment(augment).drop_field("label").field("plan", Told);
+            for batch in loader.field("depth", DenseMap::new().nearest().fill(9.0)) {
                 let batch = batch.unwrap();
                 let depth = batch.field("depth").unwrap().as_f32().unwrap();
                 let told = batch.field("plan").unwrap().as_i64().unwrap();
@@ -259,25 +259,25 @@ fn a_map_of_floats_can_take_the_nearest_pixels_too() {
             }
         }
         let small = OwnedSample::new("a")
-            .field("rgb.npy", picture(size))
+            .field("rgb.npy", image(size))
             .field("depth.npy", npy("<f4", "(27, 32)", &[0; 27 * 32 * 4]));
-        let loader = Loader::source(Memory::new(vec![small])).augment(Augment::resize(8, 8)).without("label");
-        let e = loader.clone().field("depth", Map::new()).into_iter().find_map(Result::err).unwrap();
-        assert_eq!(e.cause(), "field \"depth.npy\": annotated in 32x27 pixels, its picture has 33x27");
-        let e = loader.field("depth", Map::flow()).into_iter().find_map(Result::err).unwrap();
+        let loader = Loader::source(Memory::new(vec![small])).augment(Augment::resize(8, 8)).drop_field("label");
+        let e = loader.clone().field("depth", DenseMap::new()).into_iter().find_map(Result::err).unwrap();
+        assert_eq!(e.cause(), "field \"depth.npy\": annotated in 32x27 pixels, its image has 33x27");
+        let e = loader.field("depth", DenseMap::flow()).into_iter().find_map(Result::err).unwrap();
         assert_eq!(e.cause(), "field \"depth.npy\" has the shape [27, 32]; a map has (height, width, 2)");
     });
 }
 
 #[test]
-fn erasing_and_normalising_leave_the_mask_alone() {
+fn erasing_and_normalizing_leave_the_mask_alone() {
     no_hang(|| {
         let size = Size::new(40, 30);
         let mask = values(size, 8, 5);
         let stored = png(&mask, size, STORED[0], 5);
-        let sample = OwnedSample::new("a").field("rgb.npy", picture(size)).field("mask.png", stored);
+        let sample = OwnedSample::new("a").field("rgb.npy", image(size)).field("mask.png", stored);
         let masks = |augment: Augment| {
-            let loader = Loader::source(Memory::new(vec![sample.clone()])).augment(augment).without("label");
+            let loader = Loader::source(Memory::new(vec![sample.clone()])).augment(augment).drop_field("label");
             let batch = loader.field("mask", Mask::new(Dtype::U8)).into_iter().next().unwrap().unwrap();
             batch.field("mask").unwrap().bytes().to_vec()
         };
@@ -289,11 +289,11 @@ fn erasing_and_normalising_leave_the_mask_alone() {
 
 /// The error of a loader of one sample with this mask.
 fn fails(mask: (&str, Vec<u8>), kind: Mask) -> warpfeed::Error {
-    let good = OwnedSample::new("good").field("rgb.npy", picture(Size::new(16, 16)));
+    let good = OwnedSample::new("good").field("rgb.npy", image(Size::new(16, 16)));
     let good = good.field("mask.png", png(&values(Size::new(16, 16), 2, 0), Size::new(16, 16), STORED[6], 0));
-    let bad = OwnedSample::new("bad").field("rgb.npy", picture(Size::new(16, 16))).field(mask.0, mask.1);
+    let bad = OwnedSample::new("bad").field("rgb.npy", image(Size::new(16, 16))).field(mask.0, mask.1);
     let open = || {
-        let loader = Loader::source(Memory::new(vec![good.clone(), bad.clone()])).without("label").batch_size(2);
+        let loader = Loader::source(Memory::new(vec![good.clone(), bad.clone()])).drop_field("label").batch_size(2);
         loader.augment(Augment::resize(16, 16)).field("mask", kind.clone())
     };
     let error = open().into_iter().find_map(Result::err).expect("it is bad");
@@ -303,7 +303,7 @@ fn fails(mask: (&str, Vec<u8>), kind: Mask) -> warpfeed::Error {
     let batch = batches.epoch(0).next().unwrap().unwrap();
     assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false]);
     drop(batch);
-    assert_eq!(batches.faults().len(), 1);
+    assert_eq!(batches.sample_errors().len(), 1);
     error
 }
 
@@ -319,10 +319,10 @@ fn a_bad_mask_is_an_error_with_both_numbers() {
         let cause = |mask, kind| fails(mask, kind).cause().to_owned();
         assert_eq!(
             cause(("mask.png", of(17, 0)), kind()),
-            "field \"mask.png\": annotated in 17x16 pixels, its picture has 16x16"
+            "field \"mask.png\": annotated in 17x16 pixels, its image has 16x16"
         );
         let e = cause(("mask.npy", npy("|u1", "(15, 16)", &[0; 240])), kind());
-        assert_eq!(e, "field \"mask.npy\": annotated in 16x15 pixels, its picture has 16x16");
+        assert_eq!(e, "field \"mask.npy\": annotated in 16x15 pixels, its image has 16x16");
         // A value that the type cannot hold, or that is not a class.
         let wide = cause(("mask.png", of(16, 10)), kind());
         assert!(wide.contains(" 0 to 255 are allowed") && wide.contains("the value "), "{wide}");
@@ -357,8 +357,8 @@ fn damage_anywhere_in_a_png_mask_is_an_error_for_every_crop() {
     no_hang(|| {
         let size = Size::new(23, 19);
         let whole = png(&values(size, 8, 3), size, STORED[0], 3);
-        let picture = picture(size);
-        let sample = |mask: Vec<u8>| OwnedSample::new("x").field("rgb.npy", picture.clone()).field("mask.png", mask);
+        let image = image(size);
+        let sample = |mask: Vec<u8>| OwnedSample::new("x").field("rgb.npy", image.clone()).field("mask.png", mask);
         let mut rng = Rng::new(8, 8, 8);
         let mut samples = vec![sample(whole.clone())];
         for case in 0..300 {
@@ -372,31 +372,31 @@ fn damage_anywhere_in_a_png_mask_is_an_error_for_every_crop() {
             samples.push(sample(bytes));
         }
         let bad = samples.len() - 1;
-        let loader = Loader::source(Memory::new(samples)).without("label").batch_size(301);
+        let loader = Loader::source(Memory::new(samples)).drop_field("label").batch_size(301);
         let loader = loader.augment(Augment::train(7)).field("mask", Mask::new(Dtype::U8));
         let mut batches = loader.on_error(OnError::Skip { max_skipped: bad as u64 }).host().unwrap();
         batches.epoch(0).for_each(|batch| _ = batch.unwrap());
-        assert_eq!(batches.faults().len(), bad, "each of them is listed");
+        assert_eq!(batches.sample_errors().len(), bad, "each of them is listed");
     });
 }
 
 #[test]
-fn a_field_that_follows_the_picture_refuses_a_step_that_may_move_pixels() {
-    let sample = OwnedSample::new("x").field("rgb.npy", picture(Size::new(16, 16)));
+fn a_field_that_follows_the_image_refuses_a_step_that_may_move_pixels() {
+    let sample = OwnedSample::new("x").field("rgb.npy", image(Size::new(16, 16)));
     let source = || Memory::new(vec![sample.clone()]);
     let invert = |image: &mut ImageMut<'_>, _: &mut Rng| {
         image.data_mut().iter_mut().for_each(|value| *value = 255 - *value);
         Ok(())
     };
-    let plain = || Loader::source(source()).without("label").augment(Augment::resize(8, 8));
+    let plain = || Loader::source(source()).drop_field("label").augment(Augment::resize(8, 8));
     let kinds =
-        [FieldKind::from(Mask::new(Dtype::U8)), Map::new().into(), Boxes::new(1).into(), Geometry::new().into()];
+        [FieldKind::from(Mask::new(Dtype::U8)), DenseMap::new().into(), Boxes::new(1).into(), Geometry::new().into()];
     for kind in kinds {
         let with = || plain().field("target", kind.clone()).transform(invert);
         for loader in [with(), with().transform_moves_pixels(true)] {
             let e = loader.host().unwrap_err().to_string();
             assert!(
-                e.contains("\"target\" follows the picture, but not Loader::transform") && e.contains("(false)"),
+                e.contains("\"target\" follows the image, but not Loader::transform") && e.contains("(false)"),
                 "{e}"
             );
         }
@@ -407,13 +407,13 @@ fn a_field_that_follows_the_picture_refuses_a_step_that_may_move_pixels() {
 
 #[test]
 fn augmentations_that_masks_cannot_follow_are_refused_when_opening() {
-    let source = || Memory::new(vec![OwnedSample::new("x").field("rgb.npy", picture(Size::new(16, 16)))]);
+    let source = || Memory::new(vec![OwnedSample::new("x").field("rgb.npy", image(Size::new(16, 16)))]);
     let refused = |loader: Loader| loader.host().unwrap_err().to_string();
     let loader = || Loader::source(source()).field("mask", Mask::new(Dtype::U8));
     let e = refused(loader().augment(Augment::resize(8, 8).mix(Mix::mixup(0.2))));
-    assert!(e.contains("\"mask\" follows the picture, and pictures are mixed"), "{e}");
-    let e = refused(loader().without("image"));
-    assert!(e.contains("\"mask\" follows the picture, but the loader has none"), "{e}");
+    assert!(e.contains("\"mask\" follows the image, and images are mixed"), "{e}");
+    let e = refused(loader().drop_field("image"));
+    assert!(e.contains("\"mask\" follows the image, but the loader has none"), "{e}");
     let e = refused(Loader::source(source()).field("mask", Mask::new(Dtype::F32)));
     assert!(e.contains("a mask of float32; masks are integers"), "{e}");
     let e = refused(Loader::source(source()).field("mask", Mask::new(Dtype::U8).fill(-1)));

@@ -6,25 +6,25 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::annotated;
-use crate::follow::{npy, picture};
+use crate::follow::{image, npy};
 use crate::support::no_hang;
 use warpfeed::decode::Size;
-use warpfeed::field::{Boxes, Geometry, Image, Map, Mask, Points};
-use warpfeed::order::Rng;
-use warpfeed::source::{Follow, Lookahead, Memory, OwnedSample, Place, Sample, Source};
+use warpfeed::field::{Boxes, DenseMap, Geometry, Image, Keypoints, Mask};
+use warpfeed::sampler::Rng;
+use warpfeed::source::{BatchIndex, Lookahead, Memory, OwnedSample, Prefetcher, Sample, Source};
 use warpfeed::transform::{ImageMut, Mix, Mosaic};
 use warpfeed::{Augment, Dtype, HostBatch, Loader, OnError, Result};
 
 const LEN: u64 = 40;
 
-/// Pictures of one colour each, whose red is their number, with a box around all of it.
+/// Images of one color each, whose red is their number, with a box around all of it.
 fn samples() -> Vec<OwnedSample> {
     let sample = |number: u64| {
         let mut rng = Rng::new(number, 4, 4);
         let (width, height) = (20 + rng.below(60), 20 + rng.below(60));
-        let colour = [number as u8, 200, 100].repeat((width * height) as usize);
+        let color = [number as u8, 200, 100].repeat((width * height) as usize);
         OwnedSample::new(format!("key{number}"))
-            .field("rgb.npy", npy("|u1", &format!("({height}, {width}, 3)"), &colour))
+            .field("rgb.npy", npy("|u1", &format!("({height}, {width}, 3)"), &color))
             .field("boxes.txt", format!("0 0 {width} {height}"))
             .field("boxes.class.txt", number.to_string())
     };
@@ -36,7 +36,7 @@ fn augment() -> Augment {
 }
 
 fn with(source: impl Source + 'static) -> Loader {
-    let loader = Loader::source(source).without("label").shuffle(7).batch_size(4).augment(augment());
+    let loader = Loader::source(source).drop_field("label").shuffle(7).batch_size(4).augment(augment());
     loader.field("boxes", Boxes::new(4).column("class", Dtype::I64))
 }
 
@@ -62,7 +62,7 @@ fn epoch(loader: Loader, epoch: u64) -> BTreeMap<u64, [Vec<u8>; 3]> {
     batches.epoch(epoch).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect()
 }
 
-/// The numbers of the pictures that an image shows.
+/// The numbers of the images that an image shows.
 fn seen(image: &[u8]) -> Vec<u64> {
     let mut seen: Vec<u64> = image.chunks(3).filter(|pixel| pixel[1] == 200).map(|pixel| pixel[0].into()).collect();
     seen.sort_unstable();
@@ -127,7 +127,7 @@ fn partners_stay_within_the_samples_of_the_epoch() {
 }
 
 #[test]
-fn a_box_lies_where_its_picture_does() {
+fn a_box_lies_where_its_image_does() {
     let mut boxes = 0;
     for (_, [image, corners, classes]) in epoch(loader(), 0) {
         let numbers =
@@ -136,7 +136,7 @@ fn a_box_lies_where_its_picture_does() {
         let mut own = vec![None; 32 * 32];
         for (corners, class) in numbers(&corners).chunks(4).zip(classes).filter(|(_, class)| *class >= 0) {
             boxes += 1;
-            // Each box is that of a whole picture, so its edges lie between pixels.
+            // Each box is that of a whole image, so its edges lie between pixels.
             assert!(corners.iter().all(|edge| edge.fract() == 0.0), "{corners:?}");
             let [x1, y1, x2, y2] = [0, 1, 2, 3].map(|edge| corners[edge] as usize);
             (y1..y2).flat_map(|y| (x1..x2).map(move |x| y * 32 + x)).for_each(|at| own[at] = Some(class as u8));
@@ -184,7 +184,7 @@ fn effects_and_own_steps_see_the_whole_image() {
 #[test]
 fn a_bad_partner_is_a_fault_that_names_it() {
     let mut bad = samples();
-    bad[11] = OwnedSample::new("key11").field("rgb.npy", b"no picture".to_vec()).field("boxes.txt", "");
+    bad[11] = OwnedSample::new("key11").field("rgb.npy", b"no image".to_vec()).field("boxes.txt", "");
     let shown = epoch(loader(), 0);
     let with_it = |sample: &u64| *sample == 11 || seen(&shown[sample][0]).contains(&11);
     let mut batches = with(Memory::new(bad)).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();
@@ -201,7 +201,7 @@ fn a_bad_partner_is_a_fault_that_names_it() {
         }
     }
     let faults: HashMap<_, _> =
-        batches.faults().into_iter().map(|fault| (fault.error.sample().unwrap(), fault.error)).collect();
+        batches.sample_errors().into_iter().map(|fault| (fault.error.sample().unwrap(), fault.error)).collect();
     assert!(faults.len() >= 2 && sound + faults.len() as u64 == LEN, "{faults:?}");
     for (sample, error) in &faults {
         assert_eq!(error.key(), Some(&*format!("key{sample}")));
@@ -209,16 +209,16 @@ fn a_bad_partner_is_a_fault_that_names_it() {
         assert_eq!(named, *sample != 11, "{error}");
     }
     let mut wrong = samples();
-    wrong[11] = OwnedSample::new("key11").field("rgb.npy", picture(Size::new(9, 9))).field("boxes.txt", "0 0 90 9");
+    wrong[11] = OwnedSample::new("key11").field("rgb.npy", image(Size::new(9, 9))).field("boxes.txt", "0 0 90 9");
     let e = with(Memory::new(wrong)).host().unwrap().epoch(0).find_map(Result::err).unwrap();
-    assert!(e.to_string().contains("x from 0 to 90, the picture is 9 wide"), "{e}");
+    assert!(e.to_string().contains("x from 0 to 90, the image is 9 wide"), "{e}");
 }
 
 #[test]
-fn too_many_boxes_of_four_pictures_are_an_error_or_cut_off() {
+fn too_many_boxes_of_four_images_are_an_error_or_cut_off() {
     let few = |boxes: Boxes| {
         Loader::source(Memory::new(samples()))
-            .without("label")
+            .drop_field("label")
             .shuffle(7)
             .batch_size(4)
             .augment(augment())
@@ -239,9 +239,9 @@ struct Noted {
     read: Arc<Mutex<Vec<u64>>>,
 }
 
-impl Follow for Noted {
-    fn start(&self, _: Place) {}
-    fn done(&self, _: Place) {}
+impl Prefetcher for Noted {
+    fn start(&self, _: BatchIndex) {}
+    fn done(&self, _: BatchIndex) {}
     fn stop(&self) {}
 }
 
@@ -255,7 +255,7 @@ impl Source for Noted {
         self.samples.read(index, scratch)
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         *self.order.lock().unwrap() = Some(order);
         None
     }
@@ -271,7 +271,7 @@ fn a_source_that_fetches_ahead_knows_the_partners() {
     assert_eq!(batches.epoch(0).count() + batches.epoch(1).count(), 20);
     drop(batches);
     let order = order.lock().unwrap().clone().unwrap();
-    let expected: Vec<u64> = order.from(Place { epoch: 0, batch: 0 }).flat_map(|(_, samples)| samples).collect();
+    let expected: Vec<u64> = order.from(BatchIndex { epoch: 0, batch: 0 }).flat_map(|(_, samples)| samples).collect();
     assert_eq!(expected.len() as u64, 5 * LEN, "four reads for each image of the first epoch");
     let mut sorted = [expected, read.lock().unwrap().clone()];
     sorted.iter_mut().for_each(|all| all.sort_unstable());
@@ -294,24 +294,24 @@ fn a_set_without_labels_needs_no_option_and_a_label_in_it_is_a_fault() {
     let mut some = samples();
     some[5] = some[5].clone().label(1);
     let e = open(some).find_map(Result::err).unwrap();
-    let refused = e.cause().contains("(mosaic), but each label is the class of one: use .without(\"label\")");
+    let refused = e.cause().contains("(mosaic), but each label is the class of one: use .drop_field(\"label\")");
     assert!(refused && e.sample() == Some(5), "{e}");
 }
 
 #[test]
 fn mosaics_that_cannot_work_are_refused_when_the_loader_opens() {
     let refused = |loader: Loader| annotated::refused(loader.host()).to_string();
-    let labelled = samples().into_iter().map(|sample| sample.label(3)).collect();
-    let plain = Loader::source(Memory::new(labelled)).augment(augment());
-    assert!(refused(plain.clone()).contains("each label is the class of one: use .without(\"label\")"));
-    let plain = plain.without("label");
-    assert!(refused(plain.clone().field("where", Geometry::new())).contains("\"where\" follows one picture"));
-    assert!(refused(plain.clone().field("depth", Map::new())).contains("\"depth\" follows one picture"));
-    assert!(refused(plain.clone().field("points", Points::new(3))).contains("\"points\" follows one picture"));
+    let labeled = samples().into_iter().map(|sample| sample.label(3)).collect();
+    let plain = Loader::source(Memory::new(labeled)).augment(augment());
+    assert!(refused(plain.clone()).contains("each label is the class of one: use .drop_field(\"label\")"));
+    let plain = plain.drop_field("label");
+    assert!(refused(plain.clone().field("where", Geometry::new())).contains("\"where\" follows one image"));
+    assert!(refused(plain.clone().field("depth", DenseMap::new())).contains("\"depth\" follows one image"));
+    assert!(refused(plain.clone().field("points", Keypoints::new(3))).contains("\"points\" follows one image"));
     assert!(refused(plain.clone().views([Augment::train(16), augment()])).contains("\"views.1\" is a view of one"));
     assert!(refused(plain.clone().views([Augment::train(16)])).contains("mosaic needs an image"));
     let many = (0..9).fold(plain.clone(), |loader, n| loader.field(&format!("image{n}"), Image::new()));
-    assert!(refused(many).contains("mosaic of 10 images takes 40 pictures per sample; at most 32"));
+    assert!(refused(many).contains("mosaic of 10 images takes 40 images per sample; at most 32"));
     for (mosaic, words) in [
         (Mosaic::new().probability(1.5), "1.5 is not a probability"),
         (Mosaic::new().scale(0.0, 1.0), "scale of 0 to 1"),
@@ -323,7 +323,7 @@ fn mosaics_that_cannot_work_are_refused_when_the_loader_opens() {
         assert!(e.contains(words), "{e}");
     }
     let decoder = annotated::refused(plain.decoder().host()).to_string();
-    assert!(decoder.contains("augment joins pictures (mosaic)"), "{decoder}");
+    assert!(decoder.contains("augment joins images (mosaic)"), "{decoder}");
     // What can work, works: a mask, MixUp without annotations, and views beside the image.
     let mixed = plain.clone().augment(augment().mix(Mix::mixup(0.5))).batch_size(4);
     assert_eq!(mixed.host().unwrap().epoch(0).filter(|batch| batch.is_ok()).count(), 10);

@@ -1,22 +1,24 @@
-//! Promise: a batch is made of named fields, each of a kind: several pictures or none, arrays of
+//! Promise: a batch is made of named fields, each of a kind: several images or none, arrays of
 //! one shape, rows of different lengths with a count, and user-defined kinds. Each sample's part is
 //! in its place, for any number of workers.
 
 use crate::support::no_hang;
 use warpfeed::batch::Field;
 use warpfeed::decode::Size;
-use warpfeed::field::{BoxFormat, BoxReader, Boxes, Image, Input, Kind, Label, Maker, Numbers, RowMut, Rows};
+use warpfeed::field::{
+    BoxFormat, BoxReader, Boxes, FieldType, FieldWriter, Image, Input, Label, NdArray, Ragged, RowMut,
+};
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// An array of one colour, as `.npy` bytes.
-fn picture(side: u32, colour: u8) -> Vec<u8> {
+/// An array of one color, as `.npy` bytes.
+fn image(side: u32, color: u8) -> Vec<u8> {
     let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({side}, {side}, 3), }}");
     let padded = format!("{header:<117}\n");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
     bytes.extend((padded.len() as u16).to_le_bytes());
     bytes.extend(padded.as_bytes());
-    bytes.extend(std::iter::repeat_n(colour, (side * side * 3) as usize));
+    bytes.extend(std::iter::repeat_n(color, (side * side * 3) as usize));
     bytes
 }
 
@@ -27,8 +29,8 @@ fn rows(n: u64) -> Vec<u8> {
 
 fn sample(n: u64) -> OwnedSample {
     OwnedSample::new(format!("{n}"))
-        .field("rgb.npy", picture(16, n as u8))
-        .field("right.npy", picture(16, 100 + n as u8))
+        .field("rgb.npy", image(16, n as u8))
+        .field("right.npy", image(16, 100 + n as u8))
         .field("tokens", rows(n % 7))
         .field("text", "x".repeat(n as usize % 5))
         .label(n as i64)
@@ -46,8 +48,8 @@ fn all(loader: Loader) -> Vec<HostBatch> {
 fn floats_of_64_bits_are_those_of_the_sample_and_32_bits_refuse_other_whole_numbers() {
     let number = |n: i64| OwnedSample::new(format!("{n}")).field("x.txt", format!("{} 0.1", n + (1 << 24)));
     let set = || Memory::new((0..10).map(number).collect());
-    let loader = || Loader::source(set()).without("image").without("label").batch_size(5);
-    let (numbers, rows) = (|dtype| Numbers::new(dtype, [2]), |dtype| Rows::new(dtype, [], 3));
+    let loader = || Loader::source(set()).drop_field("image").drop_field("label").batch_size(5);
+    let (numbers, rows) = (|dtype| NdArray::new(dtype, [2]), |dtype| Ragged::new(dtype, [], 3));
     for batch in all(loader().field("x", numbers(Dtype::F64)).shuffle(1)) {
         let expected: Vec<f64> = batch.ids().flat_map(|id| [(id + (1 << 24)) as f64, 0.1]).collect();
         let found = batch.field("x").unwrap();
@@ -68,8 +70,8 @@ fn rows_of_different_lengths_are_padded_and_counted() {
         for workers in [1, 3] {
             let loader = loader()
                 .workers(workers)
-                .field("tokens", Rows::new(Dtype::I64, [], 6).padding(-1_i64))
-                .field("text", Rows::bytes(4));
+                .field("tokens", Ragged::new(Dtype::I64, [], 6).padding(-1_i64))
+                .field("text", Ragged::bytes(4));
             for batch in all(loader) {
                 let (tokens, text) = (batch.field("tokens").unwrap(), batch.field("text").unwrap());
                 assert_eq!((tokens.shape(), text.shape()), (vec![batch.len(), 6], vec![batch.len(), 4]));
@@ -92,7 +94,7 @@ fn rows_of_different_lengths_are_padded_and_counted() {
 
 #[test]
 fn too_many_rows_are_an_error_unless_truncated() {
-    let rows = || Rows::new(Dtype::I64, [], 4);
+    let rows = || Ragged::new(Dtype::I64, [], 4);
     let e = loader().field("tokens", rows()).into_iter().find_map(Result::err).unwrap();
     assert_eq!(
         (e.sample(), e.cause()),
@@ -104,22 +106,22 @@ fn too_many_rows_are_an_error_unless_truncated() {
     );
     let cut = all(loader().field("tokens", rows().truncated()));
     assert_eq!(cut[0].counts("tokens").unwrap(), [0, 1, 2, 3, 4, 4, 4, 0]);
-    let e = loader().field("tokens", Rows::new(Dtype::I64, [2], 4)).into_iter().find_map(Result::err).unwrap();
+    let e = loader().field("tokens", Ragged::new(Dtype::I64, [2], 4)).into_iter().find_map(Result::err).unwrap();
     assert_eq!(
         (e.sample(), e.cause()),
         (Some(1), "field \"tokens\" has 8 bytes, which is not a multiple of the row's 16")
     );
     let refused = |loader: Loader| loader.host().unwrap_err().to_string();
-    assert!(refused(loader().field("tokens", Rows::new(Dtype::I64, [], 0))).contains("room for 0 rows"));
+    assert!(refused(loader().field("tokens", Ragged::new(Dtype::I64, [], 0))).contains("room for 0 rows"));
     assert!(refused(loader().field("tokens", rows().padding(0.5_f32))).contains("a padding of float32"));
 }
 
 #[test]
-fn several_pictures_of_a_sample_are_cropped_and_flipped_alike() {
+fn several_images_of_a_sample_are_cropped_and_flipped_alike() {
     no_hang(|| {
-        // Both pictures are identical, so that their transformations can be compared.
+        // Both images are identical, so that their transformations can be compared.
         let gradient = || {
-            let mut bytes = picture(40, 0);
+            let mut bytes = image(40, 0);
             let start = bytes.len() - 40 * 40 * 3;
             bytes[start..].iter_mut().enumerate().for_each(|(i, byte)| *byte = (i % 251) as u8);
             bytes
@@ -129,7 +131,7 @@ fn several_pictures_of_a_sample_are_cropped_and_flipped_alike() {
         let augment = Augment::train(16).jitter(warpfeed::transform::ColorJitter::new().brightness(0.4));
         let loader = Loader::source(source).batch_size(8).augment(augment).workers(2);
         let loader = loader.field("image", Image::of("a.npy")).field("other", Image::of("b.npy"));
-        let batches = all(loader.without("label"));
+        let batches = all(loader.drop_field("label"));
         assert!(batches.iter().any(|batch| batch.images().bytes().iter().any(|&byte| byte > 0)));
         let mut crops = std::collections::HashSet::new();
         for batch in &batches {
@@ -141,10 +143,10 @@ fn several_pictures_of_a_sample_are_cropped_and_flipped_alike() {
 }
 
 #[test]
-fn pictures_are_found_by_name_and_mixed_separately() {
+fn images_are_found_by_name_and_mixed_separately() {
     no_hang(|| {
         let mix = warpfeed::transform::Mix::mixup(0.4);
-        let loader = loader().augment(Augment::pass_through(16, 16).mix(mix)).without("label");
+        let loader = loader().augment(Augment::pass_through(16, 16).mix(mix)).drop_field("label");
         let loader = loader.field("right", Image::of("right.npy"));
         for batch in all(loader) {
             let n = batch.len();
@@ -163,12 +165,12 @@ fn pictures_are_found_by_name_and_mixed_separately() {
 }
 
 #[test]
-fn a_loader_without_a_picture_decodes_nothing() {
+fn a_loader_without_an_image_decodes_nothing() {
     no_hang(|| {
         let sample = |i: u64| OwnedSample::new(format!("{i}")).field("tokens", rows(i % 7));
         let source = Memory::new((0..50).map(sample).collect());
-        let loader = Loader::source(source).batch_size(8).without("image").without("label");
-        let batches = all(loader.field("tokens", Rows::new(Dtype::I64, [], 6)));
+        let loader = Loader::source(source).batch_size(8).drop_field("image").drop_field("label");
+        let batches = all(loader.field("tokens", Ragged::new(Dtype::I64, [], 6)));
         assert_eq!(batches.iter().map(|batch| batch.len()).sum::<usize>(), 50);
         let names: Vec<_> = batches[0].fields().map(|field| field.name.clone()).collect();
         assert_eq!(names, ["tokens", "tokens.count"]);
@@ -178,11 +180,11 @@ fn a_loader_without_a_picture_decodes_nothing() {
 }
 
 #[test]
-fn the_byte_limit_of_a_sample_also_applies_without_a_picture() {
-    let rows = || Rows::new(Dtype::I64, [], 6);
-    // Sample n has two pictures, 8 * n bytes of tokens and n bytes of text.
-    let limit = 2 * picture(16, 0).len() as u64 + 9;
-    let loader = loader().without("image").field("tokens", rows()).max_sample_bytes(limit);
+fn the_byte_limit_of_a_sample_also_applies_without_an_image() {
+    let rows = || Ragged::new(Dtype::I64, [], 6);
+    // Sample n has two images, 8 * n bytes of tokens and n bytes of text.
+    let limit = 2 * image(16, 0).len() as u64 + 9;
+    let loader = loader().drop_field("image").field("tokens", rows()).max_sample_bytes(limit);
     let e = loader.into_iter().find_map(Result::err).unwrap();
     let cause = format!("the sample has {} bytes, the limit is {limit}", limit + 9);
     assert_eq!((e.sample(), e.cause()), (Some(2), &*cause));
@@ -205,46 +207,46 @@ fn the_suffix_of_a_field_name_determines_the_format_of_its_numbers() {
     ];
     let open = |name: &str, bytes: &[u8]| {
         let sample = OwnedSample::new("s").field(name, bytes);
-        Loader::source(Memory::new(vec![sample])).without("image").without("label").workers(1)
+        Loader::source(Memory::new(vec![sample])).drop_field("image").drop_field("label").workers(1)
     };
     for (name, bytes) in &fields {
-        let numbers = all(open(name, bytes).field("x", Numbers::new(Dtype::F32, [3, 2])));
+        let numbers = all(open(name, bytes).field("x", NdArray::new(Dtype::F32, [3, 2])));
         assert_eq!(numbers[0].field("x").unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
-        let rows = all(open(name, bytes).field("x", Rows::new(Dtype::F32, [2], 4).padding(-1_f32)));
+        let rows = all(open(name, bytes).field("x", Ragged::new(Dtype::F32, [2], 4).padding(-1_f32)));
         let expected: Vec<f32> = values.iter().map(|v| *v as f32).chain([-1.0, -1.0]).collect();
         assert_eq!(rows[0].field("x").unwrap().as_f32().unwrap(), expected, "{name}");
         assert_eq!(rows[0].counts("x").unwrap(), [3]);
         // The raw bytes, uninterpreted.
-        let plain = all(open(name, bytes).field("x", Rows::bytes(400)));
+        let plain = all(open(name, bytes).field("x", Ragged::bytes(400)));
         assert_eq!(plain[0].counts("x").unwrap(), [bytes.len() as i64]);
         assert_eq!(plain[0].field("x").unwrap().bytes()[..bytes.len()], bytes[..]);
         // By its full name. Data without a shape reads as a single axis.
         if *name != "x.npy" && *name != "x.json" {
-            let whole = all(open(name, bytes).field(name, Numbers::new(Dtype::F32, [count])));
+            let whole = all(open(name, bytes).field(name, NdArray::new(Dtype::F32, [count])));
             assert_eq!(whole[0].field(name).unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
         }
     }
     let cause = |loader: Loader| loader.into_iter().find_map(Result::err).unwrap().cause().to_owned();
     let (name, bytes) = &fields[1];
-    let numbers = open(name, bytes).field("x", Numbers::new(Dtype::F32, [2, 3]));
+    let numbers = open(name, bytes).field("x", NdArray::new(Dtype::F32, [2, 3]));
     assert_eq!(cause(numbers), "field \"x.npy\" has the shape [3, 2], the loader expects [2, 3]");
-    let rows = open(name, bytes).field("x", Rows::new(Dtype::F32, [3], 4));
+    let rows = open(name, bytes).field("x", Ragged::new(Dtype::F32, [3], 4));
     assert_eq!(cause(rows), "field \"x.npy\" has the shape [3, 2], the loader expects rows of [3]");
-    let whole = open("x.txt", b"1 2.5").field("x", Rows::new(Dtype::I64, [], 4));
+    let whole = open("x.txt", b"1 2.5").field("x", Ragged::new(Dtype::I64, [], 4));
     assert_eq!(cause(whole), "field \"x.txt\" has 2.5, which int64 cannot hold, as number 1");
 }
 
-/// The part of the picture that a sample shows.
+/// The part of the image that a sample shows.
 #[derive(Debug)]
 struct Region;
 
-impl Kind for Region {
+impl FieldType for Region {
     fn arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape: vec![4] }])
     }
 
     fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
-        let window = input.plan.expect("there is a picture").window;
+        let window = input.plan.expect("there is an image").window;
         let corners = [window.x, window.y, window.width, window.height].map(|v| v as f32);
         place.bytes(0).copy_from_slice(&corners.map(f32::to_ne_bytes).concat());
         Ok(())
@@ -252,7 +254,7 @@ impl Kind for Region {
 }
 
 #[test]
-fn a_user_defined_kind_receives_the_plan_of_the_picture() {
+fn a_user_defined_kind_receives_the_plan_of_the_image() {
     no_hang(|| {
         let loader = loader().augment(Augment::train(8)).field("region", Region).workers(2);
         for batch in all(loader.shuffle(4)) {
@@ -269,7 +271,7 @@ fn a_user_defined_kind_receives_the_plan_of_the_picture() {
 #[derive(Debug)]
 struct Dice;
 
-impl Kind for Dice {
+impl FieldType for Dice {
     fn arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![4] }])
     }
@@ -307,7 +309,7 @@ fn a_kinds_random_numbers_depend_on_seed_epoch_sample_and_field_alone() {
         assert_eq!(all.len(), 50);
         assert_eq!(all.values().collect::<std::collections::HashSet<_>>().len(), 50);
         assert_eq!(thrown(open(3).workers(4).batch_size(5), 1, 0), all);
-        assert_eq!(thrown(open(3).without("image"), 1, 0), all, "with and without pictures");
+        assert_eq!(thrown(open(3).drop_field("image"), 1, 0), all, "with and without images");
         let rest = thrown(open(3).workers(3), 1, 4);
         assert!(rest.len() == 18 && rest.iter().all(|(id, numbers)| all[id] == *numbers), "after resuming");
         for (seed, epoch) in [(3, 0), (4, 1)] {
@@ -320,7 +322,7 @@ fn a_kinds_random_numbers_depend_on_seed_epoch_sample_and_field_alone() {
 #[derive(Debug)]
 struct Wrapped<K>(K);
 
-impl<K: Kind> Kind for Wrapped<K> {
+impl<K: FieldType> FieldType for Wrapped<K> {
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         self.0.arrays(name, output)
     }
@@ -329,8 +331,8 @@ impl<K: Kind> Kind for Wrapped<K> {
         self.0.write(input, place)
     }
 
-    fn follows_picture(&self) -> bool {
-        self.0.follows_picture()
+    fn follows_image(&self) -> bool {
+        self.0.follows_image()
     }
 
     fn copies(&self) -> bool {
@@ -341,7 +343,7 @@ impl<K: Kind> Kind for Wrapped<K> {
         self.0.memory(input)
     }
 
-    fn maker(&self) -> Maker<'_> {
+    fn maker(&self) -> FieldWriter<'_> {
         self.0.maker()
     }
 
@@ -388,7 +390,7 @@ fn a_kind_of_your_own_may_wrap_any_built_in_one() {
 #[derive(Debug, Default, Clone)]
 struct Large(std::sync::Arc<[std::sync::atomic::AtomicUsize; 2]>);
 
-impl Kind for Large {
+impl FieldType for Large {
     fn arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape: vec![] }])
     }
@@ -414,7 +416,7 @@ fn a_kinds_memory_is_taken_from_the_memory_plan() {
         // Maximum number of writes at a time. Stops after the epoch in which `enough` ran.
         let most_in = |name: &str, epochs: u64, enough: usize| {
             let (kind, source) = (Large::default(), Memory::new((0..400).map(|n| sample(n % 50)).collect()));
-            let loader = Loader::source(source).without("image").batch_size(32).workers(4);
+            let loader = Loader::source(source).drop_field("image").batch_size(32).workers(4);
             let mut batches = loader.field(name, kind.clone()).host().unwrap();
             let most = || kind.0[1].load(std::sync::atomic::Ordering::SeqCst);
             for epoch in (0..epochs).take_while(|_| most() < enough) {
@@ -432,11 +434,11 @@ fn a_kinds_memory_is_taken_from_the_memory_plan() {
 #[test]
 fn a_sample_without_a_field_is_an_error_or_replaced_as_a_whole() {
     no_hang(|| {
-        let some = |n: u64| if n == 3 { OwnedSample::new("3").field("rgb.npy", picture(16, 3)) } else { sample(n) };
+        let some = |n: u64| if n == 3 { OwnedSample::new("3").field("rgb.npy", image(16, 3)) } else { sample(n) };
         let source = Memory::new((0..50).map(some).collect());
         let open = || {
             let loader = Loader::source(source.clone()).augment(Augment::pass_through(16, 16)).batch_size(8);
-            loader.field("tokens", Rows::new(Dtype::I64, [], 6)).unlabelled(true)
+            loader.field("tokens", Ragged::new(Dtype::I64, [], 6)).unlabeled(true)
         };
         let e = open().into_iter().find_map(Result::err).unwrap();
         assert!(e.sample() == Some(3) && e.cause().starts_with("no field \"tokens\" among"), "{e}");
@@ -450,11 +452,11 @@ fn a_sample_without_a_field_is_an_error_or_replaced_as_a_whole() {
 #[test]
 fn impossible_batches_are_refused() {
     let refused = |loader: Loader| loader.host().unwrap_err().to_string();
-    assert!(refused(loader().without("image").without("label")).contains("every field is left out"));
-    assert!(refused(loader().without("depth")).contains("without(\"depth\")"));
+    assert!(refused(loader().drop_field("image").drop_field("label")).contains("every field is left out"));
+    assert!(refused(loader().drop_field("depth")).contains("without(\"depth\")"));
     let two = loader().field("class", Label::new());
     assert!(refused(two).contains("a loader has one label"));
-    let count = loader().field("tokens", Rows::bytes(4)).field("tokens.count", Numbers::new(Dtype::I64, []));
+    let count = loader().field("tokens", Ragged::bytes(4)).field("tokens.count", NdArray::new(Dtype::I64, []));
     assert!(refused(count).contains("duplicate field"));
     let many = (0..16).fold(loader(), |loader, i| loader.field(&format!("p{i}"), Image::new()));
     assert!(refused(many).contains("at most 16 are possible"));

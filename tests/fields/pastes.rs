@@ -4,26 +4,26 @@
 use std::collections::BTreeMap;
 
 use crate::annotated;
-use crate::follow::{npy, picture};
+use crate::follow::{image, npy};
 use warpfeed::decode::Size;
-use warpfeed::field::{Boxes, Map, Mask, Points};
-use warpfeed::order::Rng;
+use warpfeed::field::{Boxes, DenseMap, Keypoints, Mask};
+use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{CopyPaste, Mosaic};
 use warpfeed::{Augment, Dtype, HostBatch, Loader, OnError, Result};
 
 const LEN: u64 = 30;
 
-/// Pictures of one colour each, whose red is their number, with an object in the middle.
+/// Images of one color each, whose red is their number, with an object in the middle.
 fn samples() -> Vec<OwnedSample> {
     let sample = |number: u64| {
         let mut rng = Rng::new(number, 4, 4);
         let (width, height) = (20 + rng.below(60), 20 + rng.below(60));
-        let colour = [number as u8, 200, 100].repeat((width * height) as usize);
+        let color = [number as u8, 200, 100].repeat((width * height) as usize);
         let (x, y) = (rng.below(width / 2), rng.below(height / 2));
         let (u, v) = (x + 8, y + 8);
         OwnedSample::new(format!("key{number}"))
-            .field("rgb.npy", npy("|u1", &format!("({height}, {width}, 3)"), &colour))
+            .field("rgb.npy", npy("|u1", &format!("({height}, {width}, 3)"), &color))
             .field("boxes.txt", format!("{x} {y} {u} {v}"))
             .field("boxes.class.txt", number.to_string())
             .field("boxes.masks.json", format!("[[[{x},{y},{u},{y},{u},{v},{x},{v}]]]"))
@@ -40,7 +40,7 @@ fn with(samples: Vec<OwnedSample>) -> Loader {
 }
 
 fn with_boxes(samples: Vec<OwnedSample>, boxes: Boxes) -> Loader {
-    let loader = Loader::source(Memory::new(samples)).without("label").shuffle(7).batch_size(4);
+    let loader = Loader::source(Memory::new(samples)).drop_field("label").shuffle(7).batch_size(4);
     let boxes = boxes.column("class", Dtype::I64).masks();
     loader.augment(plain().copy_paste(CopyPaste::new())).field("boxes", boxes)
 }
@@ -102,7 +102,7 @@ fn a_run_resumes_among_pasted_objects() {
 }
 
 /// Geometric effects move the image as a whole. The last object hides what is behind it, so its
-/// mask has its colour.
+/// mask has its color.
 #[test]
 fn pasted_objects_follow_the_effects_of_the_whole_image() {
     let augment = |p| plain().copy_paste(CopyPaste::new().margin(0).probability(p)).rotate(40.0);
@@ -154,12 +154,12 @@ fn other_samples_stay_as_they_are_and_pasting_ends_with_its_epoch() {
 #[test]
 fn a_bad_partner_is_a_fault_that_names_it() {
     let mut bad = samples();
-    bad[11] = OwnedSample::new("key11").field("rgb.npy", b"no picture".to_vec()).field("boxes.txt", "");
+    bad[11] = OwnedSample::new("key11").field("rgb.npy", b"no image".to_vec()).field("boxes.txt", "");
     let mut batches = with(bad).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();
     for number in 0..6 {
         batches.epoch(number).for_each(|batch| drop(batch.unwrap()));
     }
-    let faults = batches.faults();
+    let faults = batches.sample_errors();
     let others = faults.iter().filter(|fault| fault.error.sample() != Some(11)).count();
     assert!(others >= 2, "{faults:?}");
     for fault in faults {
@@ -167,7 +167,7 @@ fn a_bad_partner_is_a_fault_that_names_it() {
         assert_eq!(named, fault.error.sample() != Some(11), "{}", fault.error);
     }
     let mut wrong = samples();
-    wrong[11] = OwnedSample::new("key11").field("rgb.npy", picture(Size::new(40, 40))).field("boxes.txt", "0 0 9 9");
+    wrong[11] = OwnedSample::new("key11").field("rgb.npy", image(Size::new(40, 40))).field("boxes.txt", "0 0 9 9");
     wrong[11] = wrong[11].clone().field("boxes.class.txt", "11").field("boxes.masks.json", "[]");
     let e = with(wrong).host().unwrap().epoch(0).find_map(Result::err).unwrap();
     assert!(e.to_string().contains("has 0 masks, there are 1 boxes"), "{e}");
@@ -177,16 +177,16 @@ fn a_bad_partner_is_a_fault_that_names_it() {
 fn pasting_that_cannot_work_is_refused_when_the_loader_opens() {
     let refused = |loader: Loader| annotated::refused(loader.host()).to_string();
     let paste = || plain().copy_paste(CopyPaste::new());
-    let bare = || Loader::source(Memory::new(samples())).without("label").augment(paste());
+    let bare = || Loader::source(Memory::new(samples())).drop_field("label").augment(paste());
     assert!(refused(bare()).contains("copy_paste needs one field with the masks of the objects, and the loader has 0"));
-    assert!(refused(bare().field("boxes", Boxes::new(4))).contains("\"boxes\" follows one picture"));
+    assert!(refused(bare().field("boxes", Boxes::new(4))).contains("\"boxes\" follows one image"));
     assert!(refused(loader().field("more", Boxes::new(4).masks())).contains("the loader has 2"));
-    assert!(refused(loader().field("depth", Map::new())).contains("\"depth\" follows one picture"));
-    assert!(refused(loader().field("points", Points::new(3))).contains("\"points\" follows one picture"));
+    assert!(refused(loader().field("depth", DenseMap::new())).contains("\"depth\" follows one image"));
+    assert!(refused(loader().field("points", Keypoints::new(3))).contains("\"points\" follows one image"));
     assert!(refused(loader().views([paste()])).contains("leave out Augment::copy_paste"));
-    let labelled = samples().into_iter().map(|sample| sample.label(3)).collect();
-    let labelled = Loader::source(Memory::new(labelled)).augment(paste()).field("boxes", Boxes::new(4).masks());
-    assert!(refused(labelled).contains("(copy_paste), but each label is the class of one"));
+    let labeled = samples().into_iter().map(|sample| sample.label(3)).collect();
+    let labeled = Loader::source(Memory::new(labeled)).augment(paste()).field("boxes", Boxes::new(4).masks());
+    assert!(refused(labeled).contains("(copy_paste), but each label is the class of one"));
     let both = refused(loader().augment(paste().mosaic(Mosaic::new())));
     assert!(both.contains("mosaic and copy_paste in one epoch"), "{both}");
     for (step, words) in [
@@ -197,6 +197,6 @@ fn pasting_that_cannot_work_is_refused_when_the_loader_opens() {
         assert!(e.contains(words), "{e}");
     }
     let decoder = annotated::refused(bare().decoder().host()).to_string();
-    assert!(decoder.contains("augment joins pictures (copy_paste)"), "{decoder}");
+    assert!(decoder.contains("augment joins images (copy_paste)"), "{decoder}");
     assert!(loader().field("mask", Mask::new(Dtype::U8)).host().is_ok());
 }

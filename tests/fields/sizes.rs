@@ -1,6 +1,6 @@
 //! Promise: images may have another size from an epoch on, such as for progressive resizing.
 //! Batches of an epoch are those of a loader of its size, for any workers and prefetch, on every
-//! rank and after a resume. Slots have room for the largest. Pictures may also keep their own sizes.
+//! rank and after a resume. Slots have room for the largest. Images may also keep their own sizes.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::follow::npy;
 use crate::support::no_hang;
 use warpfeed::batch::Field;
 use warpfeed::decode::{Rect, Size};
-use warpfeed::field::{Input, Kind, Map, Mask, RowMut};
-use warpfeed::order::Rng;
+use warpfeed::field::{DenseMap, FieldType, Input, Mask, RowMut};
+use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{Border, ImageMut, Mix};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Layout, Loader, Normalize, OnError, Result};
@@ -44,7 +44,7 @@ fn loader(samples: &Arc<Memory>) -> Loader {
 }
 
 fn with_fields(samples: &Arc<Memory>) -> Loader {
-    loader(samples).field("mask", Mask::new(Dtype::I64)).field("map", Map::new()).prefetch(3)
+    loader(samples).field("mask", Mask::new(Dtype::I64)).field("map", DenseMap::new()).prefetch(3)
 }
 
 /// The augmentation of each epoch: sizes that grow, shrink, and return.
@@ -86,7 +86,7 @@ fn batches_of_an_epoch_are_those_of_a_loader_of_its_size() {
         let plain = |augment| with_fields(&samples).augment(augment);
         let converted = |augment: Augment| {
             let loader = plain(augment).dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET);
-            loader.transform(|image: &mut warpfeed::transform::ImageMut<'_>, _: &mut warpfeed::order::Rng| {
+            loader.transform(|image: &mut warpfeed::transform::ImageMut<'_>, _: &mut warpfeed::sampler::Rng| {
                 image.data_mut().iter_mut().for_each(|v| *v = v.wrapping_add(1));
                 Ok(())
             })
@@ -180,11 +180,12 @@ fn slots_have_room_for_the_largest_size() {
 }
 
 #[test]
-fn pictures_in_their_own_sizes_are_unchanged_with_the_annotations() {
+fn images_in_their_own_sizes_are_unchanged_with_the_annotations() {
     no_hang(|| {
         let samples = samples();
         let whole = Rect::full(Size::new(60, 50));
-        let open = |augment: Augment| with_fields(&samples).augment(augment.fill([1, 2, 3])).on_error(OnError::Stop);
+        let open =
+            |augment: Augment| with_fields(&samples).augment(augment.fill([1, 2, 3])).on_error(OnError::CancelToken);
         for (workers, flip) in [(1, 0.0), (3, 1.0)] {
             let mut batches = open(Augment::own_size(60, 50).flip(flip)).workers(workers).host().unwrap();
             for batch in batches.epoch(1) {
@@ -208,7 +209,7 @@ fn pictures_in_their_own_sizes_are_unchanged_with_the_annotations() {
                 }
             }
         }
-        // A larger picture is an error that names it, is replaced with its size, or is shrunk.
+        // A larger image is an error that names it, is replaced with its size, or is shrunk.
         let small = || Augment::own_size(40, 40);
         let e = open(small()).into_iter().find_map(Result::err).unwrap();
         let named =
@@ -247,7 +248,7 @@ fn samples_larger_than(side: u32) -> impl Iterator<Item = usize> {
 #[derive(Debug)]
 struct Odd(fn(Size) -> Vec<(Dtype, Vec<usize>)>);
 
-impl Kind for Odd {
+impl FieldType for Odd {
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         let named = |(number, (dtype, shape))| Field { name: format!("{name}.{number}"), dtype, shape };
         Ok((self.0)(output).into_iter().enumerate().map(named).collect())
@@ -291,7 +292,7 @@ fn turn(image: &mut ImageMut<'_>, _: &mut Rng) -> Result<()> {
 }
 
 #[test]
-fn a_step_of_ones_own_gets_the_picture_without_its_fill() {
+fn a_step_of_ones_own_gets_the_image_without_its_fill() {
     let samples = samples();
     for augment in [
         Augment::own_size(64, 56).fill([1, 2, 3]).flip(0.5),
@@ -329,7 +330,7 @@ fn a_step_of_ones_own_gets_the_picture_without_its_fill() {
 }
 
 #[test]
-fn a_step_of_ones_own_gets_the_whole_image_where_the_picture_has_no_part_of_it() {
+fn a_step_of_ones_own_gets_the_whole_image_where_the_image_has_no_part_of_it() {
     let samples = samples();
     let whole = Rect::new(0, 0, 48, 48);
     for augment in [

@@ -1,14 +1,14 @@
 //! Promise: a map of a PNG or TIFF has the values that the file stores, of 8 bits, 16 bits or
 //! floats and of any number of channels. It moves like a map of an array with these values. An
-//! image never loses bits of such a picture silently, and one of one channel is the brightness of
+//! image never loses bits of such an image silently, and one of one channel is the brightness of
 //! the RGB image.
 
 use std::io::Cursor;
 
 use crate::follow::{augments, npy};
-use warpfeed::decode::{Condition, Exif, Info, Size, check};
-use warpfeed::field::{FieldKind, Image, Map, Mask};
-use warpfeed::order::Rng;
+use warpfeed::decode::{AnnotationFrame, Condition, Info, Size, check};
+use warpfeed::field::{DenseMap, FieldKind, Image, Mask};
+use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{ColorJitter, ImageMut, Mix, RandomErasing};
 use warpfeed::{Augment, Dtype, HostBatch, Layout, Loader, Normalize, Result};
@@ -48,24 +48,24 @@ fn files() -> Vec<StoredFile> {
     let (w, h) = (SIZE.width, SIZE.height);
     let wide = |values: &[u16]| values.iter().map(|&value| f32::from(value)).collect::<Vec<_>>();
     let narrow = |values: &[u16]| values.iter().map(|&value| value as u8).collect::<Vec<_>>();
-    let grey16 = random(1, 65_535);
-    let (rgb16, rgba8, grey8, bands) = (random(3, 4095), random(4, 255), random(1, 255), random(6, 65_535));
-    let signed: Vec<i16> = grey16.iter().map(|&value| value as i16).collect();
+    let gray16 = random(1, 65_535);
+    let (rgb16, rgba8, gray8, bands) = (random(3, 4095), random(4, 255), random(1, 255), random(6, 65_535));
+    let signed: Vec<i16> = gray16.iter().map(|&value| value as i16).collect();
     let floats: Vec<f32> = random(3, 60_000).iter().map(|&value| f32::from(value) / 7.0 - 300.0).collect();
     let area = SIZE.area() as usize;
     let planar: Vec<u16> = (0..6).flat_map(|c| (0..area).map(move |i| (i, c))).map(|(i, c)| bands[i * 6 + c]).collect();
     vec![
         (
             "png",
-            png(image::ImageBuffer::<image::Luma<u16>, _>::from_raw(w, h, grey16.clone()).unwrap()),
+            png(image::ImageBuffer::<image::Luma<u16>, _>::from_raw(w, h, gray16.clone()).unwrap()),
             None,
-            wide(&grey16),
+            wide(&gray16),
         ),
         (
             "png",
-            png(image::ImageBuffer::<image::Luma<u16>, _>::from_raw(w, h, grey16.clone()).unwrap()),
+            png(image::ImageBuffer::<image::Luma<u16>, _>::from_raw(w, h, gray16.clone()).unwrap()),
             Some(1),
-            wide(&grey16),
+            wide(&gray16),
         ),
         (
             "png",
@@ -74,11 +74,11 @@ fn files() -> Vec<StoredFile> {
             wide(&rgb16),
         ),
         ("png", png(image::RgbaImage::from_raw(w, h, narrow(&rgba8)).unwrap()), Some(4), wide(&rgba8)),
-        ("png", png(image::GrayImage::from_raw(w, h, narrow(&grey8)).unwrap()), None, wide(&grey8)),
-        ("tif", tiff(&bytes_of(&grey16), 1, (16, 1), 1, 1), None, wide(&grey16)),
+        ("png", png(image::GrayImage::from_raw(w, h, narrow(&gray8)).unwrap()), None, wide(&gray8)),
+        ("tif", tiff(&bytes_of(&gray16), 1, (16, 1), 1, 1), None, wide(&gray16)),
         (
             "tif",
-            tiff(&bytes_of(&grey16), 1, (16, 2), 1, 1),
+            tiff(&bytes_of(&gray16), 1, (16, 2), 1, 1),
             None,
             signed.iter().map(|&value| f32::from(value)).collect(),
         ),
@@ -89,8 +89,8 @@ fn files() -> Vec<StoredFile> {
     ]
 }
 
-fn map(channels: Option<usize>) -> Map {
-    channels.map_or_else(Map::new, Map::of_channels)
+fn map(channels: Option<usize>) -> DenseMap {
+    channels.map_or_else(DenseMap::new, DenseMap::of_channels)
 }
 
 fn array_of(channels: Option<usize>, values: &[f32]) -> Vec<u8> {
@@ -104,7 +104,7 @@ fn sample(field: &str, file: &[u8], channels: Option<usize>, values: &[f32]) -> 
 }
 
 fn first(loader: Loader) -> Result<HostBatch> {
-    loader.without("label").into_iter().next().expect("one batch")
+    loader.drop_field("label").into_iter().next().expect("one batch")
 }
 
 fn refused(loader: Loader) -> String {
@@ -112,14 +112,14 @@ fn refused(loader: Loader) -> String {
 }
 
 #[test]
-fn a_map_of_a_picture_is_the_map_of_its_values_for_every_crop_and_filter() {
+fn a_map_of_an_image_is_the_map_of_its_values_for_every_crop_and_filter() {
     for (field, file, channels, values) in files() {
         assert!(matches!(check(&file), Condition::Sound), "{:?}", check(&file));
         assert_eq!(Info::read(&file).unwrap().size, SIZE);
         let source = Memory::new(vec![sample(field, &file, channels, &values); 6]);
         let rotated = Augment::train(16).rotate(40.0);
         for augment in augments().into_iter().chain([rotated, Augment::random_crop(20).padding(3)]) {
-            let both = |map: Map| [map.clone().picture(), map.of("values.npy")];
+            let both = |map: DenseMap| [map.clone().image(), map.of("values.npy")];
             let [shown, array] = both(map(channels).fill(3.0));
             let [near, near_array] = both(map(channels).nearest());
             let loader = Loader::source(source.clone()).augment(augment.clone()).seed(3).batch_size(6);
@@ -145,11 +145,11 @@ fn the_whole_map_has_the_stored_values_in_either_layout() {
         let source = Memory::new(vec![sample(field, &file, channels, &values)]);
         let loader = Loader::source(source).augment(Augment::pass_through(SIZE.width, SIZE.height));
         let (w, h) = (SIZE.width as usize, SIZE.height as usize);
-        let batch = first(loader.clone().field("image", map(channels).picture())).unwrap();
+        let batch = first(loader.clone().field("image", map(channels).image())).unwrap();
         let found = batch.field("image").unwrap();
         assert_eq!(found.shape(), [1, h, w].into_iter().chain(channels).collect::<Vec<_>>());
         assert!(found.as_f32().unwrap() == values, "{field} of {channels:?}");
-        let batch = first(loader.field("image", map(channels).picture().layout(Layout::Nchw))).unwrap();
+        let batch = first(loader.field("image", map(channels).image().layout(Layout::Nchw))).unwrap();
         let each = channels.unwrap_or(1);
         let planes: Vec<f32> = (0..each).flat_map(|c| values.iter().skip(c).step_by(each).copied()).collect();
         assert_eq!(
@@ -161,27 +161,28 @@ fn the_whole_map_has_the_stored_values_in_either_layout() {
 }
 
 #[test]
-fn a_map_beside_a_picture_may_be_a_png_or_a_tiff_and_exif_turns_it() {
+fn a_map_beside_an_image_may_be_a_png_or_a_tiff_and_exif_turns_it() {
     let values = random(1, 65_535);
     let floats: Vec<f32> = values.iter().map(|&value| f32::from(value)).collect();
     let depth =
         png(image::ImageBuffer::<image::Luma<u16>, _>::from_raw(SIZE.width, SIZE.height, values.clone()).unwrap());
-    let picture = png(image::RgbImage::new(SIZE.width, SIZE.height));
+    let original = png(image::RgbImage::new(SIZE.width, SIZE.height));
     let augment = Augment::train(16);
     for (end, file) in [("png", depth), ("tif", tiff(&bytes_of(&values), 1, (16, 1), 1, 1))] {
-        let array = sample("png", &picture, None, &floats);
+        let array = sample("png", &original, None, &floats);
         let one = array.field(format!("depth.{end}"), file);
         let loader = Loader::source(Memory::new(vec![one])).augment(augment.clone());
-        let batch = first(loader.field("depth", Map::new()).field("values", Map::new())).unwrap();
+        let batch = first(loader.field("depth", DenseMap::new()).field("values", DenseMap::new())).unwrap();
         assert!(batch.field("depth").unwrap().bytes() == batch.field("values").unwrap().bytes(), "{end}");
     }
     for orientation in 1..=8 {
         let file = tiff(&bytes_of(&values), 1, (16, 1), 1, orientation);
         let one = sample("tif", &file, None, &floats);
         let loader = Loader::source(Memory::new(vec![one])).augment(augment.clone());
-        // Only the array needs to be told which picture it belongs to.
-        let shown = first(loader.clone().field("image", Map::new().picture())).unwrap();
-        let array = loader.annotations_follow(Exif::Stored).to_8_bits(true).field("values", Map::new());
+        // Only the array needs to be told which image it belongs to.
+        let shown = first(loader.clone().field("image", DenseMap::new().image())).unwrap();
+        let array =
+            loader.annotations_follow(AnnotationFrame::Stored).convert_to_u8(true).field("values", DenseMap::new());
         let array = first(array).unwrap();
         assert!(
             shown.field("image").unwrap().bytes() == array.field("values").unwrap().bytes(),
@@ -193,21 +194,21 @@ fn a_map_beside_a_picture_may_be_a_png_or_a_tiff_and_exif_turns_it() {
 #[test]
 fn files_that_do_not_fit_a_map_are_errors_that_say_what_to_do() {
     let (w, h) = (SIZE.width, SIZE.height);
-    let cause = |field: &str, file: Vec<u8>, map: Map| {
+    let cause = |field: &str, file: Vec<u8>, map: DenseMap| {
         let source = Memory::new(vec![OwnedSample::new("a").field(field, file)]);
-        let loader = Loader::source(source).augment(Augment::resize(8, 8)).field("image", map.picture());
+        let loader = Loader::source(source).augment(Augment::resize(8, 8)).field("image", map.image());
         first(loader).unwrap_err().cause().to_owned()
     };
     let rgb = png(image::RgbImage::new(w, h));
     assert_eq!(
-        cause("png", rgb.clone(), Map::new()),
+        cause("png", rgb.clone(), DenseMap::new()),
         "field \"png\": has 3 channels, but the map has 1: Map::of_channels(3)"
     );
-    assert!(cause("png", rgb[..rgb.len() / 2].to_vec(), Map::of_channels(3)).starts_with("field \"png\": png: "));
+    assert!(cause("png", rgb[..rgb.len() / 2].to_vec(), DenseMap::of_channels(3)).starts_with("field \"png\": png: "));
     let mut jpeg = Vec::new();
     jpeg_encoder::Encoder::new(&mut jpeg, 90).encode(&[0; 8 * 8 * 3], 8, 8, jpeg_encoder::ColorType::Rgb).unwrap();
     assert_eq!(
-        cause("jpg", jpeg, Map::of_channels(3)),
+        cause("jpg", jpeg, DenseMap::of_channels(3)),
         "field \"jpg\" is neither a PNG nor a TIFF, whose values a map reads"
     );
     let mut damaged = tiff(&bytes_of(&random(1, 9)), 1, (16, 1), 1, 1);
@@ -215,7 +216,7 @@ fn files_that_do_not_fit_a_map_are_errors_that_say_what_to_do() {
     let strip = damaged.windows(8).position(|entry| entry == [17, 1, 4, 0, 1, 0, 0, 0]).unwrap() + 8;
     let late = damaged.len() as u32 - 100;
     damaged[strip..strip + 4].copy_from_slice(&late.to_le_bytes());
-    assert!(cause("tif", damaged, Map::new()).starts_with("field \"tif\": tiff: "));
+    assert!(cause("tif", damaged, DenseMap::new()).starts_with("field \"tif\": tiff: "));
 }
 
 #[test]
@@ -228,7 +229,7 @@ fn a_header_that_claims_terabytes_of_values_is_damage() {
     assert_eq!(Info::read(&file).unwrap().size, Size::new(16_000, 16_000));
     assert!(matches!(check(&file), Condition::Damaged(_)));
     let source = Memory::new(vec![OwnedSample::new("a").field("tif", file)]);
-    let loader = Loader::source(source).augment(Augment::resize(8, 8)).field("image", Map::of_channels(6).picture());
+    let loader = Loader::source(source).augment(Augment::resize(8, 8)).field("image", DenseMap::of_channels(6).image());
     let e = first(loader).unwrap_err();
     assert_eq!(e.cause(), "field \"tif\": has 60000 channels, but the map has 6: Map::of_channels(60000)");
 }
@@ -237,8 +238,8 @@ fn a_header_that_claims_terabytes_of_values_is_damage() {
 fn a_loader_of_stored_values_refuses_what_only_images_obey() {
     let source = || Memory::new(vec![OwnedSample::new("a").field("png", png(image::RgbImage::new(8, 8)))]);
     let loader = |augment: Augment| {
-        let map = FieldKind::from(Map::of_channels(3).picture());
-        Loader::source(source()).without("label").augment(augment).field("image", map)
+        let map = FieldKind::from(DenseMap::of_channels(3).image());
+        Loader::source(source()).drop_field("label").augment(augment).field("image", map)
     };
     let plain = Augment::train(8).rotate(9.0);
     assert!(loader(plain.clone()).host().is_ok());
@@ -249,11 +250,11 @@ fn a_loader_of_stored_values_refuses_what_only_images_obey() {
         (Augment::train(8).grayscale(0.1), "grayscale"),
     ] {
         let e = refused(loader(augment.clone()));
-        assert!(e.contains("field \"image\" shows the picture as it is stored") && e.contains(step), "{e}");
-        let with_image = loader(augment).field("image", Image::new()).field("map", Map::of_channels(3).picture());
+        assert!(e.contains("field \"image\" shows the image as it is stored") && e.contains(step), "{e}");
+        let with_image = loader(augment).field("image", Image::new()).field("map", DenseMap::of_channels(3).image());
         assert!(with_image.host().is_ok());
     }
-    assert!(refused(loader(plain.clone().mix(Mix::mixup(0.2)))).contains("pictures are mixed"));
+    assert!(refused(loader(plain.clone().mix(Mix::mixup(0.2)))).contains("images are mixed"));
     assert!(refused(loader(plain.clone()).normalize(Normalize::IMAGENET)).contains("normalize changes images"));
     assert!(refused(loader(plain.clone()).dtype(Dtype::F16)).contains("dtype changes images"));
     assert!(refused(loader(plain.clone()).channels(1)).contains("channels changes images"));
@@ -263,7 +264,7 @@ fn a_loader_of_stored_values_refuses_what_only_images_obey() {
     // A mask follows such a map.
     let mask = png(image::GrayImage::new(8, 8));
     let both = OwnedSample::new("a").field("png", png(image::RgbImage::new(8, 8))).field("mask.png", mask);
-    let both = Loader::source(Memory::new(vec![both])).augment(plain).field("image", Map::of_channels(3).picture());
+    let both = Loader::source(Memory::new(vec![both])).augment(plain).field("image", DenseMap::of_channels(3).image());
     assert_eq!(first(both.field("mask", Mask::new(Dtype::U8))).unwrap().field("mask").unwrap().shape(), [1, 8, 8]);
 }
 
@@ -275,14 +276,14 @@ fn an_image_of_more_than_8_bits_is_an_error_unless_it_is_converted() {
     let e = first(loader.clone()).unwrap_err();
     assert_eq!(
         e.cause(),
-        "png of values of 16 bits, but an image has 8 bits: field::Map reads them unchanged, to_8_bits(true) keeps the \
+        "png of values of 16 bits, but an image has 8 bits: field::Map reads them unchanged, convert_to_u8(true) keeps the \
          upper 8"
     );
     let upper: Vec<u8> = values.iter().flat_map(|&value| [(value as u16 >> 8) as u8; 3]).collect();
-    assert!(first(loader.to_8_bits(true)).unwrap().images().bytes() == upper);
+    assert!(first(loader.convert_to_u8(true)).unwrap().images().bytes() == upper);
     let (_, bands, ..) = files().remove(9);
     let loader = Loader::source(Memory::new(vec![OwnedSample::new("a").field("tif", bands)]));
-    let e = first(loader.to_8_bits(true)).unwrap_err();
+    let e = first(loader.convert_to_u8(true)).unwrap_err();
     assert!(e.cause().starts_with("tiff of ") && e.cause().ends_with("; field::Map reads its values"), "{e}");
 }
 
@@ -299,34 +300,34 @@ fn transparent_pixels_show_the_background_or_what_is_stored() {
 
 /// Pillow's `convert("L")`.
 fn luma(rgb: &[u8]) -> Vec<u8> {
-    let grey =
+    let gray =
         |p: &[u8; 3]| (u32::from(p[0]) * 19595 + u32::from(p[1]) * 38470 + u32::from(p[2]) * 7471 + 0x8000) >> 16;
-    rgb.as_chunks().0.iter().map(|pixel| grey(pixel) as u8).collect()
+    rgb.as_chunks().0.iter().map(|pixel| gray(pixel) as u8).collect()
 }
 
 #[test]
 fn one_channel_is_the_brightness_of_the_finished_image() {
     let mini = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/mini");
     let loader = |augment: &Augment| Loader::new(&mini).augment(augment.clone()).batch_size(8).seed(4).workers(2);
-    let colours = ColorJitter::new().brightness(0.4).hue(0.2);
+    let colors = ColorJitter::new().brightness(0.4).hue(0.2);
     for augment in [
         Augment::eval(40, 32),
-        Augment::train(32).jitter(colours).rotate(20.0),
+        Augment::train(32).jitter(colors).rotate(20.0),
         Augment::train(32).rand_augment(2, 9),
         Augment::random_resize(40, 20, 60),
     ] {
         let rgb = first(loader(&augment)).unwrap();
-        let grey = first(loader(&augment).channels(1)).unwrap();
+        let gray = first(loader(&augment).channels(1)).unwrap();
         let size = augment.output_size();
         let (w, h) = (size.width as usize, size.height as usize);
-        assert_eq!(grey.images().shape(), [8, h, w, 1]);
+        assert_eq!(gray.images().shape(), [8, h, w, 1]);
         let expected = luma(rgb.images().bytes());
-        assert!(grey.images().bytes() == expected, "{augment:?}");
+        assert!(gray.images().bytes() == expected, "{augment:?}");
         for layout in [Layout::Nchw, Layout::Nhwc] {
             let normalize = Normalize { mean: [0.3, 0.9, 0.9], std: [0.5, 0.7, 0.7] };
             let floats = first(loader(&augment).channels(1).normalize(normalize).layout(layout)).unwrap();
             assert_eq!(floats.images().shape(), if layout == Layout::Nchw { [8, 1, h, w] } else { [8, h, w, 1] });
-            let near = |(found, &grey): (&f32, &u8)| (found - (f32::from(grey) / 255.0 - 0.3) / 0.5).abs() < 1e-6;
+            let near = |(found, &gray): (&f32, &u8)| (found - (f32::from(gray) / 255.0 - 0.3) / 0.5).abs() < 1e-6;
             assert!(floats.images().as_f32().unwrap().iter().zip(&expected).all(near));
         }
     }
@@ -336,27 +337,27 @@ fn one_channel_is_the_brightness_of_the_finished_image() {
 
 #[test]
 fn one_channel_is_erased_and_mixed_like_the_first_of_three() {
-    // Grey pictures, so that every channel of RGB is the brightness.
+    // Gray images, so that every channel of RGB is the brightness.
     let (w, h) = (SIZE.width, SIZE.height);
     let sample = |seed: u8| {
-        let grey = image::GrayImage::from_fn(w, h, |x, y| image::Luma([(x * 5 + y * 3) as u8 ^ seed]));
-        OwnedSample::new("a").field("png", png(grey))
+        let gray = image::GrayImage::from_fn(w, h, |x, y| image::Luma([(x * 5 + y * 3) as u8 ^ seed]));
+        OwnedSample::new("a").field("png", png(gray))
     };
     let source = Memory::new((0..6).map(sample).collect());
     let erase = RandomErasing::new(1.0);
     for augment in [
         Augment::train(24).erase(erase.clone().noise(1.0)),
         Augment::train(24).mix(Mix::mixup(0.4)),
-        Augment::train(24).erase(erase.random_colour(1.0)).mix(Mix::cutmix(1.0)),
+        Augment::train(24).erase(erase.random_color(1.0)).mix(Mix::cutmix(1.0)),
         Augment::eval(28, 24),
     ] {
         for (dtype, bytes) in [(Dtype::U8, 1), (Dtype::F32, 4), (Dtype::F16, 2), (Dtype::Bf16, 2)] {
             let loader = Loader::source(source.clone()).augment(augment.clone()).batch_size(6).seed(9).dtype(dtype);
             let rgb = first(loader.clone()).unwrap();
-            let grey = first(loader.channels(1)).unwrap();
+            let gray = first(loader.channels(1)).unwrap();
             let of_three: Vec<u8> =
                 rgb.images().bytes().chunks(3 * bytes).flat_map(|pixel| &pixel[..bytes]).copied().collect();
-            assert!(grey.images().bytes() == of_three, "{augment:?} as {dtype:?}");
+            assert!(gray.images().bytes() == of_three, "{augment:?} as {dtype:?}");
         }
     }
 }

@@ -2,10 +2,10 @@
 //! for every number of workers and every epoch, also for skipped samples and packed sets. Bytes
 //! that are not text are an error.
 
-use crate::follow::picture;
+use crate::follow::image;
 use crate::support::no_hang;
 use warpfeed::decode::Size;
-use warpfeed::field::{Numbers, Text};
+use warpfeed::field::{NdArray, Text};
 use warpfeed::pack::Pack;
 use warpfeed::source::{Memory, OwnedSample, open};
 use warpfeed::{Augment, Dtype, LastBatch, Loader, OnError, Result};
@@ -21,14 +21,14 @@ fn text(index: usize) -> String {
 
 fn samples(count: usize) -> Vec<OwnedSample> {
     let sample = |index: usize| {
-        let sample = OwnedSample::new(index.to_string()).field("rgb.npy", picture(Size::new(9, 7)));
+        let sample = OwnedSample::new(index.to_string()).field("rgb.npy", image(Size::new(9, 7)));
         sample.field("caption.txt", text(index).into_bytes())
     };
     (0..count).map(sample).collect()
 }
 
 fn loader(source: Loader) -> Loader {
-    source.without("label").augment(Augment::resize(8, 8)).field("caption", Text::new()).batch_size(7)
+    source.drop_field("label").augment(Augment::resize(8, 8)).field("caption", Text::new()).batch_size(7)
 }
 
 #[test]
@@ -56,13 +56,13 @@ fn each_sample_has_its_text_for_every_worker_epoch_and_last_batch() {
 }
 
 #[test]
-fn texts_are_kept_by_packing_and_come_without_pictures_and_without_arrays() {
+fn texts_are_kept_by_packing_and_come_without_images_and_without_arrays() {
     no_hang(|| {
         let root = tempfile::tempdir().unwrap();
         for target in ["set.tar", "set.lmdb"] {
             let target = root.path().join(target);
             Pack::new(&Memory::new(samples(9))).to(&target).unwrap();
-            let only = || Loader::source(open(&target).unwrap()).without("image").without("label").batch_size(4);
+            let only = || Loader::source(open(&target).unwrap()).drop_field("image").drop_field("label").batch_size(4);
             for batch in only().field("caption", Text::new()) {
                 let batch = batch.unwrap();
                 let expected: Vec<String> = batch.keys().map(|key| text(key.parse().unwrap())).collect();
@@ -72,12 +72,12 @@ fn texts_are_kept_by_packing_and_come_without_pictures_and_without_arrays() {
         // A column of a table.
         let csv = root.path().join("set.csv");
         std::fs::write(&csv, "caption,age\na cat,3\n\"two, dogs\",4\n").unwrap();
-        let loader = Loader::new(&csv).without("label");
-        let loader = loader.field("caption", Text::new()).field("age", Numbers::new(Dtype::I64, []));
+        let loader = Loader::new(&csv).drop_field("label");
+        let loader = loader.field("caption", Text::new()).field("age", NdArray::new(Dtype::I64, []));
         let batch = loader.into_iter().next().unwrap().unwrap();
         assert_eq!(batch.texts("caption").unwrap().collect::<Vec<_>>(), ["a cat", "two, dogs"]);
         assert_eq!(batch.field("age").unwrap().as_i64().unwrap(), [3, 4]);
-        assert!(batch.field("image").is_none(), "the table has no pictures");
+        assert!(batch.field("image").is_none(), "the table has no images");
     });
 }
 
@@ -85,8 +85,7 @@ fn texts_are_kept_by_packing_and_come_without_pictures_and_without_arrays() {
 fn a_skipped_sample_has_the_text_of_the_one_that_replaces_it_and_bytes_are_no_text() {
     no_hang(|| {
         let mut set = samples(12);
-        set[5] =
-            OwnedSample::new("5").field("rgb.npy", picture(Size::new(9, 7))).field("caption.txt", b"\xff".to_vec());
+        set[5] = OwnedSample::new("5").field("rgb.npy", image(Size::new(9, 7))).field("caption.txt", b"\xff".to_vec());
         let source = Memory::new(set);
         let e = loader(Loader::source(source.clone())).into_iter().find_map(Result::err).unwrap();
         assert_eq!(e.cause(), "field \"caption.txt\" is not UTF-8 from byte 0 on, so it is not a text");
@@ -101,7 +100,7 @@ fn a_skipped_sample_has_the_text_of_the_one_that_replaces_it_and_bytes_are_no_te
         let e = Loader::source(Memory::new(samples(1))).field("image", Text::new()).host();
         assert!(e.is_ok(), "a text may replace the image");
         let twice = Loader::source(Memory::new(samples(1))).field("label.x", Text::new());
-        let e = twice.field("label.x", Numbers::new(Dtype::I64, [])).host().unwrap_err();
+        let e = twice.field("label.x", NdArray::new(Dtype::I64, [])).host().unwrap_err();
         assert!(e.cause().contains("duplicate field \"label.x\""), "{e}");
     });
 }

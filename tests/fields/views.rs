@@ -1,4 +1,4 @@
-//! Promise: views are images of one picture, each with its own augmentation and size. Each is a
+//! Promise: views are images of one image, each with its own augmentation and size. Each is a
 //! function of (seed, epoch, sample, view), for any number of workers.
 
 use std::path::Path;
@@ -85,7 +85,7 @@ fn views_start_again_where_a_run_was_saved() {
     let mut batches = loader().host().unwrap();
     assert_eq!(batches.epoch(0).count(), 4);
     assert!(batches.epoch(1).next().is_some());
-    let state = batches.monitor().checkpoint();
+    let state = batches.handle().checkpoint();
     let mut again = loader().resume(state).workers(1).host().unwrap();
     let rest: Vec<u8> =
         again.epoch(1).flat_map(|batch| batch.unwrap().field("views.1").unwrap().bytes().to_vec()).collect();
@@ -114,7 +114,7 @@ fn an_image_beside_the_views_is_the_one_that_fields_follow() {
     // Nothing is interpolated, so that the mask of each pixel is its level.
     let augment = Augment::center_crop(10).flip(0.5).vertical_flip(0.5);
     let loader = loader.augment(augment.clone()).views([augment.clone(), augment]).field("mask", Mask::new(Dtype::U8));
-    assert!(refused(loader.clone()).contains("\"mask\" follows the picture, but the loader has only views"));
+    assert!(refused(loader.clone()).contains("\"mask\" follows the image, but the loader has only views"));
     let mut differ = 0;
     for batch in loader.field("image", Image::new()) {
         let batch = batch.unwrap();

@@ -62,7 +62,7 @@ impl Coverage {
                 let length = size_of::<Block>().min(end - place);
                 // SAFETY: The compiler passes the bounds of its array of counters, which is never
                 // freed, and nothing else refers to it. Compiled code increments the counters
-                // without synchronisation, this function's own included; a count may be lost.
+                // without synchronization, this function's own included; a count may be lost.
                 #[allow(unsafe_code)]
                 let counts = unsafe { take(place as *mut u8, length) };
                 if counts != [0; 8] {

@@ -1,4 +1,4 @@
-//! Fuzzing of picture formats other than JPEG: PNG, WebP, GIF, BMP, TIFF and `.npy` arrays, and of
+//! Fuzzing of image formats other than JPEG: PNG, WebP, GIF, BMP, TIFF and `.npy` arrays, and of
 //! PNG masks against the crate `png`.
 
 use std::io::Cursor;
@@ -11,7 +11,7 @@ use super::raw::npy_header;
 use super::{Codecs, Pass, Pixels, Png, PngScratch, Rect, Size, Stored, standard};
 use crate::fuzz::{self, Random};
 
-/// Pixel limit, which no generated picture reaches.
+/// Pixel limit, which no generated image reaches.
 const MOST: u64 = 1 << 16;
 
 const WORDS: [&[u8]; 18] = [
@@ -36,7 +36,7 @@ const WORDS: [&[u8]; 18] = [
     b"\x3d\x01\x03\0\x01\0\0\0\x02\0",
 ];
 
-fn pictures() -> Vec<Vec<u8>> {
+fn originals() -> Vec<Vec<u8>> {
     let (w, h) = (13, 9);
     let rgb: Vec<u8> = (0..w * h * 3).map(|i| (i * i / 7) as u8).collect();
     let rgb = DynamicImage::from(RgbImage::from_raw(w, h, rgb).expect("as many as it takes"));
@@ -52,22 +52,20 @@ fn pictures() -> Vec<Vec<u8>> {
         (rgb.to_rgb32f().into(), &[ImageFormat::Tiff]),
     ];
     let mut files = Vec::new();
-    for (picture, formats) in &forms {
+    for (image, formats) in &forms {
         for &format in *formats {
             let mut file = Cursor::new(Vec::new());
-            picture.write_to(&mut file, format).expect("the format supports these pixels");
+            image.write_to(&mut file, format).expect("the format supports these pixels");
             files.push(file.into_inner());
         }
     }
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/pictures");
-    let mut others: Vec<_> = std::fs::read_dir(folder)
-        .expect("the folder of pictures")
-        .map(|entry| entry.expect("an entry").path())
-        .collect();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/images");
+    let mut others: Vec<_> =
+        std::fs::read_dir(folder).expect("the folder of images").map(|entry| entry.expect("an entry").path()).collect();
     others.retain(|path| path.extension().is_some_and(|end| end == "tif" || end == "bmp" || end == "gif"));
     // The order of a folder is not the same everywhere.
     others.sort();
-    files.extend(others.iter().map(|path| std::fs::read(path).expect("a picture")));
+    files.extend(others.iter().map(|path| std::fs::read(path).expect("an image")));
     files
 }
 
@@ -85,10 +83,10 @@ fn seal(png: &mut [u8]) {
     }
 }
 
-/// Checks that a damaged picture is an error or has as many pixels as its header says.
-fn picture(pictures: &[Vec<u8>], seed: u64) -> bool {
+/// Checks that a damaged image is an error or has as many pixels as its header says.
+fn image(originals: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
-    let mut file = random.mutated(pictures, &WORDS);
+    let mut file = random.mutated(originals, &WORDS);
     if file.starts_with(b"\x89PNG\r\n\x1a\n") && random.below(8) > 0 {
         seal(&mut file);
     }
@@ -99,11 +97,11 @@ fn picture(pictures: &[Vec<u8>], seed: u64) -> bool {
         assert!(stored.read(&mut to).is_err() || to.len() == values, "seed {seed}");
     }
     let codecs = Codecs::new().max_pixels(MOST);
-    let Ok(mut picture) = codecs.open(&file) else { return false };
-    let size = picture.size();
+    let Ok(mut image) = codecs.open(&file) else { return false };
+    let size = image.size();
     assert!((1..=MOST).contains(&size.area()), "{size:?}");
     let mut out = Pixels::new();
-    if picture.decode(Rect::full(size), &mut out).is_err() {
+    if image.decode(Rect::full(size), &mut out).is_err() {
         return false;
     }
     assert_eq!(out.size(), size);
@@ -142,13 +140,13 @@ fn array(arrays: &[Vec<u8>], seed: u64) -> bool {
         b"-1",
     ];
     let file = random.mutated(arrays, &words);
-    let Ok(mut picture) = standard().open(&file) else { return false };
-    let size = picture.size();
+    let Ok(mut image) = standard().open(&file) else { return false };
+    let size = image.size();
     let pixels = &file[file.len() - size.area() as usize * 3..];
     let (x, y) = (random.below(size.width as usize) as u32, random.below(size.height as usize) as u32);
     let region = Rect::new(x, y, size.width - x, size.height - y);
     let mut out = Pixels::new();
-    picture.decode(region, &mut out).expect("a picture with a size can be read");
+    image.decode(region, &mut out).expect("an image with a size can be read");
     let stride = size.width as usize * 3;
     let rows = pixels.chunks_exact(stride).skip(y as usize).flat_map(|row| &row[x as usize * 3..]);
     assert!(rows.eq(out.data()), "seed {seed}: bytes differ");
@@ -173,7 +171,7 @@ fn masks() -> Vec<Vec<u8>> {
             encoder.set_depth(depth);
             encoder.set_filter(filter);
             let data: Vec<u8> = (0..(width * bits).div_ceil(8) * height).map(|i| (i * i / 5) as u8).collect();
-            encoder.write_header().and_then(|mut writer| writer.write_image_data(&data)).expect("a valid picture");
+            encoder.write_header().and_then(|mut writer| writer.write_image_data(&data)).expect("a valid image");
             files.push(file);
         }
     }
@@ -181,7 +179,7 @@ fn masks() -> Vec<Vec<u8>> {
     let mut file = Vec::new();
     let mut encoder = png::Encoder::new(&mut file, 1, 1);
     encoder.set_color(png::ColorType::Grayscale);
-    encoder.write_header().and_then(|mut writer| writer.write_image_data(&[77])).expect("a valid picture");
+    encoder.write_header().and_then(|mut writer| writer.write_image_data(&[77])).expect("a valid image");
     file[28] = 1;
     seal(&mut file);
     files.push(file);
@@ -251,9 +249,9 @@ fn mask(masks: &[Vec<u8>], seed: u64) -> bool {
 /// Checks that a damaged mask of another format is an error or has as many values as its header
 /// says.
 #[cfg(feature = "formats")]
-fn indexed(pictures: &[Vec<u8>], seed: u64) -> bool {
+fn indexed(originals: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
-    let file = random.mutated(pictures, &WORDS);
+    let file = random.mutated(originals, &WORDS);
     let Ok(mask) = Indexed::open(&file, random.below(2) == 0) else { return false };
     let (size, mut values) = (mask.size(), vec![7]);
     if size.area() > MOST || mask.read(&mut values).is_err() {
@@ -266,16 +264,16 @@ fn indexed(pictures: &[Vec<u8>], seed: u64) -> bool {
 #[cfg(feature = "formats")]
 #[test]
 fn indexed_masks() {
-    let pictures = pictures();
-    fuzz::briefly("indexed_masks", |seed| indexed(&pictures, seed));
+    let originals = originals();
+    fuzz::briefly("indexed_masks", |seed| indexed(&originals, seed));
 }
 
 #[cfg(feature = "formats")]
 #[test]
 #[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn indexed_masks_for_long() {
-    let pictures = pictures();
-    fuzz::for_long("indexed_masks", |seed| indexed(&pictures, seed));
+    let originals = originals();
+    fuzz::for_long("indexed_masks", |seed| indexed(&originals, seed));
 }
 
 #[test]
@@ -300,15 +298,15 @@ fn png_masks_for_long() {
 
 #[test]
 fn images() {
-    let pictures = pictures();
-    fuzz::briefly("images", |seed| picture(&pictures, seed));
+    let originals = originals();
+    fuzz::briefly("images", |seed| image(&originals, seed));
 }
 
 #[test]
 #[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn images_for_long() {
-    let pictures = pictures();
-    fuzz::for_long("images", |seed| picture(&pictures, seed));
+    let originals = originals();
+    fuzz::for_long("images", |seed| image(&originals, seed));
 }
 
 #[test]

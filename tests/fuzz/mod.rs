@@ -3,7 +3,7 @@
 //!
 //! | file | what it changes |
 //! |---|---|
-//! | `images` | pictures other than JPEG, and `.npy` arrays |
+//! | `images` | images other than JPEG, and `.npy` arrays |
 //! | `fields` | COCO's segmentations, and numbers as text and arrays |
 //! | `resume` | checkpoints |
 //! | `jpeg`, in `jpeg/tests/fuzz` | JPEGs, decoded and compared with libjpeg |

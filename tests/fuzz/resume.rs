@@ -8,7 +8,7 @@ use super::Loader;
 use crate::engine::{Checkpoint, Parts, Shared};
 use crate::field::Split;
 use crate::fuzz::{self, Random};
-use crate::order::Order;
+use crate::sampler::Sampler;
 use crate::source::{Memory, OwnedSample, Source};
 use crate::{Augment, ErrorKind, Layout};
 
@@ -38,7 +38,7 @@ const WORDS: [&[u8]; 19] = [
 /// A user-defined order that is valid only for the epochs it was tested with.
 struct Careless;
 
-impl Order for Careless {
+impl Sampler for Careless {
     fn len(&self, epoch: u64) -> u64 {
         if epoch >= 1 << 40 {
             // Unwinds like a panic, but does not write a million reports to standard error.
@@ -55,7 +55,7 @@ impl Order for Careless {
 /// An order that is empty after epoch 0.
 struct Brief;
 
-impl Order for Brief {
+impl Sampler for Brief {
     fn len(&self, epoch: u64) -> u64 {
         if epoch == 0 { SAMPLES } else { 0 }
     }
@@ -77,7 +77,7 @@ struct Saved {
 
 fn saved() -> Vec<Saved> {
     let source = |first: u64| -> Arc<dyn Source> {
-        // Pictures of 2x2 pixels, as arrays.
+        // Images of 2x2 pixels, as arrays.
         let npy = [&crate::decode::raw::npy_header(crate::decode::Size::new(2, 2))[..], &[7; 12]].concat();
         let sample = |i| OwnedSample::new(format!("class/{i}")).field("rgb.npy", npy.clone()).label(i as i64 % 3);
         Arc::new(Memory::new((first..first + SAMPLES).map(sample).collect()))
@@ -92,14 +92,14 @@ fn saved() -> Vec<Saved> {
         plain().shuffle(5).repeat(3),
         plain().shuffle(1).subset((0..SAMPLES / 2).map(|i| 2 * i)),
         Loader::mixture([(source(0), 0.5), (source(100), 0.5)]),
-        plain().order(Brief),
-        plain().order(Careless),
+        plain().sampler(Brief),
+        plain().sampler(Careless),
     ];
     let careless = loaders.len() - 1;
     let save = |(i, loader): (usize, Loader)| {
         let loader = loader.batch_size(7).augment(Augment::pass_through(2, 2)).workers(1);
-        let written = loader.pictures.written(Layout::Nhwc).expect("options that work");
-        let split = Split::host(&loader.pictures.augment);
+        let written = loader.images.written(Layout::Nhwc).expect("options that work");
+        let split = Split::host(&loader.images.augment);
         let kinds = loader.fields().expect("options that work");
         let opening = loader.clone().open(kinds, written, split, |_, _| 0).expect("options that work");
         let state = loader.clone().host().expect("options that work").checkpoint();

@@ -9,7 +9,7 @@ BINARY is a test binary of `warpfeed-sources` that counts edges; tests/README.md
 it. It needs neither Rust nor a source tree, only tests/fixtures/formats below ROOT (two folders above
 this script, or the script's own if the fixtures are there).
 
-SECONDS is processor time for each harness. A harness runs in parts, on all cores if it is the last.
+SECONDS is CPU time for each harness. A harness runs in parts, on all cores if it is the last.
 Each part has its own seeds and begins with the inputs that reached new edges before. KEEP holds these
 inputs, a record of each part, and what failed, so a run that was stopped goes on when the same command
 is repeated. SECONDS counts over all runs of the same binary.
@@ -79,7 +79,7 @@ class Runs:
 
     def ended(self, part, planned):
         with self.lock:
-            # A part that had less processor time than planned is followed by another one.
+            # A part that had less CPU time than planned is followed by another one.
             self.planned[part["harness"]] += part["seconds"] - planned
             self.parts.append(part)
             with self.file.open("a") as file:
@@ -136,7 +136,7 @@ def work(runs):
 
 
 def table(runs):
-    print("| harness | cases | accepted | edges | failures | processor seconds |\n|---|---|---|---|---|---|")
+    print("| harness | cases | accepted | edges | failures | core seconds |\n|---|---|---|---|---|---|")
     for harness in runs.harnesses:
         parts = [part for part in runs.parts if part["harness"] == harness]
         sums = {column: sum(part[column] for part in parts) for column in ("cases", "accepted", "failures", "seconds")}
@@ -157,8 +157,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary", type=pathlib.Path)
     parser.add_argument("harness", nargs="*", help="words in the names of harnesses; without one, all formats")
-    parser.add_argument("--seconds", type=float, default=60, help="processor seconds of each harness (60)")
-    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="processes at a time (all processors)")
+    parser.add_argument("--seconds", type=float, default=60, help="core seconds of each harness (60)")
+    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="processes at a time (all cores)")
     parser.add_argument("--minutes", type=float, default=1e9, help="end after this time (no limit)")
     parser.add_argument("--keep", type=pathlib.Path, default="fuzz-kept", help="folder of inputs and records")
     parser.add_argument("--table", action="store_true", help="print the table of earlier runs, and run nothing")

@@ -1,4 +1,4 @@
-//! Promise: batches on a GPU equal those of the host path: pictures, labels, mixing, and any
+//! Promise: batches on a GPU equal those of the host path: images, labels, mixing, and any
 //! fields. Batches are never torn, stale or out of order. Other frameworks see the same memory.
 //!
 //! Without a driver each test prints why it was skipped. To find memory errors, run
@@ -8,13 +8,13 @@
 
 use std::sync::Arc;
 
-use crate::device::noise::{DTYPES, LAYOUTS, Pictures, integers, loader};
+use crate::device::noise::{DTYPES, Images, LAYOUTS, integers, loader};
 use crate::device::stream;
 use crate::reference::checksum;
 use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
-use warpfeed::field::{Boxes, Image, Mask, Points, Rows};
-use warpfeed::order::Rng;
+use warpfeed::field::{Boxes, Image, Keypoints, Mask, Ragged};
+use warpfeed::sampler::Rng;
 use warpfeed::source::{OwnedSample, Source};
 use warpfeed::transform::{Mix, RandomErasing};
 use warpfeed::{Augment, CudaBatch, Dtype, ErrorKind, Layout, Loader, Normalize};
@@ -24,7 +24,7 @@ const PROBE: &str = include_str!("../../examples/kernels/probe.ptx");
 #[test]
 fn batches_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
-    let source = Arc::new(Pictures::new(101, 40));
+    let source = Arc::new(Images::new(101, 40));
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
         let open = || {
             let erasing = RandomErasing::new(0.5).value([1.5, 20.0, 0.0]);
@@ -62,12 +62,12 @@ fn batches_on_the_device_equal_those_of_the_host() {
     }
 }
 
-/// MixUp and CutMix over erased and normalised pictures, and the rows of their labels.
+/// MixUp and CutMix over erased and normalized images, and the rows of their labels.
 #[test]
 fn mixed_batches_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
     // The last batch is one sample, which has no partner.
-    let source = Arc::new(Pictures::new(97, 40));
+    let source = Arc::new(Images::new(97, 40));
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
         // A width that the kernel processes in groups, and one that it processes pixel by pixel.
         for (mix, side) in [(Mix::mixup(0.4), 32), (Mix::cutmix(1.0), 32), (Mix::either(0.4, 1.0).probability(0.7), 29)]
@@ -105,11 +105,11 @@ fn mixed_batches_on_the_device_equal_those_of_the_host() {
     }
 }
 
-/// Pictures are not converted here, but the rows are computed.
+/// Images are not converted here, but the rows are computed.
 #[test]
-fn soft_labels_belong_to_pictures_that_are_copied_unconverted() {
+fn soft_labels_belong_to_images_that_are_copied_unconverted() {
     let Some(stream) = stream() else { return };
-    let source = Arc::new(Pictures::new(40, 32));
+    let source = Arc::new(Images::new(40, 32));
     let open = || loader(&source, Augment::pass_through(32, 32)).soft_labels(10, 0.1);
     let (mut host, mut device) = (open().host().unwrap(), open().cuda(&stream).unwrap());
     assert_eq!(device.memory_plan().staging_bytes, 0);
@@ -118,7 +118,7 @@ fn soft_labels_belong_to_pictures_that_are_copied_unconverted() {
         let (a, b) = (a.unwrap(), b.unwrap());
         let names: Vec<_> = b.fields().map(|field| field.name.clone()).collect();
         assert_eq!(names, ["image", "label", "soft_label"]);
-        assert!(b.counts("image").is_none(), "pictures are not rows of different lengths");
+        assert!(b.counts("image").is_none(), "images are not rows of different lengths");
         for name in names {
             let (found, expected) = (b.field(&name).unwrap(), a.field(&name).unwrap());
             assert_eq!(found.shape(), expected.shape(), "{name}");
@@ -131,23 +131,23 @@ fn soft_labels_belong_to_pictures_that_are_copied_unconverted() {
 
 /// The counterpart of `tests/fields/numbers.rs` for a device.
 #[test]
-fn several_pictures_or_none_and_rows_on_the_device_equal_those_of_the_host() {
+fn several_images_or_none_and_rows_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
-    let bmps = [Pictures::new(40, 40).bmps, Pictures::new(80, 40).bmps.split_off(40)];
+    let bmps = [Images::new(40, 40).bmps, Images::new(80, 40).bmps.split_off(40)];
     let sample = |i: usize| {
         let rows: Vec<u8> = (0..i as i64 % 5).flat_map(i64::to_ne_bytes).collect();
         let sample = OwnedSample::new(format!("{i}")).field("left.bmp", bmps[0][i].clone());
         sample.field("right.bmp", bmps[1][i].clone()).field("rows", rows).label(i as i64 % 10)
     };
     let source: Arc<dyn Source> = Arc::new(warpfeed::source::Memory::new((0..40).map(sample).collect()));
-    let rows = || Rows::new(Dtype::I64, [], 5).padding(-7_i64);
+    let rows = || Ragged::new(Dtype::I64, [], 5).padding(-7_i64);
     let two = || {
         let augment = Augment::train(32).mix(Mix::either(0.4, 1.0)).erase(RandomErasing::new(0.5));
         let loader = Loader::source(source.clone()).batch_size(16).shuffle(3).augment(augment).soft_labels(10, 0.0);
         let loader = loader.normalize(Normalize::IMAGENET).dtype(Dtype::F16).layout(Layout::Nchw).workers(2);
         loader.field("image", Image::of("left.bmp")).field("right", Image::of("right.bmp")).field("rows", rows())
     };
-    let none = || Loader::source(source.clone()).batch_size(16).without("image").field("rows", rows());
+    let none = || Loader::source(source.clone()).batch_size(16).drop_field("image").field("rows", rows());
     for (open, names) in [
         (&two as &dyn Fn() -> Loader, &["image", "label", "right", "rows", "rows.count", "soft_label"][..]),
         (&none, &["label", "rows", "rows.count"]),
@@ -173,12 +173,12 @@ fn several_pictures_or_none_and_rows_on_the_device_equal_those_of_the_host() {
 #[test]
 fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
-    let pictures = Pictures::new(40, 40).bmps;
+    let originals = Images::new(40, 40).bmps;
     let sample = |i: usize| {
         let mask = image::GrayImage::from_fn(40, 40, |x, y| image::Luma([(x as usize + y as usize * 3 + i) as u8]));
         let mut png = std::io::Cursor::new(Vec::new());
         mask.write_to(&mut png, image::ImageFormat::Png).unwrap();
-        let sample = OwnedSample::new(format!("{i}")).field("bmp", pictures[i].clone()).label(i as i64 % 10);
+        let sample = OwnedSample::new(format!("{i}")).field("bmp", originals[i].clone()).label(i as i64 % 10);
         let boxes: Vec<[usize; 4]> = (0..i % 4).map(|k| [k, k, 20 + k, 30 + k]).collect();
         let classes: Vec<usize> = (0..i % 4).collect();
         sample
@@ -197,7 +197,7 @@ fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
             let loader = Loader::source(source.clone()).batch_size(16).shuffle(3).augment(augment.clone());
             let loader = loader.normalize(Normalize::IMAGENET).dtype(Dtype::F16).layout(Layout::Nchw);
             let boxes = Boxes::new(3).column("class", dtype);
-            loader.field("mask", Mask::new(dtype)).field("boxes", boxes).field("spots", Points::new(2))
+            loader.field("mask", Mask::new(dtype)).field("boxes", boxes).field("spots", Keypoints::new(2))
         };
         let (mut host, mut device) = (open().host().unwrap(), open().cuda(&stream).unwrap());
         let mut batches = 0;
@@ -218,9 +218,9 @@ fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
 #[test]
 fn missing_labels_are_an_error_on_the_device() {
     let Some(stream) = stream() else { return };
-    let sample = |i: usize, picture: &Vec<u8>| OwnedSample::new(format!("flat/{i}")).field("bmp", picture.clone());
-    let pictures = Pictures::new(8, 32).bmps;
-    let samples: Vec<_> = pictures.iter().enumerate().map(|(i, picture)| sample(i, picture)).collect();
+    let sample = |i: usize, image: &Vec<u8>| OwnedSample::new(format!("flat/{i}")).field("bmp", image.clone());
+    let originals = Images::new(8, 32).bmps;
+    let samples: Vec<_> = originals.iter().enumerate().map(|(i, image)| sample(i, image)).collect();
     let open = |samples: Vec<OwnedSample>| {
         Loader::source(warpfeed::source::Memory::new(samples)).augment(Augment::pass_through(32, 32)).batch_size(4)
     };
@@ -229,7 +229,7 @@ fn missing_labels_are_an_error_on_the_device() {
     let e = batch.labels().err().unwrap();
     assert_eq!((e.kind(), e.sample(), e.key()), (ErrorKind::Source, Some(0), Some("flat/0")));
     drop(batch);
-    let told = open(samples.clone()).unlabelled(true).cuda(&stream).unwrap().epoch(0).next().unwrap().unwrap();
+    let told = open(samples.clone()).unlabeled(true).cuda(&stream).unwrap().epoch(0).next().unwrap().unwrap();
     assert_eq!(integers(told.labels().unwrap().download().unwrap()), [-1; 4]);
     let mut some = samples;
     some[1] = some[1].clone().label(3);
@@ -240,7 +240,7 @@ fn missing_labels_are_an_error_on_the_device() {
 #[test]
 fn mixed_batches_have_mixed_labels() {
     let Some(stream) = stream() else { return };
-    let source = Arc::new(Pictures::new(48, 32));
+    let source = Arc::new(Images::new(48, 32));
     for mix in [Mix::mixup(0.4), Mix::cutmix(1.0)] {
         let open = |augment: Augment| loader(&source, augment).dtype(Dtype::F32).soft_labels(10, 0.0);
         let mut plain = open(Augment::pass_through(32, 32)).cuda(&stream).unwrap();
@@ -279,7 +279,7 @@ fn mixed_batches_have_mixed_labels() {
 #[test]
 fn cudarc_and_dlpack_see_the_same_memory() {
     let Some(stream) = stream() else { return };
-    let source = Arc::new(Pictures::new(64, 32));
+    let source = Arc::new(Images::new(64, 32));
     let open = || {
         loader(&source, Augment::pass_through(32, 32))
             .dtype(Dtype::F16)
@@ -327,7 +327,7 @@ fn probe(stream: &Arc<CudaStream>, name: &str) -> CudaFunction {
 fn no_batch_is_torn_stale_or_out_of_order() {
     let Some(stream) = stream() else { return };
     let batches: u64 = std::env::var("WARPFEED_BATCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(500);
-    let source = Arc::new(Pictures::new(20 * 16, 64));
+    let source = Arc::new(Images::new(20 * 16, 64));
     let open = || loader(&source, Augment::pass_through(64, 64)).dtype(Dtype::F16).layout(Layout::Nchw);
     let reference = |epoch: u64| -> Vec<u64> {
         let mut host = open().host().unwrap();

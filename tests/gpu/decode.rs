@@ -1,9 +1,9 @@
-//! Promise: the device decodes pictures to the same bits as the host, with the same errors and
+//! Promise: the device decodes images to the same bits as the host, with the same errors and
 //! replacements, for every division of the work between the two.
 //!
-//! `WARPFEED_PHOTOS=PATH[:PATH..]` adds data sets to compare, and `WARPFEED_BATCHES=10000` sets the
+//! `WARPFEED_PHOTOS=PATH[:PATH..]` adds datasets to compare, and `WARPFEED_BATCHES=10000` sets the
 //! number of batches. `WARPFEED_DAMAGED=FOLDER` names a folder with damaged files.
-//! `WARPFEED_SANITIZE=1` reduces the number of pictures for `benches/sanitize.sh`. Without a driver
+//! `WARPFEED_SANITIZE=1` reduces the number of images for `benches/sanitize.sh`. Without a driver
 //! each test prints why it was skipped.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
@@ -14,14 +14,14 @@ use crate::device::{stream, textured};
 use jpeg_encoder::SamplingFactor::{F_1_1, F_1_2, F_1_4, F_2_1, F_2_2, F_4_1};
 use jpeg_encoder::{ColorType, Encoder};
 use warpfeed::cuda::cudarc::driver::CudaStream;
-use warpfeed::order::Rng;
+use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{ColorJitter, ImageMut, Mix, RandomErasing};
 use warpfeed::{Augment, DecodeOn, Dtype, Layout, Loader, Normalize, OnError};
 
 /// Generated JPEGs of all kinds that the encoder writes, some of them damaged.
 fn drawn(count: u64, damaged: bool) -> Vec<Vec<u8>> {
-    let picture = |n: u64| {
+    let original = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
         let (width, height) = (1 + rng.below(300) as u16, 1 + rng.below(300) as u16);
         let pixels = textured(&mut rng, width, height);
@@ -33,10 +33,10 @@ fn drawn(count: u64, damaged: bool) -> Vec<Vec<u8>> {
             encoder.set_restart_interval(1 + rng.below(20) as u16);
         }
         encoder.set_progressive(n % 23 == 22);
-        let grey = n % 13 == 12;
-        let pixels = if grey { pixels.chunks(3).map(|p| p[0]).collect() } else { pixels };
-        let colours = if grey { ColorType::Luma } else { ColorType::Rgb };
-        encoder.encode(&pixels, width, height, colours).unwrap();
+        let gray = n % 13 == 12;
+        let pixels = if gray { pixels.chunks(3).map(|p| p[0]).collect() } else { pixels };
+        let colors = if gray { ColorType::Luma } else { ColorType::Rgb };
+        encoder.encode(&pixels, width, height, colors).unwrap();
         if n % 5 == 2 {
             // EXIF with an orientation.
             let entry = [0x12, 1, 3, 0, 1, 0, 0, 0, 1 + (n / 5 % 8) as u8, 0, 0, 0];
@@ -44,7 +44,7 @@ fn drawn(count: u64, damaged: bool) -> Vec<Vec<u8>> {
             let marker = [&[0xff, 0xe1], &(body.len() as u16 + 2).to_be_bytes()[..], &body].concat();
             bytes.splice(2..2, marker);
         }
-        // Damages the entropy-coded data, so that a decoder loses synchronisation.
+        // Damages the entropy-coded data, so that a decoder loses synchronization.
         let data = bytes.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 14;
         let at = data + (bytes.len() - data) * 3 / 4;
         if damaged && n % 4 == 3 && at + 8 < bytes.len() {
@@ -52,16 +52,16 @@ fn drawn(count: u64, damaged: bool) -> Vec<Vec<u8>> {
         }
         bytes
     };
-    (0..count).map(picture).collect()
+    (0..count).map(original).collect()
 }
 
-fn loader(pictures: &[Vec<u8>]) -> Loader {
+fn loader(images: &[Vec<u8>]) -> Loader {
     let sample = |(n, bytes): (usize, &Vec<u8>)| OwnedSample::new(format!("{n}")).field("jpg", bytes.clone()).label(1);
-    let samples = Memory::new(pictures.iter().enumerate().map(sample).collect());
+    let samples = Memory::new(images.iter().enumerate().map(sample).collect());
     Loader::source(samples).batch_size(32).shuffle(3)
 }
 
-/// Compares an epoch, and returns the number of pictures that the device decoded.
+/// Compares an epoch, and returns the number of images that the device decoded.
 fn compare(loader: &Loader, stream: &Arc<CudaStream>, decode_on: DecodeOn, what: &str) -> u64 {
     let mut host = loader.clone().host().unwrap();
     let mut device = loader.clone().decode_on(decode_on).cuda(stream).unwrap();
@@ -106,12 +106,12 @@ fn augments() -> [(&'static str, Augment); 5] {
 fn the_device_decodes_every_kind_of_jpeg_to_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };
     for damaged in [false, true] {
-        let pictures = drawn(if sanitize() { 48 } else { 192 }, damaged);
+        let images = drawn(if sanitize() { 48 } else { 192 }, damaged);
         for (name, augment) in augments().into_iter().take(if sanitize() { 2 } else { 5 }) {
-            let loader = loader(&pictures).augment(augment);
+            let loader = loader(&images).augment(augment);
             for decode_on in [DecodeOn::Gpu, DecodeOn::Auto] {
                 let left = compare(&loader, &stream, decode_on, name);
-                let (all, least) = (2 * pictures.len() as u64, 2 * pictures.len() as u64 / 3);
+                let (all, least) = (2 * images.len() as u64, 2 * images.len() as u64 / 3);
                 assert!(decode_on == DecodeOn::Auto || left > least, "{name}: {left} of {all} were left to the device");
             }
         }
@@ -119,13 +119,13 @@ fn the_device_decodes_every_kind_of_jpeg_to_the_bits_of_the_host() {
 }
 
 #[test]
-fn pictures_decoded_by_the_device_are_erased_mixed_and_normalised() {
+fn images_decoded_by_the_device_are_erased_mixed_and_normalized() {
     let Some(stream) = stream() else { return };
-    let pictures = drawn(128, true);
+    let images = drawn(128, true);
     for dtype in DTYPES {
         for layout in [Layout::Nhwc, Layout::Nchw] {
             let augment = Augment::train(64).erase(RandomErasing::new(0.5)).mix(Mix::either(0.4, 1.0));
-            let loader = loader(&pictures).augment(augment).soft_labels(10, 0.0).dtype(dtype).layout(layout);
+            let loader = loader(&images).augment(augment).soft_labels(10, 0.0).dtype(dtype).layout(layout);
             let loader = if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) };
             compare(&loader, &stream, DecodeOn::Gpu, &format!("{dtype:?} {layout:?}"));
             let erased = loader.augment(Augment::train(64).erase(RandomErasing::new(0.5)));
@@ -135,15 +135,15 @@ fn pictures_decoded_by_the_device_are_erased_mixed_and_normalised() {
 }
 
 #[test]
-fn the_device_jitters_colours_wherever_a_picture_was_decoded() {
+fn the_device_jitters_colors_wherever_an_image_was_decoded() {
     let Some(stream) = stream() else { return };
-    let pictures = drawn(if sanitize() { 48 } else { 128 }, true);
+    let images = drawn(if sanitize() { 48 } else { 128 }, true);
     let jitter = ColorJitter::new().brightness(0.4).contrast(0.4).saturation(0.4).hue(0.1);
     for (dtype, layout) in DTYPES.into_iter().flat_map(|d| [(d, Layout::Nhwc), (d, Layout::Nchw)]) {
         let augment = Augment::train(65).jitter(jitter.clone());
         let erased = augment.clone().erase(RandomErasing::new(0.5)).mix(Mix::either(0.4, 1.0));
         for augment in [augment, erased] {
-            let loader = loader(&pictures).augment(augment).soft_labels(10, 0.0).dtype(dtype).layout(layout);
+            let loader = loader(&images).augment(augment).soft_labels(10, 0.0).dtype(dtype).layout(layout);
             let loader = if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) };
             for on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
                 let left = compare(&loader, &stream, on, &format!("{dtype:?} {layout:?}"));
@@ -154,9 +154,9 @@ fn the_device_jitters_colours_wherever_a_picture_was_decoded() {
 }
 
 #[test]
-fn each_epoch_has_its_size_wherever_a_picture_was_decoded() {
+fn each_epoch_has_its_size_wherever_an_image_was_decoded() {
     let Some(stream) = stream() else { return };
-    let pictures = drawn(if sanitize() { 48 } else { 128 }, true);
+    let images = drawn(if sanitize() { 48 } else { 128 }, true);
     let edits: [fn(Augment) -> Augment; 2] = [
         |plain| plain,
         |plain| {
@@ -169,7 +169,7 @@ fn each_epoch_has_its_size_wherever_a_picture_was_decoded() {
                 [(Augment::train(64), Augment::resize(41, 190)), (Augment::train(65), Augment::eval(40, 32))]
             {
                 let augment = edit(first.flip(0.5)).from_epoch(1, edit(second));
-                let loader = loader(&pictures).augment(augment).soft_labels(10, 0.0).dtype(dtype).layout(layout);
+                let loader = loader(&images).augment(augment).soft_labels(10, 0.0).dtype(dtype).layout(layout);
                 let loader = if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) };
                 for on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
                     let left = compare(&loader, &stream, on, &format!("{dtype:?} {layout:?}"));
@@ -183,28 +183,28 @@ fn each_epoch_has_its_size_wherever_a_picture_was_decoded() {
 #[test]
 fn transforms_of_your_own_keep_decoding_on_the_workers_and_the_log_says_so() {
     let Some(stream) = stream() else { return };
-    let pictures = drawn(32, false);
+    let images = drawn(32, false);
     let invert = |image: &mut ImageMut<'_>, _: &mut Rng| {
         image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
         Ok(())
     };
-    let loader = loader(&pictures).augment(Augment::train(64)).transform(invert);
+    let loader = loader(&images).augment(Augment::train(64)).transform(invert);
     let warnings = crate::warnings::Warnings::default();
     let left =
         tracing::subscriber::with_default(warnings.clone(), || compare(&loader, &stream, DecodeOn::Gpu, "inverted"));
-    let expected = "the workers decode all pictures, because a transform of your own runs on the host";
+    let expected = "the workers decode all images, because a transform of your own runs on the host";
     assert_eq!((left, &warnings.0.lock().unwrap()[..]), (0, &[expected.to_owned()][..]));
 }
 
 #[test]
 fn faults_and_replacements_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
-    let mut pictures = drawn(96, true);
+    let mut images = drawn(96, true);
     for n in [5, 40, 77] {
-        let half = pictures[n].len() / 2;
-        pictures[n].truncate(half);
+        let half = images[n].len() / 2;
+        images[n].truncate(half);
     }
-    let loader = loader(&pictures).augment(Augment::train(64));
+    let loader = loader(&images).augment(Augment::train(64));
     let error = |message: Option<warpfeed::Error>| message.expect("three files are truncated").to_string();
     let expected = error(loader.clone().host().unwrap().epoch(0).find_map(Result::err));
     let mut device = loader.clone().decode_on(DecodeOn::Gpu).cuda(&stream).unwrap();
@@ -223,13 +223,13 @@ fn with_rest(jpeg: &[u8], first: bool, rest: &[u8]) -> Vec<u8> {
 #[test]
 fn bits_after_the_last_mcu_count_as_damage_on_device_and_host() {
     let Some(stream) = stream() else { return };
-    let mut pictures = drawn(96, false);
-    for (n, picture) in pictures.iter_mut().enumerate().filter(|(n, _)| n % 3 == 1) {
+    let mut images = drawn(96, false);
+    for (n, original) in images.iter_mut().enumerate().filter(|(n, _)| n % 3 == 1) {
         let rest = [&[0x55][..], &[0xff, 0], &[0; 2000]][n / 3 % 3];
-        *picture = with_rest(picture, n % 2 == 0, rest);
+        *original = with_rest(original, n % 2 == 0, rest);
     }
     for (name, augment) in augments() {
-        let loader = loader(&pictures).augment(augment);
+        let loader = loader(&images).augment(augment);
         compare(&loader, &stream, DecodeOn::Gpu, name);
         let mut host = loader.clone().host().unwrap();
         host.epoch(0).for_each(|batch| drop(batch.unwrap()));
@@ -240,7 +240,7 @@ fn bits_after_the_last_mcu_count_as_damage_on_device_and_host() {
     }
 }
 
-/// Decodes the files of `WARPFEED_DAMAGED`. Valid pictures lie between them, so that no batch fails
+/// Decodes the files of `WARPFEED_DAMAGED`. Valid images lie between them, so that no batch fails
 /// as a whole.
 #[test]
 fn files_given_by_the_environment_decode_as_on_the_host() {
@@ -253,20 +253,20 @@ fn files_given_by_the_environment_decode_as_on_the_host() {
     let files = files.iter().filter(|file| file.is_file()).take(if sanitize() { 64 } else { usize::MAX });
     let files: Vec<Vec<u8>> = files.map(|file| std::fs::read(file).unwrap()).collect();
     assert!(!files.is_empty(), "the folder has no files");
-    let pictures: Vec<Vec<u8>> =
+    let images: Vec<Vec<u8>> =
         drawn(files.len() as u64, false).into_iter().zip(files).flat_map(<[_; 2]>::from).collect();
-    let loader = loader(&pictures).on_error(OnError::Skip { max_skipped: u64::MAX });
+    let loader = loader(&images).on_error(OnError::Skip { max_skipped: u64::MAX });
     for (name, augment) in augments().into_iter().take(if sanitize() { 1 } else { 5 }) {
         assert!(compare(&loader.clone().augment(augment), &stream, DecodeOn::Gpu, name) > 0);
     }
 }
 
-/// Compares the data sets of `WARPFEED_PHOTOS` over `WARPFEED_BATCHES` batches.
+/// Compares the datasets of `WARPFEED_PHOTOS` over `WARPFEED_BATCHES` batches.
 #[test]
 fn photographs_are_the_same_for_every_share_decoded_by_the_device() {
     let Some(stream) = stream() else { return };
     let Ok(paths) = std::env::var("WARPFEED_PHOTOS") else {
-        return crate::require::missing("photographs", "WARPFEED_PHOTOS names no data set");
+        return crate::require::missing("photographs", "WARPFEED_PHOTOS names no dataset");
     };
     let batches = std::env::var("WARPFEED_BATCHES").map_or(20, |n| n.parse().unwrap());
     for path in paths.split(':') {
@@ -288,7 +288,7 @@ fn photographs_are_the_same_for_every_share_decoded_by_the_device() {
             }
             let (gpu, auto) = (gpu.stats(), auto.stats());
             println!(
-                "{path} {name}: {count} batches of 64; {} of {} pictures on the device, balanced {} of {}",
+                "{path} {name}: {count} batches of 64; {} of {} images on the device, balanced {} of {}",
                 gpu.decoded_on_device, gpu.prepared, auto.decoded_on_device, auto.prepared
             );
             assert!(gpu.decoded_on_device > 0);

@@ -1,4 +1,4 @@
-//! Promise: a decoder answers each request with the pixels of a loader, reports bad pictures one by
+//! Promise: a decoder answers each request with the pixels of a loader, reports bad images one by
 //! one, and reuses its memory, for any number of threads and whatever is dropped.
 //!
 //! Each promise is tested in host memory, and on a device if there is a driver.
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::device::textured;
 use jpeg_encoder::SamplingFactor::{F_1_1, F_1_2, F_2_1, F_2_2, F_4_1};
 use jpeg_encoder::{ColorType, Encoder};
-use warpfeed::order::Rng;
+use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::Mix;
 use warpfeed::{Augment, BatchInfo, Decoder, DecoderBuilder, Dtype, ErrorKind, HostBatch, Layout, Loader, Normalize};
@@ -61,7 +61,7 @@ pub(crate) use everywhere;
 
 /// Generated JPEGs.
 pub(crate) fn drawn(count: u64) -> Vec<Vec<u8>> {
-    let picture = |n: u64| {
+    let image = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
         let (width, height) = (30 + rng.below(200) as u16, 30 + rng.below(200) as u16);
         let pixels = textured(&mut rng, width, height);
@@ -75,31 +75,31 @@ pub(crate) fn drawn(count: u64) -> Vec<Vec<u8>> {
         encoder.encode(&pixels, width, height, ColorType::Rgb).unwrap();
         bytes
     };
-    (0..count).map(picture).collect()
+    (0..count).map(image).collect()
 }
 
 /// JPEGs of many kinds, including turned and damaged ones and fixtures, and PNG and WebP.
 fn zoo() -> Vec<Vec<u8>> {
     let mut all = drawn(40);
-    // Damages the entropy-coded data, so that a decoder loses synchronisation.
-    for picture in all.iter_mut().skip(5).step_by(7) {
-        let at = picture.len() * 3 / 4;
-        picture[at..at + 4].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa]);
+    // Damages the entropy-coded data, so that a decoder loses synchronization.
+    for image in all.iter_mut().skip(5).step_by(7) {
+        let at = image.len() * 3 / 4;
+        image[at..at + 4].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa]);
     }
     let exif = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0";
     let turned = [&all[0][..2], exif, &all[0][2..]].concat();
     all.push(turned);
     for format in [image::ImageFormat::Png, image::ImageFormat::WebP, image::ImageFormat::Bmp] {
-        let picture = image::RgbImage::from_fn(90, 70, |x, y| image::Rgb([x as u8, y as u8, (x * y) as u8]));
+        let image = image::RgbImage::from_fn(90, 70, |x, y| image::Rgb([x as u8, y as u8, (x * y) as u8]));
         let mut bytes = std::io::Cursor::new(Vec::new());
-        picture.write_to(&mut bytes, format).unwrap();
+        image.write_to(&mut bytes, format).unwrap();
         all.push(bytes.into_inner());
     }
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/jpeg_kinds");
     for name in ["cmyk", "cmyk_progressive", "ycck", "sampling_1x3", "sampling_3x2", "sampling_chroma_larger"] {
         all.push(std::fs::read(format!("{folder}/{name}.jpg")).unwrap());
     }
-    // One picture is as large as all others of its request together.
+    // One image is as large as all others of its request together.
     let mut large = Vec::new();
     let pixels: Vec<u8> = (0..1500 * 1500 * 3_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     Encoder::new(&mut large, 90).encode(&pixels, 1500, 1500, ColorType::Rgb).unwrap();
@@ -113,12 +113,12 @@ pub(crate) fn pixels(loader: Loader) -> Loader {
 
 /// The options of a decoder that makes the same pixels.
 pub(crate) fn requests(with: impl Fn(Loader) -> Loader) -> DecoderBuilder {
-    with(Loader::new("a decoder opens no data set")).decoder()
+    with(Loader::new("a decoder opens no dataset")).decoder()
 }
 
-/// The bytes of each picture in a loader's batches.
-pub(crate) fn of_loader(pictures: &[Vec<u8>], with: impl Fn(Loader) -> Loader) -> Vec<Vec<u8>> {
-    let samples = pictures.iter().map(|bytes| OwnedSample::new("x").field("jpg", bytes.clone())).collect();
+/// The bytes of each image in a loader's batches.
+pub(crate) fn of_loader(images: &[Vec<u8>], with: impl Fn(Loader) -> Loader) -> Vec<Vec<u8>> {
+    let samples = images.iter().map(|bytes| OwnedSample::new("x").field("jpg", bytes.clone())).collect();
     let mut batches = with(Loader::source(Memory::new(samples))).host().unwrap();
     let each = |batch: HostBatch| {
         let bytes = batch.images().bytes();
@@ -144,7 +144,7 @@ fn a_decoder_gives_the_pixels_of_a_loader() {
                 if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
             };
             let (expected, decoder) = (of_loader(&zoo, with), open(requests(with)));
-            // Requests of one, two, ... eight pictures, all submitted before the first is taken.
+            // Requests of one, two, ... eight images, all submitted before the first is taken.
             let mut rest = &zoo[..];
             let mut answers = Vec::new();
             while !rest.is_empty() {
@@ -162,7 +162,7 @@ fn a_decoder_gives_the_pixels_of_a_loader() {
             let found: Vec<_> = found.collect();
             assert_eq!(found.len(), expected.len());
             for (place, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                assert!(found == expected, "picture {place}, {dtype:?} {layout:?}");
+                assert!(found == expected, "image {place}, {dtype:?} {layout:?}");
             }
         }
     }
@@ -170,7 +170,7 @@ fn a_decoder_gives_the_pixels_of_a_loader() {
 }
 
 #[test]
-fn one_bad_picture_does_not_spoil_the_others() {
+fn one_bad_image_does_not_spoil_the_others() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let with = |loader| pixels(loader).normalize(Normalize::IMAGENET);
         let decoder = open(requests(with).max_pixels(1 << 16));
@@ -186,13 +186,13 @@ fn one_bad_picture_does_not_spoil_the_others() {
             bytes
         };
         let bad: [(Vec<u8>, &str); 4] = [
-            (b"no picture".to_vec(), "decode: "),
+            (b"no image".to_vec(), "decode: "),
             (Vec::new(), "decode: "),
             (short, "decode: jpeg ends at byte "),
             (huge, "decode: "),
         ];
         for (bad, cause) in &bad {
-            // The second time, each slot has held a valid picture in place of the bad one.
+            // The second time, each slot has held a valid image in place of the bad one.
             for _ in 0..8 {
                 decoder.decode(good.clone()).unwrap();
             }
@@ -205,11 +205,11 @@ fn one_bad_picture_does_not_spoil_the_others() {
             let bytes = batch.bytes();
             let each: Vec<_> = bytes.chunks(bytes.len() / 4).collect();
             for (place, of) in [(0, 0), (1, 1), (2, 4), (3, 3)] {
-                assert!(each[place] == expected[of], "{cause:?}: place {place} is that of picture {of}; 4 is black");
+                assert!(each[place] == expected[of], "{cause:?}: place {place} is that of image {of}; 4 is black");
             }
         }
         let batch = decoder.decode(vec![b"bad".to_vec(); 8]).unwrap();
-        assert!((0..8).all(|place| batch.error(place).is_some()), "a batch of bad pictures only is a batch");
+        assert!((0..8).all(|place| batch.error(place).is_some()), "a batch of bad images only is a batch");
         assert!(batch.error(8).is_none());
         assert!(decoder.decode(good).unwrap().valid().all(|valid| valid));
     }
@@ -220,10 +220,10 @@ fn one_bad_picture_does_not_spoil_the_others() {
 fn memory_is_reused() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let decoder = open(requests(pixels).prefetch(2));
-        let (pictures, plan) = (drawn(8), decoder.memory_plan());
+        let (images, plan) = (drawn(8), decoder.memory_plan());
         let mut addresses = HashSet::new();
         for turn in 0..100 {
-            addresses.insert(decoder.decode(pictures[..1 + turn % 8].to_vec()).unwrap().address());
+            addresses.insert(decoder.decode(images[..1 + turn % 8].to_vec()).unwrap().address());
         }
         assert!(addresses.len() <= plan.slots, "{} places of batches with {plan}", addresses.len());
         assert_eq!(decoder.memory_plan(), plan);
@@ -234,16 +234,16 @@ fn memory_is_reused() {
 #[test]
 fn several_threads_ask_one_decoder_and_each_gets_its_own_answer() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
-        let pictures = drawn(24);
-        let (expected, decoder) = (of_loader(&pictures, pixels), open(requests(pixels).prefetch(6)));
+        let images = drawn(24);
+        let (expected, decoder) = (of_loader(&images, pixels), open(requests(pixels).prefetch(6)));
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let (decoder, pictures, expected) = (&decoder, &pictures, &expected);
+                let (decoder, images, expected) = (&decoder, &images, &expected);
                 scope.spawn(move || {
                     let mut rng = Rng::new(thread, 3, 3);
                     for _ in 0..30 {
                         let places: Vec<_> = (0..=rng.below(7)).map(|_| rng.below(24) as usize).collect();
-                        let batch = decoder.decode(places.iter().map(|place| pictures[*place].clone())).unwrap();
+                        let batch = decoder.decode(places.iter().map(|place| images[*place].clone())).unwrap();
                         let wanted = places.iter().map(|place| &expected[*place][..]).collect::<Vec<_>>().concat();
                         assert!(batch.bytes() == wanted, "thread {thread}: {places:?}");
                     }
@@ -257,14 +257,14 @@ fn several_threads_ask_one_decoder_and_each_gets_its_own_answer() {
 #[test]
 fn a_decoder_may_be_dropped_with_requests_in_flight_and_batches_stay_valid() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
-        let pictures = drawn(8);
-        let expected = of_loader(&pictures, pixels).concat();
+        let images = drawn(8);
+        let expected = of_loader(&images, pixels).concat();
         for turn in 0..12 {
             let decoder = open(requests(pixels));
-            let kept = decoder.decode(pictures.clone()).unwrap();
-            let pending: Vec<_> = (0..6).map(|_| decoder.submit(pictures.clone()).unwrap()).collect();
+            let kept = decoder.decode(images.clone()).unwrap();
+            let pending: Vec<_> = (0..6).map(|_| decoder.submit(images.clone()).unwrap()).collect();
             // Answers that are never taken.
-            drop(decoder.submit(pictures.clone()).unwrap());
+            drop(decoder.submit(images.clone()).unwrap());
             std::thread::sleep(Duration::from_millis(turn % 6));
             let since = Instant::now();
             drop(decoder);
@@ -285,17 +285,17 @@ fn a_decoder_may_be_dropped_with_requests_in_flight_and_batches_stay_valid() {
 fn a_request_while_every_batch_is_held_is_an_error_and_later_ones_are_answered() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let decoder = open(requests(pixels).prefetch(1).timeout(Duration::from_millis(200)));
-        let pictures = drawn(3);
-        let expected = of_loader(&pictures, pixels).concat();
+        let images = drawn(3);
+        let expected = of_loader(&images, pixels).concat();
         let mut held = Vec::new();
         let error = loop {
-            match decoder.decode(pictures.clone()) {
+            match decoder.decode(images.clone()) {
                 Ok(batch) => held.push(batch),
                 Err(e) => break e,
             }
         };
         assert!(held.len() >= 2 && error.kind() == ErrorKind::Timeout, "{}: {error}", held.len());
-        let waiting: Vec<_> = (0..3).map(|_| decoder.submit(pictures.clone()).unwrap()).collect();
+        let waiting: Vec<_> = (0..3).map(|_| decoder.submit(images.clone()).unwrap()).collect();
         assert!(held.drain(..).all(|batch| batch.bytes() == expected));
         for answer in waiting {
             // The first may have timed out already.
@@ -304,23 +304,23 @@ fn a_request_while_every_batch_is_held_is_an_error_and_later_ones_are_answered()
                 Err(e) => assert_eq!(e.kind(), ErrorKind::Timeout),
             }
         }
-        assert!(decoder.decode(pictures).unwrap().bytes() == expected);
+        assert!(decoder.decode(images).unwrap().bytes() == expected);
     }
     everywhere!(check);
 }
 
-/// A decoder of small pictures, with all of its batches.
+/// A decoder of small images, with all of its batches.
 fn all_held<B: Answer>(open: &impl Fn(DecoderBuilder) -> Decoder<B>, queued: usize) -> (Decoder<B>, Vec<B>) {
     let options = Decoder::builder().batch_size(2).workers(2).augment(Augment::resize(8, 8));
     let decoder = open(options.prefetch(1).max_queued(queued));
     let plan = decoder.memory_plan();
     let room = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
-    let picture = dot(0);
-    let held = (0..room).map(|_| decoder.decode([picture.clone()]).unwrap()).collect();
+    let image = dot(0);
+    let held = (0..room).map(|_| decoder.decode([image.clone()]).unwrap()).collect();
     (decoder, held)
 }
 
-/// A small picture of one colour that counts how often its bytes are requested.
+/// A small image of one color that counts how often its bytes are requested.
 #[derive(Clone)]
 struct Dot(Arc<[u8]>, Arc<AtomicUsize>);
 
@@ -333,8 +333,8 @@ impl AsRef<[u8]> for Dot {
 
 fn dot(shade: u8) -> Dot {
     let mut bytes = std::io::Cursor::new(Vec::new());
-    let picture = image::RgbImage::from_pixel(8, 8, image::Rgb([shade; 3]));
-    picture.write_to(&mut bytes, image::ImageFormat::Bmp).unwrap();
+    let image = image::RgbImage::from_pixel(8, 8, image::Rgb([shade; 3]));
+    image.write_to(&mut bytes, image::ImageFormat::Bmp).unwrap();
     Dot(bytes.into_inner().into(), Arc::default())
 }
 
@@ -386,7 +386,7 @@ fn cancelled_requests_among_ten_thousand_are_not_decoded() {
                 if number % 2 == 0 { dropped.push(answer) } else { live.push(answer) }
             }
         });
-        // Requests read the length of each picture, and workers the bytes of those that have begun.
+        // Requests read the length of each image, and workers the bytes of those that have begun.
         let read = reads.load(Relaxed);
         assert!((COUNT..COUNT + 20).contains(&read), "{read} reads of {COUNT} requests");
         drop(dropped);
@@ -411,14 +411,14 @@ fn cancelled_requests_among_ten_thousand_are_not_decoded() {
         });
         let read = reads.load(Relaxed) - COUNT;
         // A request that began before it was dropped may have been read.
-        assert!((COUNT / 2..COUNT / 2 + 16).contains(&read), "{read} of {COUNT} pictures were decoded");
+        assert!((COUNT / 2..COUNT / 2 + 16).contains(&read), "{read} of {COUNT} images were decoded");
         assert!(decoder.stats().batches < COUNT as u64 / 2 + 32);
     }
     everywhere!(check);
 }
 
 #[test]
-fn a_picture_that_is_too_large_is_released_at_once_and_is_an_error_in_its_place() {
+fn an_image_that_is_too_large_is_released_at_once_and_is_an_error_in_its_place() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let decoder = open(requests(pixels).max_sample_bytes(100_000));
         let (small, large) = (dot(3), Dot(vec![0; 100_001].into(), Arc::default()));
@@ -428,7 +428,7 @@ fn a_picture_that_is_too_large_is_released_at_once_and_is_an_error_in_its_place(
         let batch = answer.wait().unwrap();
         assert!(batch.valid().eq([true, false, true]));
         let error = batch.error(1).unwrap().to_string();
-        assert_eq!(error, "sample 1: source: the picture has 100001 bytes, max_sample_bytes is 100000");
+        assert_eq!(error, "sample 1: source: the image has 100001 bytes, max_sample_bytes is 100000");
     }
     everywhere!(check);
 }
@@ -476,7 +476,7 @@ fn the_memory_plan_and_verdict_describe_a_server() {
     }
     assert!(decoder.stats().on_request && decoder.stats().since(&decoder.stats()).on_request);
     let verdict = decoder.stats().verdict().to_string();
-    assert!(verdict.contains("requests of 4.0 pictures"), "{verdict}");
+    assert!(verdict.contains("requests of 4.0 images"), "{verdict}");
     assert!(!verdict.contains("step") && !verdict.contains("Loader::trace"), "{verdict}");
     assert_eq!(decoder.stats().ahead, None);
 }
@@ -494,13 +494,13 @@ impl Wake for Unpark {
 fn an_answer_is_awaited_as_a_future() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let decoder = open(requests(pixels));
-        let (pictures, waker) = (drawn(8), Waker::from(Arc::new(Unpark(std::thread::current()))));
-        let expected = of_loader(&pictures, pixels).concat();
-        let answer = decoder.submit(pictures.clone()).unwrap();
+        let (images, waker) = (drawn(8), Waker::from(Arc::new(Unpark(std::thread::current()))));
+        let expected = of_loader(&images, pixels).concat();
+        let answer = decoder.submit(images.clone()).unwrap();
         assert!(answer.is_ready_within(Duration::from_secs(30)) && answer.is_ready());
         drop(answer);
         for _ in 0..20 {
-            let mut answer = pin!(decoder.submit(pictures.clone()).unwrap());
+            let mut answer = pin!(decoder.submit(images.clone()).unwrap());
             let batch = loop {
                 match answer.as_mut().poll(&mut Context::from_waker(&waker)) {
                     Poll::Ready(batch) => break batch.unwrap(),
@@ -514,7 +514,7 @@ fn an_answer_is_awaited_as_a_future() {
 }
 
 #[test]
-fn a_panic_in_user_code_is_an_error_of_its_picture() {
+fn a_panic_in_user_code_is_an_error_of_its_image() {
     #[derive(Clone)]
     struct Bytes(Vec<u8>, bool);
     impl AsRef<[u8]> for Bytes {
@@ -524,9 +524,9 @@ fn a_panic_in_user_code_is_an_error_of_its_picture() {
         }
     }
     let decoder = requests(pixels).host().unwrap();
-    let pictures: Vec<_> = drawn(3).into_iter().enumerate().map(|(n, bytes)| Bytes(bytes, n == 1)).collect();
+    let images: Vec<_> = drawn(3).into_iter().enumerate().map(|(n, bytes)| Bytes(bytes, n == 1)).collect();
     for _ in 0..3 {
-        let batch = decoder.decode(pictures.clone()).unwrap();
+        let batch = decoder.decode(images.clone()).unwrap();
         assert!(batch.valid().eq([true, false, true]));
         assert_eq!(batch.error(1).unwrap().kind(), ErrorKind::Panic);
     }
@@ -537,12 +537,12 @@ fn impossible_requests_are_refused() {
     let decoder = requests(pixels).host().unwrap();
     assert_eq!(decoder.max_batch(), 8);
     let refused = |count| decoder.decode(vec![Vec::<u8>::new(); count]).unwrap_err().to_string();
-    assert_eq!(refused(0), "config: a request of 0 pictures; the decoder takes from 1 to 8");
-    assert_eq!(refused(9), "config: a request of 9 pictures; the decoder takes from 1 to 8");
+    assert_eq!(refused(0), "config: a request of 0 images; the decoder takes from 1 to 8");
+    assert_eq!(refused(9), "config: a request of 9 images; the decoder takes from 1 to 8");
     let options = Decoder::builder;
     let mixing = Augment::train(64).mix(Mix::mixup(0.2));
     let error = options().augment(mixing).host().unwrap_err().to_string();
-    assert_eq!(error, "config: augment mixes pictures, and a decoder answers each picture by itself");
+    assert_eq!(error, "config: augment mixes images, and a decoder answers each image by itself");
     let error = options().batch_size(0).host().unwrap_err().to_string();
     assert!(error.starts_with("config: batch_size(0): "), "{error}");
     let error = options().max_queued(0).host().unwrap_err().to_string();

@@ -1,5 +1,5 @@
 //! Promise: a decoder joins the requests of many clients into full batches, no request waits longer
-//! than the delay for its batch to begin, and each request finds its own pictures.
+//! than the delay for its batch to begin, and each request finds its own images.
 //!
 //! Each promise is tested in host memory, and on a device if there is a driver.
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::decoder::{Answer, drawn, everywhere, of_loader, pixels, requests};
-use warpfeed::{Decoder, DecoderBuilder, ErrorKind, Joined, JoinedBatch};
+use warpfeed::{Decoder, DecoderBuilder, DynamicBatch, DynamicBatcher, ErrorKind};
 
 /// Longer than a test lasts.
 const NEVER: Duration = Duration::from_secs(60);
@@ -16,32 +16,32 @@ fn joined<B: Answer, T: Send + 'static>(
     open: &impl Fn(DecoderBuilder) -> Decoder<B>,
     options: DecoderBuilder,
     delay: Duration,
-) -> (Arc<Decoder<B>>, Joined<B, T>) {
+) -> (Arc<Decoder<B>>, DynamicBatcher<B, T>) {
     let decoder = Arc::new(open(options));
-    let joined = decoder.joined(delay).unwrap();
+    let joined = decoder.dynamic_batcher(delay).unwrap();
     (decoder, joined)
 }
 
 /// The values of the requests of a batch.
-fn values<B, T: Copy>(batch: &JoinedBatch<B, T>) -> Vec<T> {
+fn values<B, T: Copy>(batch: &DynamicBatch<B, T>) -> Vec<T> {
     batch.requests.iter().map(|(value, _)| *value).collect()
 }
 
 #[test]
-fn requests_are_joined_into_full_batches_and_each_finds_its_own_pictures() {
+fn requests_are_joined_into_full_batches_and_each_finds_its_own_images() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
-        let mut pictures = drawn(31);
-        pictures[4] = b"no picture".to_vec();
+        let mut images = drawn(31);
+        images[4] = b"no image".to_vec();
         let good: Vec<_> = drawn(31);
         let expected = of_loader(&good, pixels);
         let (decoder, joined) = joined(&open, requests(pixels).prefetch(6), NEVER);
         let counts = [3, 5, 1, 8, 2, 5, 1, 6];
         let first: Vec<usize> = (0..counts.len()).map(|n| counts[..n].iter().sum()).collect();
         for (number, (&first, count)) in first.iter().zip(counts).enumerate() {
-            joined.submit(pictures[first..first + count].to_vec(), number).unwrap();
+            joined.submit(images[first..first + count].to_vec(), number).unwrap();
         }
         // The last request waits for more until the end.
-        let mut batches: Vec<JoinedBatch<B, usize>> = (0..4).map(|_| joined.next().unwrap()).collect();
+        let mut batches: Vec<DynamicBatch<B, usize>> = (0..4).map(|_| joined.next().unwrap()).collect();
         joined.close();
         batches.push(joined.next().unwrap());
         assert!(joined.next().is_none() && joined.next().is_none());
@@ -49,16 +49,16 @@ fn requests_are_joined_into_full_batches_and_each_finds_its_own_pictures() {
             batches.iter().map(values).collect::<Vec<_>>(),
             [vec![0, 1], vec![2], vec![3], vec![4, 5, 6], vec![7]]
         );
-        for JoinedBatch { pending, requests } in batches {
+        for DynamicBatch { pending, requests } in batches {
             let batch = pending.wait().unwrap();
             let bytes = batch.bytes();
             let each: Vec<_> = bytes.chunks(bytes.len() / batch.len()).collect();
             assert_eq!(requests.iter().map(|(_, places)| places.len()).sum::<usize>(), batch.len());
             for (number, places) in requests {
                 assert_eq!(places.len(), counts[number]);
-                for (place, picture) in places.zip(first[number]..) {
-                    assert_eq!(batch.error(place).is_some(), picture == 4);
-                    assert!(picture == 4 || each[place] == expected[picture], "request {number}, picture {picture}");
+                for (place, image) in places.zip(first[number]..) {
+                    assert_eq!(batch.error(place).is_some(), image == 4);
+                    assert!(image == 4 || each[place] == expected[image], "request {number}, image {image}");
                 }
             }
         }
@@ -99,18 +99,18 @@ fn a_cancelled_request_is_in_no_batch_and_makes_room() {
         joined.submit(drawn(3), "three").unwrap();
         for (request, count) in [(Vec::new(), 0), (drawn(9), 9)] {
             let e = joined.submit(request, "wrong").unwrap_err();
-            assert!(e.to_string().contains(&format!("a request of {count} pictures; the decoder takes from 1 to 8")));
+            assert!(e.to_string().contains(&format!("a request of {count} images; the decoder takes from 1 to 8")));
         }
         joined.close();
         assert_eq!(joined.next().unwrap().requests, [("two", 0..1), ("three", 1..4)]);
         assert!(joined.next().is_none() && joined.cancel(two).is_none());
-        let e = decoder.joined::<()>(NEVER + Duration::from_millis(1)).unwrap_err();
+        let e = decoder.dynamic_batcher::<()>(NEVER + Duration::from_millis(1)).unwrap_err();
         assert!(e.to_string().contains("max_delay of 60.001s: at most 60s"), "{e}");
     }
     everywhere!(check);
 }
 
-/// A picture that tells when it is dropped.
+/// An image that tells when it is dropped.
 struct Watched(Vec<u8>, #[allow(dead_code)] Arc<()>);
 
 impl AsRef<[u8]> for Watched {
@@ -120,16 +120,16 @@ impl AsRef<[u8]> for Watched {
 }
 
 #[test]
-fn a_picture_that_is_too_large_is_dropped_when_it_is_submitted() {
+fn an_image_that_is_too_large_is_dropped_when_it_is_submitted() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let good = drawn(1).remove(0);
         let (_, joined) = joined(&open, requests(pixels).max_sample_bytes(good.len() as u64), NEVER);
         let alive = Arc::new(());
         joined.submit([good.clone(), vec![0; good.len() + 1]].map(|bytes| Watched(bytes, alive.clone())), ()).unwrap();
-        assert_eq!(Arc::strong_count(&alive), 2, "the good picture is kept");
+        assert_eq!(Arc::strong_count(&alive), 2, "the good image is kept");
         joined.close();
         let batch = joined.next().unwrap().pending.wait().unwrap();
-        let text = format!("the picture has {} bytes, max_sample_bytes is {}", good.len() + 1, good.len());
+        let text = format!("the image has {} bytes, max_sample_bytes is {}", good.len() + 1, good.len());
         assert!(batch.error(0).is_none() && batch.error(1).unwrap().to_string().contains(&text));
     }
     everywhere!(check);

@@ -13,7 +13,7 @@ use warpfeed::cuda::internal::{
     AfterFork, Context, Convert, DeviceBuffer, Event, Launch, Pinned, Retouch, SampleOps, SoftLabels, Stream,
 };
 use warpfeed::decode::{Rect, Size};
-use warpfeed::order::Rng;
+use warpfeed::sampler::Rng;
 use warpfeed::transform::{
     Augment, AutoAugment, ColorJitter, ImageMut, Interpolation, Mixing, Plan, Policy, RandomAffine, RandomErasing,
 };
@@ -133,7 +133,7 @@ fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), i
 }
 
 #[test]
-fn colour_jitter_gives_the_bits_of_the_host() {
+fn color_jitter_gives_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };
     let context = Context::of(&stream).unwrap();
     let own = Stream::new(&context).unwrap();
@@ -212,14 +212,14 @@ fn every_effect_gives_the_bits_of_the_host() {
 
 /// Hue and saturation depend only on the pixel itself. This test covers all 2^24 pixels.
 #[test]
-fn every_colour_is_jittered_to_the_bits_of_the_host() {
+fn every_color_is_jittered_to_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };
     if std::env::var_os("WARPFEED_SANITIZE").is_some() {
         return;
     }
     let context = Context::of(&stream).unwrap();
     let own = Stream::new(&context).unwrap();
-    let colours: Vec<u8> = (0..1_u32 << 24).flat_map(|colour| colour.to_le_bytes().into_iter().take(3)).collect();
+    let colors: Vec<u8> = (0..1_u32 << 24).flat_map(|color| color.to_le_bytes().into_iter().take(3)).collect();
     let size = Size::new(1 << 10, 1 << 10);
     for (n, jitter) in [ColorJitter::new().hue(0.5), ColorJitter::new().hue(0.1), ColorJitter::new().saturation(1.5)]
         .iter()
@@ -229,7 +229,7 @@ fn every_colour_is_jittered_to_the_bits_of_the_host() {
             let augment = Augment::resize(size.width, size.height).jitter(jitter.clone());
             augment.plan(size, &mut Rng::new(n as u64, 0, sample)).unwrap()
         };
-        compare_retouched(&own, &context, (1 << 10, 1 << 10), &colours, &(0..16).map(plan).collect::<Vec<_>>());
+        compare_retouched(&own, &context, (1 << 10, 1 << 10), &colors, &(0..16).map(plan).collect::<Vec<_>>());
     }
 }
 

@@ -28,7 +28,7 @@ type Version = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
 
 fn nvrtc() -> Option<Library> {
     let name = std::env::var("WARPFEED_NVRTC").unwrap_or_else(|_| "libnvrtc.so.12".into());
-    // SAFETY: the initialisers of NVRTC have no preconditions.
+    // SAFETY: the initializers of NVRTC have no preconditions.
     match unsafe { Library::new(&name) } {
         Ok(library) => Some(library),
         Err(e) => {

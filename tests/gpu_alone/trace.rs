@@ -13,24 +13,24 @@ use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::CudaStream;
 use warpfeed::cuda::cudarc::driver::result::stream::launch_host_function;
 use warpfeed::cuda::internal::{Context, Event, Stream};
-use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::trace::{Schedule, span};
 use warpfeed::{Augment, Dtype, Layout, Loader, Normalize, Result, source};
 
-/// Grey pictures that cost nothing to decode.
-struct Grey;
+/// Gray images that cost nothing to decode.
+struct Gray;
 
-impl Codec for Grey {
+impl Codec for Gray {
     fn format(&self) -> Format {
-        Format::any("grey")
+        Format::any("gray")
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-        Ok(Picture::new(bytes, Size::new(224, 224)))
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
+        Ok(EncodedImage::new(bytes, Size::new(224, 224)))
     }
 
-    fn decode(&self, _: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+    fn decode(&self, _: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         out.reset(region.size());
         out.place(region.x, region.y);
         Ok(())
@@ -46,7 +46,7 @@ impl source::Source for Empty {
     }
 
     fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<source::Sample<'a>> {
-        source::Sample::new("grey").with_field("img", b"grey")
+        source::Sample::new("gray").with_field("img", b"gray")
     }
 }
 
@@ -111,7 +111,7 @@ fn copies_appear_under_the_steps_that_they_overlapped() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
     let mut batches = Loader::source(Empty(BATCH * BATCHES as usize))
-        .codec(Grey)
+        .codec(Gray)
         .batch_size(BATCH)
         .augment(Augment::pass_through(224, 224))
         .workers(2)

@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 
-use warpfeed::{batch, decode, field, format, order, pack, source, trace, transform};
+use warpfeed::{batch, decode, field, format, pack, sampler, source, trace, transform};
 
 fn debug<T: Debug + ?Sized>() {}
 fn send<T: Send + Debug + ?Sized>() {}
@@ -34,7 +34,7 @@ fn types_that_users_hold_may_go_to_other_threads() {
     both::<warpfeed::BatchInfo>();
     both::<warpfeed::Error>();
     both::<warpfeed::ErrorKind>();
-    both::<warpfeed::Fault>();
+    both::<warpfeed::SampleError>();
     both::<warpfeed::MemoryPlan>();
     both::<warpfeed::OnError>();
     both::<warpfeed::Checkpoint>();
@@ -46,7 +46,7 @@ fn types_that_users_hold_may_go_to_other_threads() {
     send::<warpfeed::IntoIter>();
     // Many threads may use one decoder.
     both::<warpfeed::Decoder<warpfeed::HostBatch>>();
-    both::<warpfeed::Joined<warpfeed::HostBatch, Vec<u8>>>();
+    both::<warpfeed::DynamicBatcher<warpfeed::HostBatch, Vec<u8>>>();
     both::<warpfeed::Pending<warpfeed::HostBatch>>();
     const { assert!(!is_sync!(warpfeed::Batches<warpfeed::HostBatch>)) };
     const { assert!(is_sync!(warpfeed::HostBatch)) };
@@ -59,14 +59,14 @@ fn the_parts_of_a_loader_may_go_to_other_threads() {
     both::<batch::Layout>();
     both::<batch::Normalize>();
     both::<batch::TensorView<'_>>();
-    both::<batch::Writer>();
+    both::<batch::BatchWriter>();
     both::<decode::Codecs>();
     both::<decode::Condition>();
     both::<decode::Info>();
-    // One thread decodes a picture.
+    // One thread decodes an image.
     send::<decode::Job<'_>>();
     both::<decode::JpegInfo>();
-    send::<decode::Picture<'_>>();
+    send::<decode::EncodedImage<'_>>();
     both::<decode::Pixels>();
     both::<decode::RawRgb>();
     both::<decode::Rect>();
@@ -76,24 +76,24 @@ fn the_parts_of_a_loader_may_go_to_other_threads() {
     both::<field::Boxes>();
     both::<field::Image>();
     both::<field::Label>();
-    both::<field::Map>();
+    both::<field::DenseMap>();
     both::<field::Mask>();
     both::<field::MultiHot>();
-    both::<field::Numbers>();
-    both::<field::Points>();
-    both::<field::Rows>();
+    both::<field::NdArray>();
+    both::<field::Keypoints>();
+    both::<field::Ragged>();
     both::<format::Format>();
-    both::<order::LastBatch>();
-    both::<order::Mixture>();
-    both::<order::Rank>();
-    both::<order::Repeat<order::Sequential>>();
-    both::<order::Rng>();
-    both::<order::Sequential>();
-    both::<order::Shuffled>();
-    both::<order::Subset<order::Sequential>>();
-    both::<order::Weighted>();
-    both::<order::Windowed>();
-    both::<source::Bare>();
+    both::<sampler::LastBatch>();
+    both::<sampler::Mixture>();
+    both::<sampler::Rank>();
+    both::<sampler::Repeat<sampler::Sequential>>();
+    both::<sampler::Rng>();
+    both::<sampler::Sequential>();
+    both::<sampler::Shuffled>();
+    both::<sampler::Subset<sampler::Sequential>>();
+    both::<sampler::Weighted>();
+    both::<sampler::Windowed>();
+    both::<source::RawValues>();
     both::<source::Concat>();
     both::<source::Folder>();
     both::<source::Lmdb>();
@@ -124,7 +124,7 @@ fn the_parts_of_a_loader_may_go_to_other_threads() {
 #[test]
 fn statistics_and_writers_may_go_to_other_threads() {
     both::<trace::Interval>();
-    both::<trace::Limit>();
+    both::<trace::Bottleneck>();
     both::<trace::ProcessStats>();
     both::<trace::Schedule>();
     both::<trace::Stage>();
@@ -154,13 +154,13 @@ fn statistics_and_writers_may_go_to_other_threads() {
 fn traits_that_users_implement_are_send_and_sync() {
     fn shared<T: Send + Sync + ?Sized>() {}
     shared::<dyn decode::Codec>();
-    shared::<dyn order::Order>();
+    shared::<dyn sampler::Sampler>();
     shared::<dyn source::Source>();
     shared::<dyn source::ValueFormat>();
     shared::<dyn transform::Transform>();
     // One thread at a time uses a writer.
     fn handed_on<T: Send + ?Sized>() {}
-    handed_on::<dyn pack::Writer>();
+    handed_on::<dyn pack::DatasetWriter>();
 }
 
 #[cfg(feature = "cuda")]

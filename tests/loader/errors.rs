@@ -25,7 +25,7 @@ fn the_operating_systems_error_is_the_source() {
     assert_eq!((system.kind(), system.raw_os_error()), (io::ErrorKind::NotFound, e.os_code()));
     // A batch's error is a clone of the sample's, with the same source.
     let root = tempfile::tempdir().unwrap();
-    std::os::unix::fs::symlink("/no/such/picture", root.path().join("a.jpg")).unwrap();
+    std::os::unix::fs::symlink("/no/such/image", root.path().join("a.jpg")).unwrap();
     let e = Loader::new(root.path()).into_iter().next().unwrap().unwrap_err();
     assert_eq!((e.kind(), e.sample()), (ErrorKind::Io, Some(0)));
     assert!(e.source().is_some_and(|source| source.is::<io::Error>()), "{e}");
@@ -33,7 +33,7 @@ fn the_operating_systems_error_is_the_source() {
 
 /// The message that README.md and the front page of the documentation show.
 #[test]
-fn a_truncated_picture_is_an_error_with_its_file_and_position() {
+fn a_truncated_image_is_an_error_with_its_file_and_position() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("n01440764");
     std::fs::create_dir(&folder).unwrap();
@@ -90,7 +90,7 @@ fn an_error_of_user_code_is_returned_unchanged() {
 
 /// An option without effect hides a mistake.
 #[test]
-fn an_option_for_opening_that_no_data_set_uses_is_an_error() {
+fn an_option_for_opening_that_no_dataset_uses_is_an_error() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("set");
     for class in ["cat", "dog"] {
@@ -102,7 +102,7 @@ fn an_option_for_opening_that_no_data_set_uses_is_an_error() {
     let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n";
     let npy = [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), &[0; 8]].concat();
     std::fs::write(&numbers, npy).unwrap();
-    let columns = || TableOptions::new().picture("where");
+    let columns = || TableOptions::new().image("where");
     let source = || Loader::source(source::open(&folder).unwrap());
     let eval = |loader: Loader| loader.augment(Augment::resize(8, 8)).batch_size(2).host();
     for (loader, path, words) in [
@@ -118,7 +118,7 @@ fn an_option_for_opening_that_no_data_set_uses_is_an_error() {
     }
     let e = source::Options::new().index(true).open(&table).err().unwrap();
     assert!(e.cause().contains("index(true) keeps the listing"), "{e}");
-    // One data set of several uses it, an open one has used it, and defaults choose nothing.
+    // One dataset of several uses it, an open one has used it, and defaults choose nothing.
     let both = Loader::mixture([(&table, 0.5), (&folder, 0.5)]).table(columns()).index(true).keep_labels();
     eval(both).unwrap();
     let [half, _] = Loader::new(&table).table(columns()).split([0.5, 0.5], 1).unwrap();

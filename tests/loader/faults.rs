@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::support::{Content, Draw, Numbers, loader, no_hang, quiet};
-use warpfeed::decode::{Codec, Picture, Pixels, Rect};
-use warpfeed::field::Numbers as Numeric;
+use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect};
+use warpfeed::field::NdArray as Numeric;
 use warpfeed::format::Format;
-use warpfeed::order::{Order, Rng, Sequential};
 use warpfeed::pack::{Pack, Recode};
+use warpfeed::sampler::{Rng, Sampler, Sequential};
 use warpfeed::source::{Concat, Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::ImageMut;
 use warpfeed::{Augment, Error, ErrorKind, LastBatch, Loader, OnError, Result};
@@ -26,17 +26,17 @@ impl Codec for Faulty {
         Format::any("faulty")
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         Draw.open(bytes)
     }
 
-    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
-        let n = Draw::number(picture.bytes())?;
+    fn decode(&self, original: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        let n = Draw::number(original.bytes())?;
         if (self.bad)(n) {
             assert!(!self.panic, "cannot draw {n}");
             return Err(Error::decode(format!("{n} is bad")));
         }
-        Draw.decode(picture, region, out)
+        Draw.decode(original, region, out)
     }
 }
 
@@ -147,7 +147,7 @@ fn skipped_samples_are_listed_and_replaced_by_valid_ones() {
                 assert_eq!(batch.error(place).and_then(Error::sample), (!valid[place]).then_some(expected.ids[place]));
             }
         }
-        let faults = batches.faults();
+        let faults = batches.sample_errors();
         assert_eq!(faults.iter().map(|f| f.error.sample().unwrap()).collect::<Vec<_>>(), [0, 10, 20, 30, 40, 50]);
         assert_eq!(faults[1].batch, 1);
         assert_eq!(faults[1].error.to_string(), "sample 10 (class0/000010): decode: 10 is bad");
@@ -178,7 +178,7 @@ fn more_failures_than_allowed_are_an_error() {
 fn an_error_of_the_order_is_an_error_and_not_a_hang() {
     quiet();
     struct Wild(bool);
-    impl Order for Wild {
+    impl Sampler for Wild {
         fn len(&self, _: u64) -> u64 {
             40
         }
@@ -189,7 +189,7 @@ fn an_error_of_the_order_is_an_error_and_not_a_hang() {
     }
     no_hang(|| {
         let last =
-            |panics| loader(Numbers::new(50)).order(Wild(panics)).workers(2).into_iter().last().unwrap().unwrap_err();
+            |panics| loader(Numbers::new(50)).sampler(Wild(panics)).workers(2).into_iter().last().unwrap().unwrap_err();
         assert_eq!(
             last(false).to_string(),
             "config: the order gives sample 50 in batch 4 of epoch 0; the source has 50"
@@ -205,7 +205,7 @@ fn an_error_of_the_order_arrives_in_sequence_for_any_workers_and_prefetch() {
     quiet();
     /// Fails in batch 10.
     struct Wild(bool);
-    impl Order for Wild {
+    impl Sampler for Wild {
         fn len(&self, _: u64) -> u64 {
             140
         }
@@ -219,7 +219,7 @@ fn an_error_of_the_order_arrives_in_sequence_for_any_workers_and_prefetch() {
             [(false, "sample 5000 in batch 10 of epoch 0"), (true, "panicked at batch 10 of epoch 0")]
         {
             for (workers, prefetch) in [(1, 1), (1, 8), (4, 2), (4, 8), (0, 0)] {
-                let order = loader(Numbers::new(140)).order(Wild(panics)).workers(workers).prefetch(prefetch);
+                let order = loader(Numbers::new(140)).sampler(Wild(panics)).workers(workers).prefetch(prefetch);
                 let mut batches = order.host().unwrap();
                 let mut epoch = batches.epoch(0);
                 for number in 0..10 {
@@ -242,7 +242,7 @@ fn an_error_of_the_order_arrives_in_sequence_for_any_workers_and_prefetch() {
 fn an_order_that_panics_in_len_is_an_error() {
     quiet();
     struct Short;
-    impl Order for Short {
+    impl Sampler for Short {
         fn len(&self, epoch: u64) -> u64 {
             assert!(epoch != 1, "no epoch 1");
             20
@@ -252,7 +252,7 @@ fn an_order_that_panics_in_len_is_an_error() {
         }
     }
     no_hang(|| {
-        let mut batches = loader(Numbers::new(20)).order(Short).host().unwrap();
+        let mut batches = loader(Numbers::new(20)).sampler(Short).host().unwrap();
         assert_eq!(batches.epoch(0).map(Result::unwrap).count(), 3);
         assert_eq!(batches.checkpoint().epoch(), 1, "taking a checkpoint does not panic either");
         for first in [0, 2] {
@@ -276,9 +276,9 @@ fn a_bad_sample_counts_once_however_often_it_occurs() {
         for epoch in 0..5 {
             let invalid =
                 batches.epoch(epoch).map(|b| b.unwrap().valid().filter(|valid| !valid).count()).sum::<usize>();
-            assert_eq!((invalid, batches.faults().len()), (2, 1), "epoch {epoch}");
+            assert_eq!((invalid, batches.sample_errors().len()), (2, 1), "epoch {epoch}");
         }
-        let faults = batches.faults();
+        let faults = batches.sample_errors();
         assert_eq!((faults[0].epoch, faults[0].error.sample()), (0, Some(13)), "it is listed at its first occurrence");
     });
 }
@@ -293,7 +293,7 @@ fn the_list_of_skipped_samples_is_bounded() {
             for first in 0..9 {
                 let _ = batches.epoch_from(epoch, first).count();
             }
-            let listed: Vec<_> = batches.faults().iter().map(|f| f.error.sample().unwrap()).collect();
+            let listed: Vec<_> = batches.sample_errors().iter().map(|f| f.error.sample().unwrap()).collect();
             assert_eq!(listed, [0, 3, 6, 9, 12], "the permitted number and one more");
         }
         let e = batches.epoch(5).next().unwrap().unwrap_err();
@@ -314,12 +314,12 @@ fn a_loader_without_a_batch_is_refused_with_advice() {
         &["500 samples", "1000", "lower batch_size", "LastBatch::Keep"],
     );
     refused(make().batch_size(200).rank(1, 3).last_batch(LastBatch::Drop), &["500 samples", "batch of 600", "3 ranks"]);
-    refused(make().order(Sequential::new(0)), &["the order has no samples in epoch 0"]);
+    refused(make().sampler(Sequential::new(0)), &["the order has no samples in epoch 0"]);
     assert!(make().batch_size(500).last_batch(LastBatch::Drop).host().is_ok());
 
     /// Ends after its first epoch.
     struct Once;
-    impl Order for Once {
+    impl Sampler for Once {
         fn len(&self, epoch: u64) -> u64 {
             if epoch == 0 { 10 } else { 0 }
         }
@@ -327,13 +327,13 @@ fn a_loader_without_a_batch_is_refused_with_advice() {
             position
         }
     }
-    let mut batches = make().order(Once).host().unwrap();
+    let mut batches = make().sampler(Once).host().unwrap();
     assert_eq!((batches.epoch(0).count(), batches.epoch(1).count()), (2, 0), "a later epoch may be empty");
     let state = batches.checkpoint();
-    assert_eq!(make().order(Once).resume(state).into_iter().count(), 0, "and a run may resume there");
+    assert_eq!(make().sampler(Once).resume(state).into_iter().count(), 0, "and a run may resume there");
     quiet();
     struct Lost;
-    impl Order for Lost {
+    impl Sampler for Lost {
         fn len(&self, _: u64) -> u64 {
             panic!("no list")
         }
@@ -341,7 +341,7 @@ fn a_loader_without_a_batch_is_refused_with_advice() {
             position
         }
     }
-    let e = make().order(Lost).host().map(|_| "opened").unwrap_err();
+    let e = make().sampler(Lost).host().map(|_| "opened").unwrap_err();
     assert_eq!(e.to_string(), "panic: the order panicked when asked for the length of epoch 0: no list");
 }
 
@@ -389,7 +389,7 @@ fn impossible_options_are_refused_when_opening() {
     refused(make().normalize(bytes), "mean [0.482, 0.455, 0.404] and std [0.227, 0.224, 0.224]");
     let twice = || Numeric::new(Dtype::F32, [1]);
     refused(make().field("emb", twice()).field("emb", twice()), "duplicate field");
-    refused(make().without("emb"), "without(\"emb\")");
+    refused(make().drop_field("emb"), "without(\"emb\")");
     refused(make().batch_size(usize::MAX), "larger than the address space");
     let nothing: [(&str, f64); 0] = [];
     refused(Loader::mixture(nothing), "mixture is empty");
@@ -402,7 +402,7 @@ fn jpeg() -> Vec<u8> {
     bytes
 }
 
-/// ImageNet's extension, one picture without its second half, and the sets packed from it.
+/// ImageNet's extension, one image without its second half, and the sets packed from it.
 fn one_cut_short(root: &Path) -> [PathBuf; 3] {
     let set = root.join("set");
     for (name, bytes) in [("a/good.JPEG", jpeg()), ("a/trunc.JPEG", jpeg()), ("b/good.JPEG", jpeg())] {
@@ -438,7 +438,7 @@ fn an_error_of_a_sample_names_its_file() {
     let mut batches =
         Loader::source(all).augment(Augment::resize(8, 8)).on_error(OnError::Skip { max_skipped: 3 }).host().unwrap();
     assert!(batches.epoch(0).all(|batch| batch.is_ok()));
-    for ((fault, sample), file) in batches.faults().into_iter().zip([1, 4, 7]).zip(&files) {
+    for ((fault, sample), file) in batches.sample_errors().into_iter().zip([1, 4, 7]).zip(&files) {
         check(fault.error, sample, file);
     }
 }
@@ -476,7 +476,7 @@ fn a_source_that_panics_in_path_does_not_hide_the_error() {
 /// Has 60 samples for the first `self.1` calls of `len`, and 20 after that.
 struct Shrinks(AtomicU64, u64);
 
-impl Order for Shrinks {
+impl Sampler for Shrinks {
     fn len(&self, _epoch: u64) -> u64 {
         if self.0.fetch_add(1, Ordering::SeqCst) < self.1 { 60 } else { 20 }
     }
@@ -492,7 +492,7 @@ fn an_order_that_shrinks_during_an_epoch_is_an_error() {
         for times in 1..12 {
             for first in [0, 2] {
                 let order = Shrinks(AtomicU64::new(0), times);
-                let mut batches = loader(Numbers::new(60)).batch_size(20).order(order).host().unwrap();
+                let mut batches = loader(Numbers::new(60)).batch_size(20).sampler(order).host().unwrap();
                 let epoch = batches.epoch_from(0, first);
                 let most = epoch.size_hint().1.unwrap();
                 let results: Vec<_> = epoch.collect();

@@ -18,7 +18,7 @@ use syn::{FnArg, ImplItem, Item, ReturnType, Type, Visibility};
 use warpfeed::field::{Image, Mask};
 use warpfeed::source::{Store, TableOptions};
 use warpfeed::trace::Schedule;
-use warpfeed::{Augment, DecodeOn, Dtype, Exif, LastBatch, Layout, Loader, Normalize, OnError, Result};
+use warpfeed::{AnnotationFrame, Augment, DecodeOn, Dtype, LastBatch, Layout, Loader, Normalize, OnError, Result};
 
 use self::data::{
     COUNT, Data, LISTED, LISTED_IN_FILE, OF_FIRST, ORDER, Own, Red, SUBSET, World, darker, length, write,
@@ -62,9 +62,9 @@ static SETTERS: &[Setter] = &[
     }),
     setter("table", Shows(Run::has_other_labels), |l, _| Ok(l.table(TableOptions::new().label("species")))),
     setter(
-        "by_class_name",
+        "match_labels_by_name",
         Shows(|run, _| run.classes == ["even", "odd", "zero"] && run.named(run.truth())),
-        |l, _| Ok(l.by_class_name()),
+        |l, _| Ok(l.match_labels_by_name()),
     ),
     setter("keep_labels", Shows(Run::keeps_labels), |l, _| Ok(l.keep_labels())),
     setter("classes", Shows(|run, _| run.classes == LISTED && run.named(run.truth())), |l, _| Ok(l.classes(LISTED))),
@@ -97,7 +97,7 @@ static SETTERS: &[Setter] = &[
     setter(
         "order",
         Shows(|run, _| run.ids(0).iter().all(|id| ORDER.contains(id)) && !run.ids(0).is_sorted()),
-        |l, _| Ok(l.order(Own)),
+        |l, _| Ok(l.sampler(Own)),
     ),
     setter("subset", Shows(|run, _| run.all_ids().all(|id| SUBSET.contains(&id))), |l, _| Ok(l.subset(SUBSET))),
     setter("weights", Shows(|run, _| run.all_ids().all(|id| id % 3 > 0)), |l, w| {
@@ -137,25 +137,25 @@ static SETTERS: &[Setter] = &[
     setter("normalize", Shows(|run, _| run.images().iter().all(|image| image.least() < 0.0)), |l, _| {
         Ok(l.normalize(Normalize::IMAGENET))
     }),
-    setter("dtype", Shows(|run, _| run.pictures().all(|field| field.dtype == Dtype::F16)), |l, _| {
+    setter("dtype", Shows(|run, _| run.image_arrays().all(|field| field.dtype == Dtype::F16)), |l, _| {
         Ok(l.dtype(Dtype::F16))
     }),
-    setter("layout", Shows(|run, _| run.pictures().all(|field| matches!(field.shape[1], 1 | 3))), |l, _| {
+    setter("layout", Shows(|run, _| run.image_arrays().all(|field| matches!(field.shape[1], 1 | 3))), |l, _| {
         Ok(l.layout(Layout::Nchw))
     }),
     setter("channels", Shows(|run, _| run.images().iter().all(|image| image.channels == 1)), |l, _| Ok(l.channels(1))),
     setter("background", Shows(|run, _| run.images().iter().all(Pixel::is_flat_above)), |l, _| {
         Ok(l.background([9, 99, 199]))
     }),
-    setter("to_8_bits", Nothing, |l, _| Ok(l.to_8_bits(true))),
+    setter("convert_to_u8", Nothing, |l, _| Ok(l.convert_to_u8(true))),
     setter("field", Shows(|run, _| run.has("small")), |l, _| {
         Ok(l.field("small", Image::new().augment(Augment::resize(3, 3))))
     }),
-    setter("annotations_follow", Nothing, |l, _| Ok(l.annotations_follow(Exif::Upright))),
-    setter("without label", Shows(|run, _| !run.has("label")), |l, _| Ok(l.without("label"))),
-    setter("without image", Shows(|run, _| !run.has("image")), |l, _| Ok(l.without("image"))),
+    setter("annotations_follow", Nothing, |l, _| Ok(l.annotations_follow(AnnotationFrame::Upright))),
+    setter("without label", Shows(|run, _| !run.has("label")), |l, _| Ok(l.drop_field("label"))),
+    setter("without image", Shows(|run, _| !run.has("image")), |l, _| Ok(l.drop_field("image"))),
     setter("soft_labels", Shows(|run, _| run.has("soft_label")), |l, _| Ok(l.soft_labels(3, 0.1))),
-    setter("unlabelled", Nothing, |l, _| Ok(l.unlabelled(true))),
+    setter("unlabeled", Nothing, |l, _| Ok(l.unlabeled(true))),
     setter("workers", Shows(|run, _| run.workers == 2), |l, _| Ok(l.workers(2))),
     setter("prefetch", Shows(|run, _| run.prefetch == 2), |l, _| Ok(l.prefetch(2))),
     setter("pinned", Nothing, |l, _| Ok(l.pinned(true))),
@@ -188,11 +188,11 @@ const SILENT: &[(&str, &str, &str)] = &[
     ("subset", "order", "documented: the order has to keep to the subset"),
     ("table", "without label", "the column of labels is not read"),
     ("augment", "views", "documented: each view has an augmentation of its own"),
-    ("augment", "without image", "documented: no picture is decoded"),
-    ("codec", "without image", "no picture is decoded"),
-    ("max_pixels", "without image", "no picture is decoded"),
+    ("augment", "without image", "documented: no image is decoded"),
+    ("codec", "without image", "no image is decoded"),
+    ("max_pixels", "without image", "no image is decoded"),
     ("seed", "without image", "nothing is drawn"),
-    ("seed", "codec", "pictures of one color look the same if they are flipped"),
+    ("seed", "codec", "images of one color look the same if they are flipped"),
     ("background", "codec", "a codec of one's own has no transparent pixels"),
 ];
 const LATER: &str = "documented: of two calls that set the same thing, the later one wins";
@@ -203,7 +203,7 @@ fn words(name: &str) -> &[&str] {
         "store" => &["one://"],
         "stores" => &["two://"],
         "masks" => &["\"mask\"", "masks"],
-        "by_class_name" => &["by_class_name", "mixture"],
+        "match_labels_by_name" => &["match_labels_by_name", "mixture"],
         "keep_labels" => &["keep_labels", "mixture"],
         "classes_file" => &["classes"],
         "split" | "split_by_class" => &["split", "subset"],

@@ -12,7 +12,7 @@ use crate::process::child;
 use crate::support::{Draw, Numbers, no_hang};
 use tracing::span::{Attributes, Id, Record};
 use warpfeed::source::{Sample, Source};
-use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, Monitor, OnError, Result};
+use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, LoaderHandle, OnError, Result};
 
 const INSIDE: &str = "WARPFEED_PANICS_INSIDE";
 
@@ -61,7 +61,7 @@ fn a_hundred_panics_are_a_hundred_errors_and_leave_the_panic_hook_to_the_program
             }));
             let mut batches = open(Sixth(Numbers::new(600)));
             assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 600);
-            let faults = batches.faults();
+            let faults = batches.sample_errors();
             assert_eq!(faults.len(), 100 + 6, "every one of them is listed");
             assert!(
                 faults.iter().all(|fault| fault.error.kind() == ErrorKind::Panic && fault.error.sample().is_some())
@@ -95,7 +95,7 @@ fn a_value_that_panics_when_dropped_is_an_error_of_its_sample() {
     in_a_process(child!(a_value_that_panics_when_dropped_is_an_error_of_its_sample), || {
         let mut batches = open(Bombs(Numbers::new(60)));
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 3);
-        assert_eq!(batches.faults()[0].error.to_string(), "sample 33: panic: with a non-string payload");
+        assert_eq!(batches.sample_errors()[0].error.to_string(), "sample 33: panic: with a non-string payload");
     });
 }
 
@@ -222,19 +222,19 @@ fn samples_that_a_panic_left_unread_do_not_have_the_keys_of_an_earlier_batch() {
                 }
             }
         }
-        assert_eq!(batches.faults().len(), 8, "the part of the sample");
+        assert_eq!(batches.sample_errors().len(), 8, "the part of the sample");
     });
 }
 
 #[test]
 fn a_logger_may_take_a_checkpoint_and_panic_while_samples_are_skipped() {
     in_a_process(child!(a_logger_may_take_a_checkpoint_and_panic_while_samples_are_skipped), || {
-        let monitor = Arc::new(OnceLock::<Monitor>::new());
+        let monitor = Arc::new(OnceLock::<LoaderHandle>::new());
         let asked = monitor.clone();
         let logger = Logger(move |level: tracing::Level, own: bool| {
             let Some(monitor) = asked.get() else { return };
             monitor.stats();
-            monitor.faults();
+            monitor.sample_errors();
             assert!(own || level != tracing::Level::WARN, "the logger panics");
         });
         tracing::subscriber::set_global_default(logger).unwrap();
@@ -243,10 +243,10 @@ fn a_logger_may_take_a_checkpoint_and_panic_while_samples_are_skipped() {
         let loader = Loader::source(Sixth(Numbers::new(600))).codec(Draw).augment(Augment::train(16));
         let loader = loader.batch_size(20).workers(4).prefetch(2).trace(root.path().join("trace.json"), schedule);
         let mut batches = loader.on_error(OnError::Skip { max_skipped: 200 }).host().unwrap();
-        monitor.set(batches.monitor()).unwrap();
+        monitor.set(batches.handle()).unwrap();
         for epoch in 0..3 {
             assert_eq!(batches.epoch(epoch).map(|batch| batch.unwrap().len()).sum::<usize>(), 600, "no slot is lost");
         }
-        assert_eq!(batches.faults().len(), 100 + 6);
+        assert_eq!(batches.sample_errors().len(), 100 + 6);
     });
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::support::{Numbers, loader, no_hang};
 use rayon::prelude::*;
 use warpfeed::Result;
-use warpfeed::order::Rng;
+use warpfeed::sampler::Rng;
 use warpfeed::transform::ImageMut;
 
 #[test]

@@ -73,7 +73,7 @@ fn a_transient_read_error_is_retried() {
         let mut batches = loader.host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()));
         assert_eq!((batches.stats().retries, left.load(Ordering::SeqCst)), (2, 0));
-        assert!(batches.faults().is_empty(), "nothing was skipped");
+        assert!(batches.sample_errors().is_empty(), "nothing was skipped");
     });
 }
 
@@ -88,7 +88,7 @@ fn the_last_error_is_returned_when_retries_run_out() {
         let (loader, left) = shaky(100, EIO);
         let mut batches = loader.retries(0).epochs(1).on_error(OnError::Skip { max_skipped: 9 }).host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()));
-        assert_eq!((batches.faults().len(), left.load(Ordering::SeqCst)), (1, 99));
+        assert_eq!((batches.sample_errors().len(), left.load(Ordering::SeqCst)), (1, 99));
     });
 }
 
@@ -104,7 +104,7 @@ fn a_sample_is_not_skipped_because_the_machine_is_exhausted() {
                 let mut batches = loader.epochs(1).host().unwrap();
                 let error = batches.epoch(0).find_map(Result::err).unwrap();
                 assert_eq!((error.kind(), error.sample(), error.os_code()), (ErrorKind::Io, Some(5), Some(code)));
-                assert!(error.cause().contains(advice) && batches.faults().is_empty(), "{error}");
+                assert!(error.cause().contains(advice) && batches.sample_errors().is_empty(), "{error}");
             }
         }
     });
@@ -122,8 +122,8 @@ fn reads_while_opening_are_retried_too() {
         let error = loader.retries(1).balanced().host().unwrap_err();
         assert_eq!((error.kind(), error.sample(), left.load(Ordering::SeqCst)), (ErrorKind::Io, Some(5), 98));
 
-        // Sample 5 only, so that a state checks no other sample: its key distinguishes the data
-        // sets.
+        // Sample 5 only, so that a state checks no other sample: its key distinguishes the datasets
+        // .
         let state = loader_of(0).subset([5]).host().unwrap().checkpoint();
         let (loader, left) = shaky(3, EIO);
         let resumed = loader.subset([5]).resume(state.clone()).host().unwrap();

@@ -74,7 +74,7 @@ fn the_difference_of_two_statistics_covers_the_time_between() {
     assert!(later.slowest.iter().all(|s| s.at_seconds > first.until_seconds));
 }
 
-/// A picture of 8 bytes, and a sound of 1,000 bytes that no field takes.
+/// An image of 8 bytes, and a sound of 1,000 bytes that no field takes.
 struct Sounding(Numbers);
 
 impl Source for Sounding {
@@ -101,7 +101,7 @@ fn statistics_count_all_bytes_of_a_sample_and_the_memory_of_all_slots() {
 }
 
 /// Samples 3 and 13 fail: one before another sample of its part, and one at the end. Sample 3 is
-/// retried for some time. Sample 13 has no picture, which is found after about the same time.
+/// retried for some time. Sample 13 has no image, which is found after about the same time.
 struct Halting(Numbers);
 
 impl Source for Halting {
@@ -122,7 +122,7 @@ impl Source for Halting {
 }
 
 #[test]
-fn a_failed_sample_is_charged_its_time_and_its_neighbours_are_not() {
+fn a_failed_sample_is_charged_its_time_and_its_neighbors_are_not() {
     no_hang(|| {
         let loader = Loader::source(Halting(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
         // Pauses of 5 ms, 20 ms and 80 ms before the last attempt.

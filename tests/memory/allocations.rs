@@ -11,10 +11,10 @@ use crate::counting::ALLOCATIONS;
 use crate::process::alone;
 use crate::support::no_hang;
 use warpfeed::decode::Codecs;
-use warpfeed::field::{Boxes, Mask, Numbers, Points};
+use warpfeed::field::{Boxes, Keypoints, Mask, NdArray};
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Memory, OwnedSample, Sample, Source, TableOptions, Value};
-use warpfeed::transform::{Filter, Mosaic};
+use warpfeed::transform::{Interpolation, Mosaic};
 use warpfeed::{Augment, Dtype, Loader, Normalize, Result};
 use warpfeed_synth::Synth;
 
@@ -43,28 +43,28 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
         let root = tempfile::tempdir().unwrap();
         let (folder, lmdb) = (root.path().join("set"), root.path().join("set.lmdb"));
         Synth::new().images(400).classes(4).side(96).write(&folder).unwrap();
-        // The set's PNGs become JPEGs, because the crate that reads PNG allocates for each picture.
+        // The set's PNGs become JPEGs, because the crate that reads PNG allocates for each image.
         let every_jpeg = Recode::Quality { quality: 90, max_side: None };
         Pack::new(&*warpfeed::source::open(&folder).unwrap()).recode(every_jpeg).to(&lmdb).unwrap();
         let packed = warpfeed::source::open(&lmdb).unwrap();
         let waits: Arc<dyn Source> = Arc::new(Waits(packed.clone()));
         for (source, ahead) in [(packed.clone(), false), (waits, true)] {
-            epochs_without_allocations(picture(source), ahead);
+            epochs_without_allocations(image(source), ahead);
         }
-        let size = Numbers::new(Dtype::F32, [2]);
-        epochs_without_allocations(picture(table(&folder)).field("size", size), false);
+        let size = NdArray::new(Dtype::F32, [2]);
+        epochs_without_allocations(image(table(&folder)).field("size", size), false);
         let lmdb = root.path().join("annotated.lmdb");
         Pack::new(&annotated(&*packed)).recode(Recode::KeepBytes).to(&lmdb).unwrap();
         let source = warpfeed::source::open(&lmdb).unwrap();
-        let bicubic = Augment::train(64).interpolation(Filter::Bicubic);
+        let bicubic = Augment::train(64).interpolation(Interpolation::Bicubic);
         for augment in [Augment::train(64), Augment::letterbox(64, 48), Augment::iou_crop(32, 32), bicubic] {
             let boxes = Boxes::new(4).column("class", Dtype::I32).masks().points(2);
-            let loader = picture(source.clone()).augment(augment).field("boxes", boxes);
-            let loader = loader.field("mask", Mask::new(Dtype::I64)).field("spots", Points::new(2));
+            let loader = image(source.clone()).augment(augment).field("boxes", boxes);
+            let loader = loader.field("mask", Mask::new(Dtype::I64)).field("spots", Keypoints::new(2));
             epochs_without_allocations(loader, false);
         }
         let boxes = Boxes::new(16).column("class", Dtype::I32).masks().points(2);
-        let mosaics = picture(source).augment(Augment::letterbox(64, 48).mosaic(Mosaic::new())).without("label");
+        let mosaics = image(source).augment(Augment::letterbox(64, 48).mosaic(Mosaic::new())).drop_field("label");
         epochs_without_allocations(mosaics.field("boxes", boxes).field("mask", Mask::new(Dtype::I64)), false);
     });
 }
@@ -77,7 +77,7 @@ fn table(folder: &Path) -> Arc<dyn Source> {
     let rows: String = jpegs.map(|path| format!("{},cat,\"1.5 2\"\n", path.display())).collect();
     let file = folder.with_extension("csv");
     std::fs::write(&file, format!("path,label,size\n{rows}")).unwrap();
-    Arc::new(TableOptions::new().picture("path").open(file).unwrap())
+    Arc::new(TableOptions::new().image("path").open(file).unwrap())
 }
 
 /// The samples of `source` with a mask, boxes, and points of each kind.
@@ -107,8 +107,8 @@ fn annotated(source: &dyn Source) -> Memory {
     Memory::new((0..source.len()).map(sample).collect())
 }
 
-/// A loader for the pictures of `source`.
-fn picture(source: Arc<dyn Source>) -> Loader {
+/// A loader for the images of `source`.
+fn image(source: Arc<dyn Source>) -> Loader {
     let loader = Loader::source(source).batch_size(16).augment(Augment::train(64));
     loader.normalize(Normalize::IMAGENET).dtype(Dtype::F16).workers(2)
 }

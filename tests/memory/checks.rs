@@ -1,4 +1,4 @@
-//! Promise: checking a picture takes no more memory than its estimate, whatever its header claims.
+//! Promise: checking an image takes no more memory than its estimate, whatever its header claims.
 
 use crate::process::alone;
 use crate::scratch::{MIB, peak};
@@ -16,13 +16,13 @@ fn a_check_of_many_channels_takes_the_memory_of_one_strip() {
     // Channels that follow each other in each pixel, and in planes.
     for (planes, rows) in [(1, 1024), (1, 64), (12, 1024), (12, 64)] {
         let file = tiff((SIZE, rows), &data, 12, (16, 1), planes, 1);
-        let (opening, picture) = peak(|| codecs.open(&file).unwrap());
+        let (opening, image) = peak(|| codecs.open(&file).unwrap());
         let (took, condition) = peak(|| check(&file));
         assert!(matches!(condition, Condition::Sound), "{condition:?}");
         let strip = VALUES * rows as usize / 1024 / usize::from(planes);
         assert!(opening < MIB, "{opening} bytes to read the header");
         assert!((strip..strip + MIB).contains(&took), "{took} bytes for strips of {strip}");
-        assert!(strip as u64 <= picture.memory(Rect::full(SIZE)), "{strip} bytes, more than the estimate");
+        assert!(strip as u64 <= image.memory(Rect::full(SIZE)), "{strip} bytes, more than the estimate");
     }
 }
 
@@ -45,7 +45,7 @@ fn damage_in_any_strip_is_found() {
 }
 
 #[test]
-fn a_strip_above_the_memory_of_the_largest_picture_is_damage() {
+fn a_strip_above_the_memory_of_the_largest_image_is_damage() {
     let _alone = alone();
     let data = vec![7; VALUES];
     let codecs = Codecs::new().max_pixels(SIZE.area());

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use crate::files::member;
 use crate::process::alone;
-use warpfeed::decode::{Codec, Codecs, Picture, Pixels, Rect, Size};
+use warpfeed::decode::{Codec, Codecs, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::source::{Memory, OwnedSample, Source, Tar};
 use warpfeed::{Augment, ErrorKind, Loader, OnError, Result};
 
-fn picture(width: u32, height: u32) -> Vec<u8> {
+fn image(width: u32, height: u32) -> Vec<u8> {
     let mut bytes = std::io::Cursor::new(Vec::new());
     image::RgbImage::new(width, height).write_to(&mut bytes, image::ImageFormat::Png).unwrap();
     bytes.into_inner()
@@ -36,10 +36,10 @@ fn error(loader: Loader) -> warpfeed::Error {
 }
 
 #[test]
-fn a_picture_above_the_pixel_limit_is_a_failed_sample() {
+fn an_image_above_the_pixel_limit_is_a_failed_sample() {
     let _alone = alone();
     let npy = [&warpfeed::decode::raw::npy_header(Size::new(30, 20))[..], &[7; 1800]].concat();
-    for (field, bytes) in [("png", picture(30, 20)), ("jpg", jpeg(30, 20)), ("rgb.npy", npy)] {
+    for (field, bytes) in [("png", image(30, 20)), ("jpg", jpeg(30, 20)), ("rgb.npy", npy)] {
         assert!(loader(&[(field, bytes.clone())]).max_pixels(600).into_iter().all(|batch| batch.is_ok()));
         let e = error(loader(&[(field, bytes)]).max_pixels(599));
         assert_eq!(e.kind(), ErrorKind::Decode);
@@ -75,7 +75,7 @@ fn boasting(field: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_limit_above_the_default_admits_larger_pictures() {
+fn a_limit_above_the_default_admits_larger_images() {
     let _alone = alone();
     for field in ["jpg", "bmp"] {
         let bytes = boasting(field);
@@ -83,7 +83,7 @@ fn a_limit_above_the_default_admits_larger_pictures() {
         assert!(e.cause().ends_with("header claims 20000x20000 = 400000000 pixels, the limit is 268435456"), "{e}");
         let codecs = Codecs::new().max_pixels(1 << 30);
         assert_eq!(codecs.open(&bytes).unwrap().size(), Size::new(20_000, 20_000));
-        // In a loader, a higher limit lets the picture through to the decoder, which then fails
+        // In a loader, a higher limit lets the image through to the decoder, which then fails
         // because the data is missing.
         let e = error(loader(&[(field, bytes.clone())]));
         assert!(e.cause().contains("the limit is 268435456"), "{e}");
@@ -96,11 +96,11 @@ fn a_limit_above_the_default_admits_larger_pictures() {
 fn the_pixel_limit_of_a_registry_applies_to_every_format() {
     let _alone = alone();
     let npy = [&warpfeed::decode::raw::npy_header(Size::new(30, 20))[..], &[7; 1800]].concat();
-    for bytes in [picture(30, 20), jpeg(30, 20), npy] {
+    for bytes in [image(30, 20), jpeg(30, 20), npy] {
         let decode = |limit| {
             let codecs = Codecs::new().max_pixels(limit);
-            let mut picture = codecs.open(&bytes)?;
-            picture.decode(Rect::new(0, 0, 1, 1), &mut Pixels::new())
+            let mut image = codecs.open(&bytes)?;
+            image.decode(Rect::new(0, 0, 1, 1), &mut Pixels::new())
         };
         decode(600).unwrap();
         let e = decode(599).unwrap_err();
@@ -117,10 +117,10 @@ fn the_pixel_limit_applies_to_user_defined_codecs() {
         fn format(&self) -> Format {
             Format::any("boast")
         }
-        fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-            Ok(Picture::new(bytes, Size::new(u32::MAX, u32::MAX)))
+        fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
+            Ok(EncodedImage::new(bytes, Size::new(u32::MAX, u32::MAX)))
         }
-        fn decode(&self, _: &mut Picture<'_>, _: Rect, _: &mut Pixels) -> Result<()> {
+        fn decode(&self, _: &mut EncodedImage<'_>, _: Rect, _: &mut Pixels) -> Result<()> {
             unreachable!("the header was refused")
         }
     }
@@ -131,7 +131,7 @@ fn the_pixel_limit_applies_to_user_defined_codecs() {
 #[test]
 fn a_sample_above_the_byte_limit_is_refused_or_skipped() {
     let _alone = alone();
-    let (small, large) = (picture(4, 4), [picture(4, 4), vec![0; 10_000]].concat());
+    let (small, large) = (image(4, 4), [image(4, 4), vec![0; 10_000]].concat());
     let e = error(loader(&[("png", small.clone()), ("png", large.clone())]).max_sample_bytes(5000));
     let len = large.len();
     assert_eq!(e.to_string(), format!("sample 1 (1): source: the sample has {len} bytes, the limit is 5000"));
@@ -142,10 +142,10 @@ fn a_sample_above_the_byte_limit_is_refused_or_skipped() {
         .host()
         .unwrap();
     assert!(batches.epoch(0).all(|batch| batch.is_ok()));
-    assert_eq!(batches.faults().len(), 1);
+    assert_eq!(batches.sample_errors().len(), 1);
 }
 
-/// Small files that claim the largest picture of their format.
+/// Small files that claim the largest image of their format.
 #[test]
 fn a_decompression_bomb_is_refused_by_its_header() {
     let _alone = alone();
@@ -186,12 +186,12 @@ fn no_path_in_a_tar_is_opened() {
     fs::write(&secret, b"not for the batch").unwrap();
     let absolute = secret.to_str().unwrap();
     let names = [absolute, "../secret.png", "./../../etc/passwd.png", "/dev/zero.png", "a/../../secret.png"];
-    let picture = picture(4, 4);
+    let image = image(4, 4);
     // For each name: a file, and a symbolic and a hard link to it.
     let members = names.iter().flat_map(|name| {
         let stem = name.strip_suffix(".png").unwrap();
         [
-            member(name, b'0', &picture, |_| ()),
+            member(name, b'0', &image, |_| ()),
             linked(&format!("{stem}.soft.png"), b'2', name),
             linked(&format!("{stem}.hard.png"), b'1', name),
         ]
@@ -208,9 +208,9 @@ fn no_path_in_a_tar_is_opened() {
     let (mut scratch, mut links) = (Vec::new(), 0);
     for i in 0..source.len() {
         let sample = source.read(i, &mut scratch).unwrap();
-        assert_eq!(sample.field("png").unwrap(), picture, "the bytes in the tar");
+        assert_eq!(sample.field("png").unwrap(), image, "the bytes in the tar");
         for link in ["soft.png", "hard.png"].into_iter().filter_map(|name| sample.field(name)) {
-            assert_eq!(link, picture, "the bytes in the tar");
+            assert_eq!(link, image, "the bytes in the tar");
             links += 1;
         }
     }

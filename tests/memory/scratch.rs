@@ -1,5 +1,5 @@
 //! Promise: the scratch memory of workers is part of the memory plan and stays within it for any
-//! pictures. Memory for an unusually large picture is freed afterwards. Batches do not depend on
+//! images. Memory for an unusually large image is freed afterwards. Batches do not depend on
 //! it.
 
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::counting::{LIVE, PEAK};
 use crate::process::alone;
 use crate::support::{self, Content, Draw, Numbers, no_hang, reference};
-use warpfeed::decode::{Codec, Codecs, Condition, Picture, Pixels, Rect, Size, check};
-use warpfeed::field::{Boxes, Image, Map};
+use warpfeed::decode::{Codec, Codecs, Condition, EncodedImage, Pixels, Rect, Size, check};
+use warpfeed::field::{Boxes, DenseMap, Image};
 use warpfeed::format::Format;
 use warpfeed::source::{Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::{Mix, RandomErasing};
@@ -43,10 +43,10 @@ fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
     Memory::new(samples.map(|(i, bytes)| OwnedSample::new(i.to_string()).field("jpg", bytes)).collect())
 }
 
-/// Decodes pictures of 24 megapixels without any work.
+/// Decodes images of 24 megapixels without any work.
 #[derive(Clone, Default)]
 struct Huge {
-    /// Number of pictures that are being decoded, and its maximum.
+    /// Number of images that are being decoded, and its maximum.
     now: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
 }
@@ -56,20 +56,20 @@ impl Codec for Huge {
         Format::any("huge")
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-        Ok(Picture::new(bytes, Size::new(LARGE.0.into(), LARGE.1.into())))
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
+        Ok(EncodedImage::new(bytes, Size::new(LARGE.0.into(), LARGE.1.into())))
     }
 
-    fn decode(&self, picture: &mut Picture<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
+    fn decode(&self, image: &mut EncodedImage<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
         self.most.fetch_max(self.now.fetch_add(1, SeqCst) + 1, SeqCst);
-        out.reset(picture.size());
+        out.reset(image.size());
         std::thread::sleep(Duration::from_millis(2));
         self.now.fetch_sub(1, SeqCst);
         Ok(())
     }
 }
 
-/// A loader with eight small samples per worker, which `Huge` decodes to large pictures.
+/// A loader with eight small samples per worker, which `Huge` decodes to large images.
 fn huge(decoder: &Huge, workers: usize) -> Loader {
     let samples = (0..8 * workers).map(|_| vec![7; 16]);
     Loader::source(memory(samples))
@@ -80,7 +80,7 @@ fn huge(decoder: &Huge, workers: usize) -> Loader {
 }
 
 #[test]
-fn pictures_of_24_megapixels_with_64_workers_stay_within_the_plan() {
+fn images_of_24_megapixels_with_64_workers_stay_within_the_plan() {
     let _alone = alone();
     no_hang(|| {
         for limit in [None, Some(256 * MIB), Some(100 * MIB)] {
@@ -96,13 +96,13 @@ fn pictures_of_24_megapixels_with_64_workers_stay_within_the_plan() {
             if let Some(limit) = limit {
                 assert!(plan.host_bytes + plan.scratch_bytes <= limit, "{plan}");
             }
-            // A picture that needs more than the shared memory is decoded alone. The rest is for
+            // An image that needs more than the shared memory is decoded alone. The rest is for
             // threads, channels, counters and keys.
             let one = LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes);
             let all = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
             assert!(peak <= all, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, all / MIB);
             assert!(most <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1), "{most} at once with {plan}");
-            assert!(peak >= LARGE_BYTES, "the pictures were not decoded");
+            assert!(peak >= LARGE_BYTES, "the images were not decoded");
         }
     });
 }
@@ -132,7 +132,7 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
             batches.memory_plan()
         );
         let kept = LIVE.load(SeqCst) - before;
-        assert!(kept < 24 * MIB, "{} MiB are kept after the large pictures", kept / MIB);
+        assert!(kept < 24 * MIB, "{} MiB are kept after the large images", kept / MIB);
     });
 }
 
@@ -146,7 +146,7 @@ fn small_views_of_a_large_jpeg_are_not_decoded_with_all_that_lies_between_them()
         let views = vec![Augment::train(8).scale(0.001, 0.001); 8];
         let loader = Loader::source(memory([large])).views(views).batch_size(1).workers(1).prefetch(1);
         let limit = 24 * MIB;
-        let mut batches = loader.unlabelled(true).memory_limit(limit).host().unwrap();
+        let mut batches = loader.unlabeled(true).memory_limit(limit).host().unwrap();
         let (peak, count) =
             peak(|| (0..3).map(|epoch| batches.epoch(epoch).map(|b| b.unwrap().len()).sum::<usize>()).sum::<usize>());
         assert_eq!(count, 3);
@@ -154,7 +154,7 @@ fn small_views_of_a_large_jpeg_are_not_decoded_with_all_that_lies_between_them()
     });
 }
 
-/// One small picture, any number of times.
+/// One small image, any number of times.
 struct Same(Vec<u8>);
 
 impl Source for Same {
@@ -175,7 +175,7 @@ fn effects_that_wait_for_mixing_are_in_the_plan() {
         let mut bmp = b"BM\x3e\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\x18\0".to_vec();
         bmp.extend([0; 32]);
         let augment = Augment::resize(4, 4).erase(RandomErasing::new(0.5)).mix(Mix::mixup(0.2));
-        let loader = Loader::source(Same(bmp)).without("label").augment(augment).batch_size(10_000);
+        let loader = Loader::source(Same(bmp)).drop_field("label").augment(augment).batch_size(10_000);
         let before = LIVE.load(SeqCst);
         let mut batches = loader.prefetch(2).workers(2).memory_limit(48 * MIB).host().unwrap();
         let plan = batches.memory_plan();
@@ -213,12 +213,12 @@ impl Source for Copies {
 fn maps_that_are_converted_stay_within_the_plan() {
     let _alone = alone();
     no_hang(|| {
-        // The pictures claim little memory, and decoding them takes long enough for all workers to
+        // The images claim little memory, and decoding them takes long enough for all workers to
         // decode at the same time, unless the maps admit fewer.
         let decoder = Claims { side: 600, wait: Duration::from_millis(50), ..Claims::default() };
         let fields = vec![("jpg", 1000_u64.to_le_bytes().to_vec()), ("depth.npy", npy([600, 600, 8]))];
-        let loader = Loader::source(Copies(32, fields)).codec(decoder.clone()).without("label");
-        let loader = loader.augment(Augment::center_crop(8)).field("depth", Map::of_channels(8));
+        let loader = Loader::source(Copies(32, fields)).codec(decoder.clone()).drop_field("label");
+        let loader = loader.augment(Augment::center_crop(8)).field("depth", DenseMap::of_channels(8));
         let loader = loader.batch_size(32).workers(16).prefetch(1).memory_limit(64 * MIB);
         let mut batches = loader.host().unwrap();
         let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
@@ -230,7 +230,7 @@ fn maps_that_are_converted_stay_within_the_plan() {
     });
 }
 
-/// The masks of a box are drawn in the size of the picture, and a later one is bad.
+/// The masks of a box are drawn in the size of the image, and a later one is bad.
 #[test]
 fn an_outline_that_fails_leaves_no_memory_behind() {
     let _alone = alone();
@@ -241,7 +241,7 @@ fn an_outline_that_fails_leaves_no_memory_behind() {
             ("boxes.json", b"[[0, 0, 2999, 1999], [0, 0, 2999, 1999]]".to_vec()),
             ("boxes.masks.json", masks.into()),
         ];
-        let loader = Loader::source(Copies(16, fields)).augment(Augment::resize(8, 8)).without("label");
+        let loader = Loader::source(Copies(16, fields)).augment(Augment::resize(8, 8)).drop_field("label");
         let loader = loader.field("image", Image::of("rgb.npy")).field("boxes", Boxes::new(2).masks());
         let mut batches = loader.batch_size(16).workers(8).prefetch(1).host().unwrap();
         let before = LIVE.load(SeqCst);
@@ -256,7 +256,7 @@ fn an_outline_that_fails_leaves_no_memory_behind() {
 }
 
 #[test]
-fn a_picture_larger_than_the_shared_scratch_decodes_alone() {
+fn an_image_larger_than_the_shared_scratch_decodes_alone() {
     let _alone = alone();
     no_hang(|| {
         let decoder = Huge::default();
@@ -277,7 +277,7 @@ fn batches_are_the_same_for_any_scratch_limit() {
     no_hang(|| {
         let (samples, augment) = (200, Augment::train(16));
         let expected = reference(&Numbers::new(samples), Draw, &augment, Some(5), 0, 40);
-        // Only slots and images, memory for a few pictures, and ample memory.
+        // Only slots and images, memory for a few images, and ample memory.
         for room in [0, 30_000, 1 << 30] {
             let loader = || support::loader(Numbers::new(samples)).batch_size(40).shuffle(5).workers(3).prefetch(2);
             let plan = loader().host().unwrap().memory_plan();
@@ -296,10 +296,10 @@ fn batches_are_the_same_for_any_scratch_limit() {
 fn estimates_cover_the_memory_that_decoders_use() {
     let _alone = alone();
     let size = (1600, 1200);
-    let picture = image::DynamicImage::ImageRgb8(image::RgbImage::new(size.0.into(), size.1.into()));
-    let encode = |picture: &image::DynamicImage, format| {
+    let image = image::DynamicImage::ImageRgb8(image::RgbImage::new(size.0.into(), size.1.into()));
+    let encode = |image: &image::DynamicImage, format| {
         let mut bytes = std::io::Cursor::new(Vec::new());
-        picture.write_to(&mut bytes, format).unwrap();
+        image.write_to(&mut bytes, format).unwrap();
         bytes.into_inner()
     };
     let png = image::ImageFormat::Png;
@@ -322,15 +322,15 @@ fn estimates_cover_the_memory_that_decoders_use() {
         ("progressive", jpeg(size, true)),
         ("turned", turned(jpeg(size, false))),
         ("progressive and turned", turned(jpeg(size, true))),
-        ("png", encode(&picture, png)),
-        ("png with alpha", encode(&picture.to_rgba8().into(), png)),
-        ("png of 16 bits", encode(&picture.to_rgba16().into(), png)),
-        ("webp", encode(&picture, image::ImageFormat::WebP)),
-        ("gif", encode(&picture, image::ImageFormat::Gif)),
-        ("bmp", encode(&picture, image::ImageFormat::Bmp)),
-        ("tiff", encode(&picture, image::ImageFormat::Tiff)),
+        ("png", encode(&image, png)),
+        ("png with alpha", encode(&image.to_rgba8().into(), png)),
+        ("png of 16 bits", encode(&image.to_rgba16().into(), png)),
+        ("webp", encode(&image, image::ImageFormat::WebP)),
+        ("gif", encode(&image, image::ImageFormat::Gif)),
+        ("bmp", encode(&image, image::ImageFormat::Bmp)),
+        ("tiff", encode(&image, image::ImageFormat::Tiff)),
     ];
-    let codecs = Codecs::new().to_8_bits(true);
+    let codecs = Codecs::new().convert_to_u8(true);
     for (kind, bytes) in &kinds {
         let full = codecs.open(bytes).unwrap().size();
         for region in [Rect::full(full), Rect::new(500, 400, 600, 500)] {
@@ -340,7 +340,7 @@ fn estimates_cover_the_memory_that_decoders_use() {
                 codecs.open(bytes).unwrap().decode(region, &mut out).unwrap();
                 out.data().len()
             };
-            // Memory that a new thread allocates for any picture does not count for this one.
+            // Memory that a new thread allocates for any image does not count for this one.
             let (peak, pixels) = peak(|| std::thread::scope(|scope| scope.spawn(decode).join().unwrap()));
             assert!(
                 peak >= pixels && peak <= estimate + 3 * MIB,
@@ -350,10 +350,10 @@ fn estimates_cover_the_memory_that_decoders_use() {
     }
 }
 
-/// Damage is found only while a picture is decoded. All of its coefficients are then kept until the
+/// Damage is found only while an image is decoded. All of its coefficients are then kept until the
 /// last one.
 #[test]
-fn a_damaged_picture_leaves_at_most_a_workers_share_allocated() {
+fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
     let _alone = alone();
     no_hang(|| {
         let mut damaged = jpeg((2400, 1800), false);
@@ -399,7 +399,7 @@ fn encoded_bytes_for_a_device_stay_within_the_limit_and_are_freed() {
     });
 }
 
-/// Pictures whose estimate is the number written in their samples.
+/// Images whose estimate is the number written in their samples.
 #[derive(Clone, Default)]
 struct Claims {
     side: u32,
@@ -414,18 +414,18 @@ impl Codec for Claims {
         Format::any("claims")
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-        Ok(Picture::new(bytes, Size::new(self.side, self.side)))
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
+        Ok(EncodedImage::new(bytes, Size::new(self.side, self.side)))
     }
 
-    fn memory(&self, picture: &Picture<'_>, _: Rect) -> u64 {
+    fn memory(&self, image: &EncodedImage<'_>, _: Rect) -> u64 {
         self.asked.fetch_add(1, SeqCst);
-        u64::from_le_bytes(picture.bytes().try_into().unwrap())
+        u64::from_le_bytes(image.bytes().try_into().unwrap())
     }
 
-    fn decode(&self, picture: &mut Picture<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
+    fn decode(&self, image: &mut EncodedImage<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
         self.huge.most.fetch_max(self.huge.now.fetch_add(1, SeqCst) + 1, SeqCst);
-        out.reset(picture.size());
+        out.reset(image.size());
         std::thread::sleep(self.wait.max(Duration::from_millis(2)));
         self.huge.now.fetch_sub(1, SeqCst);
         Ok(())
@@ -448,7 +448,7 @@ fn an_estimate_may_be_the_largest_number() {
 }
 
 #[test]
-fn small_pictures_are_estimated_when_memory_is_scarce() {
+fn small_images_are_estimated_when_memory_is_scarce() {
     let _alone = alone();
     no_hang(|| {
         let run = |limit: usize| {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use crate::support::{Content, Draw, Numbers, no_hang};
-use warpfeed::order::{Order, Rng};
-use warpfeed::source::{Follow, Lookahead, Place, Sample, Source};
+use warpfeed::sampler::{Rng, Sampler};
+use warpfeed::source::{BatchIndex, Lookahead, Prefetcher, Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result};
 
 /// Number of samples that an epoch may have.
@@ -19,7 +19,7 @@ const EPOCH: u64 = 100;
 #[derive(Clone, Copy)]
 struct Apart(fn(u64) -> u64);
 
-impl Order for Apart {
+impl Sampler for Apart {
     fn len(&self, epoch: u64) -> u64 {
         self.0(epoch)
     }
@@ -75,7 +75,7 @@ impl Source for Recorded {
 }
 
 fn loader(source: &Recorded, lengths: fn(u64) -> u64) -> Loader {
-    let loader = Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).order(Apart(lengths));
+    let loader = Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).sampler(Apart(lengths));
     loader.batch_size(4).workers(2).prefetch(2)
 }
 
@@ -175,7 +175,7 @@ fn uneven(epoch: u64) -> u64 {
 #[test]
 fn whatever_is_asked_for_next_is_what_a_fresh_loader_delivers() {
     no_hang(|| {
-        for (last, seed) in [(LastBatch::Keep, 1), (LastBatch::Drop, 2), (LastBatch::Pad, 3)] {
+        for (last, seed) in [(LastBatch::ObjectCache, 1), (LastBatch::Drop, 2), (LastBatch::Pad, 3)] {
             let mut batches = loader(&Recorded::new(), uneven).last_batch(last).seed(seed).host().unwrap();
             // After `epochs(1)` nothing is prepared, and checkpoints do not say that the order is
             // stateful.
@@ -236,7 +236,7 @@ fn errors_of_the_next_epoch_wait_for_it() {
         let mut batches = loader(&source, |_| 20).host().unwrap();
         assert_eq!(contents(&mut batches, 0).len(), 5);
         source.until(|source| source.of(1) >= 16);
-        assert!(batches.faults().is_empty());
+        assert!(batches.sample_errors().is_empty());
         let e = batches.epoch(1).next().unwrap().unwrap_err();
         assert!(e.cause() == "100 is lost" && e.sample() == Some(EPOCH), "{e}");
         let mut plain = loader(&source, |_| 20).epochs(1).host().unwrap();
@@ -248,10 +248,10 @@ fn errors_of_the_next_epoch_wait_for_it() {
         let mut batches = loader(&source, |_| 20).on_error(skip).host().unwrap();
         for epoch in [0, 0, 2] {
             assert_eq!(contents(&mut batches, epoch).len(), 5);
-            assert!(batches.faults().is_empty(), "batches that are not delivered take nothing from the budget");
+            assert!(batches.sample_errors().is_empty(), "batches that are not delivered take nothing from the budget");
         }
         assert_eq!(batches.epoch(1).next().unwrap().unwrap_err().kind(), ErrorKind::TooManySkipped);
-        assert_eq!(batches.faults().len(), 1);
+        assert_eq!(batches.sample_errors().len(), 1);
     });
 }
 
@@ -298,7 +298,7 @@ fn statistics_of_an_epoch_count_its_batches() {
     no_hang(|| {
         let source = Recorded::new();
         let mut batches = loader(&source, |_| 20).host().unwrap();
-        let monitor = batches.monitor();
+        let monitor = batches.handle();
         let mut before = monitor.stats();
         for epoch in 0..4 {
             assert_eq!(contents(&mut batches, epoch).len(), 5);
@@ -338,7 +338,7 @@ fn the_last_batch_waits_for_neither_the_order_nor_the_check_of_the_next_epoch() 
     /// An order whose epoch 1 is not known while the gate is closed.
     struct Slow(Arc<Gate>);
 
-    impl Order for Slow {
+    impl Sampler for Slow {
         fn len(&self, epoch: u64) -> u64 {
             if epoch == 1 {
                 self.0.pass();
@@ -376,8 +376,8 @@ fn the_last_batch_waits_for_neither_the_order_nor_the_check_of_the_next_epoch() 
             loader.batch_size(4).workers(2).prefetch(2)
         };
         let never = Arc::<Gate>::default();
-        let order = open(Checked(Recorded::new(), never)).order(Slow(gate.clone()));
-        let check = open(Checked(Recorded::new(), gate.clone())).order(Apart(|_| 20));
+        let order = open(Checked(Recorded::new(), never)).sampler(Slow(gate.clone()));
+        let check = open(Checked(Recorded::new(), gate.clone())).sampler(Apart(|_| 20));
         for loader in [order, check] {
             let mut batches = loader.host().unwrap();
             let mut epoch = batches.epoch(0);
@@ -396,7 +396,7 @@ fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
     /// An order whose epoch 1 is unknown to the coordinator at first: it waits for the gate and fails.
     struct Unknown(Arc<Gate>, AtomicU64);
 
-    impl Order for Unknown {
+    impl Sampler for Unknown {
         fn len(&self, epoch: u64) -> u64 {
             let is_coordinator = std::thread::current().name() == Some("warpfeed-order");
             if epoch == 1 && is_coordinator && self.1.fetch_add(1, Ordering::SeqCst) == 0 {
@@ -417,7 +417,7 @@ fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
         let loader = Loader::source(Recorded::new())
             .codec(Draw)
             .augment(Augment::train(16))
-            .order(Unknown(gate.clone(), AtomicU64::new(0)));
+            .sampler(Unknown(gate.clone(), AtomicU64::new(0)));
         let loader = loader.batch_size(4).workers(2).prefetch(1).timeout(Duration::from_millis(50));
         let mut batches = loader.host().unwrap();
         let held: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap()).collect();
@@ -475,7 +475,7 @@ fn a_source_is_checked_while_other_threads_read_it() {
 
     no_hang(|| {
         let source = Both::default();
-        let loader = Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).order(Apart(|_| 20));
+        let loader = Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).sampler(Apart(|_| 20));
         let mut batches = loader.batch_size(4).workers(2).prefetch(2).epochs(2).host().unwrap();
         for epoch in 0..2 {
             let ids = contents(&mut batches, epoch).into_iter().flat_map(|batch| batch.ids);
@@ -512,8 +512,8 @@ struct Followed {
 
 struct Tells(Lookahead, Arc<Mutex<Vec<String>>>);
 
-impl Follow for Tells {
-    fn start(&self, place: Place) {
+impl Prefetcher for Tells {
+    fn start(&self, place: BatchIndex) {
         let last = self.0.from(place).take(100).last().map(|(place, _)| place);
         let told = format!("start {}.{} to {:?}", place.epoch, place.batch, last.map(|last| (last.epoch, last.batch)));
         self.1.lock().unwrap().push(told);
@@ -533,7 +533,7 @@ impl Source for Followed {
         self.numbers.read(index, scratch)
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         Some(Box::new(Tells(order, self.told.clone())))
     }
 }

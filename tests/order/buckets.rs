@@ -1,8 +1,8 @@
 //! Promise: samples of similar lengths share a batch, for any ranks and workers and resumed
 //! anywhere.
 
-use warpfeed::field::Rows;
-use warpfeed::order::Rng;
+use warpfeed::field::Ragged;
+use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{ErrorKind, HostBatch, LastBatch, Loader};
 
@@ -19,9 +19,9 @@ fn loader(lengths: &[u32]) -> Loader {
     let sample =
         |(n, length): (usize, &u32)| OwnedSample::new(n.to_string()).field("text", vec![n as u8; *length as usize]);
     Loader::source(Memory::new(lengths.iter().enumerate().map(sample).collect()))
-        .without("image")
-        .without("label")
-        .field("text", Rows::bytes(99))
+        .drop_field("image")
+        .drop_field("label")
+        .field("text", Ragged::bytes(99))
         .buckets(lengths.iter().copied(), BOUNDS)
 }
 
@@ -45,7 +45,7 @@ fn bucket(length: u32) -> usize {
 #[test]
 fn a_batch_has_one_bucket_on_any_ranks_and_workers_and_resumed_anywhere() {
     let lengths = lengths(501);
-    for last in [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad] {
+    for last in [LastBatch::ObjectCache, LastBatch::Drop, LastBatch::Pad] {
         let with = |loader: Loader| loader.global_batch_size(12).shuffle(9).last_batch(last);
         let mut batches = with(loader(&lengths)).host().unwrap();
         for epoch in 0..2 {

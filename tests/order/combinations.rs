@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::support::{Content, Draw, Numbers, loader, no_hang};
 use proptest::prelude::*;
 use warpfeed::decode::{Codecs, Pixels};
-use warpfeed::order::{Order, Rng, Sequential, Shuffled, Subset, Weighted, Windowed};
+use warpfeed::sampler::{Rng, Sampler, Sequential, Shuffled, Subset, Weighted, Windowed};
 use warpfeed::source::{Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::{Augment, Mosaic, Resizer};
 use warpfeed::{Checkpoint, ErrorKind, LastBatch, Loader, Result};
@@ -37,7 +37,7 @@ enum Base {
 /// Gives these samples backwards.
 struct Backwards(Vec<u64>);
 
-impl Order for Backwards {
+impl Sampler for Backwards {
     fn len(&self, epoch: u64) -> u64 {
         let all = self.0.len() as u64;
         all - epoch % 3 % all
@@ -60,7 +60,7 @@ impl Choice {
             Base::Windowed(window) => loader.shuffle_window(window).seed(seed),
             Base::Weighted => loader.weights((0..len).map(weight)).seed(seed),
             Base::Balanced => loader.balanced().seed(seed),
-            Base::Custom => loader.order(Backwards(samples)).seed(seed),
+            Base::Custom => loader.sampler(Backwards(samples)).seed(seed),
         };
         if let Some(subset) = &self.subset {
             loader = loader.subset(subset.iter().copied());
@@ -77,7 +77,7 @@ impl Choice {
         for pass in epoch * self.repeat..(epoch + 1) * self.repeat {
             // Positions in the list of indices, with the variants that `Subset` assigns, which its
             // own tests cover.
-            let take = |order: Arc<dyn Order>| -> Draws {
+            let take = |order: Arc<dyn Sampler>| -> Draws {
                 let subset = Subset::new(indices.clone(), order.clone()).unwrap();
                 (0..order.len(pass)).map(|p| (order.index(pass, p), subset.at(pass, p).variant)).collect()
             };
@@ -139,15 +139,15 @@ fn cut(draws: &Draws, global: usize, last: LastBatch, rank: usize, world: usize)
     batches
 }
 
-fn picture(source: &dyn Source, augment: &Augment, seed: u64, id: u64, variant: u64) -> Vec<u8> {
+fn original(source: &dyn Source, augment: &Augment, seed: u64, id: u64, variant: u64) -> Vec<u8> {
     let mut scratch = Vec::new();
     let sample = source.read(id as usize, &mut scratch).unwrap();
     let bytes = sample.image().unwrap().1;
     let codecs = Codecs::only(Draw);
-    let mut picture = codecs.open(bytes).unwrap();
-    let plan = augment.plan(picture.size(), &mut Rng::new(seed, variant, id)).unwrap();
+    let mut original = codecs.open(bytes).unwrap();
+    let plan = augment.plan(original.size(), &mut Rng::new(seed, variant, id)).unwrap();
     let mut pixels = Pixels::new();
-    picture.decode(plan.region, &mut pixels).unwrap();
+    original.decode(plan.region, &mut pixels).unwrap();
     let mut image = vec![0; plan.output.area() as usize * 3];
     Resizer::new().run(&pixels, &plan, &mut image).unwrap();
     image
@@ -190,7 +190,7 @@ proptest! {
         len in 20u64..70,
         seed: u64,
         global in 3usize..20,
-        last in prop_oneof![Just(LastBatch::Keep), Just(LastBatch::Drop), Just(LastBatch::Pad)],
+        last in prop_oneof![Just(LastBatch::ObjectCache), Just(LastBatch::Drop), Just(LastBatch::Pad)],
         (rank, world) in (1usize..4).prop_flat_map(|world| (0..world, Just(world))),
         workers in 1usize..4,
         point in 0.0f64..=1.0,
@@ -203,7 +203,7 @@ proptest! {
             for epoch in 0..EPOCHS {
                 let draws = choice.list(len, seed, epoch);
                 for batch in cut(&draws, global, last, rank, world) {
-                    let image = |&(id, variant, _): &(u64, u64, bool)| picture(&source, &augment, seed, id, variant);
+                    let image = |&(id, variant, _): &(u64, u64, bool)| original(&source, &augment, seed, id, variant);
                     let ids = batch.iter().map(|&(id, _, valid)| (id, valid)).collect();
                     expected.push((ids, batch.iter().flat_map(image).collect()));
                 }
@@ -238,7 +238,7 @@ proptest! {
 
 #[test]
 fn a_sample_that_comes_twice_in_an_epoch_is_augmented_twice() {
-    let pictures = |loader: Loader| {
+    let originals = |loader: Loader| {
         let mut all: Vec<(u64, Vec<u8>)> = Vec::new();
         for batch in loader {
             let batch = batch.unwrap();
@@ -257,9 +257,9 @@ fn a_sample_that_comes_twice_in_an_epoch_is_augmented_twice() {
         assert!(pairs >= 10, "{pairs} pairs");
         assert_eq!(same, 0, "of {pairs} pairs");
     };
-    twice(pictures(loader(Numbers::new(20)).repeat(2)));
-    twice(pictures(loader(Numbers::new(20)).shuffle(1).subset([3; 6])));
-    twice(pictures(loader(Numbers::new(20)).weights((0..20).map(|i| f64::from(i % 2))).repeat(2)));
+    twice(originals(loader(Numbers::new(20)).repeat(2)));
+    twice(originals(loader(Numbers::new(20)).shuffle(1).subset([3; 6])));
+    twice(originals(loader(Numbers::new(20)).weights((0..20).map(|i| f64::from(i % 2))).repeat(2)));
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn balanced_draws_every_class_equally_often() {
 fn choices_that_exclude_each_other_are_refused() {
     type Choice = (&'static str, fn(Loader) -> Loader);
     let choices: [Choice; 5] = [
-        ("order", |l| l.order(Backwards((0..10).collect()))),
+        ("order", |l| l.sampler(Backwards((0..10).collect()))),
         ("weights", |l| l.weights([1.0; 10])),
         ("balanced", |l| l.balanced()),
         ("shuffle_window", |l| l.shuffle_window(5)),
@@ -320,8 +320,8 @@ fn impossible_choices_are_refused() {
     refused(make().decode_share(1.5), "decode_share(1.5)");
     refused(make().decode_share(f64::NAN), "decode_share(NaN)");
     refused(make().shuffle_window(0), "shuffle_window(0)");
-    let unlabelled = Memory::new(vec![OwnedSample::new("a").label(1), OwnedSample::new("b")]);
-    refused(Loader::source(unlabelled).balanced(), "sample 1 (b): source: no label, which balanced() needs");
+    let unlabeled = Memory::new(vec![OwnedSample::new("a").label(1), OwnedSample::new("b")]);
+    refused(Loader::source(unlabeled).balanced(), "sample 1 (b): source: no label, which balanced() needs");
     struct Panics;
     impl Source for Panics {
         fn len(&self) -> usize {
@@ -343,8 +343,8 @@ fn every_choice_counts_in_the_source_also_with_a_subset() {
         let mut all = Vec::new();
         for batch in loader {
             let batch = batch.unwrap();
-            // The picture and the label are those of the number.
-            let drawn = picture(&Numbers::new(40), &Augment::eval(16, 16), 0, batch.ids().next().unwrap(), 0);
+            // The image and the label are those of the number.
+            let drawn = original(&Numbers::new(40), &Augment::eval(16, 16), 0, batch.ids().next().unwrap(), 0);
             assert_eq!(batch.images().as_u8().unwrap()[..drawn.len()], drawn);
             assert!(batch.ids().zip(batch.labels().unwrap()).all(|(id, label)| id as i64 % 10 == *label));
             all.extend(batch.ids());
@@ -353,7 +353,7 @@ fn every_choice_counts_in_the_source_also_with_a_subset() {
     };
     let make = || loader(Numbers::new(40)).augment(Augment::eval(16, 16)).batch_size(5).subset(subset.iter().copied());
     assert_eq!(ids(make()), subset);
-    assert_eq!(ids(make().order(Backwards(vec![1, 37, 4]))), [4, 37, 1]);
+    assert_eq!(ids(make().sampler(Backwards(vec![1, 37, 4]))), [4, 37, 1]);
     assert_eq!(ids(make().weights((0..40).map(|i| f64::from(u8::from(i == 13 || i == 14))))), [13; 13]);
     let mut bucketed = ids(make().buckets((0..40).map(|i| if i < 20 { 9 } else { 1 }), [5]));
     assert!(bucketed[..6].iter().all(|&id| id >= 20) && bucketed[6..].iter().all(|&id| id < 20));
@@ -365,28 +365,28 @@ fn every_choice_counts_in_the_source_also_with_a_subset() {
     assert!(part.iter().eq(subset.iter().rev()));
     // 2 is a place in the subset, and 99 is no sample at all.
     for outside in [2, 99] {
-        let e = make().order(Backwards(vec![1, outside])).into_iter().find_map(Result::err).unwrap();
+        let e = make().sampler(Backwards(vec![1, outside])).into_iter().find_map(Result::err).unwrap();
         let text = format!("the order gives sample {outside} at position 0 of epoch 0, which is not in the subset");
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(&text), "{e}");
     }
     // A partner of a mosaic stays in the subset, too.
     let joined = Augment::letterbox(16, 16).mosaic(Mosaic::new());
-    let joined = loader(Numbers::new(40)).augment(joined).without("label").batch_size(1).subset([1]);
-    let e = joined.order(Backwards((2..40).chain([1]).collect())).into_iter().next().unwrap().unwrap_err();
+    let joined = loader(Numbers::new(40)).augment(joined).drop_field("label").batch_size(1).subset([1]);
+    let e = joined.sampler(Backwards((2..40).chain([1]).collect())).into_iter().next().unwrap().unwrap_err();
     assert!(e.kind() == ErrorKind::Config && e.to_string().contains("not in the subset"), "{e}");
 }
 
-fn colours(name: &str, len: u64, label: i64) -> Arc<dyn Source> {
+fn colors(name: &str, len: u64, label: i64) -> Arc<dyn Source> {
     let sample = |i: u64| OwnedSample::new(format!("{name}/{i}")).field("img", i.to_le_bytes()).label(label);
     Arc::new(Memory::new((0..len).map(sample).collect()))
 }
 
-/// Tests mixed data sets: proportions, labels and origin, and the same global batches on any number
+/// Tests mixed datasets: proportions, labels and origin, and the same global batches on any number
 /// of ranks, resumed at any point.
 #[test]
 fn a_mixture_is_drawn_in_proportions_on_any_ranks_and_from_any_point() {
     let make = || {
-        let parts = [(colours("a", 300, 1), 3.0), (colours("b", 40, 2), 1.0)];
+        let parts = [(colors("a", 300, 1), 3.0), (colors("b", 40, 2), 1.0)];
         Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).global_batch_size(20).seed(6)
     };
     let run = |loader: Loader| {
@@ -424,8 +424,8 @@ fn a_mixture_is_drawn_in_proportions_on_any_ranks_and_from_any_point() {
         }
         assert!(run(make().resume(batches.checkpoint())).0 == whole[stop..], "from batch {stop}");
     }
-    let e = make().order(Sequential::new(3)).host().unwrap_err();
-    assert!(e.to_string().contains("source::Concat") && e.to_string().contains("order::Mixture::of"), "{e}");
+    let e = make().sampler(Sequential::new(3)).host().unwrap_err();
+    assert!(e.to_string().contains("source::Concat") && e.to_string().contains("sampler::Mixture::of"), "{e}");
     let e = Loader::mixture([("no/such/place", 1.0)]).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Io);
 }
@@ -434,18 +434,18 @@ fn a_mixture_is_drawn_in_proportions_on_any_ranks_and_from_any_point() {
 /// are not chosen do not occur.
 #[test]
 fn a_mixture_of_subsets_windows_and_weights_keeps_its_proportions() {
-    let labelled = |name: &str, len: u64| -> Arc<dyn Source> {
+    let labeled = |name: &str, len: u64| -> Arc<dyn Source> {
         // Nine in ten are of class 0.
         let label = |i: u64| i64::from(i.is_multiple_of(10));
         let sample = |i: u64| OwnedSample::new(format!("{name}/{i}")).field("img", i.to_le_bytes()).label(label(i));
         Arc::new(Memory::new((0..len).map(sample).collect()))
     };
     let make = || {
-        let parts = [(labelled("a", 300), 3.0), (labelled("b", 40), 1.0)];
+        let parts = [(labeled("a", 300), 3.0), (labeled("b", 40), 1.0)];
         Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).batch_size(20).seed(6)
     };
     // A set from which nothing is drawn still counts for the length of an epoch.
-    let parts = [(labelled("a", 300), 1.0), (labelled("b", 40), 0.0)];
+    let parts = [(labeled("a", 300), 1.0), (labeled("b", 40), 0.0)];
     let none = Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).batch_size(20).host().unwrap();
     assert_eq!(none.num_batches(0), 340 / 20);
     // Draws 10,000 samples, three quarters of which come from the first set.

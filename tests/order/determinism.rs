@@ -2,8 +2,8 @@
 //! size only affect the speed.
 
 use crate::support::{Content, Draw, Numbers, loader, no_hang, reference};
-use warpfeed::order::{Order, Shuffled};
-use warpfeed::transform::Filter;
+use warpfeed::sampler::{Sampler, Shuffled};
+use warpfeed::transform::Interpolation;
 use warpfeed::{Augment, LastBatch, Loader};
 
 fn all(loader: Loader, epoch: u64) -> Vec<Content> {
@@ -60,7 +60,7 @@ fn a_later_augmentation_begins_with_its_epoch_for_any_workers_and_prefetch() {
     no_hang(|| {
         let source = Numbers::new(60);
         let first = Augment::train(16).rand_augment(2, 9);
-        let (second, third) = (Augment::resize(16, 16), Augment::train(16).interpolation(Filter::Bicubic));
+        let (second, third) = (Augment::resize(16, 16), Augment::train(16).interpolation(Interpolation::Bicubic));
         let augment = first.clone().from_epoch(2, second.clone()).from_epoch(3, third.clone());
         let expected: Vec<_> = [&first, &first, &second, &third, &third]
             .into_iter()
@@ -122,7 +122,7 @@ fn the_last_batch_is_kept_dropped_or_padded() {
         let mut batches = loader(Numbers::new(17)).last_batch(last).host().unwrap();
         batches.epoch(0).map(|b| b.unwrap().valid().map(u8::from).collect::<Vec<_>>()).collect::<Vec<_>>()
     };
-    assert_eq!(lens(LastBatch::Keep), [vec![1; 7], vec![1; 7], vec![1; 3]]);
+    assert_eq!(lens(LastBatch::ObjectCache), [vec![1; 7], vec![1; 7], vec![1; 3]]);
     assert_eq!(lens(LastBatch::Drop), [vec![1; 7], vec![1; 7]]);
     assert_eq!(lens(LastBatch::Pad), [vec![1; 7], vec![1; 7], vec![1, 1, 1, 0, 0, 0, 0]]);
 }

@@ -57,7 +57,7 @@ fn check(samples: usize, global: usize, last: LastBatch, seed: Option<u64>, work
     seen.sort_unstable();
     match last {
         LastBatch::Drop => assert_eq!(seen.len(), samples / global * global),
-        LastBatch::Keep | LastBatch::Pad => assert_eq!(seen, (0..samples as u64).collect::<Vec<_>>()),
+        LastBatch::ObjectCache | LastBatch::Pad => assert_eq!(seen, (0..samples as u64).collect::<Vec<_>>()),
     }
     seen.dedup();
     assert_eq!(seen.len(), whole.iter().map(|batch| batch.ids.len()).sum::<usize>(), "no sample comes twice");
@@ -73,7 +73,9 @@ fn check(samples: usize, global: usize, last: LastBatch, seed: Option<u64>, work
             match last {
                 LastBatch::Pad => assert_eq!((least, most), (global.div_ceil(world), global.div_ceil(world))),
                 LastBatch::Drop => assert!(padding == 0 && sizes.iter().sum::<usize>() == global && most - least <= 1),
-                LastBatch::Keep => assert!(padding == world.saturating_sub(expected.ids.len()) && most - least <= 1),
+                LastBatch::ObjectCache => {
+                    assert!(padding == world.saturating_sub(expected.ids.len()) && most - least <= 1)
+                }
             }
         }
         assert!(ranks.iter().all(|rank| rank.len() == whole.len()), "every rank has {} batches", whole.len());
@@ -87,7 +89,7 @@ proptest! {
     fn global_batches_are_the_same_for_any_world(
         samples in 1usize..90,
         global in 1usize..40,
-        last in prop_oneof![Just(LastBatch::Keep), Just(LastBatch::Drop), Just(LastBatch::Pad)],
+        last in prop_oneof![Just(LastBatch::ObjectCache), Just(LastBatch::Drop), Just(LastBatch::Pad)],
         seed in proptest::option::of(any::<u64>()),
         workers in 1usize..4,
     ) {

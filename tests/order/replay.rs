@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::support::{Content, Draw, Numbers, loader, no_hang};
 use warpfeed::source::{Sample, Source};
-use warpfeed::{Augment, ErrorKind, Loader, Monitor, Result};
+use warpfeed::{Augment, ErrorKind, Loader, LoaderHandle, Result};
 
 #[test]
 fn a_replay_repeats_batches_without_reading() {
@@ -66,7 +66,7 @@ fn a_replay_repeats_a_short_epoch_and_refuses_impossible_lengths() {
 /// Numbers that record the position of the run when the third batch is read and two are delivered.
 struct Watches {
     numbers: Numbers,
-    monitor: Arc<OnceLock<Monitor>>,
+    monitor: Arc<OnceLock<LoaderHandle>>,
     seen: Arc<Mutex<Vec<(u64, u64)>>>,
 }
 
@@ -96,7 +96,7 @@ fn a_monitor_does_not_advance_during_a_replay() {
         let mut batches = loader.workers(2).prefetch(2).host().unwrap();
         // The first checkpoint reads samples.
         batches.checkpoint();
-        monitor.set(batches.monitor()).unwrap();
+        monitor.set(batches.handle()).unwrap();
         assert_eq!(batches.replay(3).unwrap().take(3).map(|batch| batch.len()).sum::<usize>(), 21);
         let seen = seen.lock().unwrap();
         assert!(seen.len() == 7 && seen.iter().all(|at| *at == (0, 0)), "{seen:?}");

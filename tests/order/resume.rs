@@ -1,5 +1,5 @@
 //! Promise: a run resumes after the last delivered batch, from any point, on another number of
-//! workers or ranks, after `kill -9`; and is refused for another data set, seed, batch size,
+//! workers or ranks, after `kill -9`; and is refused for another dataset, seed, batch size,
 //! order or augmentation.
 
 use std::collections::HashSet;
@@ -14,7 +14,7 @@ use crate::process::child;
 use crate::support::{self, Content, Numbers, loader, no_hang};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
-use warpfeed::order::{Order, Rng};
+use warpfeed::sampler::{Rng, Sampler};
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Checkpoint, ErrorKind, HostBatch, LastBatch, Loader, Result};
 
@@ -59,7 +59,7 @@ proptest! {
     fn a_run_resumes_from_any_point_on_any_workers_and_ranks(
         samples in 1usize..60,
         global in 3usize..20,
-        last in prop_oneof![Just(LastBatch::Keep), Just(LastBatch::Drop), Just(LastBatch::Pad)],
+        last in prop_oneof![Just(LastBatch::ObjectCache), Just(LastBatch::Drop), Just(LastBatch::Pad)],
         seed: u64,
         point in 0.0f64..=1.0,
         before in (1usize..4, 1usize..4),
@@ -177,7 +177,7 @@ fn a_loader_that_differs_from_the_saved_one_is_refused_with_both_values() {
     refused(numbers().seed(5), &state, &["the order", "position 0 of epoch 0"]);
     let renamed = Memory::new((0..100).map(|i| OwnedSample::new(format!("new/{i}")).field("img", [])).collect());
     let renamed = Loader::source(renamed).codec(support::Draw).batch_size(10).shuffle(5);
-    refused(renamed, &state, &["the data set", "/0000", "has new/"]);
+    refused(renamed, &state, &["the dataset", "/0000", "has new/"]);
     assert!(numbers().shuffle(5).batch_size(5).rank(1, 2).resume(state.clone()).host().is_ok());
 
     let text = serde_json::to_string(&state).unwrap();
@@ -207,7 +207,7 @@ struct Stateful {
     asked: Arc<Mutex<HashSet<u64>>>,
 }
 
-impl Order for Stateful {
+impl Sampler for Stateful {
     fn len(&self, epoch: u64) -> u64 {
         self.asked.lock().unwrap().insert(epoch);
         100
@@ -221,7 +221,7 @@ impl Order for Stateful {
 #[test]
 fn another_augmentation_is_refused_with_the_step_that_differs() {
     let samples = Memory::new((0..20).map(|i| OwnedSample::new(format!("{i}")).field("img", [])).collect());
-    let loader = |augment: Augment| Loader::source(samples.clone()).without("label").batch_size(4).augment(augment);
+    let loader = |augment: Augment| Loader::source(samples.clone()).drop_field("label").batch_size(4).augment(augment);
     let train = || Augment::train(32).scale(0.25, 1.0).solarize(128.0, 0.2);
     let state = loader(train()).host().unwrap().checkpoint();
     let resumed = |loader: Loader| loader.resume(state.clone()).host();
@@ -251,7 +251,7 @@ fn another_augmentation_is_refused_with_the_step_that_differs() {
 #[test]
 fn an_order_that_depends_on_state_is_compared_inside_its_epoch() {
     let order = Stateful::default();
-    let make = || loader(Numbers::new(100)).batch_size(10).order(order.clone()).epochs(0);
+    let make = || loader(Numbers::new(100)).batch_size(10).sampler(order.clone()).epochs(0);
     let mut batches = make().host().unwrap();
     let _ = batches.epoch(0).last();
     // Between two epochs the order of the next one does not count, and is not asked.
@@ -269,20 +269,21 @@ fn an_order_that_depends_on_state_is_compared_inside_its_epoch() {
     let e = make().resume(inside.clone()).host().unwrap_err();
     assert!(e.cause().contains("the order of epoch 1 differs") && e.cause().contains("restore it before"), "{e}");
     order.shift.store(3, Relaxed);
-    let e = loader(Numbers::new(101)).batch_size(10).order(order.clone()).epochs(0).resume(inside).host().unwrap_err();
+    let e =
+        loader(Numbers::new(101)).batch_size(10).sampler(order.clone()).epochs(0).resume(inside).host().unwrap_err();
     assert!(e.cause().contains("source samples"), "{e}");
     // An order without state is compared in its own epoch too.
-    let mut batches = loader(Numbers::new(100)).batch_size(10).order(Late(0)).host().unwrap();
+    let mut batches = loader(Numbers::new(100)).batch_size(10).sampler(Late(0)).host().unwrap();
     for _ in batches.epoch(2).take(1) {}
     let late = batches.checkpoint();
-    let e = loader(Numbers::new(100)).batch_size(10).order(Late(1)).resume(late).host().unwrap_err();
+    let e = loader(Numbers::new(100)).batch_size(10).sampler(Late(1)).resume(late).host().unwrap_err();
     assert!(e.cause().contains("the order of epoch 2 differs from the saved one"), "{e}");
 }
 
 /// Orders that differ from epoch 2 on.
 struct Late(u64);
 
-impl Order for Late {
+impl Sampler for Late {
     fn len(&self, _: u64) -> u64 {
         100
     }

@@ -1,4 +1,4 @@
-//! Promise: one call splits a data set by shares and a seed, over one open source, and per class on
+//! Promise: one call splits a dataset by shares and a seed, over one open source, and per class on
 //! request.
 
 use std::collections::HashSet;

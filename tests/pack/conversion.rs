@@ -1,4 +1,4 @@
-//! Promise: packing never changes the bits of a picture silently. Pictures of more than 8 bits
+//! Promise: packing never changes the bits of an image silently. Images of more than 8 bits
 //! become 8 bits, and transparent pixels get a background, only on request, and the manifest says
 //! so.
 
@@ -12,7 +12,7 @@ use warpfeed::pack::{Pack, RawSize, Recode, Report};
 use warpfeed::source::{Memory, OwnedSample, open};
 use warpfeed::{ErrorKind, Result};
 
-/// A grey PNG of 16 bits, whose lower bytes are noise.
+/// A gray PNG of 16 bits, whose lower bytes are noise.
 fn deep(width: u32, height: u32) -> Vec<u8> {
     encoded(ImageBuffer::from_fn(width, height, |x, y| Luma([(((x + y) << 8) | ((x * 91 + y * 57) % 256)) as u16])))
 }
@@ -36,7 +36,7 @@ fn samples() -> Memory {
     ])
 }
 
-/// The picture field of each sample: its name and its bytes.
+/// The image field of each sample: its name and its bytes.
 fn images(target: &Path) -> Vec<(String, Vec<u8>)> {
     let source = open(target).unwrap();
     let mut scratch = Vec::new();
@@ -49,9 +49,9 @@ fn images(target: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 fn decoded(codecs: &Codecs, bytes: &[u8]) -> Result<(Size, Vec<u8>)> {
-    let mut picture = codecs.open(bytes)?;
-    let (size, mut pixels) = (picture.size(), Pixels::new());
-    picture.decode(Rect::full(size), &mut pixels)?;
+    let mut original = codecs.open(bytes)?;
+    let (size, mut pixels) = (original.size(), Pixels::new());
+    original.decode(Rect::full(size), &mut pixels)?;
     Ok((size, pixels.data().to_vec()))
 }
 
@@ -61,18 +61,18 @@ fn treatment(folder: &Path) -> Value {
 }
 
 #[test]
-fn pictures_of_16_bits_are_kept_and_listed_unless_the_conversion_is_asked_for() {
+fn images_of_16_bits_are_kept_and_listed_unless_the_conversion_is_asked_for() {
     let set = samples();
     let root = tempfile::tempdir().unwrap();
     let target = root.path().join("set.tar");
     let pack = |convert: bool| -> Report {
-        let pack = Pack::new(&set).recode(Recode::MaxSide(60)).shard_samples(10).to_8_bits(convert).force(true);
+        let pack = Pack::new(&set).recode(Recode::MaxSide(60)).shard_samples(10).convert_to_u8(convert).force(true);
         pack.to(&target).unwrap()
     };
     let shard = root.path().join("set-000000.tar");
     let report = pack(false);
     assert_eq!((report.encoded, report.kept, report.refused_count), (1, 1, 1));
-    assert!(report.refused[0].reason.contains("to_8_bits(true) keeps the upper 8"), "{:?}", report.refused);
+    assert!(report.refused[0].reason.contains("convert_to_u8(true) keeps the upper 8"), "{:?}", report.refused);
     assert_eq!(images(&shard)[0].1, deep(120, 80), "unchanged");
     assert_eq!(treatment(root.path()), json!({"how": "max_side", "max_side": 60}));
 
@@ -84,8 +84,8 @@ fn pictures_of_16_bits_are_kept_and_listed_unless_the_conversion_is_asked_for() 
     // The mean of the upper bytes, within what JPEG loses.
     let middle = pixels[(20 * 60 + 30) * 3];
     assert!(middle.abs_diff(100) < 6, "{middle}");
-    assert_eq!(packed[1].1, deep(50, 40), "a picture that need not shrink keeps its bits");
-    assert_eq!(treatment(root.path()), json!({"how": "max_side", "max_side": 60, "to_8_bits": true}));
+    assert_eq!(packed[1].1, deep(50, 40), "an image that need not shrink keeps its bits");
+    assert_eq!(treatment(root.path()), json!({"how": "max_side", "max_side": 60, "convert_to_u8": true}));
 }
 
 #[test]
@@ -94,14 +94,15 @@ fn arrays_hold_the_upper_bytes_and_the_background() {
     let root = tempfile::tempdir().unwrap();
     let target = root.path().join("set.tar");
     let raw = Recode::Raw(RawSize::Exact(Size::new(100, 100)));
-    let pack = Pack::new(&set).recode(raw).shard_samples(10).to_8_bits(true).background([9, 200, 30]);
+    let pack = Pack::new(&set).recode(raw).shard_samples(10).convert_to_u8(true).background([9, 200, 30]);
     assert_eq!(pack.to(&target).unwrap().raw, 3);
-    let codecs = Codecs::new().to_8_bits(true).background([9, 200, 30]);
+    let codecs = Codecs::new().convert_to_u8(true).background([9, 200, 30]);
     let packed = images(&root.path().join("set-000000.tar"));
     let clear = decoded(&Codecs::new(), &packed[2].1).unwrap();
     assert!(clear == decoded(&codecs, &transparent(100, 100)).unwrap());
     assert_eq!((&clear.1[..3], &clear.1[99 * 3..100 * 3]), (&[9, 200, 30][..], &[200, 0, 0][..]));
-    let expected = json!({"how": "raw", "width": 100, "height": 100, "to_8_bits": true, "background": [9, 200, 30]});
+    let expected =
+        json!({"how": "raw", "width": 100, "height": 100, "convert_to_u8": true, "background": [9, 200, 30]});
     assert_eq!(treatment(root.path()), expected);
 }
 
@@ -112,10 +113,12 @@ fn a_conversion_without_decoding_is_refused_before_anything_is_written() {
     let target = root.path().join("set.lmdb");
     for recode in [Recode::Lossless, Recode::KeepBytes] {
         let pack = || Pack::new(&set).recode(recode);
-        for (pack, option) in [(pack().to_8_bits(true), "to_8_bits(true)"), (pack().background([0; 3]), "background")] {
+        for (pack, option) in
+            [(pack().convert_to_u8(true), "convert_to_u8(true)"), (pack().background([0; 3]), "background")]
+        {
             let e = pack.to(&target).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Config);
-            let expected = "no picture is decoded, so none would change; recode as quality, max_side or raw";
+            let expected = "no image is decoded, so none would change; recode as quality, max_side or raw";
             assert_eq!(e.cause(), format!("{option}: {expected}"));
         }
     }

@@ -8,8 +8,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use warpfeed::Result;
-use warpfeed::order::Rng;
 use warpfeed::pack::{Merge, Pack};
+use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, Sample, Source, open};
 
 use crate::parts::{files, numbers, part, read_all};

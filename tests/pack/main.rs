@@ -1,12 +1,12 @@
-//! Writing data sets.
+//! Writing datasets.
 
 #[path = "../support/process.rs"]
 mod process;
 
+mod concurrent_runs;
 mod conversion;
 mod killed;
 mod overview;
 mod parts;
 mod stored;
-mod twice;
 mod writers;

@@ -481,7 +481,7 @@ fn the_old_set_stays_until_the_new_one_is_merged() {
 
 #[test]
 fn bad_images_of_all_parts_are_summed_up_and_kept_on_request() {
-    let bad = |i: usize| OwnedSample::new(format!("{i:03}")).field("jpg", format!("no picture {i}"));
+    let bad = |i: usize| OwnedSample::new(format!("{i:03}")).field("jpg", format!("no image {i}"));
     let set = Memory::new((0..40).map(|i| if i % 9 == 4 { bad(i) } else { sample(i) }).collect());
     let root = tempfile::tempdir().unwrap();
     let e = part(&set, root.path(), (1, 2)).unwrap_err();
@@ -500,7 +500,7 @@ fn bad_images_of_all_parts_are_summed_up_and_kept_on_request() {
 fn chosen_samples_are_packed_in_their_order_and_unknown_keys_are_an_error() {
     let set = numbers(40);
     let root = tempfile::tempdir().unwrap();
-    let [train, _] = warpfeed::order::split(0..40, [0.75, 0.25], 1).unwrap();
+    let [train, _] = warpfeed::sampler::split(0..40, [0.75, 0.25], 1).unwrap();
     for number in 0..2 {
         let pack = Pack::new(&set).samples(train.clone()).shard_samples(4).part(number, 2);
         pack.to(root.path().join("x.tar")).unwrap();
@@ -666,7 +666,7 @@ fn a_merge_that_is_stopped_changes_nothing() {
     let root = tempfile::tempdir().unwrap();
     part(&numbers(40), root.path(), (0, 1)).unwrap();
     let before = files(root.path());
-    let e = warpfeed::source::Stop::new(|| true).during(|| merge(root.path()).run()).unwrap_err();
+    let e = warpfeed::source::CancelToken::new(|| true).during(|| merge(root.path()).run()).unwrap_err();
     assert!(e.cause().contains("stopped"), "{e}");
     assert!(files(root.path()) == before);
     merge(root.path()).run().unwrap();

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use crate::process::child;
 use image::{ImageFormat, RgbImage};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
-use warpfeed::decode::{Codec, Codecs, Picture, Pixels, Rect, Size};
+use warpfeed::decode::{Codec, Codecs, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::pack::{Pack, Progress, RawSize, Recode};
-use warpfeed::source::{Memory, OwnedSample, Sample, Source, Stop, is_stopped, open};
+use warpfeed::source::{CancelToken, Memory, OwnedSample, Sample, Source, is_stopped, open};
 use warpfeed::{Error, ErrorKind, Result};
 
-fn picture(seed: u32, width: u32, height: u32) -> RgbImage {
+fn image(seed: u32, width: u32, height: u32) -> RgbImage {
     RgbImage::from_fn(width, height, |x, y| {
         let edge = if (x / 11 + y / 17 + seed).is_multiple_of(3) { 90 } else { 0 };
         image::Rgb([(x * 2 + edge) as u8, (y * 3 + seed * 7) as u8, (x + y + edge + x * y % 5) as u8])
@@ -29,13 +29,13 @@ fn jpeg(seed: u32, width: u16, height: u16, progressive: bool) -> Vec<u8> {
     let mut encoder = Encoder::new(&mut bytes, 80 + (seed % 20) as u8);
     encoder.set_sampling_factor(if seed.is_multiple_of(2) { SamplingFactor::F_2_2 } else { SamplingFactor::F_1_1 });
     encoder.set_progressive(progressive);
-    encoder.encode(&picture(seed, width.into(), height.into()), width, height, ColorType::Rgb).unwrap();
+    encoder.encode(&image(seed, width.into(), height.into()), width, height, ColorType::Rgb).unwrap();
     bytes
 }
 
 fn png(seed: u32, width: u32, height: u32) -> Vec<u8> {
     let mut bytes = std::io::Cursor::new(Vec::new());
-    picture(seed, width, height).write_to(&mut bytes, ImageFormat::Png).unwrap();
+    image(seed, width, height).write_to(&mut bytes, ImageFormat::Png).unwrap();
     bytes.into_inner()
 }
 
@@ -50,7 +50,7 @@ fn folder(at: &Path) -> Arc<dyn Source> {
         };
         fs::write(class.join(name), bytes).unwrap();
     }
-    fs::write(at.join("bee/zz.jpg"), "no picture").unwrap();
+    fs::write(at.join("bee/zz.jpg"), "no image").unwrap();
     open(at).unwrap()
 }
 
@@ -62,9 +62,9 @@ fn read_all(source: &dyn Source) -> Vec<OwnedSample> {
 fn decoded(bytes: &[u8]) -> Result<(Size, Vec<u8>)> {
     let mut pixels = Pixels::new();
     let codecs = Codecs::new();
-    let mut picture = codecs.open(bytes)?;
-    let size = picture.size();
-    picture.decode(Rect::full(size), &mut pixels)?;
+    let mut image = codecs.open(bytes)?;
+    let size = image.size();
+    image.decode(Rect::full(size), &mut pixels)?;
     Ok((size, pixels.data().to_vec()))
 }
 
@@ -74,8 +74,8 @@ type Decoded = (String, Option<i64>, Option<(Size, Vec<u8>)>);
 fn pixels(source: &dyn Source) -> Vec<Decoded> {
     let of = |sample: &OwnedSample| {
         let sample = sample.as_sample().unwrap();
-        let picture = decoded(sample.image().unwrap().1).ok();
-        (sample.key().to_owned(), sample.label().unwrap(), picture)
+        let image = decoded(sample.image().unwrap().1).ok();
+        (sample.key().to_owned(), sample.label().unwrap(), image)
     };
     read_all(source).iter().map(of).collect()
 }
@@ -170,12 +170,12 @@ fn a_broken_jpeg_is_stored_unchanged_and_listed() {
     }
 }
 
-/// Two valid pictures, and between them a text and a truncated JPEG.
+/// Two valid images, and between them a text and a truncated JPEG.
 fn two_of_four_are_bad() -> Memory {
     let whole = jpeg(1, 64, 64, false);
     Memory::new(vec![
         OwnedSample::new("good").field("jpg", whole.clone()),
-        OwnedSample::new("text").field("jpg", "I am no picture"),
+        OwnedSample::new("text").field("jpg", "I am no image"),
         OwnedSample::new("cut").field("jpg", whole[..whole.len() / 2].to_vec()),
         OwnedSample::new("png").field("png", png(3, 20, 20)),
     ])
@@ -262,7 +262,7 @@ fn quality_recodes_every_image_as_a_smaller_jpeg() {
     for (before, (after, (name, bytes))) in before.iter().zip(after.iter().zip(images(&*small))) {
         assert_eq!((&before.0, before.1), (&after.0, after.1));
         let (Some((from, _)), Some((to, _))) = (&before.2, &after.2) else {
-            assert_eq!(bytes, b"no picture");
+            assert_eq!(bytes, b"no image");
             continue;
         };
         assert_eq!(name, "jpg");
@@ -305,7 +305,7 @@ fn raw_arrays_hold_the_decoded_pixels() {
     };
     let whole = pixels(&set);
     let same_size = pack(RawSize::Shorter(64));
-    assert!(same_size[1] == *whole[1].2.as_ref().unwrap(), "a picture of that size is not resized");
+    assert!(same_size[1] == *whole[1].2.as_ref().unwrap(), "an image of that size is not resized");
     assert_eq!(same_size[0].0, Size::new(96, 64));
     let exact = pack(RawSize::Exact(Size::new(48, 40)));
     assert!(exact.iter().all(|(size, pixels)| *size == Size::new(48, 40) && pixels.len() == 48 * 40 * 3));
@@ -452,7 +452,7 @@ fn packing_that_is_killed_leaves_no_file_with_the_target_name() {
 fn samples_ahead_of_the_writer_are_bounded() {
     let slow = Slow(AtomicUsize::new(0));
     struct Refuses(usize);
-    impl warpfeed::pack::Writer for Refuses {
+    impl warpfeed::pack::DatasetWriter for Refuses {
         fn put(&mut self, _sample: &Sample<'_>) -> Result<()> {
             self.0 += 1;
             std::thread::sleep(Duration::from_millis(if self.0 == 20 { 300 } else { 0 }));
@@ -471,7 +471,7 @@ fn samples_ahead_of_the_writer_are_bounded() {
 #[test]
 fn a_user_defined_writer_receives_samples_before_the_first_bad_image_and_is_not_finished() {
     struct Counts<'a>(&'a AtomicUsize);
-    impl warpfeed::pack::Writer for Counts<'_> {
+    impl warpfeed::pack::DatasetWriter for Counts<'_> {
         fn put(&mut self, _sample: &Sample<'_>) -> Result<()> {
             self.0.fetch_add(1, Ordering::Relaxed);
             Ok(())
@@ -489,7 +489,7 @@ fn a_user_defined_writer_receives_samples_before_the_first_bad_image_and_is_not_
     assert_eq!(put.load(Ordering::Relaxed), 1);
 }
 
-/// Grey pictures: a byte each for width and height, then a byte per pixel.
+/// Gray images: a byte each for width and height, then a byte per pixel.
 struct Tiny;
 
 impl Codec for Tiny {
@@ -498,20 +498,20 @@ impl Codec for Tiny {
         Format { name: "tiny", field: "tiny", extensions: &["tiny"], matches }
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         let (Some(&width), Some(&height)) = (bytes.get(4), bytes.get(5)) else {
             return Err(Error::decode("tiny has no header"));
         };
-        Ok(Picture::new(bytes, Size::new(width.into(), height.into())))
+        Ok(EncodedImage::new(bytes, Size::new(width.into(), height.into())))
     }
 
-    fn decode(&self, picture: &mut Picture<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
-        let (grey, size) = (&picture.bytes()[6..], picture.size());
-        if grey.len() as u64 != size.area() {
-            return Err(Error::decode(format!("tiny has {} of {} pixels", grey.len(), size.area())));
+    fn decode(&self, image: &mut EncodedImage<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
+        let (gray, size) = (&image.bytes()[6..], image.size());
+        if gray.len() as u64 != size.area() {
+            return Err(Error::decode(format!("tiny has {} of {} pixels", gray.len(), size.area())));
         }
         let pixels = out.reset(size).as_chunks_mut().0;
-        pixels.iter_mut().zip(grey).for_each(|(rgb, &grey)| *rgb = [grey; 3]);
+        pixels.iter_mut().zip(gray).for_each(|(rgb, &gray)| *rgb = [gray; 3]);
         Ok(())
     }
 }
@@ -521,7 +521,7 @@ fn tiny(pixels: u8) -> Vec<u8> {
 }
 
 #[test]
-fn pictures_of_a_user_defined_codec_are_checked_and_recoded() {
+fn images_of_a_user_defined_codec_are_checked_and_recoded() {
     let root = tempfile::tempdir().unwrap();
     let sample = |key: &str, bytes: Vec<u8>| OwnedSample::new(key).field("tiny", bytes).label(0);
     let whole = Memory::new(vec![sample("a", tiny(20)), sample("b", tiny(20))]);
@@ -611,7 +611,7 @@ fn a_stop_of_the_calling_thread_ends_packing() {
     let pack = |target: &str, set: bool, change: fn(Pack<'_>) -> Pack<'_>| {
         stop.store(set, Ordering::SeqCst);
         let (stop, pack) = (stop.clone(), change(Pack::new(&source).workers(3).retries(1000)));
-        let packed = Stop::new(move || stop.load(Ordering::SeqCst)).during(|| pack.to(root.path().join(target)));
+        let packed = CancelToken::new(move || stop.load(Ordering::SeqCst)).during(|| pack.to(root.path().join(target)));
         let e = packed.unwrap_err();
         assert!(e.kind() == ErrorKind::Io && ["left", "packing was stopped"].contains(&e.cause()), "{e}");
         fs::read_dir(root.path()).unwrap().count()

@@ -34,8 +34,8 @@ const WORDS: [(&str, &str); 19] = [
 /// Each list: its file, and the lines at which it begins and ends.
 const LISTS: [(&str, &str, &str); 3] = [
     ("ARCHITECTURE.md", "| `source` |", "\n"),
-    ("cli/src/program.rs", "/// PATH is a data set", "#[derive(Parser)]"),
-    ("python/warpfeed/_loader.py", "        data: the path or URL of a data set", "Or :class:"),
+    ("cli/src/program.rs", "/// PATH is a dataset", "#[derive(Parser)]"),
+    ("python/warpfeed/_loader.py", "        data: the path or URL of a dataset", "Or :class:"),
 ];
 
 fn read(path: &str) -> String {

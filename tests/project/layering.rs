@@ -25,7 +25,7 @@ struct Rules {
 }
 
 /// The data flow from an index to the user. `trace` observes all of it and depends on none of it.
-/// Writers of data sets are outside the flow, and use its beginning.
+/// Writers of datasets are outside the flow, and use its beginning.
 const WARPFEED: Rules = Rules {
     flow: &[
         "error",
@@ -429,11 +429,11 @@ fn each_kind_of_violation_is_detected() {
     };
     write(
         "lib.rs",
-        "mod decode; mod engine; mod error; mod loader; mod order; mod source; mod transform; pub use order::Rank;",
+        "mod decode; mod engine; mod error; mod loader; mod order; mod source; mod transform; pub use sampler::Rank;",
     );
     write("decode.rs", "pub struct Codec;");
     write("error.rs", "pub enum Error {} #[cfg(test)] mod tests { use crate::loader::Loader; }");
-    write("loader.rs", "use crate::order::Rank; pub struct Loader(Rank);");
+    write("loader.rs", "use crate::sampler::Rank; pub struct Loader(Rank);");
     write("order/mod.rs", "mod rank; mod rng; mod tests_of; pub use rank::Rank; #[cfg(test)] mod tests;");
     write("order/rank.rs", "use super::rng::Rng; pub struct Rank(Rng); use crate::decode::Codec;");
     // Through the re-export, `rank` and `rng` depend on each other.

@@ -1,11 +1,11 @@
-//! The text of the project: its layering, its promises, its parsers, its licences and its skips.
+//! The text of the project: its layering, its promises, its parsers, its licenses and its skips.
 
 #[path = "../support/require.rs"]
 mod require;
 
 mod formats;
 mod layering;
-mod licences;
+mod licenses;
 mod parsers;
 mod promises;
 mod skips;

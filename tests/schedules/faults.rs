@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use crate::process::alone;
 use crate::support::{quiet, wait_for_threads};
-use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
-use warpfeed::order::{Order, Rng, Shuffled};
-use warpfeed::source::{Follow, Lookahead, Place, Sample, Source};
+use warpfeed::sampler::{Rng, Sampler, Shuffled};
+use warpfeed::source::{BatchIndex, Lookahead, Prefetcher, Sample, Source};
 use warpfeed::transform::{ImageMut, Transform};
 use warpfeed::{Augment, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result};
 
@@ -46,7 +46,7 @@ enum Fate {
 /// Where an epoch begins.
 #[derive(Debug, Clone, Copy)]
 enum Begin {
-    Place(u64),
+    BatchIndex(u64),
     /// In a new loader, at the position that the previous one saved.
     Resumed,
 }
@@ -112,7 +112,7 @@ impl Schedule {
         let batch = 1 + below(8) as usize;
         let batches = len.div_ceil(batch as u64);
         let policy = match below(3) {
-            0 => OnError::Stop,
+            0 => OnError::CancelToken,
             _ => OnError::Skip { max_skipped: [0, 3, 20, 1000][below(4) as usize] },
         };
         // A hasty consumer ends many epochs early.
@@ -122,9 +122,9 @@ impl Schedule {
         let kept = [1, 3, 3, 9][below(4) as usize];
         let epochs = (0..count).map(|_| {
             let first = match below(6) {
-                0 => Begin::Place(below(batches + 1)),
+                0 => Begin::BatchIndex(below(batches + 1)),
                 1 => Begin::Resumed,
-                _ => Begin::Place(0),
+                _ => Begin::BatchIndex(0),
             };
             let asked = match below(2) {
                 _ if hasty => below(3).min(batches),
@@ -157,7 +157,7 @@ impl Schedule {
             workers: below(5) as usize,
             prefetch: below(5) as usize,
             // A loader without any batch is rejected, so `Drop` needs one full batch.
-            last: [LastBatch::Keep, LastBatch::Drop][(below(2) as usize).min((len / batch as u64) as usize)],
+            last: [LastBatch::ObjectCache, LastBatch::Drop][(below(2) as usize).min((len / batch as u64) as usize)],
             shuffle: below(2) == 0,
             policy,
             epochs,
@@ -210,7 +210,7 @@ impl Schedule {
         let len = self.fates.len() as u64;
         let order = Shuffled::new(len, self.seed);
         let all: Vec<u64> = (0..len).map(|at| if self.shuffle { order.index(epoch, at) } else { at }).collect();
-        let whole = |b: &&[u64]| self.last == LastBatch::Keep || b.len() == self.batch;
+        let whole = |b: &&[u64]| self.last == LastBatch::ObjectCache || b.len() == self.batch;
         all.chunks(self.batch).filter(whole).map(<[u64]>::to_vec).collect()
     }
 
@@ -240,7 +240,7 @@ impl Source for Scheduled {
         Ok(Sample::new("").with_field("img", scratch)?.with_label(index as i64))
     }
 
-    fn follow(&self, _: Lookahead) -> Option<Box<dyn Follow>> {
+    fn follow(&self, _: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let Schedule { follows, misled, .. } = &self.0;
         follows.then(|| Box::new(Heard { run: Mutex::default(), misled: misled.clone() }) as _)
     }
@@ -249,16 +249,16 @@ impl Source for Scheduled {
 /// What the source hears of the batches.
 struct Heard {
     /// The batches that are done, if a run is in progress.
-    run: Mutex<Option<HashSet<Place>>>,
+    run: Mutex<Option<HashSet<BatchIndex>>>,
     misled: Arc<Mutex<Vec<String>>>,
 }
 
-impl Follow for Heard {
-    fn start(&self, _: Place) {
+impl Prefetcher for Heard {
+    fn start(&self, _: BatchIndex) {
         *self.run.lock().unwrap() = Some(HashSet::new());
     }
 
-    fn done(&self, place: Place) {
+    fn done(&self, place: BatchIndex) {
         let is_new = self.run.lock().unwrap().as_mut().is_some_and(|done| done.insert(place));
         if !is_new {
             self.misled.lock().unwrap().push(format!("{place:?} is done again, or after the run"));
@@ -281,14 +281,14 @@ impl Codec for Scheduled {
         Format::any("part")
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         self.0.meet(number(bytes), Stage::Size)?;
         let side = if self.0.large[number(bytes) as usize] { LARGE.0 } else { SIDE };
-        Ok(Picture::new(bytes, Size::new(side, side)))
+        Ok(EncodedImage::new(bytes, Size::new(side, side)))
     }
 
-    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
-        let number = number(picture.bytes());
+    fn decode(&self, original: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        let number = number(original.bytes());
         self.0.meet(number, Stage::Decode)?;
         out.reset(region.size()).fill(number as u8);
         out.place(region.x, region.y);
@@ -345,7 +345,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
     for (round, (begin, uses)) in schedule.epochs.iter().enumerate() {
         epoch = if round == 0 { 0 } else { epoch + 1 };
         let first = match begin {
-            Begin::Place(batch) => *batch,
+            Begin::BatchIndex(batch) => *batch,
             Begin::Resumed => {
                 // Saving and opening read some samples, whose faults are not those of batches.
                 schedule.calm.store(true, Ordering::Relaxed);
@@ -363,7 +363,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
         let mut expected = schedule.samples(epoch).into_iter().zip(0u64..).skip(first as usize);
         account.all += expected.clone().map(|(samples, _)| samples.len() as u64).sum::<u64>();
         let mut arriving = match begin {
-            Begin::Place(_) => batches.epoch_from(epoch, first),
+            Begin::BatchIndex(_) => batches.epoch_from(epoch, first),
             Begin::Resumed => batches.epoch(epoch),
         };
         at = (epoch, first);
@@ -378,7 +378,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
             let found = found.expect("a batch is missing");
             let bad: Vec<u64> = samples.iter().copied().filter(|&s| schedule.is_bad(s)).collect();
             let (stops, skips) = match schedule.policy {
-                OnError::Stop => (!bad.is_empty(), false),
+                OnError::CancelToken => (!bad.is_empty(), false),
                 OnError::Skip { max_skipped } => {
                     for &sample in &bad {
                         if faults.iter().all(|fault| fault.2 != sample) && faults.len() as u64 <= max_skipped {
@@ -391,7 +391,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
             if stops {
                 let error = found.expect_err("this batch cannot be delivered");
                 match schedule.policy {
-                    OnError::Stop => assert_eq!(error.sample(), Some(bad[0]), "{error}"),
+                    OnError::CancelToken => assert_eq!(error.sample(), Some(bad[0]), "{error}"),
                     OnError::Skip { .. } => assert_eq!(error.kind(), ErrorKind::TooManySkipped, "{error}"),
                 }
                 account.undelivered += samples.len() as u64;
@@ -425,7 +425,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
         kept.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
     }
     let listed: Vec<_> =
-        batches.faults().iter().map(|f| (f.epoch, f.batch, f.error.sample().expect("it is named"))).collect();
+        batches.sample_errors().iter().map(|f| (f.epoch, f.batch, f.error.sample().expect("it is named"))).collect();
     assert_eq!(listed, faults);
 
     // No slot is lost: the consumer can hold them all.

@@ -1,4 +1,4 @@
-//! Promise: requests of a decoder are answered with their own pictures, refused or ended, in any
+//! Promise: requests of a decoder are answered with their own images, refused or ended, in any
 //! order of the threads that ask, decode, answer and close.
 
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::scheduler;
 use crate::support::quiet;
-use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
-use warpfeed::order::Rng;
+use warpfeed::sampler::Rng;
 use warpfeed::{Augment, Decoder, Error, ErrorKind, HostBatch, Result};
 
 const SIDE: u32 = 4;
@@ -26,15 +26,15 @@ impl Codec for Byte {
         Format::any("byte")
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         match bytes[0] {
             bad if is_bad(bad) && bad % 2 == 0 => Err(Error::decode("a bad byte")),
-            _ => Ok(Picture::new(bytes, Size::new(SIDE, SIDE))),
+            _ => Ok(EncodedImage::new(bytes, Size::new(SIDE, SIDE))),
         }
     }
 
-    fn decode(&self, picture: &mut Picture<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
-        let byte = picture.bytes()[0];
+    fn decode(&self, original: &mut EncodedImage<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
+        let byte = original.bytes()[0];
         assert!(!is_bad(byte), "a bad byte");
         if byte % 5 == 1 {
             std::thread::sleep(Duration::from_micros(300));
@@ -71,9 +71,9 @@ impl Drawn {
         let mut below = |end: u64| rng.next_u64() % end;
         let batch = 1 + below(4);
         let request = |below: &mut dyn FnMut(u64) -> u64| {
-            let pictures = (0..1 + below(batch)).map(|_| 1 + below(255) as u8).collect();
+            let originals = (0..1 + below(batch)).map(|_| 1 + below(255) as u8).collect();
             let does = [Does::Waits, Does::Waits, Does::Cancels, Does::Polls, Does::Keeps][below(5) as usize];
-            (pictures, does)
+            (originals, does)
         };
         let clients = (0..1 + below(2)).map(|_| (0..1 + below(6)).map(|_| request(&mut below)).collect()).collect();
         Drawn {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use warpfeed::pack::{LmdbWriter, TarWriter, WriteOptions, Writer, Written};
+use warpfeed::pack::{DatasetWriter, LmdbWriter, TarWriter, WriteOptions, Written};
 use warpfeed::source::{Folder, Lmdb, Memory, OwnedSample, Source, Tar, open};
 use warpfeed::{ErrorKind, Result};
 
@@ -18,7 +18,7 @@ fn read_all(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(read).collect()
 }
 
-fn write(mut writer: Box<dyn Writer>, source: &dyn Source) -> Result<Written> {
+fn write(mut writer: Box<dyn DatasetWriter>, source: &dyn Source) -> Result<Written> {
     let mut scratch = Vec::new();
     for i in 0..source.len() {
         writer.put(&source.read(i, &mut scratch)?)?;
@@ -51,7 +51,7 @@ fn agree(source: &dyn Source, folder: &Path) {
     assert_eq!(read_all(&*open(pattern).unwrap()), expected);
 }
 
-fn picture(seed: usize, len: usize) -> Vec<u8> {
+fn image(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 131 + seed * 17 + i / 251) as u8).collect()
 }
 
@@ -73,7 +73,7 @@ fn a_folder_and_the_sets_packed_from_it_have_the_same_samples() {
     for (i, name) in names.iter().enumerate() {
         let path = images.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, picture(i, i * i * 997)).unwrap();
+        fs::write(path, image(i, i * i * 997)).unwrap();
     }
     let folder = open(&images).unwrap();
     assert_eq!((folder.kind(), folder.len()), ("folder", 8));
@@ -107,7 +107,7 @@ fn samples_with_many_fields_and_hostile_keys_are_the_same_in_every_source() {
     ];
     let samples = keys.iter().enumerate().map(|(i, key)| {
         let sample =
-            OwnedSample::new(*key).field("jpg", picture(i, 3000)).field("seg.png", picture(i, i)).field("json", *b"{}");
+            OwnedSample::new(*key).field("jpg", image(i, 3000)).field("seg.png", image(i, i)).field("json", *b"{}");
         match i % 3 {
             0 => sample,
             1 => sample.label(i as i64),
@@ -121,7 +121,7 @@ fn samples_with_many_fields_and_hostile_keys_are_the_same_in_every_source() {
 #[test]
 fn a_map_that_is_full_grows() {
     let root = tempfile::tempdir().unwrap();
-    let samples = (0..90).map(|i| OwnedSample::new(i.to_string()).field("jpg", picture(i, 1 << 20)));
+    let samples = (0..90).map(|i| OwnedSample::new(i.to_string()).field("jpg", image(i, 1 << 20)));
     let memory = Memory::new(samples.collect());
     let path = root.path().join("large.lmdb");
     let written = write(Box::new(LmdbWriter::create(&path, &WriteOptions::default()).unwrap()), &memory).unwrap();
@@ -132,7 +132,7 @@ fn a_map_that_is_full_grows() {
 #[test]
 fn one_database_can_be_open_several_times() {
     let root = tempfile::tempdir().unwrap();
-    let memory = Memory::new((0..40).map(|i| OwnedSample::new(i.to_string()).field("jpg", picture(i, 5000))).collect());
+    let memory = Memory::new((0..40).map(|i| OwnedSample::new(i.to_string()).field("jpg", image(i, 5000))).collect());
     let path = root.path().join("x.lmdb");
     write(Box::new(LmdbWriter::create(&path, &WriteOptions::default()).unwrap()), &memory).unwrap();
     let expected = read_all(&memory);
@@ -153,9 +153,8 @@ fn one_database_can_be_open_several_times() {
 #[test]
 fn nothing_is_overwritten_unless_forced_and_nothing_incomplete_remains() {
     let root = tempfile::tempdir().unwrap();
-    let set = |n: usize| {
-        Memory::new((0..n).map(|i| OwnedSample::new(i.to_string()).field("jpg", picture(n, 4000))).collect())
-    };
+    let set =
+        |n: usize| Memory::new((0..n).map(|i| OwnedSample::new(i.to_string()).field("jpg", image(n, 4000))).collect());
     let names = || {
         let mut names: Vec<_> =
             fs::read_dir(root.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
@@ -164,7 +163,7 @@ fn nothing_is_overwritten_unless_forced_and_nothing_incomplete_remains() {
     };
     let plain = WriteOptions::default();
     let sharded = WriteOptions { shard_size: Some(12_000), ..plain.clone() };
-    type Create<'a> = &'a dyn Fn(&WriteOptions) -> Result<Box<dyn Writer>>;
+    type Create<'a> = &'a dyn Fn(&WriteOptions) -> Result<Box<dyn DatasetWriter>>;
     let (lmdb, tar, shards) = (root.path().join("a.lmdb"), root.path().join("b.tar"), root.path().join("c.tar"));
     // A path as completed by a shell.
     let with_slash = root.path().join("a.lmdb/");
@@ -213,9 +212,8 @@ fn nothing_is_overwritten_unless_forced_and_nothing_incomplete_remains() {
 #[test]
 fn the_same_samples_give_the_same_bytes() {
     let root = tempfile::tempdir().unwrap();
-    let memory = Memory::new(
-        (0..9).map(|i| OwnedSample::new(format!("k.{i}")).field("jpg", picture(i, 999)).label(1)).collect(),
-    );
+    let memory =
+        Memory::new((0..9).map(|i| OwnedSample::new(format!("k.{i}")).field("jpg", image(i, 999)).label(1)).collect());
     let bytes = |name: &str| {
         let path = root.path().join(name);
         write(Box::new(TarWriter::create(&path, &WriteOptions::default()).unwrap()), &memory).unwrap();
@@ -235,7 +233,7 @@ fn samples_that_a_target_cannot_hold_are_refused() {
     }
     assert!(tar.put(&OwnedSample::new("k").as_sample().unwrap()).is_err());
     assert!(lmdb.put(&OwnedSample::new("k").field("__key__", *b"").as_sample().unwrap()).is_err());
-    for writer in [&mut tar as &mut dyn Writer, &mut lmdb] {
+    for writer in [&mut tar as &mut dyn DatasetWriter, &mut lmdb] {
         assert!(writer.put(&OwnedSample::new("k").field("cls", *b"cat").as_sample().unwrap()).is_err());
     }
 }
@@ -268,12 +266,12 @@ fn open_detects_the_kind_of_a_set_by_its_content() {
     assert!(cause("images").contains("1 .tar files and 1 images"), "{}", cause("images"));
     assert_eq!((Folder::open(at("images")).unwrap().len(), Tar::open(at("images")).unwrap().len()), (1, 1));
     fs::write(at("text"), "hello").unwrap();
-    assert!(cause("text").contains("not a data set of any format: lmdb ("), "{}", cause("text"));
+    assert!(cause("text").contains("not a dataset of any format: lmdb ("), "{}", cause("text"));
     assert!(cause("text").contains("the file begins with the text \"hello\""), "{}", cause("text"));
     fs::write(at("binary"), [0, 1, 0xfe]).unwrap();
     assert!(cause("binary").contains("the file begins with [00, 01, fe]"), "{}", cause("binary"));
     fs::write(at("one.jpg"), b"\xff\xd8\xff\xe0and more").unwrap();
-    assert!(cause("one.jpg").contains("one picture (jpg); give the folder it lies in"), "{}", cause("one.jpg"));
+    assert!(cause("one.jpg").contains("one image (jpg); give the folder it lies in"), "{}", cause("one.jpg"));
     fs::write(at("empty"), b"").unwrap();
     assert!(cause("empty").contains("the file is empty"), "{}", cause("empty"));
     fs::create_dir(at("others")).unwrap();
@@ -301,7 +299,7 @@ fn open_detects_the_kind_of_a_set_by_its_content() {
     let expected = "no such path; a URL begins with two slashes: s3://bucket/train";
     assert_eq!((slash.kind(), slash.cause()), (ErrorKind::Config, expected));
     let empty = open("").err().unwrap();
-    assert!(empty.kind() == ErrorKind::Config && empty.cause() == "the path of the data set is empty", "{empty}");
+    assert!(empty.kind() == ErrorKind::Config && empty.cause() == "the path of the dataset is empty", "{empty}");
     assert_eq!(open(at("absent-{0..3}.tar")).err().unwrap().path(), Some(&*at("absent-0.tar")));
 }
 

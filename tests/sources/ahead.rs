@@ -10,9 +10,11 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::{Content, Draw, Numbers, no_hang};
-use warpfeed::order::{Order, Windowed};
 use warpfeed::pack::Pack;
-use warpfeed::source::{Lookahead, Memory, Object, Options, OwnedSample, Place, Reply, Source, Store, open};
+use warpfeed::sampler::{Sampler, Windowed};
+use warpfeed::source::{
+    BatchIndex, Lookahead, Memory, Object, Options, OwnedSample, ReadCompletion, Source, Store, open,
+};
 use warpfeed::{Augment, Error, Loader, Result};
 
 /// The files of a folder as objects of a store.
@@ -134,7 +136,7 @@ impl Store for Faulty {
         Ok(())
     }
 
-    fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+    fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         let (fault, result) = self.outcome(object, &range);
         match fault {
             4 => drop(reply),
@@ -155,7 +157,7 @@ impl Store for Faulty {
 /// Returns the first error.
 fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: usize) -> Result<()> {
     let (len, batch) = (source.len() as u64, 5);
-    let order = move |Place { epoch, batch: number }: Place| {
+    let order = move |BatchIndex { epoch, batch: number }: BatchIndex| {
         let at = |position: u64| (position * 7 + epoch * 3 + seed) % len;
         Some((number * batch..(number * batch + batch).min(len)).map(at).collect())
     };
@@ -164,10 +166,10 @@ fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: u
     for epoch in 0..2 {
         let (first, last) = (dice(3), len.div_ceil(batch) - dice(2));
         if let Some(follow) = &follow {
-            follow.start(Place { epoch, batch: first });
+            follow.start(BatchIndex { epoch, batch: first });
         }
         for number in first..last {
-            let place = Place { epoch, batch: number };
+            let place = BatchIndex { epoch, batch: number };
             let samples: Vec<u64> = order(place).unwrap();
             thread::scope(|scope| {
                 let reads: Vec<_> = samples
@@ -235,7 +237,7 @@ fn a_thousand_schedules_of_faults_lose_nothing_and_change_no_byte() {
     });
 }
 
-/// The data set of a store whose lasting fault begins after it was opened.
+/// The dataset of a store whose lasting fault begins after it was opened.
 fn reopened(store: &Faulty) -> Arc<dyn Source> {
     struct Late(Faulty, AtomicBool);
     impl Store for Late {
@@ -253,7 +255,7 @@ fn reopened(store: &Faulty) -> Arc<dyn Source> {
             };
             store.read(object, at, to)
         }
-        fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+        fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
             self.0.fetch(object, range, reply);
         }
     }
@@ -345,7 +347,7 @@ impl Store for Trips {
         self.files.read(object, at, to)
     }
 
-    fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+    fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         self.requests.fetch_add(1, Ordering::SeqCst);
         self.bytes.fetch_add(range.end - range.start, Ordering::SeqCst);
         let bytes = self.files.bytes(object, range);
@@ -390,22 +392,22 @@ fn a_first_batch_takes_at_most_five_round_trips_and_the_border_of_an_epoch_two()
 }
 
 #[test]
-fn a_cold_epoch_fetches_hardly_more_bytes_than_it_uses_and_neighbours_are_one_request() {
+fn a_cold_epoch_fetches_hardly_more_bytes_than_it_uses_and_neighbors_are_one_request() {
     no_hang(|| {
         let (len, size) = (120, 110_000);
         let root = shards(len, size);
         for (shuffled, most) in [(true, len), (false, len / 5)] {
             let store = Trips::new(Files::of(&root));
             let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
-            let order = move |place: Place| {
+            let order = move |place: BatchIndex| {
                 let at = |position| if shuffled { position * 77 % len as u64 } else { position };
                 Some((place.batch * 20..place.batch * 20 + 20).map(at).collect::<Vec<u64>>())
             };
             let batches = move |epoch| if epoch == 0 { len as u64 / 20 } else { 0 };
             let follow = source.follow(Lookahead::new(8 << 20, batches, order)).unwrap();
-            follow.start(Place::default());
+            follow.start(BatchIndex::default());
             for batch in 0..len as u64 / 20 {
-                let place = Place { epoch: 0, batch };
+                let place = BatchIndex { epoch: 0, batch };
                 for sample in order(place).unwrap() {
                     source.read(sample as usize, &mut Vec::new()).unwrap();
                 }
@@ -431,7 +433,7 @@ fn a_block_of_a_windowed_shuffle_is_one_request_if_the_window_fits_the_bytes() {
             let store = Trips::new(Files::of(&root));
             let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
             let order = Windowed::with_block(len, 5, 8 * block, block);
-            let batch = move |place: Place| {
+            let batch = move |place: BatchIndex| {
                 Some(
                     (place.batch * 32..place.batch * 32 + 32)
                         .map(|at| order.index(place.epoch, at))
@@ -440,9 +442,9 @@ fn a_block_of_a_windowed_shuffle_is_one_request_if_the_window_fits_the_bytes() {
             };
             let batches = move |epoch| if epoch == 0 { len / 32 } else { 0 };
             let follow = source.follow(Lookahead::new(bytes as usize, batches, batch)).unwrap();
-            follow.start(Place::default());
+            follow.start(BatchIndex::default());
             for number in 0..len / 32 {
-                let place = Place { epoch: 0, batch: number };
+                let place = BatchIndex { epoch: 0, batch: number };
                 for sample in batch(place).unwrap() {
                     source.read(sample as usize, &mut Vec::new()).unwrap();
                 }
@@ -531,7 +533,7 @@ fn an_index_next_to_a_shard_is_used_and_a_wrong_one_is_an_error() {
 }
 
 #[test]
-fn pictures_below_a_url_have_the_order_labels_and_bytes_of_a_folder() {
+fn images_below_a_url_have_the_order_labels_and_bytes_of_a_folder() {
     let root = tempfile::tempdir().unwrap();
     let files =
         ["dog/2.JPEG", "dog/10.png", "cat/a/b.jpg", "cat/a-b/x.jpg", "cat/z.jpg", "cat/notes.txt", "bird/none.txt"];
@@ -554,5 +556,5 @@ fn pictures_below_a_url_have_the_order_labels_and_bytes_of_a_folder() {
         }
     }
     let e = options.open("mem://set/a/bird").err().unwrap();
-    assert!(e.cause().contains("no .tar objects and no pictures among 1 objects"), "{e}");
+    assert!(e.cause().contains("no .tar objects and no images among 1 objects"), "{e}");
 }

@@ -1,4 +1,4 @@
-//! Promise: COCO's JSON, YOLO's text files and Pascal VOC open as data sets. Each returns pictures,
+//! Promise: COCO's JSON, YOLO's text files and Pascal VOC open as datasets. Each returns images,
 //! boxes, classes, masks and points as in its files. Errors name the file and the position.
 
 use std::fs;
@@ -124,7 +124,7 @@ fn coco_without_areas_masks_or_points_has_no_such_fields() {
     let source = Coco::open(root.path().join("annotations/instances_val.json")).unwrap();
     let fields = ["boxes.npy", "boxes.class.npy", "boxes.crowd.npy", "boxes.image_size.txt", "image_id.txt", "png"];
     assert!(samples(&source).iter().all(|sample| names(sample) == fields));
-    // Test sets list only pictures.
+    // Test sets list only images.
     json.as_object_mut().unwrap().remove("annotations");
     let root = coco_set(&json);
     let source = Coco::open(root.path().join("annotations/instances_val.json")).unwrap();
@@ -132,9 +132,9 @@ fn coco_without_areas_masks_or_points_has_no_such_fields() {
 }
 
 #[test]
-fn coco_finds_its_pictures_or_accepts_their_folder() {
+fn coco_finds_its_images_or_accepts_their_folder() {
     let json = json!({"images": [{"id": "x-1", "file_name": "a.png", "width": 20, "height": 10}]}).to_string();
-    for (file, picture) in [
+    for (file, original) in [
         ("annotations/instances_val.json", "val/a.png"),
         ("annotations/instances_val.json", "images/val/a.png"),
         ("annotations/val.json", "val/a.png"),
@@ -143,41 +143,38 @@ fn coco_finds_its_pictures_or_accepts_their_folder() {
         ("instances_train2017.json", "train2017/a.png"),
         ("x.json", "a.png"),
     ] {
-        let root = set(&[(file, &json), (picture, "")]);
-        let source = Coco::open(root.path().join(file)).unwrap_or_else(|e| panic!("{file} {picture}: {e}"));
+        let root = set(&[(file, &json), (original, "")]);
+        let source = Coco::open(root.path().join(file)).unwrap_or_else(|e| panic!("{file} {original}: {e}"));
         assert_eq!(text(&sample(&source, 0), "image_id.txt"), "x-1");
     }
     let root = set(&[("train/_annotations.coco.json", &json), ("train/a.png", "")]);
     assert_eq!(open(root.path().join("train")).unwrap().kind(), "coco");
     let root = set(&[("a.json", &json), ("far/away/a.png", "")]);
     let e = refused(Coco::open(root.path().join("a.json")));
-    assert!(e.cause().contains("the first picture, \"a.png\", was not found; looked in "), "{e}");
-    let source = Coco::with_pictures(root.path().join("a.json"), root.path().join("far/away")).unwrap();
+    assert!(e.cause().contains("the first image, \"a.png\", was not found; looked in "), "{e}");
+    let source = Coco::with_images(root.path().join("a.json"), root.path().join("far/away")).unwrap();
     assert!(source.read(0, &mut Vec::new()).is_ok());
 }
 
 #[test]
-fn a_folder_of_pictures_without_the_pictures_is_an_error_on_opening() {
+fn a_folder_of_images_without_the_images_is_an_error_on_opening() {
     let image = |name: &str| json!({"id": name, "file_name": name, "width": 20, "height": 10});
     let json = json!({"images": [image("a.png"), image("b.png")]}).to_string();
     let root = set(&[("a.json", &json), ("empty/x.txt", ""), ("part/b.png", "")]);
-    let open = |folder: &str| Coco::with_pictures(root.path().join("a.json"), root.path().join(folder));
+    let open = |folder: &str| Coco::with_images(root.path().join("a.json"), root.path().join(folder));
     let e = refused(open("nope"));
-    assert!(
-        e.cause().starts_with("the folder of the pictures, ") && e.cause().ends_with("nope, is not a folder"),
-        "{e}"
-    );
+    assert!(e.cause().starts_with("the folder of the images, ") && e.cause().ends_with("nope, is not a folder"), "{e}");
     let e = refused(open("empty"));
-    assert!(e.cause().starts_with("the first 2 pictures, such as \"a.png\", were not found in "), "{e}");
+    assert!(e.cause().starts_with("the first 2 images, such as \"a.png\", were not found in "), "{e}");
     assert_eq!(e.path(), Some(&*root.path().join("a.json")));
-    // A missing picture among others is an error of its sample.
+    // A missing image among others is an error of its sample.
     let source = open("part").unwrap();
     assert_eq!(refused(source.read(0, &mut Vec::new())).kind(), ErrorKind::Io);
     assert!(source.read(1, &mut Vec::new()).is_ok());
 }
 
 #[test]
-fn annotations_of_pictures_that_are_not_listed_are_ignored_with_a_warning() {
+fn annotations_of_images_that_are_not_listed_are_ignored_with_a_warning() {
     let mut json = coco();
     let of_77 = |id: i64| json!({"id": id, "image_id": 77, "category_id": 1, "bbox": [0, 0, 1, 1], "keypoints": [0, 0, 0, 0, 0, 0, 0, 0, 0]});
     let mut whole = coco();
@@ -199,7 +196,7 @@ fn annotations_of_pictures_that_are_not_listed_are_ignored_with_a_warning() {
 fn a_misspelt_column_of_boxes_is_an_error_on_opening() {
     let root = coco_set(&coco());
     let path = root.path().join("annotations/instances_val.json");
-    let open = |field: &str, boxes: Boxes| Loader::new(&path).unlabelled(true).field(field, boxes).host();
+    let open = |field: &str, boxes: Boxes| Loader::new(&path).unlabeled(true).field(field, boxes).host();
     assert!(open("boxes", Boxes::new(4).column("area", Dtype::F32).masks().points(2)).is_ok());
     let e = refused(open("boxes", Boxes::new(4).column("clas", Dtype::I64)));
     let words =
@@ -208,15 +205,14 @@ fn a_misspelt_column_of_boxes_is_an_error_on_opening() {
     assert_eq!((e.kind(), e.path()), (ErrorKind::Config, Some(&*path)));
     let batch = Loader::new(&path).augment(Augment::resize(8, 8)).into_iter().next().unwrap().unwrap();
     let e = batch.labels().unwrap_err();
-    assert!(e.cause().starts_with("no label: the classes of these pictures are those of their boxes"), "{e}");
+    assert!(e.cause().starts_with("no label: the classes of these images are those of their boxes"), "{e}");
     assert!(refused(open("box", Boxes::new(4))).cause().starts_with("no field \"box\" among "));
     // Without annotations there are no boxes whose columns could be missing.
     let mut json = coco();
     json.as_object_mut().unwrap().remove("annotations");
     let root = coco_set(&json);
     let path = root.path().join("annotations/instances_val.json");
-    let loader =
-        Loader::new(path).unlabelled(true).augment(Augment::resize(8, 8)).field("boxes", Boxes::new(4).masks());
+    let loader = Loader::new(path).unlabeled(true).augment(Augment::resize(8, 8)).field("boxes", Boxes::new(4).masks());
     assert!(loader.into_iter().all(|batch| batch.is_ok()));
 }
 
@@ -272,9 +268,9 @@ fn a_bad_coco_json_is_an_error_with_its_position() {
             json!(5),
             "annotation 100: category 5 is not among the 3 categories of the file",
         ),
-        ("/annotations/0/bbox", json!([10, 2, 30, 4]), "annotation 100: x from 10 to 40, the picture is 20 wide"),
-        ("/annotations/0/bbox", json!([10, 2, -3, 4]), "annotation 100: x from 10 to 7, the picture is 20 wide"),
-        ("/annotations/0/bbox", json!([10, -5, 3, 4]), "annotation 100: y from -5 to -1, the picture is 10 high"),
+        ("/annotations/0/bbox", json!([10, 2, 30, 4]), "annotation 100: x from 10 to 40, the image is 20 wide"),
+        ("/annotations/0/bbox", json!([10, 2, -3, 4]), "annotation 100: x from 10 to 7, the image is 20 wide"),
+        ("/annotations/0/bbox", json!([10, -5, 3, 4]), "annotation 100: y from -5 to -1, the image is 10 high"),
         ("/images/0/file_name", json!("../b.png"), "\"../b.png\" leads out of the folder"),
         ("/images/0/file_name", json!("/etc/passwd"), "leads out of the folder"),
     ] {
@@ -322,7 +318,7 @@ fn yolo_returns_the_content_of_its_label_files() {
     for none in &all[2..] {
         assert_eq!(array(none, "boxes.npy"), ("<f4 [0, 4]".to_owned(), vec![]));
     }
-    // A split of a list of pictures, and folders.
+    // A split of a list of images, and folders.
     let val = Yolo::split(root.path().join("data.yaml"), "val").unwrap();
     let keys: Vec<_> = samples(&val).iter().map(|sample| sample.as_sample().unwrap().key().to_owned()).collect();
     assert_eq!(keys, ["val/z", "val/y"], "in the order of the list");
@@ -368,11 +364,8 @@ fn a_bad_yolo_set_is_an_error_with_file_and_line() {
     assert!(e.kind() == ErrorKind::Io && e.path().unwrap().ends_with("labels/y.txt"), "it was there on opening: {e}");
     for (files, words) in [
         (vec![("data.yaml", yaml)], "train: \"images\" is not there; looked for "),
-        (
-            vec![("data.yaml", yaml), ("images/x.png", "")],
-            "none of the 1 pictures has a label file; the first would be ",
-        ),
-        (vec![("data.yaml", yaml), ("images/x.txt", "x")], "no pictures"),
+        (vec![("data.yaml", yaml), ("images/x.png", "")], "none of the 1 images has a label file; the first would be "),
+        (vec![("data.yaml", yaml), ("images/x.txt", "x")], "no images"),
         (vec![("data.yaml", "names: [a")], "not YAML: "),
         (vec![("data.yaml", "names: [a]")], "no split \"train\", only []"),
     ] {
@@ -434,7 +427,7 @@ fn voc_returns_the_content_of_its_files() {
     fs::write(at("Annotations/b.xml"), voc_xml(&object("boat", 0, [1, 1, 2, 2]))).unwrap();
     fs::write(at("Annotations/unlisted.xml"), voc_xml(&object("zebra", 0, [1, 1, 2, 2]))).unwrap();
     assert_eq!(Voc::open(at("ImageSets/Main/train.txt")).unwrap().classes(), ["boat", "cat", "dog", "zebra"]);
-    // If two pictures have one name, the annotations are ambiguous.
+    // If two images have one name, the annotations are ambiguous.
     fs::copy(at("JPEGImages/a.png"), at("JPEGImages/a.bmp")).unwrap();
     let e = refused(Voc::open(at("")));
     assert!(e.cause().contains("\"a.bmp\" and \"a.png\" have the same name"), "{e}");
@@ -453,7 +446,7 @@ fn a_bad_voc_set_is_an_error_with_file_and_line() {
     let e = refused(all.read(2, &mut Vec::new()));
     assert_eq!(
         (e.cause(), e.path()),
-        ("line 2: the cat: x from 14 to 40, the picture is 20 wide", Some(&*at("Annotations/c.xml")))
+        ("line 2: the cat: x from 14 to 40, the image is 20 wide", Some(&*at("Annotations/c.xml")))
     );
     assert!([0, 1].iter().all(|&index| all.read(index, &mut Vec::new()).is_ok()));
     let masks = open(at("ImageSets/Segmentation/train.txt")).unwrap();
@@ -464,7 +457,7 @@ fn a_bad_voc_set_is_an_error_with_file_and_line() {
     fs::remove_file(at("Annotations/b.xml")).unwrap();
     let train = open(at("ImageSets/Main/train.txt")).unwrap();
     let e = refused(train.read(1, &mut Vec::new()));
-    assert_eq!((e.cause(), e.path()), ("\"x\" has no picture in JPEGImages", Some(&*at("ImageSets/Main/train.txt"))));
+    assert_eq!((e.cause(), e.path()), ("\"x\" has no image in JPEGImages", Some(&*at("ImageSets/Main/train.txt"))));
     let e = refused(train.read(2, &mut Vec::new()));
     assert_eq!((e.cause(), e.path()), ("the file of annotations is missing", Some(&*at("Annotations/b.xml"))));
     let e = refused(Voc::open(root.path()));
@@ -556,7 +549,7 @@ fn the_root_of_an_annotated_set_does_not_open_as_class_folders() {
             &[("data.yaml", yaml), ("train/images/a.jpg", "x"), ("train/labels/a.txt", "0 0 0 1 1")][..],
             "open \"data.yaml\"",
         ),
-        (&[("train/images/a.jpg", "x"), ("train/labels/a.txt", "0 0 0 1 1"), ("runs/p.png", "x")], "YOLO data set"),
+        (&[("train/images/a.jpg", "x"), ("train/labels/a.txt", "0 0 0 1 1"), ("runs/p.png", "x")], "YOLO dataset"),
         (&[("VOC/VOC2012/JPEGImages/a.jpg", "x"), ("VOC/VOC2012/Annotations/a.xml", "<a/>")], "open \"VOC/VOC2012\""),
         (&[("images/a.jpg", "x"), ("Annotations/a.xml", "<a/>")], "\"Annotations/a.xml\""),
         (&[("data/images/a.jpg", "x"), ("data/annotations/a.xml", "<a/>")], "Pascal VOC"),

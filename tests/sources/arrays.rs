@@ -1,4 +1,4 @@
-//! Whole arrays of NumPy, safetensors and PyTorch give the pictures and labels that their libraries
+//! Whole arrays of NumPy, safetensors and PyTorch give the images and labels that their libraries
 //! wrote.
 
 use std::fs;
@@ -16,7 +16,7 @@ fn at(name: &str) -> PathBuf {
     fixture("arrays").join(name)
 }
 
-/// The pictures of the fixtures, read without the crate: the header of `images.npy` has 128 bytes.
+/// The images of the fixtures, read without the crate: the header of `images.npy` has 128 bytes.
 fn expected() -> Vec<OwnedSample> {
     let file = fs::read(at("npy/images.npy")).unwrap();
     let pixels = &file[128..];
@@ -38,7 +38,7 @@ fn all(source: &dyn Source) -> Vec<OwnedSample> {
 }
 
 /// The pixels and the label of each sample.
-fn pictures(source: &dyn Source) -> Vec<OwnedSample> {
+fn originals(source: &dyn Source) -> Vec<OwnedSample> {
     let only = |sample: OwnedSample| {
         let sample = sample.as_sample().unwrap();
         let plain = OwnedSample::new(sample.key()).field("rgb.npy", &sample.field("rgb.npy").unwrap()[128..]);
@@ -52,7 +52,7 @@ fn cause(path: &Path) -> String {
 }
 
 #[test]
-fn every_format_has_the_same_pictures_and_labels() {
+fn every_format_has_the_same_images_and_labels() {
     for (name, kind) in [
         ("npy", "npy"),
         ("stored.npz", "npz"),
@@ -64,14 +64,14 @@ fn every_format_has_the_same_pictures_and_labels() {
         for mapped in [true, false] {
             let source = Options::new().mmap(mapped).open(at(name)).unwrap();
             assert_eq!(source.kind(), kind, "{name}");
-            assert!(pictures(&*source) == expected(), "{name}, mapped: {mapped}");
+            assert!(originals(&*source) == expected(), "{name}, mapped: {mapped}");
         }
     }
     assert_eq!(Arrays::open(at("a.safetensors")).unwrap().len(), COUNT);
 }
 
 #[test]
-fn arrays_give_the_batches_of_pictures_in_memory() {
+fn arrays_give_the_batches_of_images_in_memory() {
     let header = warpfeed::decode::raw::npy_header(warpfeed::decode::Size::new(32, 24));
     let with_header = |sample: OwnedSample| {
         let sample = sample.as_sample().unwrap();
@@ -201,16 +201,16 @@ fn npy(descr: &str, shape: &str, elements: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn pictures_of_floats_with_masks_of_bytes_are_refused_by_name() {
+fn images_of_floats_with_masks_of_bytes_are_refused_by_name() {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("images.npy"), npy("<f4", "(2, 3, 8, 9)", &[0; 4 * 432])).unwrap();
     fs::write(root.path().join("masks.npy"), npy("|u1", "(2, 8, 9)", &[1; 144])).unwrap();
     let e = open(root.path()).err().unwrap();
     assert_eq!((e.kind(), e.path()), (warpfeed::ErrorKind::Config, Some(root.path())));
-    let said = "the pictures may be in \"images\" (arrays of f32, shape [3, 8, 9]) or in \"masks\" (arrays of u8, shape \
-                [8, 9]); pictures in arrays are u8: choose the column with TableOptions::picture";
+    let said = "the images may be in \"images\" (arrays of f32, shape [3, 8, 9]) or in \"masks\" (arrays of u8, shape \
+                [8, 9]); images in arrays are u8: choose the column with TableOptions::image";
     assert_eq!(e.cause(), said);
-    let chosen = Options::new().table(TableOptions::new().picture("masks")).open(root.path()).unwrap();
+    let chosen = Options::new().table(TableOptions::new().image("masks")).open(root.path()).unwrap();
     assert_eq!(chosen.read(0, &mut Vec::new()).unwrap().image().unwrap().1[128..], [1; 3 * 72]);
 }
 

@@ -15,7 +15,7 @@ fn types(name: &str, columns: Option<&[&str]>) -> std::sync::Arc<dyn Source> {
 }
 
 #[test]
-fn a_saved_data_set_gives_the_folders_batches() {
+fn a_saved_dataset_gives_the_folders_batches() {
     agrees(fixture("arrow/saved"), |loader| loader);
     agrees(fixture("arrow/saved"), |loader| loader.mmap(false));
 }
@@ -30,11 +30,11 @@ fn the_names_of_a_class_label_are_the_classes() {
 }
 
 #[test]
-fn a_picture_is_borrowed_from_the_map() {
+fn an_image_is_borrowed_from_the_map() {
     let source = open(fixture("arrow/saved")).unwrap();
     let mut scratch = Vec::new();
-    let picture = source.read(7, &mut scratch).unwrap().image().unwrap().1.as_ptr_range();
-    assert!(!scratch.as_ptr_range().contains(&picture.start));
+    let image = source.read(7, &mut scratch).unwrap().image().unwrap().1.as_ptr_range();
+    assert!(!scratch.as_ptr_range().contains(&image.start));
 }
 
 #[test]
@@ -93,11 +93,11 @@ fn a_null_is_no_field_and_no_label_and_neither_is_a_negative_label() {
     // A list with a null is an error of its sample alone, and only if it is read.
     let e = source.read(3, &mut scratch).unwrap_err();
     assert!(e.to_string().contains("column \"list\": number 1 of a list is null"), "{e}");
-    // A picture that is null is named by its column.
+    // An image that is null is named by its column.
     for path in ["arrow_types/saved", "parquet_types/none.parquet"] {
-        let table = TableOptions::new().columns(["text"]).picture("blob");
+        let table = TableOptions::new().columns(["text"]).image("blob");
         let e = Loader::new(fixture(path)).table(table).subset([1]).into_iter().next().unwrap().unwrap_err();
-        assert_eq!(e.cause(), "column \"blob\" is null or empty, so the sample has no picture");
+        assert_eq!(e.cause(), "column \"blob\" is null or empty, so the sample has no image");
         assert_eq!(e.sample(), Some(1));
     }
     let source = types("saved", Some(&["text"]));
@@ -149,27 +149,24 @@ fn a_split_is_chosen_by_its_path() {
 }
 
 #[test]
-fn a_picture_without_bytes_is_read_from_its_path_below_the_folder() {
+fn an_image_without_bytes_is_read_from_its_path_below_the_folder() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
-    fs::create_dir(at("pictures")).unwrap();
-    fs::write(at("pictures/a.jpg"), b"\xff\xd8\xff below").unwrap();
+    fs::create_dir(at("images")).unwrap();
+    fs::write(at("images/a.jpg"), b"\xff\xd8\xff below").unwrap();
     fs::write(at("outside.jpg"), b"\xff\xd8\xff outside").unwrap();
     fs::create_dir(at("set")).unwrap();
     let copy = |file: &str| fs::copy(fixture("arrow_paths").join(file), at("set").join(file)).unwrap();
     copy("paths.arrow");
-    fs::rename(at("pictures"), at("set/pictures")).unwrap();
+    fs::rename(at("images"), at("set/images")).unwrap();
     let source = open(at("set/paths.arrow")).unwrap();
     let mut scratch = Vec::new();
     assert_eq!(source.read(0, &mut scratch).unwrap().image().unwrap().1, b"\xff\xd8\xff below");
     let e = source.read(1, &mut scratch).unwrap_err().to_string();
-    assert!(
-        e.contains("\"../outside.jpg\" is not a relative path below") && e.contains("TableOptions::picture"),
-        "{e}"
-    );
+    assert!(e.contains("\"../outside.jpg\" is not a relative path below") && e.contains("TableOptions::image"), "{e}");
     let e = source.read(2, &mut scratch).unwrap_err();
-    assert!(e.path().unwrap().ends_with("pictures/missing.jpg"), "{e}");
-    let anywhere = Options::new().table(TableOptions::new().picture("image")).open(at("set/paths.arrow")).unwrap();
+    assert!(e.path().unwrap().ends_with("images/missing.jpg"), "{e}");
+    let anywhere = Options::new().table(TableOptions::new().image("image")).open(at("set/paths.arrow")).unwrap();
     assert_eq!(anywhere.read(1, &mut scratch).unwrap().image().unwrap().1, b"\xff\xd8\xff outside");
 }
 

@@ -21,10 +21,10 @@ fn beton_fields_have_the_values_that_were_written() {
         for n in 0..2 {
             let sample = source.read(n, &mut scratch).unwrap();
             assert_eq!((sample.key(), sample.label().unwrap()), (&*n.to_string(), Some(40 + n as i64)));
-            let (name, picture) = sample.image().unwrap();
+            let (name, image) = sample.image().unwrap();
             let pixels: Vec<u8> = (0..30).map(|i| i + n as u8).collect();
-            assert_eq!((name, &picture[128..]), ("rgb.npy", &pixels[..]));
-            assert!(String::from_utf8_lossy(&picture[..128]).contains("'shape': (2, 5, 3, )"));
+            assert_eq!((name, &image[128..]), ("rgb.npy", &pixels[..]));
+            assert!(String::from_utf8_lossy(&image[..128]).contains("'shape': (2, 5, 3, )"));
             let text =
                 |name: &str| String::from_utf8(sample.value(name).unwrap().encoded("x.txt").into_owned()).unwrap();
             assert_eq!(text("score.npy"), (0.5 + n as f64).to_string());
@@ -56,7 +56,7 @@ fn damaged_beton_files_are_errors_with_the_file() {
         (at(16, 0, 8), "the file was not finished"),
         (at(16, 1 << 40, 8), "the table of allocations is at byte 1099511627776"),
         (at(24, 255, 1), "field \"score\" has a type of your own"),
-        // The pointer of the picture, after its mode, width and height.
+        // The pointer of the image, after its mode, width and height.
         (at(record + 8 + 5, 1, 8), "sample 0: field \"image\": nothing was allocated at byte 1"),
         // The size of the bytes.
         (at(record + 8 + 13 + 8, 1 << 30, 8), "sample 0: field \"raw\": 1073741824 bytes at byte"),
@@ -68,7 +68,7 @@ fn damaged_beton_files_are_errors_with_the_file() {
         }
     }
     for (damaged, cause) in [
-        (at(record + 8, 7, 1), "column \"image\": a picture of the unknown mode 7"),
+        (at(record + 8, 7, 1), "column \"image\": an image of the unknown mode 7"),
         (at(record + 9, 6, 2), "6x2 pixels have 30 bytes in the file"),
     ] {
         fs::write(&path, damaged).unwrap();

@@ -1,4 +1,4 @@
-//! Promise: a given class list determines the class numbers, in every data set and wherever a label
+//! Promise: a given class list determines the class numbers, in every dataset and wherever a label
 //! is used. A class that is not in the list is an error that names it.
 
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::files::folder;
 use warpfeed::batch::Field;
-use warpfeed::field::{Input, Kind, RowMut};
+use warpfeed::field::{FieldType, Input, RowMut};
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Classes, Concat, Memory, Options, OwnedSample, Source, open};
 use warpfeed::{Augment, Dtype, Error, ErrorKind, HostBatch, Loader, OnError, Result};
@@ -116,7 +116,7 @@ fn a_class_that_is_not_in_the_list_is_an_error_that_names_it_or_is_skipped() {
     for (name, label) in names.iter().zip(batch.labels().unwrap()) {
         assert!(LIST.contains(name) && *label == place(name), "{name}");
     }
-    let faults = batches.faults();
+    let faults = batches.sample_errors();
     let causes: Vec<&str> = faults.iter().map(|fault| fault.error.cause()).collect();
     assert_eq!(causes.len(), 3);
     assert!(causes.iter().all(|c| c.ends_with("is not in the list of classes")), "{causes:?}");
@@ -128,8 +128,8 @@ fn without_class_names_labels_are_indices_into_the_list() {
         let sample =
             |&label: &i64| OwnedSample::new(format!("{label}")).field("x", vec![0]).field("cls", label.to_string());
         Loader::source(Memory::new(labels.iter().map(sample).collect()))
-            .without("image")
-            .field("x", warpfeed::field::Rows::bytes(1))
+            .drop_field("image")
+            .field("x", warpfeed::field::Ragged::bytes(1))
     };
     assert_eq!(labels(set(&[3, 0]).classes(LIST)), [("3".to_owned(), 3), ("0".to_owned(), 0)]);
     for bad in [4, -1] {
@@ -165,15 +165,15 @@ fn an_impossible_list_is_refused_with_the_position() {
     assert_eq!(Classes::read(&json).unwrap().names(), ["cat", "a\nb"]);
     fs::write(&json, "{\"cat\": 1}").unwrap();
     assert!(Classes::read(&json).unwrap_err().cause().starts_with("not a list of names"));
-    let both = Loader::mixture([(&set, 1.0)]).by_class_name().classes(["cat"]);
-    assert!(refused(both).cause().contains("leave out by_class_name and keep_labels"));
+    let both = Loader::mixture([(&set, 1.0)]).match_labels_by_name().classes(["cat"]);
+    assert!(refused(both).cause().contains("leave out match_labels_by_name and keep_labels"));
 }
 
 /// A second class per sample, like those of boxes.
 #[derive(Debug)]
 struct Other;
 
-impl Kind for Other {
+impl FieldType for Other {
     fn arrays(&self, name: &str, _: warpfeed::decode::Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![] }])
     }
@@ -194,7 +194,7 @@ fn pairs(classes: &[&str]) -> Arc<dyn Source> {
 #[test]
 fn other_classes_of_a_sample_are_numbered_like_its_label() {
     let others = |loader: Loader| {
-        let loader = loader.without("image").field("other", Other).workers(1).batch_size(16);
+        let loader = loader.drop_field("image").field("other", Other).workers(1).batch_size(16);
         let batch = loader.into_iter().next().unwrap().unwrap();
         assert_eq!(batch.field("other").unwrap().as_i64().unwrap(), batch.labels().unwrap());
         batch.labels().unwrap().to_vec()
@@ -202,7 +202,7 @@ fn other_classes_of_a_sample_are_numbered_like_its_label() {
     assert_eq!(others(Loader::source(pairs(&["cat", "dog"]))), [0, 1]);
     assert_eq!(others(Loader::source(pairs(&["cat", "dog"])).classes(LIST)), [2, 0]);
     // By name, and then by the list.
-    let joined = || Concat::by_class_name(vec![pairs(&["zebra", "cat"]), pairs(&["cat", "axolotl"])]).unwrap();
+    let joined = || Concat::match_labels_by_name(vec![pairs(&["zebra", "cat"]), pairs(&["cat", "axolotl"])]).unwrap();
     assert_eq!(others(Loader::source(joined())), [2, 1, 1, 0]);
     assert_eq!(others(Loader::source(joined()).classes(LIST)), [3, 2, 2, 1]);
     let lists = (0..5).map(|i| Classes::new([["cat", "dog"], ["dog", "cat"]][(i + 1) % 2]).unwrap());

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Draw, Numbers, no_hang};
 use warpfeed::pack::Pack;
-use warpfeed::source::{Follow, Lookahead, Object, Options, Reply, Sample, Source, Stop, Store, is_stopped};
+use warpfeed::source::{
+    CancelToken, Lookahead, Object, Options, Prefetcher, ReadCompletion, Sample, Source, Store, is_stopped,
+};
 use warpfeed::{Augment, Error, Loader, Result};
 
 /// Far less than the half minute after which a request fails by itself, and far more than a busy
@@ -28,7 +30,7 @@ struct Outage {
     files: Arc<HashMap<String, Vec<u8>>>,
     mode: Arc<AtomicU8>,
     /// Replies that wait forever.
-    replies: Arc<Mutex<Vec<Reply>>>,
+    replies: Arc<Mutex<Vec<ReadCompletion>>>,
     /// Whether `fetch` returns at once.
     asynchronous: bool,
     /// Calls that have not returned.
@@ -110,7 +112,7 @@ impl Store for Outage {
         self.call(|| to.copy_from_slice(&self.files[&object.url][at as usize..][..to.len()]))
     }
 
-    fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+    fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         if self.asynchronous && self.mode.load(Ordering::SeqCst) == SILENT {
             self.begun.fetch_add(1, Ordering::SeqCst);
             self.replies.lock().unwrap().push(reply);
@@ -134,7 +136,7 @@ impl Source for Unplanned {
         self.0.read(index, scratch)
     }
 
-    fn follow(&self, _: Lookahead) -> Option<Box<dyn Follow>> {
+    fn follow(&self, _: Lookahead) -> Option<Box<dyn Prefetcher>> {
         None
     }
 }
@@ -215,7 +217,7 @@ fn opening_is_given_up_in_a_moment_at_every_request() {
                     let store = Outage::of(60, false);
                     let asked = Arc::new(AtomicU8::new(0));
                     let is_asked = asked.clone();
-                    let stop = Stop::new(move || is_asked.load(Ordering::SeqCst) > 0);
+                    let stop = CancelToken::new(move || is_asked.load(Ordering::SeqCst) > 0);
                     let options = Options::new().store("mem", Arc::new(After { store: store.clone(), sound, mode }));
                     let begun = thread::scope(|scope| {
                         let opening = scope.spawn(|| stop.during(|| options.open(url).map(|_| ())));

@@ -395,10 +395,7 @@ fn a_value_that_is_not_a_sample_is_named_by_its_key() {
     let error = |value: &[u8]| -> Error {
         let source = open_lmdb(&handmade(4096, &[(b"000", good), (b"001", value), (b"002", good)])).unwrap();
         let mut scratch = Vec::new();
-        assert!(
-            source.read(0, &mut scratch).is_ok() && source.read(2, &mut scratch).is_ok(),
-            "the neighbours are well"
-        );
+        assert!(source.read(0, &mut scratch).is_ok() && source.read(2, &mut scratch).is_ok(), "the neighbors are well");
         source.read(1, &mut scratch).unwrap_err()
     };
     for (value, expected) in [

@@ -35,7 +35,7 @@ fn index(root: &Path) -> PathBuf {
     root.join("set.warpfeed-index")
 }
 
-/// Key, label and picture of a sample.
+/// Key, label and image of a sample.
 type Row = (String, Option<i64>, Vec<u8>);
 
 /// Returns all samples and the classes.

@@ -1,5 +1,5 @@
-//! Promise: masks in another folder belong to the pictures of the same name, at any depth. A
-//! missing mask is an error that names its file, masks without a picture are counted, and packing
+//! Promise: masks in another folder belong to the images of the same name, at any depth. A
+//! missing mask is an error that names its file, masks without an image are counted, and packing
 //! keeps the masks.
 
 use std::fs;
@@ -11,14 +11,14 @@ use warpfeed::pack::Pack;
 use warpfeed::source::{Options, Source, open};
 use warpfeed::{Augment, Dtype, Loader, OnError, Result};
 
-fn picture(path: &Path, value: u8) {
+fn image(path: &Path, value: u8) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     image::GrayImage::from_pixel(6, 4, image::Luma([value])).save(path).unwrap();
 }
 
 /// The key, the label and the mask's value of each sample.
 fn delivered(loader: Loader) -> Vec<(String, i64, u8)> {
-    let loader = loader.augment(Augment::pass_through(6, 4)).unlabelled(true).batch_size(2);
+    let loader = loader.augment(Augment::pass_through(6, 4)).unlabeled(true).batch_size(2);
     let mut all = Vec::new();
     for batch in loader.field("mask", Mask::new(Dtype::U8)) {
         let batch = batch.unwrap();
@@ -31,18 +31,18 @@ fn delivered(loader: Loader) -> Vec<(String, i64, u8)> {
 }
 
 #[test]
-fn a_picture_has_the_mask_of_its_name_in_flat_folders_and_in_class_folders() {
+fn an_image_has_the_mask_of_its_name_in_flat_folders_and_in_class_folders() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
     for (name, value) in [("a", 1), ("b.c", 2)] {
-        picture(&at(&format!("flat/train/{name}.png")), 0);
-        picture(&at(&format!("flat/trainannot/{name}.png")), value);
+        image(&at(&format!("flat/train/{name}.png")), 0);
+        image(&at(&format!("flat/trainannot/{name}.png")), value);
         fs::create_dir_all(at("flat/others")).unwrap();
         fs::write(at(&format!("flat/others/{name}_mask.gif")), "GIF89a").unwrap();
     }
     for (name, value) in [("cat/1", 3), ("dog/deep/2", 4)] {
-        picture(&at(&format!("deep/images/{name}.png")), 0);
-        picture(&at(&format!("deep/labels/{name}.BMP")), value);
+        image(&at(&format!("deep/images/{name}.png")), 0);
+        image(&at(&format!("deep/labels/{name}.BMP")), value);
     }
     let row = |key: &str, label, value| (key.to_owned(), label, value);
     let flat = || Loader::new(at("flat/train"));
@@ -60,47 +60,47 @@ fn a_picture_has_the_mask_of_its_name_in_flat_folders_and_in_class_folders() {
         Pack::new(&*source).to(at(target)).unwrap();
         assert_eq!(delivered(Loader::new(at(target))), [row("cat/1", 0, 3), row("dog/deep/2", 1, 4)], "{target}");
     }
-    // A star stands for the name of a picture.
+    // A star stands for the name of an image.
     let starred = Options::new().masks("others/*_mask").open(at("flat/train")).unwrap();
     let mut scratch = Vec::new();
     assert!((0..2).all(|index| starred.read(index, &mut scratch).unwrap().value("mask.gif").is_some()));
 }
 
 #[test]
-fn a_missing_mask_is_an_error_that_names_its_file_and_masks_without_a_picture_are_counted() {
+fn a_missing_mask_is_an_error_that_names_its_file_and_masks_without_an_image_are_counted() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
     for name in ["a", "b", "c"] {
-        picture(&at(&format!("train/{name}.png")), 0);
+        image(&at(&format!("train/{name}.png")), 0);
     }
     for name in ["a", "c", "x", "y"] {
-        picture(&at(&format!("masks/{name}.png")), 7);
+        image(&at(&format!("masks/{name}.png")), 7);
     }
-    let loader = || Loader::new(at("train")).masks("masks").without("label").augment(Augment::pass_through(6, 4));
+    let loader = || Loader::new(at("train")).masks("masks").drop_field("label").augment(Augment::pass_through(6, 4));
     let warnings = Warnings::default();
     tracing::subscriber::with_default(warnings.clone(), || Options::new().masks("masks").open(at("train")).unwrap());
     let told = warnings.0.lock().unwrap();
-    assert!(told.iter().any(|text| text.contains("left out 2 masks without a picture, such as x.png")), "{told:?}");
+    assert!(told.iter().any(|text| text.contains("left out 2 masks without an image, such as x.png")), "{told:?}");
     let e = loader().field("mask", Mask::new(Dtype::U8)).into_iter().find_map(Result::err).unwrap();
     assert_eq!((e.cause(), e.path(), e.sample()), ("the mask is missing", Some(&*at("masks/b.png")), Some(1)));
     let skips = loader().field("mask", Mask::new(Dtype::U8)).on_error(OnError::Skip { max_skipped: 1 });
     let batch = skips.into_iter().next().unwrap().unwrap();
     assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false, true]);
-    // Pictures whose samples are listed without reading have the same keys.
+    // Images whose samples are listed without reading have the same keys.
     let refused = |options: Options, path: &str| options.open(at(path)).err().unwrap().to_string();
     let e = refused(Options::new().masks("mask"), "train");
     assert!(e.contains("masks: no such folder; a relative path begins in the folder that holds"), "{e}");
     fs::create_dir(at("none")).unwrap();
     let e = refused(Options::new().masks("none"), "train");
-    assert!(e.contains("masks: no picture has one; a.png was looked for among 0 files"), "{e}");
+    assert!(e.contains("masks: no image has one; a.png was looked for among 0 files"), "{e}");
     fs::write(at("masks/a.npy"), "").unwrap();
     let e = refused(Options::new().masks("masks"), "train");
     assert!(e.contains("masks: \"a.npy\" and \"a.png\" have one name"), "{e}");
     fs::write(at("set.csv"), "path\ntrain/a.png\n").unwrap();
     let e = refused(Options::new().masks("masks"), "set.csv");
-    assert!(e.contains("need a folder of pictures"), "{e}");
+    assert!(e.contains("need a folder of images"), "{e}");
     let e = Loader::source(open(at("train")).unwrap()).masks("masks").host().unwrap_err();
-    assert!(e.cause().contains("the data set is open already"), "{e}");
+    assert!(e.cause().contains("the dataset is open already"), "{e}");
 }
 
 #[test]
@@ -108,8 +108,8 @@ fn a_folder_with_masks_can_be_split() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
     for value in 0..4 {
-        picture(&at(&format!("train/{value}.png")), 0);
-        picture(&at(&format!("trainannot/{value}.png")), value);
+        image(&at(&format!("train/{value}.png")), 0);
+        image(&at(&format!("trainannot/{value}.png")), value);
     }
     let parts = Loader::new(at("train")).masks("trainannot").split([0.5, 0.5], 3).unwrap();
     let mut all: Vec<_> = parts.into_iter().flat_map(delivered).map(|(key, _, mask)| (key, mask)).collect();

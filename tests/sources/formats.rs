@@ -1,5 +1,5 @@
-//! The formats of other libraries give the batches of a folder with the same pictures, bit for bit.
-//! `tests/fixtures/formats` has one small data set in each format.
+//! The formats of other libraries give the batches of a folder with the same images, bit for bit.
+//! `tests/fixtures/formats` has one small dataset in each format.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use warpfeed::{Augment, Loader};
 
 use crate::support::{Content, no_hang};
 
-/// Pictures of each class.
+/// Images of each class.
 const PER_CLASS: usize = 3;
 
 /// A fixture: a path below `tests/fixtures/formats`.
@@ -72,7 +72,7 @@ fn batches(loader: Loader, epochs: impl IntoIterator<Item = u64>) -> Vec<Content
     all
 }
 
-/// The batches of one way to load a data set.
+/// The batches of one way to load a dataset.
 type Way = (&'static str, fn(Loader) -> Vec<Content>);
 
 /// Ways to load that must not depend on the format.
@@ -99,7 +99,7 @@ fn resumed(make: &dyn Fn() -> Loader) -> Vec<Content> {
     batches(make().shuffle(7).resume(state), 0..2)
 }
 
-/// Checks that the data set at `path` gives the batches of [`reference`], bit for bit: in order,
+/// Checks that the dataset at `path` gives the batches of [`reference`], bit for bit: in order,
 /// shuffled, on two ranks, within windows, from the middle of an epoch, and resumed, with one
 /// worker and with three. `with` adds the options that the format needs.
 pub(crate) fn agrees(path: impl AsRef<Path>, with: impl Fn(Loader) -> Loader) {
@@ -144,13 +144,13 @@ fn the_reference_has_the_samples_of_the_fixtures() {
 }
 
 #[test]
-fn a_data_set_with_other_samples_does_not_agree() {
+fn a_dataset_with_other_samples_does_not_agree() {
     let all = samples();
     let mut swapped = all.clone();
-    swapped.swap(1, 2); // two pictures of one class
-    let mut labelled = all.clone();
-    labelled[11] = std::mem::replace(&mut labelled[11], OwnedSample::new("")).label(0);
-    for (what, other) in [("swapped", swapped), ("labelled", labelled), ("shorter", all[..11].to_vec())] {
+    swapped.swap(1, 2); // two images of one class
+    let mut labeled = all.clone();
+    labeled[11] = std::mem::replace(&mut labeled[11], OwnedSample::new("")).label(0);
+    for (what, other) in [("swapped", swapped), ("labeled", labeled), ("shorter", all[..11].to_vec())] {
         let check = || loads_as_reference(what, &|| Loader::source(Memory::new(other.clone())));
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)).is_err(), "{what}");
     }

@@ -26,7 +26,7 @@ fn samples(source: &dyn Source) -> Vec<Fields> {
 }
 
 #[test]
-fn encoded_pictures_in_hdf5_give_the_batches_of_the_folder() {
+fn encoded_images_in_hdf5_give_the_batches_of_the_folder() {
     agrees(at("encoded-v114.h5"), |loader| loader);
     agrees(at("encoded-earliest.h5"), |loader| loader.mmap(false));
     let samples_of = |name: &str| samples(&*open(at(name)).unwrap());
@@ -47,7 +47,7 @@ fn encoded_pictures_in_hdf5_give_the_batches_of_the_folder() {
 }
 
 #[test]
-fn arrays_of_every_layout_and_version_have_the_same_pictures() {
+fn arrays_of_every_layout_and_version_have_the_same_images() {
     let columns = |name: &str, mapped: bool| {
         let table = TableOptions::new().columns(["score"]);
         Options::new().mmap(mapped).table(table).open(at(name)).unwrap()
@@ -60,8 +60,8 @@ fn arrays_of_every_layout_and_version_have_the_same_pictures() {
                 let name = format!("{layout}-{version}.h5");
                 let own = samples(&*columns(&name, mapped));
                 assert_eq!(own.len(), 12, "{name}");
-                for (row, ((label, fields), (expected, picture))) in own.iter().zip(&npy).enumerate() {
-                    assert!(label == expected && fields[0] == picture[0] && label.is_some(), "{name}: row {row}");
+                for (row, ((label, fields), (expected, image))) in own.iter().zip(&npy).enumerate() {
+                    assert!(label == expected && fields[0] == image[0] && label.is_some(), "{name}: row {row}");
                     let score: Vec<f32> = (0..6).map(|place| (6 * row + place) as f32 / 4.0).collect();
                     let bytes: Vec<u8> = score.iter().flat_map(|score| score.to_le_bytes()).collect();
                     assert!(fields[1].0 == "score.npy" && fields[1].1.ends_with(&bytes), "{name}: row {row}");

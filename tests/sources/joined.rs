@@ -1,4 +1,4 @@
-//! Promise: joined data sets agree on the meaning of each label, or opening the loader is an error
+//! Promise: joined datasets agree on the meaning of each label, or opening the loader is an error
 //! with advice. If they are joined by class names, every sample has the label of its class name.
 
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ fn sets_that_name_a_label_differently_are_refused_with_both_names() {
     let open = Loader::mixture(parts().into_iter().map(|part| (part, 1.0))).host().unwrap_err();
     for e in [concat, mixture, open] {
         assert_eq!(e.kind(), ErrorKind::Config, "{e}");
-        for words in ["label 0 is \"cat\" in set 0 and \"axolotl\" in set 1", "by_class_name", "keep_labels"] {
+        for words in ["label 0 is \"cat\" in set 0 and \"axolotl\" in set 1", "match_labels_by_name", "keep_labels"] {
             assert!(e.cause().contains(words), "{e}");
         }
     }
@@ -42,7 +42,7 @@ fn sets_that_name_a_label_differently_are_refused_with_both_names() {
 fn joined_by_name_every_sample_has_the_label_of_its_class() {
     let root = tempfile::tempdir().unwrap();
     let [photos, sketches] = sets(root.path());
-    let joined = Concat::by_class_name(vec![open(&photos).unwrap(), open(&sketches).unwrap()]).unwrap();
+    let joined = Concat::match_labels_by_name(vec![open(&photos).unwrap(), open(&sketches).unwrap()]).unwrap();
     assert_eq!(joined.classes(), ["axolotl", "cat", "dog", "zebra"]);
     let mut scratch = Vec::new();
     for index in 0..joined.len() {
@@ -51,7 +51,7 @@ fn joined_by_name_every_sample_has_the_label_of_its_class() {
         assert_eq!(sample.label().unwrap(), Some(label));
         assert_eq!(class_of(sample.key()), joined.classes()[label as usize], "{}", sample.key());
     }
-    // Like a single folder with all of the pictures.
+    // Like a single folder with all of the images.
     let merged = folder(root.path(), "merged", &[("axolotl", 1), ("cat", 1), ("dog", 1), ("zebra", 1)]);
     assert_eq!(joined.classes(), open(merged).unwrap().classes());
 }
@@ -60,7 +60,7 @@ fn joined_by_name_every_sample_has_the_label_of_its_class() {
 fn a_mixture_by_name_delivers_the_labels_of_its_classes() {
     let root = tempfile::tempdir().unwrap();
     let [photos, sketches] = sets(root.path());
-    let loader = Loader::mixture([(&photos, 0.5), (&sketches, 0.5)]).by_class_name();
+    let loader = Loader::mixture([(&photos, 0.5), (&sketches, 0.5)]).match_labels_by_name();
     let mut batches = loader.augment(Augment::pass_through(8, 8)).batch_size(10).workers(2).host().unwrap();
     let classes = batches.classes().to_vec();
     assert_eq!(classes, ["axolotl", "cat", "dog", "zebra"]);
@@ -72,12 +72,12 @@ fn a_mixture_by_name_delivers_the_labels_of_its_classes() {
     }
 }
 
-/// `cat` is in both sets, so its weight is the inverse of its number of pictures in both.
+/// `cat` is in both sets, so its weight is the inverse of its number of images in both.
 #[test]
 fn balanced_over_sets_joined_by_name_draws_every_class_equally() {
     let root = tempfile::tempdir().unwrap();
     let [photos, sketches] = sets(root.path());
-    let joined = Concat::by_class_name(vec![open(&photos).unwrap(), open(&sketches).unwrap()]).unwrap();
+    let joined = Concat::match_labels_by_name(vec![open(&photos).unwrap(), open(&sketches).unwrap()]).unwrap();
     let loader =
         Loader::source(joined).augment(Augment::pass_through(8, 8)).batch_size(10).workers(2).balanced().seed(4);
     let mut batches = loader.host().unwrap();
@@ -112,14 +112,14 @@ fn memory(labels: &[i64], classes: &[&str]) -> Arc<dyn Source> {
 
 #[test]
 fn a_label_without_a_name_is_an_error_of_its_sample_and_a_set_without_names_is_refused() {
-    let joined = Concat::by_class_name(vec![memory(&[0, 2, -1], &["b", "a"]), memory(&[0], &["a"])]).unwrap();
+    let joined = Concat::match_labels_by_name(vec![memory(&[0, 2, -1], &["b", "a"]), memory(&[0], &["a"])]).unwrap();
     let label = |index| joined.label(index, &mut Vec::new());
     assert_eq!((label(0).unwrap(), label(3).unwrap()), (Some(1), Some(0)));
-    for (index, words) in [(1, "label 2 has no name: data set 0 names 2"), (2, "label -1 has no name")] {
+    for (index, words) in [(1, "label 2 has no name: dataset 0 names 2"), (2, "label -1 has no name")] {
         assert!(label(index).unwrap_err().cause().contains(words));
         assert!(joined.read(index, &mut Vec::new()).unwrap_err().cause().contains(words));
     }
-    let e = Concat::by_class_name(vec![memory(&[0], &["a"]), memory(&[0], &[])]).unwrap_err();
+    let e = Concat::match_labels_by_name(vec![memory(&[0], &["a"]), memory(&[0], &[])]).unwrap_err();
     assert!(e.kind() == ErrorKind::Config && e.cause().contains("set 1 (memory, 1 samples) has no names"), "{e}");
     // Labels cannot be confused if one set has no names, or has fewer classes.
     let joined = Concat::new(vec![memory(&[0], &["a"]), memory(&[5], &[]), memory(&[1], &["a", "b"])]).unwrap();
@@ -133,7 +133,7 @@ fn join_options_are_refused_without_a_join_or_when_given_twice() {
         assert!(e.kind() == ErrorKind::Config && e.cause().contains(words), "{e}");
     };
     let mixture = || Loader::mixture([(memory(&[0], &["a"]), 1.0)]);
-    refused(mixture().by_class_name().keep_labels(), "by_class_name and keep_labels: each decides");
-    refused(Loader::source(memory(&[0], &["a"])).by_class_name(), "need a mixture");
+    refused(mixture().match_labels_by_name().keep_labels(), "match_labels_by_name and keep_labels: each decides");
+    refused(Loader::source(memory(&[0], &["a"])).match_labels_by_name(), "need a mixture");
     refused(Loader::source(memory(&[0], &["a"])).keep_labels(), "need a mixture");
 }

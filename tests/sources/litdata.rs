@@ -39,9 +39,9 @@ fn litdata_values_are_those_that_were_written() {
         for n in 0..2 {
             let sample = source.read(n, &mut scratch).unwrap();
             assert_eq!(sample.label().unwrap(), Some(1 - n as i64));
-            let (name, picture) = sample.image().unwrap();
+            let (name, image) = sample.image().unwrap();
             let pixels: Vec<u8> = (0..24).map(|i| i + n as u8).collect();
-            assert_eq!((name, &picture[128..]), ("rgb.npy", &pixels[..]));
+            assert_eq!((name, &image[128..]), ("rgb.npy", &pixels[..]));
             assert_eq!(&*sample.field("raw.bin").unwrap(), [1, 2, n as u8]);
             let text =
                 |name: &str| String::from_utf8(sample.value(name).unwrap().encoded("x.txt").into_owned()).unwrap();
@@ -175,7 +175,7 @@ fn litdata_that_is_not_read_is_refused_by_name() {
     let e = open(fixture("litdata_refused/json")).err().unwrap();
     assert!(e.cause().contains("column \"meta\": the serializer \"json\" is not read"), "{e}");
     let e = open(fixture("litdata_refused/framed")).err().unwrap();
-    assert!(e.cause().contains("compression_level=\"batch\", which are not read; write the data set with"), "{e}");
+    assert!(e.cause().contains("compression_level=\"batch\", which are not read; write the dataset with"), "{e}");
 }
 
 #[test]

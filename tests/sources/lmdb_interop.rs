@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use warpfeed::pack::{LmdbWriter, WriteOptions, Writer};
+use warpfeed::pack::{DatasetWriter, LmdbWriter, WriteOptions};
 use warpfeed::source::{Lmdb, OwnedSample, Sample, Source, ValueFormat, open};
 
 /// A copy of a fixture, because reading a database creates a lock file next to it.
@@ -39,15 +39,12 @@ fn databases_written_by_python_are_read() {
         assert_eq!(sample.key(), format!("c{}/{i}", i % 2));
         assert_eq!(sample.label().unwrap(), Some(i as i64 % 2));
         // `width` and `box` are not bytes, so they are skipped.
-        assert_eq!(
-            sample.fields(),
-            [("jpg", (&jpeg(i)).into()), ("caption", format!("picture {i}").as_bytes().into())]
-        );
+        assert_eq!(sample.fields(), [("jpg", (&jpeg(i)).into()), ("caption", format!("image {i}").as_bytes().into())]);
     }
 }
 
 #[test]
-fn bare_pictures_under_decimal_keys_are_in_numerical_order() {
+fn bare_images_under_decimal_keys_are_in_numerical_order() {
     let root = tempfile::tempdir().unwrap();
     let source = open(fixture("bare.mdb", root.path())).unwrap();
     assert_eq!(source.len(), 11);
@@ -128,7 +125,7 @@ with env.begin() as txn:
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A database with these keys, each with a picture that ends in the key.
+/// A database with these keys, each with an image that ends in the key.
 fn keyed(root: &Path, keys: &[&str]) -> Lmdb {
     let path = root.join(format!("{}.mdb", keys.join("-")));
     let env = lmdb::Environment::new().set_flags(lmdb::EnvironmentFlags::NO_SUB_DIR).open(&path).unwrap();

@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 
 use crate::process::child;
 use lmdb::{EnvironmentFlags, Transaction};
-use warpfeed::pack::{LmdbWriter, WriteOptions, Writer};
+use warpfeed::pack::{DatasetWriter, LmdbWriter, WriteOptions};
 use warpfeed::source::{Lmdb, OwnedSample, Source};
 
 const PATH: &str = "WARPFEED_TEST_DATABASE";

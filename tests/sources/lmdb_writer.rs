@@ -23,7 +23,7 @@ fn environment(path: &Path, map: usize) -> Environment {
 }
 
 /// A JPEG, judging by its first bytes.
-fn picture(len: usize) -> Vec<u8> {
+fn image(len: usize) -> Vec<u8> {
     let mut bytes = b"\xff\xd8\xff".to_vec();
     bytes.resize(len, 7);
     bytes
@@ -33,12 +33,12 @@ fn put(env: &Environment, keys: std::ops::Range<usize>, len: usize) {
     let database = env.open_db(None).unwrap();
     let mut txn = env.begin_rw_txn().unwrap();
     for key in keys {
-        txn.put(database, &format!("{key:08}"), &picture(len), WriteFlags::empty()).unwrap();
+        txn.put(database, &format!("{key:08}"), &image(len), WriteFlags::empty()).unwrap();
     }
     txn.commit().unwrap();
 }
 
-/// A database of eight pictures of 3 KB. Its map is small and its writer has ended.
+/// A database of eight images of 3 KB. Its map is small and its writer has ended.
 fn database(root: &tempfile::TempDir) -> PathBuf {
     let path = root.path().join("x.mdb");
     put(&environment(&path, SMALL_MAP), 0..8, 3000);
@@ -46,7 +46,7 @@ fn database(root: &tempfile::TempDir) -> PathBuf {
 }
 
 /// Body of the other process: only this test, with the environment set. It executes one command per
-/// line: `FROM END LEN` stores pictures of `LEN` bytes under the keys `FROM..END`, in one
+/// line: `FROM END LEN` stores images of `LEN` bytes under the keys `FROM..END`, in one
 /// transaction.
 #[test]
 #[ignore = "run by the other tests as a process of its own"]
@@ -114,7 +114,7 @@ fn a_map_that_another_process_has_grown_is_opened() {
     assert_eq!(read_all(&new), 8 * 3000 + 32 * 200_000, "the newer one does not need the older one");
 }
 
-/// Commits that replace the same pictures, like a writer that keeps a database up to date.
+/// Commits that replace the same images, like a writer that keeps a database up to date.
 fn rewrite(writer: &mut Writer, times: usize) {
     (0..times).for_each(|_| writer.put(0..8, 3000));
 }
@@ -134,9 +134,9 @@ fn an_open_loader_makes_a_writers_file_grow_until_it_is_dropped() {
     rewrite(&mut writer, 100);
     let grown = bytes() - alone;
     println!(
-        "100 commits of 8 pictures of 3000 bytes: the file grew by {grown} bytes next to a loader, by 0 without one"
+        "100 commits of 8 images of 3000 bytes: the file grew by {grown} bytes next to a loader, by 0 without one"
     );
-    // Eight pictures with one page each, and the few pages of the tree above them.
+    // Eight images with one page each, and the few pages of the tree above them.
     assert!((100 * 8 * 3000..100 * 32 * 4096).contains(&grown), "the file grew by {grown}");
     assert_eq!(read_all(&source), 8 * 3000);
 

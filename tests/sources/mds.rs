@@ -177,9 +177,9 @@ fn pillow_images_become_rgb_and_classes_in_text_are_numbered() {
         for index in 0..4 {
             let sample = source.read(index, &mut scratch).unwrap();
             assert_eq!(sample.label().unwrap(), Some([1, 0][index % 2]), "{index}");
-            let (name, picture) = sample.image().unwrap();
-            assert_eq!((name, picture.len()), ("rgb.npy", 128 + 5 * 7 * 3), "{index}");
-            let pixels = &picture[128..];
+            let (name, image) = sample.image().unwrap();
+            assert_eq!((name, image.len()), ("rgb.npy", 128 + 5 * 7 * 3), "{index}");
+            let pixels = &image[128..];
             let value = |place: usize| (place + index) as u8;
             let first: Vec<u8> = match index {
                 0 | 3 => vec![value(0), value(1), value(2), value(4), value(5), value(6)],
@@ -215,7 +215,7 @@ fn splits_of_mds_shards_are_listed() {
         fs::copy(fixture("mds/index.json"), folder.path().join(split).join("index.json")).unwrap();
     }
     let e = cause(open(folder.path()));
-    assert!(e.contains("has the data sets train, val; open one of them"), "{e}");
+    assert!(e.contains("has the datasets train, val; open one of them"), "{e}");
 }
 
 /// The first shard of a copy of the fixture, with its bytes.
@@ -248,7 +248,7 @@ fn damaged_mds_shards_are_errors_with_the_file_and_the_place() {
     }
     fs::remove_file(&path).unwrap();
     assert_eq!(open(folder.path()).err().unwrap().kind(), ErrorKind::Io);
-    // The length of the picture is that of a sample, so only this sample is damaged.
+    // The length of the image is that of a sample, so only this sample is damaged.
     let first = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
     fs::write(&path, number(first, 1 << 30)).unwrap();
     let source = open(folder.path()).unwrap();
@@ -297,7 +297,7 @@ fn shard(columns: &[(&str, &str, usize)], samples: &[Vec<u8>]) -> tempfile::Temp
 }
 
 #[test]
-fn arrays_of_pixels_in_mds_shards_are_pictures() {
+fn arrays_of_pixels_in_mds_shards_are_images() {
     let pixels = |n: u8| (0..3 * 20).map(|place| place + n).collect::<Vec<u8>>();
     let samples: Vec<_> = (0..3).map(|n| [&pixels(n)[..], &(7 + i64::from(n)).to_le_bytes()].concat()).collect();
     let last = [("data", "ndarray:uint8:5,4,3", 60), ("label", "int", 8)];
@@ -309,21 +309,21 @@ fn arrays_of_pixels_in_mds_shards_are_pictures() {
             let mut scratch = Vec::new();
             for n in 0..3 {
                 let sample = source.read(n, &mut scratch).unwrap();
-                let (name, picture) = sample.image().unwrap();
+                let (name, image) = sample.image().unwrap();
                 let stored = pixels(n as u8);
                 let turned = (0..20).flat_map(|place| [0, 20, 40].map(|channel| stored[place + channel])).collect();
                 let expected = if is_first { turned } else { stored.clone() };
-                assert_eq!((name, &picture[128..]), ("rgb.npy", &expected[..]));
+                assert_eq!((name, &image[128..]), ("rgb.npy", &expected[..]));
                 assert_eq!((sample.label().unwrap(), sample.fields().len()), (Some(7 + n as i64), 1));
             }
         }
         let mut batches = Loader::new(folder.path()).batch_size(3).host().unwrap();
         assert_eq!(batches.epoch(0).map(Result::unwrap).count(), 1);
     }
-    // Grey pictures of varying sizes, whose shapes are in the values.
-    let grey = |height: u8| [&[8, 8, height, 6][..], &vec![9; 6 * usize::from(height)]].concat();
+    // Gray images of varying sizes, whose shapes are in the values.
+    let gray = |height: u8| [&[8, 8, height, 6][..], &vec![9; 6 * usize::from(height)]].concat();
     let samples: Vec<_> =
-        [3, 5].map(|height| [&(grey(height).len() as u32).to_le_bytes()[..], &grey(height)].concat()).into();
+        [3, 5].map(|height| [&(gray(height).len() as u32).to_le_bytes()[..], &gray(height)].concat()).into();
     let folder = shard(&[("x", "ndarray", 0)], &samples);
     let source = open(folder.path()).unwrap();
     for (n, height) in [3, 5].into_iter().enumerate() {
@@ -332,12 +332,12 @@ fn arrays_of_pixels_in_mds_shards_are_pictures() {
 }
 
 #[test]
-fn mds_columns_of_floats_and_of_bytes_that_may_be_pictures_need_a_choice() {
+fn mds_columns_of_floats_and_of_bytes_that_may_be_images_need_a_choice() {
     let columns = [("image", "ndarray:float32:4,5,3", 240), ("mask", "ndarray:uint8:4,6", 24)];
     let folder = shard(&columns, &[vec![1; 264]]);
     let e = cause(open(folder.path()));
     assert!(e.contains("may be in \"image\" (arrays of f32, shape [4, 5, 3]) or in \"mask\""), "{e}");
-    let source = Options::new().table(TableOptions::new().picture("mask")).open(folder.path()).unwrap();
+    let source = Options::new().table(TableOptions::new().image("mask")).open(folder.path()).unwrap();
     let mut scratch = Vec::new();
     let sample = source.read(0, &mut scratch).unwrap();
     assert_eq!(sample.fields().iter().map(|field| field.0).collect::<Vec<_>>(), ["rgb.npy", "image.npy"]);

@@ -1,4 +1,4 @@
-//! Promise: files named by a data set cannot hang a worker, exhaust memory or lie outside its
+//! Promise: files named by a dataset cannot hang a worker, exhaust memory or lie outside its
 //! folder. Only regular files are read, and columns that no option names stay below the folder of
 //! the table. Files that are left out are counted.
 
@@ -32,7 +32,7 @@ fn device(path: &Path) {
 
 #[cfg(unix)]
 #[test]
-fn a_pipe_named_by_a_data_set_is_an_error() {
+fn a_pipe_named_by_a_dataset_is_an_error() {
     no_hang(|| {
         let is_refused = |e: Error| {
             assert!(e.to_string().contains("a pipe, a socket or a device, not a regular file"), "{e}");
@@ -57,7 +57,7 @@ fn a_pipe_named_by_a_data_set_is_an_error() {
         is_refused(first(&*table));
         pipe(&at("pipe.png"));
         is_refused(first(&*open(at("lines.jsonl")).unwrap()));
-        is_refused(first(&Coco::with_pictures(at("coco.json"), root.path()).unwrap()));
+        is_refused(first(&Coco::with_images(at("coco.json"), root.path()).unwrap()));
         is_refused(first(&Yolo::open(at("data.yaml")).unwrap()));
         let folder = Folder::open(root.path().join("voc/JPEGImages")).unwrap();
         let voc = Voc::open(at("voc")).unwrap();
@@ -109,10 +109,10 @@ fn a_pipe_named_by_a_data_set_is_an_error() {
 #[test]
 fn an_endless_device_is_an_error() {
     let root = set(&[("t.csv", "path\n/dev/zero\n"), ("list.txt", "/dev/zero\n"), ("data.yaml", "train: list.txt\n")]);
-    let table = TableOptions::new().picture("path").open(root.path().join("t.csv")).unwrap();
+    let table = TableOptions::new().image("path").open(root.path().join("t.csv")).unwrap();
     assert!(first(&table).to_string().contains("a device, not a regular file"));
     let e = refused(Yolo::open(root.path().join("data.yaml")));
-    assert!(e.cause().contains("none of the 1 pictures has a label file"), "{e}");
+    assert!(e.cause().contains("none of the 1 images has a label file"), "{e}");
 }
 
 #[test]
@@ -125,13 +125,13 @@ fn columns_without_an_option_stay_below_the_folder() {
         root.path().join("in/t.csv")
     };
     for path in ["../outside.png", &absolute] {
-        // The picture, by its default name.
+        // The image, by its default name.
         let file = table(&format!("path,x\na.png,1\n{path},2\n"));
         let source = open(&file).unwrap();
         assert!(source.read(0, &mut Vec::new()).is_ok());
         let e = refused(source.read(1, &mut Vec::new()));
-        assert!(e.cause().contains("line 3") && e.cause().contains("TableOptions::picture(\"path\")"), "{e}");
-        let named = TableOptions::new().picture("path").open(&file).unwrap();
+        assert!(e.cause().contains("line 3") && e.cause().contains("TableOptions::image(\"path\")"), "{e}");
+        let named = TableOptions::new().image("path").open(&file).unwrap();
         assert!(named.read(1, &mut Vec::new()).unwrap().field("png").is_some());
         // A column is a file column if one of its first values names a file below the folder;
         // otherwise it is text.
@@ -149,17 +149,14 @@ fn columns_without_an_option_stay_below_the_folder() {
 }
 
 #[test]
-fn an_error_suggests_the_column_that_holds_pictures() {
+fn an_error_suggests_the_column_that_holds_images() {
     let root = set(&[("a.png", ""), ("t.csv", "photo\na.png\n"), ("img.csv", "img\na.png\n")]);
     let load = |name: &str| {
-        let loader = Loader::new(root.path().join(name)).augment(Augment::pass_through(20, 10)).without("label");
+        let loader = Loader::new(root.path().join(name)).augment(Augment::pass_through(20, 10)).drop_field("label");
         loader.into_iter().next().unwrap()
     };
     let e = refused(load("t.csv"));
-    assert!(
-        e.cause().contains("TableOptions::picture(\"photo\") for a table, or with Image::of(\"photo.png\")"),
-        "{e}"
-    );
+    assert!(e.cause().contains("TableOptions::image(\"photo\") for a table, or with Image::of(\"photo.png\")"), "{e}");
     assert_eq!(load("img.csv").unwrap().len(), 1);
 }
 
@@ -256,14 +253,14 @@ fn files_of_other_formats_in_a_folder_are_counted() {
 }
 
 #[test]
-fn hidden_pictures_and_folders_are_left_out_with_a_warning() {
-    // `._x.png` is a file of macOS, not a picture.
+fn hidden_images_and_folders_are_left_out_with_a_warning() {
+    // `._x.png` is a file of macOS, not an image.
     let files =
         [("a/x.png", ""), ("a/.y.png", ""), ("a/._x.png", ""), (".git/z.png", ""), (".note", "x"), ("a/b.csv", "x")];
     let (root, warnings) = (set(&files), Warnings::default());
     let folder = tracing::subscriber::with_default(warnings.clone(), || Folder::open(root.path()).unwrap());
     assert_eq!((folder.len(), folder.classes()), (1, &["a".to_owned()][..]));
     let warnings = warnings.0.lock().unwrap().join("\n");
-    assert!(warnings.contains("left out 2 hidden pictures and folders, such as "), "{warnings}");
+    assert!(warnings.contains("left out 2 hidden images and folders, such as "), "{warnings}");
     assert!(warnings.contains(".git") && warnings.contains("left out 1 other file (.csv)"), "{warnings}");
 }

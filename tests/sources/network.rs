@@ -13,8 +13,8 @@ use serde_json::Value;
 use crate::support::{Draw, Numbers, no_hang};
 use crate::warnings::Warnings;
 use warpfeed::pack::Pack;
-use warpfeed::source::{Concat, Object, Options, Reply, Source, Store};
-use warpfeed::trace::{Limit, Schedule};
+use warpfeed::source::{Concat, Object, Options, ReadCompletion, Source, Store};
+use warpfeed::trace::{Bottleneck, Schedule};
 use warpfeed::{Augment, Error, Loader, Result};
 
 const DELAY: Duration = Duration::from_millis(90);
@@ -24,7 +24,7 @@ const DELAY: Duration = Duration::from_millis(90);
 #[derive(Clone)]
 struct Throttled {
     files: Arc<HashMap<String, Vec<u8>>>,
-    send: mpsc::Sender<(Instant, Reply, Result<Vec<u8>>)>,
+    send: mpsc::Sender<(Instant, ReadCompletion, Result<Vec<u8>>)>,
     refuses: bool,
     seen: Arc<Mutex<HashSet<(String, u64)>>>,
     requests: Arc<AtomicU64>,
@@ -39,7 +39,7 @@ impl Throttled {
         let files = std::fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().path());
         let url = |path: &std::path::Path| format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap());
         let files = files.map(|path| (url(&path), std::fs::read(&path).unwrap())).collect();
-        let (send, waiting) = mpsc::channel::<(Instant, Reply, Result<Vec<u8>>)>();
+        let (send, waiting) = mpsc::channel::<(Instant, ReadCompletion, Result<Vec<u8>>)>();
         thread::spawn(move || {
             let mut free = Instant::now();
             for (sent, reply, bytes) in waiting {
@@ -81,7 +81,7 @@ impl Store for Throttled {
         Ok(())
     }
 
-    fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+    fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         self.requests.fetch_add(1, Ordering::SeqCst);
         let first = self.seen.lock().unwrap().insert((object.url.clone(), range.start));
         let answer = if self.refuses && first && (range.start >> 9).is_multiple_of(3) {
@@ -120,7 +120,7 @@ fn a_loader_that_waits_for_a_throttled_store_is_network_bound_and_its_requests_a
             assert!(network.first_bytes.seconds <= network.answers.seconds);
             assert_eq!((network.hit_rate(), network.cached), (None, false));
             let verdict = stats.verdict();
-            assert_eq!(verdict.limit, Limit::Network, "{verdict}\n{stats}");
+            assert_eq!(verdict.limit, Bottleneck::Network, "{verdict}\n{stats}");
             for words in ["network-bound\n", "first byte after", "region of the store", "a cache in a folder"] {
                 assert!(verdict.text.contains(words), "{words}: {verdict}");
             }
@@ -208,12 +208,12 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
 #[derive(Clone)]
 struct Refusing {
     files: Arc<HashMap<String, Vec<u8>>>,
-    send: mpsc::Sender<(Object, Range<u64>, Reply)>,
+    send: mpsc::Sender<(Object, Range<u64>, ReadCompletion)>,
 }
 
 impl Refusing {
     fn new(files: Arc<HashMap<String, Vec<u8>>>, tries: usize, warnings: Warnings) -> Self {
-        let (send, requests) = mpsc::channel::<(Object, Range<u64>, Reply)>();
+        let (send, requests) = mpsc::channel::<(Object, Range<u64>, ReadCompletion)>();
         let own = files.clone();
         thread::spawn(move || {
             tracing::subscriber::with_default(warnings, || {
@@ -248,7 +248,7 @@ impl Store for Refusing {
         Ok(())
     }
 
-    fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+    fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         self.send.send((object.clone(), range, reply)).unwrap();
     }
 }

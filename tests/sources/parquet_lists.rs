@@ -4,13 +4,13 @@
 
 use std::path::Path;
 
-use warpfeed::field::Numbers;
+use warpfeed::field::NdArray;
 use warpfeed::{Dtype, ErrorKind, Loader};
 
 use crate::lists::{LEN, NUMBERS, ROWS, write};
 
 fn loader(path: &Path) -> Loader {
-    Loader::new(path).without("image").without("label").batch_size(1000)
+    Loader::new(path).drop_field("image").drop_field("label").batch_size(1000)
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn lists_of_a_small_file_are_read_and_a_loader_without_room_for_them_does_not_op
     let path = root.path().join("x.parquet");
     write(&path);
     assert!(std::fs::metadata(&path).unwrap().len() < 1 << 20);
-    let ones = || Numbers::new(Dtype::I32, [LEN]);
+    let ones = || NdArray::new(Dtype::I32, [LEN]);
     let mut batches = loader(&path).field("ones", ones()).shuffle(1).host().unwrap();
     assert!(batches.memory_plan().source_bytes > NUMBERS, "{}", batches.memory_plan());
     let mut rows = 0;
@@ -47,7 +47,7 @@ fn a_column_that_no_field_reads_is_neither_granted_nor_decoded() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.parquet");
     write(&path);
-    let id = || Numbers::new(Dtype::I32, []);
+    let id = || NdArray::new(Dtype::I32, []);
     let mut batches = loader(&path).field("id", id()).memory_limit(64 << 20).host().unwrap();
     assert!(batches.memory_plan().source_bytes <= 1 << 20, "{}", batches.memory_plan());
     let ids: Vec<i32> = batches

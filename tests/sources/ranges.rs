@@ -58,7 +58,7 @@ impl Counted {
     }
 }
 
-/// Sets of the pictures of the reference: the fixture, the URL below its folder, and the kind.
+/// Sets of the images of the reference: the fixture, the URL below its folder, and the kind.
 const SETS: [(&str, &str, &str); 5] = [
     ("mds", "", "mds"),
     ("mds", "/index.json", "mds"),
@@ -151,7 +151,7 @@ fn arrays_in_a_store_are_those_of_the_machine() {
         assert_eq!((here.kind(), there.kind()), (kind, kind), "{url}");
         assert!(owned(&*here) == owned(&*there), "{url}");
         assert_eq!((here.classes(), here.fields()), (there.classes(), there.fields()));
-        // One array of pictures has no labels.
+        // One array of images has no labels.
         if name != "/images.npy" {
             let other = fixture(&path);
             loads_alike(&url, &|| Loader::new(&*url).store("mem", store.clone()), &|| Loader::new(&*other));

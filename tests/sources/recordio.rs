@@ -66,7 +66,7 @@ fn recordio_records_with_several_labels_have_a_field() {
 }
 
 #[test]
-fn recordio_files_of_insightface_leave_out_records_without_pictures() {
+fn recordio_files_of_insightface_leave_out_records_without_images() {
     let source = open(fixture("recordio_values/faces.rec")).unwrap();
     let labels: Vec<_> = (0..source.len()).map(|n| source.label(n, &mut Vec::new()).unwrap()).collect();
     assert_eq!(labels, [Some(7), Some(8)]);
@@ -100,7 +100,7 @@ fn damaged_recordio_files_are_errors_with_the_place() {
     }
 }
 
-/// A file of records with one label each, and pictures of three bytes. The label lies in the
+/// A file of records with one label each, and images of three bytes. The label lies in the
 /// header, or is an array of one number after it, as `mx.recordio.pack` writes a list.
 fn with_labels(path: &std::path::Path, labels: &[f32], arrays: bool) {
     let record = |label: &f32| {

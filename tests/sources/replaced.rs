@@ -1,39 +1,39 @@
-//! Promise: if a data set is written to, replaced or removed under a running loader, the next epoch
+//! Promise: if a dataset is written to, replaced or removed under a running loader, the next epoch
 //! notices.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
-use warpfeed::pack::{LmdbWriter, TarWriter, WriteOptions, Writer};
+use warpfeed::pack::{DatasetWriter, LmdbWriter, TarWriter, WriteOptions};
 use warpfeed::source::OwnedSample;
 use warpfeed::{Augment, Batches, ErrorKind, HostBatch, Loader};
 
-/// A set of four pictures of one grey level, so that old and new are distinguishable.
-fn write(mut writer: Box<dyn Writer>, grey: u8) {
+/// A set of four images of one gray level, so that old and new are distinguishable.
+fn write(mut writer: Box<dyn DatasetWriter>, gray: u8) {
     for i in 0..4 {
         let mut png = std::io::Cursor::new(Vec::new());
-        image::RgbImage::from_pixel(8, 8, image::Rgb([grey; 3])).write_to(&mut png, image::ImageFormat::Png).unwrap();
+        image::RgbImage::from_pixel(8, 8, image::Rgb([gray; 3])).write_to(&mut png, image::ImageFormat::Png).unwrap();
         let sample = OwnedSample::new(format!("{i}")).field("png", png.into_inner()).label(i);
         writer.put(&sample.as_sample().unwrap()).unwrap();
     }
     writer.finish().unwrap();
 }
 
-pub(crate) fn tar(path: &Path, grey: u8) {
-    write(Box::new(TarWriter::create(path, &WriteOptions { force: true, ..Default::default() }).unwrap()), grey);
+pub(crate) fn tar(path: &Path, gray: u8) {
+    write(Box::new(TarWriter::create(path, &WriteOptions { force: true, ..Default::default() }).unwrap()), gray);
 }
 
-fn lmdb(path: &Path, grey: u8) {
-    write(Box::new(LmdbWriter::create(path, &WriteOptions { force: true, ..Default::default() }).unwrap()), grey);
+fn lmdb(path: &Path, gray: u8) {
+    write(Box::new(LmdbWriter::create(path, &WriteOptions { force: true, ..Default::default() }).unwrap()), gray);
 }
 
 fn open(path: &Path) -> Batches<HostBatch> {
     Loader::new(path).augment(Augment::pass_through(8, 8)).batch_size(2).workers(1).host().unwrap()
 }
 
-/// The grey level of all pixels of an epoch.
-fn grey(batches: &mut Batches<HostBatch>, epoch: u64) -> u8 {
+/// The gray level of all pixels of an epoch.
+fn gray(batches: &mut Batches<HostBatch>, epoch: u64) -> u8 {
     let mut found = Vec::new();
     for batch in batches.epoch(epoch) {
         found.extend_from_slice(batch.unwrap().images().as_u8().unwrap());
@@ -50,16 +50,16 @@ fn a_replaced_or_removed_set_is_still_read_as_it_was_opened() {
         let path = root.path().join(name);
         write(&path, 10);
         let mut old = open(&path);
-        assert_eq!(grey(&mut old, 0), 10);
+        assert_eq!(gray(&mut old, 0), 10);
         write(&path, 200);
-        assert_eq!(grey(&mut old, 1), 10, "{name}: the state that was opened");
-        assert_eq!(grey(&mut open(&path), 0), 200, "{name}: reopened");
+        assert_eq!(gray(&mut old, 1), 10, "{name}: the state that was opened");
+        assert_eq!(gray(&mut open(&path), 0), 200, "{name}: reopened");
         if path.is_dir() {
             fs::remove_dir_all(&path).unwrap()
         } else {
             fs::remove_file(&path).unwrap()
         }
-        assert_eq!(grey(&mut old, 2), 10, "{name}: removed");
+        assert_eq!(gray(&mut old, 2), 10, "{name}: removed");
     }
 }
 
@@ -69,7 +69,7 @@ fn a_modified_shard_is_an_error_at_the_next_epoch() {
     let path = root.path().join("x.tar");
     tar(&path, 10);
     let mut batches = open(&path);
-    assert_eq!(grey(&mut batches, 0), 10);
+    assert_eq!(gray(&mut batches, 0), 10);
     // Like `cp` over a file: the same file with different bytes.
     let mut file = File::options().write(true).open(&path).unwrap();
     file.seek(SeekFrom::Start(600)).unwrap();
@@ -156,8 +156,8 @@ fn no_sample_of_a_modified_shard_is_delivered() {
     for epoch in 1..20 {
         // A batch without a valid sample is an error, and ends the epoch.
         for batch in batches.epoch(epoch).flatten() {
-            assert!(batch.images().as_u8().unwrap().iter().all(|&grey| grey == 10));
+            assert!(batch.images().as_u8().unwrap().iter().all(|&gray| gray == 10));
         }
     }
-    assert_eq!(batches.faults().len(), 4);
+    assert_eq!(batches.sample_errors().len(), 4);
 }

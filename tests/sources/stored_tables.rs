@@ -13,17 +13,17 @@ use warpfeed::{Augment, ErrorKind, Loader};
 
 const ROWS: usize = 24;
 
-/// Writes tables of pictures with masks, and returns the folder and a store with the same files.
+/// Writes tables of images with masks, and returns the folder and a store with the same files.
 fn set() -> (tempfile::TempDir, Objects) {
     let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
     let (mut csv, mut json, mut urls) = ("path,mask,label,note\n".to_owned(), String::new(), "path,label\n".to_owned());
     for row in 0..ROWS {
-        let (picture, mask) = (format!("a/{row}.jpg"), format!("masks/{row}.png"));
+        let (image, mask) = (format!("a/{row}.jpg"), format!("masks/{row}.png"));
         let label = ["cat", "dog"][row % 2];
-        csv += &format!("{picture},{mask},{label},see https://x.org/{row}.png\n");
-        json += &format!("{{\"file\": \"./{picture}\", \"label\": \"{label}\"}}\n");
-        urls += &format!("mem://set/{picture},{label}\n");
-        for (name, bytes) in [(picture, (row as u64).to_le_bytes().to_vec()), (mask, vec![!row as u8; 300])] {
+        csv += &format!("{image},{mask},{label},see https://x.org/{row}.png\n");
+        json += &format!("{{\"file\": \"./{image}\", \"label\": \"{label}\"}}\n");
+        urls += &format!("mem://set/{image},{label}\n");
+        for (name, bytes) in [(image, (row as u64).to_le_bytes().to_vec()), (mask, vec![!row as u8; 300])] {
             fs::create_dir_all(root.path().join(&name).parent().unwrap()).unwrap();
             fs::write(root.path().join(name), bytes).unwrap();
         }
@@ -63,7 +63,7 @@ fn a_table_and_its_files_are_the_same_on_this_machine_and_in_a_store() {
         assert_eq!(samples(&*mixed), samples(&*here), "{name}");
     }
     let urls = root.path().join("urls.csv");
-    let all = samples(&*stores().table(TableOptions::new().picture("path")).open(&urls).unwrap());
+    let all = samples(&*stores().table(TableOptions::new().image("path")).open(&urls).unwrap());
     let here = open(root.path().join("x.jsonl")).unwrap();
     for (one, expected) in all.iter().zip(samples(&*here)) {
         assert_eq!(one.as_sample().unwrap().image().unwrap().1, expected.as_sample().unwrap().image().unwrap().1);
@@ -73,7 +73,7 @@ fn a_table_and_its_files_are_the_same_on_this_machine_and_in_a_store() {
     // Also if the table is in the current folder.
     for options in [TableOptions::new(), TableOptions::new().root("")] {
         let e = stores().table(options).open(&urls).err().unwrap();
-        assert!(e.kind() == ErrorKind::Config && e.cause().contains("TableOptions::picture(\"path\")"), "{e}");
+        assert!(e.kind() == ErrorKind::Config && e.cause().contains("TableOptions::image(\"path\")"), "{e}");
     }
 
     let loader = |loader: Loader| loader.codec(Draw).augment(Augment::train(16)).batch_size(8).shuffle(3);
@@ -84,7 +84,7 @@ fn a_table_and_its_files_are_the_same_on_this_machine_and_in_a_store() {
 
 #[test]
 fn files_of_a_stored_table_are_fetched_ahead_and_a_missing_one_is_a_bad_sample() {
-    use warpfeed::source::{Lookahead, Place};
+    use warpfeed::source::{BatchIndex, Lookahead};
 
     let (_root, store) = set();
     store.0.lock().unwrap().remove("mem://set/a/5.jpg");
@@ -93,11 +93,11 @@ fn files_of_a_stored_table_are_fetched_ahead_and_a_missing_one_is_a_bad_sample()
     let stores = || Options::new().store("mem", Arc::new(store.clone()));
     let source = stores().open("mem://set/x.csv").unwrap();
     assert_eq!(source.ahead_bytes(), ROWS * 308 - 8);
-    let batch = move |place: Place| Some((place.batch * 4..place.batch * 4 + 4).collect());
+    let batch = move |place: BatchIndex| Some((place.batch * 4..place.batch * 4 + 4).collect());
     let order = Lookahead::new(1 << 20, |epoch| if epoch == 0 { ROWS as u64 / 4 } else { 0 }, batch);
     let before = source.network().unwrap();
     let follow = source.follow(order).unwrap();
-    follow.start(Place::default());
+    follow.start(BatchIndex::default());
     for row in 0..ROWS {
         let mut scratch = Vec::new();
         match source.read(row, &mut scratch) {
@@ -116,7 +116,7 @@ fn files_of_a_stored_table_are_fetched_ahead_and_a_missing_one_is_a_bad_sample()
     assert!(up.read(0, &mut Vec::new()).is_ok());
     let e = up.read(1, &mut Vec::new()).unwrap_err();
     assert!(e.cause().contains("is not a relative path below") && e.to_string().contains("up.csv"), "{e}");
-    let e = stores().table(TableOptions::new().picture("path")).open("mem://set/two.csv").err().unwrap();
+    let e = stores().table(TableOptions::new().image("path")).open("mem://set/two.csv").err().unwrap();
     assert!(e.cause().contains("the files are in several stores: mem://set/a/1.jpg and mem://other/a/2.jpg"), "{e}");
     let e = stores().open("mem://set/none.csv").err().unwrap();
     assert!(e.to_string().contains("mem://set/none.csv"), "{e}");
@@ -124,18 +124,18 @@ fn files_of_a_stored_table_are_fetched_ahead_and_a_missing_one_is_a_bad_sample()
 
 #[cfg(feature = "annotations")]
 #[test]
-fn coco_annotations_and_their_pictures_are_the_same_on_this_machine_and_in_a_store() {
+fn coco_annotations_and_their_images_are_the_same_on_this_machine_and_in_a_store() {
     use crate::annotated::{coco, set as files};
 
     let json = coco().to_string();
-    for (file, pictures) in [
+    for (file, images) in [
         ("annotations/instances_val2017.json", "val2017"),
         ("annotations/instances_val2017.json", "images/val2017"),
         ("x.json", "images"),
         ("x.json", "."),
         ("train/_annotations.coco.json", "train"),
     ] {
-        let names = ["b.png", "deep/a.c.png", "empty.png"].map(|name| format!("{pictures}/{name}"));
+        let names = ["b.png", "deep/a.c.png", "empty.png"].map(|name| format!("{images}/{name}"));
         let names = names.map(|name| name.trim_start_matches("./").to_owned());
         let mut all = vec![(file, &*json)];
         all.extend(names.iter().map(|name| (&**name, "")));
@@ -148,13 +148,13 @@ fn coco_annotations_and_their_pictures_are_the_same_on_this_machine_and_in_a_sto
             let (here, there) =
                 (open(root.path().join(at)).unwrap(), options.open(format!("mem://bucket/set/{at}")).unwrap());
             assert_eq!((there.kind(), there.len(), there.classes()), ("coco", 3, here.classes()), "{at}");
-            assert_eq!(samples(&*there), samples(&*here), "{at} {pictures}");
+            assert_eq!(samples(&*there), samples(&*here), "{at} {images}");
             assert!(there.ahead_bytes() > 0 && there.network().is_some());
         }
         store.0.lock().unwrap().retain(|url, _| !url.ends_with("deep/a.c.png"));
         if folder.is_none() {
             let e = options.open(format!("mem://bucket/set/{file}")).err().unwrap();
-            assert!(e.cause().contains("the first picture, \"deep/a.c.png\", was not found; looked in mem://"), "{e}");
+            assert!(e.cause().contains("the first image, \"deep/a.c.png\", was not found; looked in mem://"), "{e}");
         }
     }
 }

@@ -140,7 +140,7 @@ fn a_url_that_cannot_be_opened_says_what_to_do() {
             ErrorKind::Config,
             "this format needs files of this machine, and the loader has no cache",
         ),
-        ("mem://empty", ErrorKind::Source, "no .tar objects and no pictures among 0 objects below this URL"),
+        ("mem://empty", ErrorKind::Source, "no .tar objects and no images among 0 objects below this URL"),
         ("mem://set/absent.tar", ErrorKind::Source, "no such object"),
     ] {
         let e = options.open(url).err().unwrap();
@@ -309,7 +309,7 @@ fn put_all(store: &Objects, folder: &std::path::Path, url: &str) {
 
 #[cfg(all(feature = "parquet", feature = "arrays", feature = "chunks", feature = "annotations"))]
 #[test]
-fn a_folder_is_the_same_data_set_on_this_machine_and_in_a_store() {
+fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
     use crate::formats::fixture;
 
     let bytes = |name: &str| match name.rsplit('.').next().unwrap() {
@@ -322,7 +322,7 @@ fn a_folder_is_the_same_data_set_on_this_machine_and_in_a_store() {
     let trees: [(&str, &[&str]); 24] = [
         ("folder", &["a/1.jpg", "b/2.jpg"]),
         ("folder", &["1.jpg", "2.jpg"]),
-        // Pictures come before tables, wherever these lie.
+        // Images come before tables, wherever these lie.
         ("folder", &["a/1.jpg", "b/2.jpg", "x.parquet"]),
         ("folder", &["a/1.jpg", "b/2.jpg", "a/x.parquet"]),
         ("folder", &["a/1.jpg", "b/deep/2.jpg", "b/deep/deeper/x.parquet"]),
@@ -361,7 +361,7 @@ fn a_folder_is_the_same_data_set_on_this_machine_and_in_a_store() {
                 assert_eq!(here.classes(), there.classes());
             }
             (Err(here), Err(there)) => assert_eq!(expected, "error", "{here}; {there}"),
-            // A format that needs files is recognised, and refused without a cache.
+            // A format that needs files is recognized, and refused without a cache.
             (Ok(here), Err(there)) => {
                 assert_eq!(here.kind(), expected);
                 let refused = "the loader has no cache to bring them to";
@@ -396,7 +396,7 @@ fn a_folder_is_the_same_data_set_on_this_machine_and_in_a_store() {
     }
 }
 
-/// A hub whose data set gets a new commit with every request that asks for objects.
+/// A hub whose dataset gets a new commit with every request that asks for objects.
 struct Hub {
     objects: Objects,
     commits: Mutex<u64>,

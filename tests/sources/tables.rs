@@ -1,5 +1,5 @@
-//! Promise: a CSV, TSV or JSON-lines file is a data set. Its batches equal those of a folder with
-//! the same pictures, and those of a packed copy, bit for bit. Quotes, line ends, a byte order mark
+//! Promise: a CSV, TSV or JSON-lines file is a dataset. Its batches equal those of a folder with
+//! the same images, and those of a packed copy, bit for bit. Quotes, line ends, a byte order mark
 //! and other encodings are read as by a naive parser, or refused with their line. A bad row is an
 //! error of its sample that names file and line.
 
@@ -10,7 +10,7 @@ use crate::formats::fixture;
 use crate::support::no_hang;
 use crate::warnings::Warnings;
 use proptest::prelude::*;
-use warpfeed::field::{Image, MultiHot, Numbers, Rows};
+use warpfeed::field::{Image, MultiHot, NdArray, Ragged};
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Source, Table, TableOptions, open};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
@@ -86,10 +86,10 @@ fn batches_equal_those_of_the_folder_and_of_the_packed_table() {
         }
         assert_eq!(open(&tables[0]).unwrap().classes(), source.classes());
         for path in tables.iter().chain(&packed) {
-            let mut loader = options(Loader::new(path)).field("score", Numbers::new(Dtype::F32, []));
+            let mut loader = options(Loader::new(path)).field("score", NdArray::new(Dtype::F32, []));
             let lists = !path.extension().is_some_and(|e| e == "csv" || e == "tsv");
             if lists {
-                loader = loader.field("two", Numbers::new(Dtype::I64, [2]));
+                loader = loader.field("two", NdArray::new(Dtype::I64, [2]));
             }
             let batches = all(loader);
             assert_eq!(batches.len(), expected.len());
@@ -130,38 +130,38 @@ fn a_table_with_missing_files_is_packed_without_their_keys() {
 #[test]
 fn columns_are_found_by_name_or_by_option() {
     let root = tempfile::tempdir().unwrap();
-    for file in ["pictures/a/1.JPG", "pictures/2.png", "pictures/m1.png", "pictures/m2.npy"] {
+    for file in ["images/a/1.JPG", "images/2.png", "images/m1.png", "images/m2.npy"] {
         write(root.path(), file, file);
     }
     let text = "id,Where,kind,mask,height,weight,note\n\
                 7,a/1.JPG,dog,m1.png,1.5,2,first\n\
                 8,./2.png,cat,m2.npy,3,4e1,\"a, b\"\n";
     let table = write(root.path(), "t.csv", text);
-    let columns = || TableOptions::new().picture("Where").root(root.path().join("pictures")).label("kind");
+    let columns = || TableOptions::new().image("Where").root(root.path().join("images")).label("kind");
     let field = |name: &str, text: &str| (name.to_owned(), text.as_bytes().to_owned());
     let found = columns().columns(["note"]).file("mask").gather("Size", ["weight", "height"]).open(&table).unwrap();
     assert_eq!(found.classes(), ["cat", "dog"]);
-    let first = [field("jpg", "pictures/a/1.JPG"), field("note.txt", "first"), field("size.txt", "2 1.5 ")];
-    let second = [field("png", "pictures/2.png"), field("note.txt", "a, b"), field("size.txt", "4e1 3 ")];
+    let first = [field("jpg", "images/a/1.JPG"), field("note.txt", "first"), field("size.txt", "2 1.5 ")];
+    let second = [field("png", "images/2.png"), field("note.txt", "a, b"), field("size.txt", "4e1 3 ")];
     let with = |fields: [(String, Vec<u8>); 3], mask| fields.into_iter().chain([mask]).collect::<Vec<_>>();
     let expected = [
-        ("a/1".to_owned(), Some(1), with(first, field("mask.png", "pictures/m1.png"))),
-        ("2".to_owned(), Some(0), with(second, field("mask.npy", "pictures/m2.npy"))),
+        ("a/1".to_owned(), Some(1), with(first, field("mask.png", "images/m1.png"))),
+        ("2".to_owned(), Some(0), with(second, field("mask.npy", "images/m2.npy"))),
     ];
     assert_eq!(rows(&found), expected);
-    assert_eq!(found.path(1).unwrap(), root.path().join("pictures/./2.png"));
+    assert_eq!(found.path(1).unwrap(), root.path().join("images/./2.png"));
     // By default all columns are read, and a value that names a file is a file.
     let names: Vec<String> = rows(&columns().open(&table).unwrap())[0].2.iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(names, ["jpg", "id.txt", "height.txt", "weight.txt", "note.txt", "mask.png"]);
-    // Without pictures the key is the row's number.
+    // Without images the key is the row's number.
     let plain = rows(&Table::open(&table).unwrap());
     assert_eq!((plain[1].0.as_str(), plain[1].1, plain[1].2.len()), ("1", None, 7));
     // Without a header.
-    let bare = write(root.path(), "bare.csv", "pictures/2.png;3\npictures/a/1.JPG;4\n");
-    let found = TableOptions::new().headerless().picture("0").label("1").open(&bare).unwrap();
+    let bare = write(root.path(), "bare.csv", "images/2.png;3\npictures/a/1.JPG;4\n");
+    let found = TableOptions::new().headerless().image("0").label("1").open(&bare).unwrap();
     assert_eq!(rows(&found).iter().map(|row| row.1).collect::<Vec<_>>(), [Some(3), Some(4)]);
     let e = |options: TableOptions| options.open(&table).unwrap_err();
-    assert!(e(columns().picture("Path")).cause().starts_with("no column \"Path\" among \"id\", \"Where\""));
+    assert!(e(columns().image("Path")).cause().starts_with("no column \"Path\" among \"id\", \"Where\""));
     assert_eq!(e(columns().without_label()).cause(), "label and without_label exclude each other");
     assert_eq!(e(columns().gather("note", ["weight"])).cause(), "two columns would become the field \"note\"");
     let twice = write(root.path(), "twice.csv", "a,b,a\n1,2,3\n");
@@ -176,8 +176,8 @@ fn columns_are_found_by_name_or_by_option() {
     );
     let all: Vec<String> = (0..40).map(|i| format!("c{i}")).collect();
     let joined = TableOptions::new().gather("attributes", all);
-    let loader = Loader::new(&wide).table(joined).without("image").without("label");
-    let batch = loader.field("attributes", Numbers::new(Dtype::F32, [40])).into_iter().next().unwrap().unwrap();
+    let loader = Loader::new(&wide).table(joined).drop_field("image").drop_field("label");
+    let batch = loader.field("attributes", NdArray::new(Dtype::F32, [40])).into_iter().next().unwrap().unwrap();
     assert_eq!(batch.field("attributes").unwrap().as_f32().unwrap(), [1.0; 40]);
 }
 
@@ -203,20 +203,20 @@ fn a_column_names_files_if_its_first_values_are_paths_of_which_one_exists() {
     let table = tracing::subscriber::with_default(warnings.clone(), || Table::open(&path)).unwrap();
     assert_eq!(names(0, &table).unwrap(), ["png", "mask.txt"]);
     let warnings = warnings.0.lock().unwrap().join("\n");
-    assert!(warnings.contains("column \"mask\" has names of pictures, such as \"n/1.png\""), "{warnings}");
+    assert!(warnings.contains("column \"mask\" has names of images, such as \"n/1.png\""), "{warnings}");
     // A text among them is no path.
     let table = Table::open(write(root.path(), "v.csv", "path,note\n1.png,m/2.png\n2.png,none\n")).unwrap();
     assert_eq!(names(0, &table).unwrap(), ["png", "note.txt"]);
 }
 
 #[test]
-fn paths_without_an_extension_lead_to_pictures_of_one_format() {
+fn paths_without_an_extension_lead_to_images_of_one_format() {
     let root = tempfile::tempdir().unwrap();
     for file in ["train/p0.jpg", "train/p.1.jpg", "train/p2.jpg"] {
         write(root.path(), file, file);
     }
     let path = write(root.path(), "t.csv", "image_id,label\np0,3\np.1,4\np2.jpg,5\np3,6\n");
-    let options = || TableOptions::new().picture("image_id").root(root.path().join("train"));
+    let options = || TableOptions::new().image("image_id").root(root.path().join("train"));
     let table = options().open(&path).unwrap();
     for (row, (key, file)) in [("p0", "p0.jpg"), ("p.1", "p.1.jpg"), ("p2", "p2.jpg")].into_iter().enumerate() {
         let mut scratch = Vec::new();
@@ -267,15 +267,15 @@ fn labels_are_integers_names_or_fields() {
     assert_eq!(labels(&["2", "cat", "10", "2"]), (vec![Some(1), Some(2), Some(0), Some(1)], names, 1));
     assert_eq!(labels(&["0.5", "2"]), (vec![None, None], vec![], 2), "a number for regression is a field");
     let table = write(root.path(), "t.csv", "x,label\n1,0.5\n2,-3\n");
-    let loader = Loader::new(&table).without("image").field("label", Numbers::new(Dtype::F32, []));
+    let loader = Loader::new(&table).drop_field("image").field("label", NdArray::new(Dtype::F32, []));
     let batch = loader.into_iter().next().unwrap().unwrap();
     assert_eq!(batch.field("label").unwrap().as_f32().unwrap(), [0.5, -3.0]);
     // A missing label is an error that names the sample, unless permitted by an option.
     let table = write(root.path(), "t.csv", "x,label\n1,3\n2,\n");
-    let loader = || Loader::new(&table).without("image").field("x", Numbers::new(Dtype::I64, []));
+    let loader = || Loader::new(&table).drop_field("image").field("x", NdArray::new(Dtype::I64, []));
     let e = loader().into_iter().find_map(Result::err).unwrap();
     assert!(e.sample() == Some(1) && e.cause().contains("no label"), "{e}");
-    assert_eq!(loader().unlabelled(true).into_iter().next().unwrap().unwrap().labels().unwrap(), [3, -1]);
+    assert_eq!(loader().unlabeled(true).into_iter().next().unwrap().unwrap().labels().unwrap(), [3, -1]);
     // The same holds for JSON.
     let lines = write(root.path(), "t.jsonl", "{\"label\": 4}\n\n{\"label\": null, \"b\": [1]}\n{\"label\": \"5\"}\n");
     assert_eq!(
@@ -303,7 +303,7 @@ fn a_mark_for_a_missing_label_among_integers_is_an_error_of_its_row() {
     assert_eq!(classes("x,label\n1,NA\n2,DE\n"), ["DE", "NA"]);
     assert_eq!(classes("x,label\n1,NA\n2,?\n3,NA\n"), ["?", "NA"]);
     let path = write(root.path(), "t.csv", "x,label\n1,2\n2,NA\n");
-    let batch = Loader::new(&path).classes(["NA", "2"]).without("image").into_iter().next().unwrap().unwrap();
+    let batch = Loader::new(&path).classes(["NA", "2"]).drop_field("image").into_iter().next().unwrap().unwrap();
     assert_eq!(batch.labels().unwrap(), [1, 0]);
 }
 
@@ -314,7 +314,7 @@ fn integers_and_text_in_one_column_of_labels_are_class_names_with_a_warning() {
     let warned = |path: &Path, classes: &[&str]| {
         let warnings = Warnings::default();
         let names = tracing::subscriber::with_default(warnings.clone(), || {
-            let loader = Loader::new(path).without("image");
+            let loader = Loader::new(path).drop_field("image");
             let loader = if classes.is_empty() { loader } else { loader.classes(classes.iter().copied()) };
             loader.host().unwrap().classes().to_vec()
         });
@@ -335,7 +335,7 @@ fn integers_and_text_in_one_column_of_labels_are_class_names_with_a_warning() {
     assert!(warnings.ends_with(words), "{warnings}");
     // With a number that is not an integer, the column is a field. Reading labels gives the reason.
     let path = write(root.path(), "v.csv", "x,label\n1,3\n2,1.5\n");
-    let batch = Loader::new(&path).without("image").field("x", Numbers::new(Dtype::I64, [])).into_iter().next();
+    let batch = Loader::new(&path).drop_field("image").field("x", NdArray::new(Dtype::I64, [])).into_iter().next();
     let e = batch.unwrap().unwrap().labels().unwrap_err();
     assert!(e.cause().contains("v.csv: line 3: column \"label\" has no labels: \"1.5\" is neither"), "{e}");
 }
@@ -345,14 +345,14 @@ fn a_class_that_is_not_in_the_list_names_its_line() {
     let root = tempfile::tempdir().unwrap();
     let table = write(root.path(), "t.csv", "x,label\n1,cat\n2,wolf\n3,owl\n4,wolf\n");
     let loader =
-        || Loader::new(&table).without("image").field("x", Numbers::new(Dtype::I64, [])).classes(["dog", "cat"]);
+        || Loader::new(&table).drop_field("image").field("x", NdArray::new(Dtype::I64, [])).classes(["dog", "cat"]);
     let e = loader().host().unwrap_err();
     assert_eq!((e.kind(), e.path()), (ErrorKind::Config, Some(&*table)));
     assert!(e.cause().starts_with("line 3: class \"wolf\" is not in the list of 2 classes, nor are 1 others"), "{e}");
     let mut batches = loader().on_error(OnError::Skip { max_skipped: 3 }).host().unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap();
     assert_eq!((batch.labels().unwrap(), batch.valid().filter(|valid| *valid).count()), (&[1, 1, 1, 1][..], 1));
-    let mut causes: Vec<String> = batches.faults().iter().map(|fault| fault.error.to_string()).collect();
+    let mut causes: Vec<String> = batches.sample_errors().iter().map(|fault| fault.error.to_string()).collect();
     causes.sort();
     assert!(causes[0].ends_with("t.csv: source: line 3: class \"wolf\" is not in the list of 2 classes"), "{causes:?}");
     assert!(causes[1].contains("line 4: class \"owl\"") && causes[2].contains("line 5: "), "{causes:?}");
@@ -367,7 +367,8 @@ fn several_labels_are_multi_hot_or_numbers_with_a_count() {
         "label,numbers,list\ncat|dog,2 0,\"[\"\"dog\"\"]\"\n,1,[]\ndog,,\"[0, \"\"fox\"\"]\"\n",
     );
     let classes = ["cat", "dog", "fox"];
-    let open = || Loader::new(&table).table(TableOptions::new().without_label()).without("image").without("label");
+    let open =
+        || Loader::new(&table).table(TableOptions::new().without_label()).drop_field("image").drop_field("label");
     let hot = |name: &str, kind: MultiHot| {
         let batch = open().field(name, kind).into_iter().next().unwrap()?;
         Ok::<_, warpfeed::Error>(batch.field(name).unwrap().bytes().to_vec())
@@ -391,7 +392,7 @@ fn several_labels_are_multi_hot_or_numbers_with_a_count() {
             && refused(MultiHot::numbered(0)).contains("one class")
     );
     let batch =
-        open().field("numbers", Rows::new(Dtype::I64, [], 3).padding(-1_i64)).into_iter().next().unwrap().unwrap();
+        open().field("numbers", Ragged::new(Dtype::I64, [], 3).padding(-1_i64)).into_iter().next().unwrap().unwrap();
     assert_eq!(batch.field("numbers").unwrap().as_i64().unwrap(), [2, 0, -1, 1, -1, -1, -1, -1, -1]);
     assert_eq!(batch.counts("numbers").unwrap(), [2, 1, 0]);
 }
@@ -457,9 +458,9 @@ fn a_table_without_names_of_columns_does_not_lose_its_first_row() {
     image::RgbImage::new(8, 8).save(root.path().join("a.png")).unwrap();
     let table = write(root.path(), "t.csv", "a.png,1\na.png,2\n");
     let e = TableOptions::new().open(&table).unwrap_err();
-    let words = "no column of pictures among \"a.png\", \"1\": \"a.png\" looks like a value.";
+    let words = "no column of images among \"a.png\", \"1\": \"a.png\" looks like a value.";
     assert!(e.cause().starts_with(words) && e.cause().contains("headerless"), "{e}");
-    let both = TableOptions::new().headerless().picture("0").label("1").open(&table).unwrap();
+    let both = TableOptions::new().headerless().image("0").label("1").open(&table).unwrap();
     assert_eq!((both.len(), both.label(0, &mut Vec::new()).unwrap()), (2, Some(1)));
 }
 
@@ -468,7 +469,8 @@ fn a_misspelt_field_is_an_error_on_opening_with_the_name_that_was_meant() {
     let root = tempfile::tempdir().unwrap();
     let path = write(root.path(), "t.csv", "age,caption,score\n1,a,0.5\n2,b,0.25\n");
     let open = |path: &Path, name: &str| {
-        let loader = Loader::new(path).without("image").without("label").field(name, Numbers::new(Dtype::F32, []));
+        let loader =
+            Loader::new(path).drop_field("image").drop_field("label").field(name, NdArray::new(Dtype::F32, []));
         loader.on_error(OnError::Skip { max_skipped: 10 }).host()
     };
     assert!(["age", "age.txt", "score"].iter().all(|name| open(&path, name).is_ok()));
@@ -482,7 +484,8 @@ fn a_misspelt_field_is_an_error_on_opening_with_the_name_that_was_meant() {
         assert!(e.kind() == ErrorKind::Config && e.cause().starts_with("no field \"nothing\""), "{name}: {e}");
     }
     let joined = Loader::mixture([(&path, 0.5), (&path, 0.5)]).classes(["a", "b"]);
-    let e = joined.without("image").without("label").field("agee", Numbers::new(Dtype::F32, [])).host().unwrap_err();
+    let e =
+        joined.drop_field("image").drop_field("label").field("agee", NdArray::new(Dtype::F32, [])).host().unwrap_err();
     assert!(e.cause().contains("did you mean \"age\"?"), "{e}");
 }
 
@@ -490,18 +493,18 @@ fn a_misspelt_field_is_an_error_on_opening_with_the_name_that_was_meant() {
 fn integers_that_are_no_label_by_name_are_named_by_the_error_for_labels() {
     let root = tempfile::tempdir().unwrap();
     let path = write(root.path(), "t.csv", "fine_label,age,coarse_label\n1,0.5,0\n2,0.25,1\n");
-    let load = |loader: Loader| loader.without("image").into_iter().next().unwrap().unwrap();
+    let load = |loader: Loader| loader.drop_field("image").into_iter().next().unwrap().unwrap();
     let e = load(Loader::new(&path)).labels().unwrap_err();
     assert_eq!(
         e.cause(),
         "no column counts as the label; \"fine_label\", \"coarse_label\" have integers: \
-         TableOptions::label(\"fine_label\") chooses a column of labels, and unlabelled(true) reads -1"
+         TableOptions::label(\"fine_label\") chooses a column of labels, and unlabeled(true) reads -1"
     );
     let chosen = load(Loader::new(&path).table(TableOptions::new().label("fine_label")));
     assert_eq!(chosen.labels().unwrap(), [1, 2]);
     // Without integers, the advice is general.
     let path = write(root.path(), "u.csv", "age\n0.5\n");
-    let load = load(Loader::new(&path).field("age", Numbers::new(Dtype::F32, [])));
+    let load = load(Loader::new(&path).field("age", NdArray::new(Dtype::F32, [])));
     assert!(load.labels().unwrap_err().cause().starts_with("no label, like all samples of its batch"));
 }
 
@@ -510,8 +513,8 @@ fn an_empty_cell_for_a_number_says_so() {
     let root = tempfile::tempdir().unwrap();
     image::RgbImage::new(8, 8).save(root.path().join("a.png")).unwrap();
     let table = write(root.path(), "t.csv", "path,age\na.png,\n");
-    let loader = Loader::new(&table).augment(Augment::pass_through(8, 8)).without("label");
-    let mut batches = loader.field("age", Numbers::new(Dtype::F32, [])).host().unwrap();
+    let loader = Loader::new(&table).augment(Augment::pass_through(8, 8)).drop_field("label");
+    let mut batches = loader.field("age", NdArray::new(Dtype::F32, [])).host().unwrap();
     let e = batches.epoch(0).next().unwrap().unwrap_err();
     assert!(e.cause().contains("field \"age.txt\" is empty, the loader expects the shape []: write a value"), "{e}");
 }
@@ -527,7 +530,7 @@ fn a_missing_file_is_skipped_and_listed_on_request() {
     let mut batches = loader.host().unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap();
     assert_eq!(batch.labels().unwrap(), [0, 2, 2]);
-    let fault = batches.faults()[0].error.to_string();
+    let fault = batches.sample_errors()[0].error.to_string();
     assert!(fault.contains("sample 1") && fault.contains("line 3") && fault.contains("b.png"), "{fault}");
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use warpfeed::pack::{TarWriter, WriteOptions, Writer};
+use warpfeed::pack::{DatasetWriter, TarWriter, WriteOptions};
 use warpfeed::source::{OwnedSample, Source, Tar};
 
 fn jpeg(i: usize) -> Vec<u8> {
@@ -21,7 +21,7 @@ fn read_all(source: &dyn Source) -> Vec<OwnedSample> {
 }
 
 fn long_key() -> String {
-    format!("ä{}/picture", ["a folder with a rather long name"; 8].join("/"))
+    format!("ä{}/image", ["a folder with a rather long name"; 8].join("/"))
 }
 
 fn runs(program: &str, args: &[&str]) -> Option<()> {
@@ -55,7 +55,7 @@ fn every_tar_format_of_python_is_read() {
 fn every_tar_format_of_gnu_tar_is_read() {
     let Some(()) = runs("tar", &["--version"]) else { return };
     let root = tempfile::tempdir().unwrap();
-    let long = format!("{}/picture", ["a folder with a rather long name"; 8].join("/"));
+    let long = format!("{}/image", ["a folder with a rather long name"; 8].join("/"));
     for key in ["c0/1", "c1/2", &*long] {
         let path = root.path().join("data").join(format!("{key}.jpg"));
         fs::create_dir_all(path.parent().unwrap()).unwrap();

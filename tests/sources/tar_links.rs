@@ -102,7 +102,7 @@ fn links_in_a_shard_of_a_store_are_those_of_the_machine_with_and_without_reading
     assert_eq!(samples(&*source), expected());
     let labels: Vec<_> = (0..4).map(|i| source.label(i, &mut Vec::new()).unwrap()).collect();
     assert_eq!(labels, [Some(3), Some(4), None, Some(3)]);
-    let loader = Loader::new("mem://links/x.tar").store("mem", store).without("image");
+    let loader = Loader::new("mem://links/x.tar").store("mem", store).drop_field("image");
     let loader = loader.subset([3, 0, 1]).batch_size(3);
     let batches: Vec<_> = loader.into_iter().map(|batch| batch.unwrap().labels().unwrap().to_vec()).collect();
     assert_eq!(batches, [[3, 3, 4]]);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use warpfeed::source::{Source, TokenType, Tokens, Value};
+use warpfeed::source::{Source, TokenFile, TokenType, Value};
 use warpfeed::{Dtype, ErrorKind, HostBatch, LastBatch, Loader, Result, field};
 
 const END: u32 = 7;
@@ -77,8 +77,8 @@ fn numbers(batch: &HostBatch, name: &str) -> Vec<i64> {
     }
 }
 
-fn loader(source: Tokens) -> Loader {
-    Loader::source(source).without("image").without("label").batch_size(4)
+fn loader(source: TokenFile) -> Loader {
+    Loader::source(source).drop_field("image").drop_field("label").batch_size(4)
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn windows_are_those_of_the_files() {
         for (length, stride) in [(40, 40), (41, 40), (40, 7), (40, 60), (1, 1), (500, 1)] {
             let expected = windows(&files, length, stride);
             for mapped in [true, false] {
-                let source = Tokens::with(folder.path(), kind, (length, stride), mapped).unwrap();
+                let source = TokenFile::with(folder.path(), kind, (length, stride), mapped).unwrap();
                 assert_eq!(source.len(), expected.len(), "{length} every {stride}");
                 let (mut scratch, mut keys) = (Vec::new(), std::collections::HashSet::new());
                 for (index, expected) in expected.iter().enumerate() {
@@ -106,7 +106,7 @@ fn windows_are_those_of_the_files() {
                 }
             }
         }
-        assert_eq!(Tokens::open(folder.path().join("d.bin"), kind, 40, 1).unwrap().len(), 1);
+        assert_eq!(TokenFile::open(folder.path().join("d.bin"), kind, 40, 1).unwrap().len(), 1);
     }
 }
 
@@ -117,7 +117,7 @@ fn batches_have_the_tokens_and_documents_of_every_window_in_any_order() -> Resul
         let expected = windows(&corpus(folder.path(), kind), 41, 40);
         for dtype in [Dtype::U16, Dtype::I32, Dtype::I64] {
             for workers in [1, 3] {
-                let source = Tokens::open(folder.path(), kind, 41, 40)?;
+                let source = TokenFile::open(folder.path(), kind, 41, 40)?;
                 let loader = loader(source).shuffle(5).workers(workers).last_batch(LastBatch::Pad);
                 let mut batches =
                     loader.field("tokens", field::Tokens::new(dtype, 41).end(END).vocabulary(1 << 15)).host()?;
@@ -148,7 +148,7 @@ fn ranks_and_a_resume_see_the_windows_of_one_run() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     corpus(folder.path(), TokenType::U16);
     let open = |rank: usize, ranks: usize| -> Result<_> {
-        let source = Tokens::open(folder.path(), TokenType::U16, 20, 10)?;
+        let source = TokenFile::open(folder.path(), TokenType::U16, 20, 10)?;
         let loader = loader(source).shuffle(2).rank(rank, ranks).last_batch(LastBatch::Drop).global_batch_size(8);
         Ok(loader.field("tokens", field::Tokens::new(Dtype::I64, 20)))
     };
@@ -166,7 +166,7 @@ fn ranks_and_a_resume_see_the_windows_of_one_run() -> Result<()> {
     }
     let mut batches = open(0, 1)?.host()?;
     let state = {
-        let monitor = batches.monitor();
+        let monitor = batches.handle();
         let mut epoch = batches.epoch(0);
         epoch.by_ref().take(3).for_each(drop);
         monitor.checkpoint()
@@ -182,7 +182,7 @@ fn a_run_is_not_resumed_with_windows_that_begin_elsewhere() -> Result<()> {
     let path = folder.path().join("x.bin");
     fs::write(&path, stored(&text(0, 1030), TokenType::U16)).unwrap();
     let open = |length: usize, stride: usize| -> Result<_> {
-        let source = Tokens::open(&path, TokenType::U16, length, stride)?;
+        let source = TokenFile::open(&path, TokenType::U16, length, stride)?;
         assert_eq!(source.len(), 11);
         Ok(loader(source).shuffle(2).field("tokens", field::Tokens::new(Dtype::I64, length)))
     };
@@ -192,7 +192,7 @@ fn a_run_is_not_resumed_with_windows_that_begin_elsewhere() -> Result<()> {
     assert!(open(20, 100)?.resume(state.clone()).host().is_ok());
     for (length, stride) in [(20, 99), (21, 100)] {
         let e = open(length, stride)?.resume(state.clone()).host().unwrap_err();
-        assert!(e.cause().contains("the data set (key of sample"), "{e}");
+        assert!(e.cause().contains("the dataset (key of sample"), "{e}");
     }
     Ok(())
 }
@@ -204,7 +204,7 @@ fn files_of_another_type_and_damaged_files_are_errors() {
     let tokens = text(0, 100);
     let refused = |content: &[u8], kind: TokenType| {
         fs::write(&path, content).unwrap();
-        let e = Tokens::open(&path, kind, 10, 10).unwrap_err();
+        let e = TokenFile::open(&path, kind, 10, 10).unwrap_err();
         assert!(e.to_string().contains("x.bin"), "{e}");
         e.cause().to_owned()
     };
@@ -246,11 +246,11 @@ fn files_of_another_type_and_damaged_files_are_errors() {
         assert!(refused(&file, TokenType::U16).contains("an array of one axis is expected"));
     }
     for (length, stride) in [(0, 1), (1, 0), (1 << 40, 1)] {
-        let e = Tokens::open(&path, TokenType::U16, length, stride).unwrap_err();
+        let e = TokenFile::open(&path, TokenType::U16, length, stride).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Config, "{e}");
     }
     let empty = tempfile::tempdir().unwrap();
-    let e = Tokens::open(empty.path(), TokenType::U16, 1, 1).unwrap_err();
+    let e = TokenFile::open(empty.path(), TokenType::U16, 1, 1).unwrap_err();
     assert!(e.cause().contains("no .bin or .npy files of tokens in this folder"), "{e}");
 }
 
@@ -262,7 +262,7 @@ fn tokens_that_a_field_cannot_hold_are_errors_that_name_the_sample() {
     tokens[57] = 3_000_000_000;
     fs::write(&path, stored(&tokens, TokenType::U32)).unwrap();
     let failed = |kind: field::Tokens| {
-        let source = Tokens::open(&path, TokenType::U32, 10, 10).unwrap();
+        let source = TokenFile::open(&path, TokenType::U32, 10, 10).unwrap();
         loader(source).field("tokens", kind).into_iter().find_map(Result::err).unwrap().to_string()
     };
     let large = failed(field::Tokens::new(Dtype::I32, 10));
@@ -283,7 +283,7 @@ fn tokens_that_a_field_cannot_hold_are_errors_that_name_the_sample() {
         assert!(e.contains(text), "{e}");
     }
     fs::write(&path, stored(&text(0, 100), TokenType::U16)).unwrap();
-    let source = Tokens::open(&path, TokenType::U16, 10, 10).unwrap();
+    let source = TokenFile::open(&path, TokenType::U16, 10, 10).unwrap();
     let field = field::Tokens::new(Dtype::I64, 10).end(128_001);
     let e = loader(source).field("tokens", field).into_iter().find_map(Result::err).unwrap();
     assert!(e.cause().contains("has tokens of 16 bits, and a document ends with token 128001"), "{e}");

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use lmdb::{DatabaseFlags, Environment, EnvironmentFlags, Transaction, WriteFlags};
-use warpfeed::pack::{TarWriter, WriteOptions, Writer};
+use warpfeed::pack::{DatasetWriter, TarWriter, WriteOptions};
 use warpfeed::source::{Classes, Lmdb, OwnedSample, Source, open};
 
 use crate::formats::{agrees, fixture, reference};
@@ -30,7 +30,7 @@ fn write(path: &Path, name: Option<&str>, records: &[(&[u8], Vec<u8>)]) {
     txn.commit().unwrap();
 }
 
-fn pictures() -> Vec<OwnedSample> {
+fn images() -> Vec<OwnedSample> {
     all(&*open(reference()).unwrap())
 }
 
@@ -104,7 +104,7 @@ fn text_labels_of_pairs_are_a_field_and_integers_are_classes_too() {
     let root = tempfile::tempdir().unwrap();
     let source = open(copy("pairs.mdb", root.path())).unwrap();
     let sample = source.read(11, &mut Vec::new()).map(|s| OwnedSample::try_from(&s).unwrap()).unwrap();
-    assert_eq!(sample, pictures()[11].clone_with("image-000000012").field("label.txt", *b"3"));
+    assert_eq!(sample, images()[11].clone_with("image-000000012").field("label.txt", *b"3"));
 
     let path = root.path().join("words.mdb");
     let records: [(&[u8], Vec<u8>); 5] = [
@@ -158,7 +158,7 @@ fn a_named_database_is_part_of_the_path_and_an_error_lists_the_names() {
     let part = |name: &str| path.join(name);
     assert_eq!((open(part("train")).unwrap().len(), open(part("val")).unwrap().len()), (12, 1));
     assert_eq!(Lmdb::open_named(&path, "val").unwrap().len(), 1);
-    let keyed: Vec<_> = pictures().iter().enumerate().map(|(i, s)| s.clone_with(&format!("{i:05}"))).collect();
+    let keyed: Vec<_> = images().iter().enumerate().map(|(i, s)| s.clone_with(&format!("{i:05}"))).collect();
     let found = all(&*open(part("train")).unwrap());
     assert_eq!(found.len(), keyed.len());
     for (found, expected) in found.iter().zip(&keyed) {
@@ -168,7 +168,7 @@ fn a_named_database_is_part_of_the_path_and_an_error_lists_the_names() {
     let table = root.path().join("t.csv");
     fs::write(&table, "path\n").unwrap();
     let inside = cause(&table.join("train"));
-    assert!(inside.contains("table data sets have no parts such as \"train\""), "{inside}");
+    assert!(inside.contains("table datasets have no parts such as \"train\""), "{inside}");
 
     let one = root.path().join("one.mdb");
     write(&one, Some("only"), &[(b"a", jpeg(3))]);
@@ -178,7 +178,7 @@ fn a_named_database_is_part_of_the_path_and_an_error_lists_the_names() {
 }
 
 #[test]
-fn bare_pictures_under_the_keys_of_lsun_basicsr_and_openmmlab_are_read() {
+fn bare_images_under_the_keys_of_lsun_basicsr_and_openmmlab_are_read() {
     let root = tempfile::tempdir().unwrap();
     let lsun = root.path().join("lsun.mdb");
     let keys = ["00a5f3e2c0b1d4f60708090a0b0c0d0e0f101112", "f0a5f3e2c0b1d4f60708090a0b0c0d0e0f101112"];
@@ -209,12 +209,12 @@ fn datum(channels: u8, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn raw_pixels_of_caffe_become_pictures_in_the_order_of_colours_that_is_named() {
+fn raw_pixels_of_caffe_become_images_in_the_order_of_colors_that_is_named() {
     let root = tempfile::tempdir().unwrap();
-    let (grey, colour) = (root.path().join("grey.mdb"), root.path().join("colour.mdb"));
+    let (gray, color) = (root.path().join("gray.mdb"), root.path().join("color.mdb"));
     let planes: Vec<u8> = (0..18).collect();
-    write(&grey, None, &[(b"a", datum(1, &planes[..6]))]);
-    write(&colour, None, &[(b"a", datum(3, &planes))]);
+    write(&gray, None, &[(b"a", datum(1, &planes[..6]))]);
+    write(&color, None, &[(b"a", datum(3, &planes))]);
     let pixels = |source: &Lmdb| {
         let mut scratch = Vec::new();
         let sample = source.read(0, &mut scratch).map_err(|e| e.to_string())?;
@@ -222,19 +222,19 @@ fn raw_pixels_of_caffe_become_pictures_in_the_order_of_colours_that_is_named() {
         Ok::<_, String>(sample.field("rgb.npy").unwrap()[128..].to_vec())
     };
     let expected: Vec<u8> = (0..6).flat_map(|i| [i; 3]).collect();
-    assert_eq!(pixels(&Lmdb::open(&grey).unwrap()).unwrap(), expected);
-    let unknown = pixels(&Lmdb::open(&colour).unwrap()).unwrap_err();
+    assert_eq!(pixels(&Lmdb::open(&gray).unwrap()).unwrap(), expected);
+    let unknown = pixels(&Lmdb::open(&color).unwrap()).unwrap_err();
     assert!(unknown.contains("which may be RGB or BGR"), "{unknown}");
     let rgb: Vec<u8> = (0..6).flat_map(|i| [i, i + 6, i + 12]).collect();
     let bgr: Vec<u8> = (0..6).flat_map(|i| [i + 12, i + 6, i]).collect();
-    assert_eq!(pixels(&Lmdb::open(&colour).unwrap().rgb().unwrap()).unwrap(), rgb);
-    assert_eq!(pixels(&Lmdb::open(&colour).unwrap().bgr().unwrap()).unwrap(), bgr);
+    assert_eq!(pixels(&Lmdb::open(&color).unwrap().rgb().unwrap()).unwrap(), rgb);
+    assert_eq!(pixels(&Lmdb::open(&color).unwrap().bgr().unwrap()).unwrap(), bgr);
 }
 
-/// A pickle of `(picture, label)`, in protocol 4.
-fn tuple(picture: &[u8], label: &[u8]) -> Vec<u8> {
-    let length = (picture.len() as u32).to_le_bytes();
-    [b"\x80\x04B", &length[..], picture, label, b"\x86."].concat()
+/// A pickle of `(image, label)`, in protocol 4.
+fn tuple(image: &[u8], label: &[u8]) -> Vec<u8> {
+    let length = (image.len() as u32).to_le_bytes();
+    [b"\x80\x04B", &length[..], image, label, b"\x86."].concat()
 }
 
 #[test]
@@ -300,7 +300,7 @@ const PIXELS: &[u8] = b"\x80\x04\x95\xb5\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x
 const FLOATS_AND_MASK: &[u8] = b"\x80\x04\x95)\x01\x00\x00\x00\x00\x00\x00\x8c\x16numpy._core.multiarray\x94\x8c\x0c_reconstruct\x94\x93\x94\x8c\x05numpy\x94\x8c\x07ndarray\x94\x93\x94K\x00\x85\x94C\x01b\x94\x87\x94R\x94(K\x01K\x02K\x03K\x03\x87\x94h\x03\x8c\x05dtype\x94\x93\x94\x8c\x02f4\x94\x89\x88\x87\x94R\x94(K\x03\x8c\x01<\x94NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00t\x94b\x89CH\x00\x00\x00\x00\x00\x00\x80?\x00\x00\x00@\x00\x00@@\x00\x00\x80@\x00\x00\xa0@\x00\x00\xc0@\x00\x00\xe0@\x00\x00\x00A\x00\x00\x10A\x00\x00 A\x00\x000A\x00\x00@A\x00\x00PA\x00\x00`A\x00\x00pA\x00\x00\x80A\x00\x00\x88A\x94t\x94bh\x02h\x05K\x00\x85\x94h\x07\x87\x94R\x94(K\x01K\x02K\x06\x86\x94h\x0c\x8c\x02u1\x94\x89\x88\x87\x94R\x94(K\x03\x8c\x01|\x94NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00t\x94b\x89C\x0c\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x94t\x94bK\x04\x87\x94.";
 
 #[test]
-fn the_order_of_colours_is_that_of_pickled_pixels_too_and_is_refused_without_pixels() {
+fn the_order_of_colors_is_that_of_pickled_pixels_too_and_is_refused_without_pixels() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.mdb");
     write(&path, None, &[(b"0", PIXELS.to_vec())]);
@@ -320,13 +320,13 @@ fn the_order_of_colours_is_that_of_pickled_pixels_too_and_is_refused_without_pix
 }
 
 #[test]
-fn a_tuple_of_float_pixels_and_a_mask_is_refused_until_the_picture_is_chosen() {
+fn a_tuple_of_float_pixels_and_a_mask_is_refused_until_the_image_is_chosen() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.mdb");
     write(&path, None, &[(b"0", FLOATS_AND_MASK.to_vec())]);
     let shown = cause(&path);
-    assert!(shown.contains("the pictures may be in \"0\" (arrays of f32, shape [2, 3, 3]) or in \"1\""), "{shown}");
-    let options = warpfeed::source::Options::new().table(warpfeed::source::TableOptions::new().picture("1"));
+    assert!(shown.contains("the images may be in \"0\" (arrays of f32, shape [2, 3, 3]) or in \"1\""), "{shown}");
+    let options = warpfeed::source::Options::new().table(warpfeed::source::TableOptions::new().image("1"));
     let source = options.open(&path).unwrap();
     let mut scratch = Vec::new();
     let sample = source.read(0, &mut scratch).unwrap();

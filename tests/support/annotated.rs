@@ -1,4 +1,4 @@
-//! Small data sets in the layouts of COCO, YOLO and Pascal VOC.
+//! Small datasets in the layouts of COCO, YOLO and Pascal VOC.
 #![allow(dead_code, unreachable_pub)] // each test uses its part
 
 use std::fs;
@@ -6,8 +6,8 @@ use std::fs;
 use serde_json::json;
 use warpfeed::{Error, Result};
 
-/// Writes these files to a temporary folder. A name that ends in `.png` and has no text becomes a
-/// picture of 20 by 10 pixels.
+/// Writes these files to a temporary folder. A name that ends in `.png` and has no text becomes an
+/// image of 20 by 10 pixels.
 pub fn set(files: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -25,7 +25,7 @@ pub fn refused<T>(result: Result<T>) -> Error {
     result.err().expect("an error")
 }
 
-/// Three pictures, not in the order of their ids, one of them without annotations.
+/// Three images, not in the order of their ids, one of them without annotations.
 pub fn coco() -> serde_json::Value {
     json!({
         "info": {"year": 2017},

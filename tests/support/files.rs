@@ -1,4 +1,4 @@
-//! Files of data sets, written by hand.
+//! Files of datasets, written by hand.
 #![allow(dead_code, unreachable_pub)] // each test uses its part
 
 use std::fs;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 /// Bytes of a block of a tar.
 pub const BLOCK: usize = 512;
 
-/// A folder of class folders with the given numbers of pictures.
+/// A folder of class folders with the given numbers of images.
 pub fn folder(root: &Path, name: &str, classes: &[(&str, usize)]) -> PathBuf {
-    for (class, pictures) in classes {
+    for (class, images) in classes {
         let class = root.join(name).join(class);
         fs::create_dir_all(&class).unwrap();
-        for i in 0..*pictures {
+        for i in 0..*images {
             image::RgbImage::new(8, 8).save(class.join(format!("{i}.png"))).unwrap();
         }
     }

@@ -1,11 +1,11 @@
-//! Naive code for fields that follow a picture: whole planes, and a plan's steps one after the
+//! Naive code for fields that follow an image: whole planes, and a plan's steps one after the
 //! other.
 #![allow(dead_code, unreachable_pub)] // each test uses its part
 
 use warpfeed::batch::Field;
 use warpfeed::decode::Size;
-use warpfeed::field::{Input, Kind, RowMut};
-use warpfeed::transform::{Filter, Plan};
+use warpfeed::field::{FieldType, Input, RowMut};
+use warpfeed::transform::{Interpolation, Plan};
 use warpfeed::{Augment, Dtype, Result};
 
 /// An `.npy` file of `shape` with `data`.
@@ -17,7 +17,7 @@ pub fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-pub fn picture(size: Size) -> Vec<u8> {
+pub fn image(size: Size) -> Vec<u8> {
     let shape = format!("({}, {}, 3)", size.height, size.width);
     npy("|u1", &shape, &vec![77; size.area() as usize * 3])
 }
@@ -26,7 +26,7 @@ pub fn picture(size: Size) -> Vec<u8> {
 #[derive(Debug)]
 pub struct Told;
 
-impl Kind for Told {
+impl FieldType for Told {
     fn arrays(&self, name: &str, _: Size) -> Result<Vec<Field>> {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![14] }])
     }
@@ -106,6 +106,6 @@ pub fn augments() -> [Augment; 11] {
         Augment::random_crop(40).padding(7).pad_if_needed().flip(0.5).vertical_flip(0.5),
         Augment::random_resize(40, 20, 90).flip(0.5).vertical_flip(0.5),
         Augment::shortest_size(&[20, 30], 48).flip(0.5),
-        Augment::train(32).interpolation(Filter::Bicubic),
+        Augment::train(32).interpolation(Interpolation::Bicubic),
     ]
 }

@@ -1,13 +1,13 @@
-//! A synthetic data set, and the naive loop that the loader must equal.
+//! A synthetic dataset, and the naive loop that the loader must equal.
 #![allow(dead_code, unreachable_pub)] // each test uses its part
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
-use warpfeed::decode::{Codec, Codecs, Picture, Pixels, Rect, Size};
+use warpfeed::decode::{Codec, Codecs, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
-use warpfeed::order::{Order, Rng, Sequential, Shuffled};
+use warpfeed::sampler::{Rng, Sampler, Sequential, Shuffled};
 use warpfeed::source::{Sample, Source};
 use warpfeed::transform::{Augment, ImageMut, Resizer};
 use warpfeed::{Batches, Error, HostBatch, Loader, Result, Stats};
@@ -45,7 +45,7 @@ impl Source for Numbers {
     }
 }
 
-/// Draws the picture of a number: every pixel depends on the number, its position and its channel.
+/// Draws the image of a number: every pixel depends on the number, its position and its channel.
 pub struct Draw;
 
 impl Draw {
@@ -60,13 +60,13 @@ impl Codec for Draw {
         Format::any("drawn")
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         let n = Self::number(bytes)? as u32;
-        Ok(Picture::new(bytes, Size::new(20 + n % 31, 20 + n % 17)))
+        Ok(EncodedImage::new(bytes, Size::new(20 + n % 31, 20 + n % 17)))
     }
 
-    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
-        let n = Self::number(picture.bytes())?;
+    fn decode(&self, original: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        let n = Self::number(original.bytes())?;
         let Rect { x, y, width, height } = region;
         let data = out.reset(region.size());
         for row in 0..height {
@@ -83,7 +83,7 @@ impl Codec for Draw {
     }
 }
 
-/// A loader of `source` that draws its pictures and crops them to 16 by 16.
+/// A loader of `source` that draws its images and crops them to 16 by 16.
 pub fn loader(source: Numbers) -> Loader {
     Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7)
 }
@@ -119,7 +119,7 @@ pub fn reference(
 ) -> Vec<Content> {
     let codecs = Codecs::only(codec);
     let len = source.len() as u64;
-    let order: Box<dyn Order> = match seed {
+    let order: Box<dyn Sampler> = match seed {
         Some(seed) => Box::new(Shuffled::new(len, seed)),
         None => Box::new(Sequential::new(len)),
     };
@@ -135,10 +135,10 @@ pub fn reference(
         let sample = source.read(id as usize, &mut scratch).unwrap();
         let bytes = sample.image().unwrap().1;
         let mut rng = Rng::new(seed.unwrap_or(0), epoch, id);
-        let mut picture = codecs.open(bytes).unwrap();
-        let plan = augment.plan(picture.size(), &mut rng).unwrap();
+        let mut original = codecs.open(bytes).unwrap();
+        let plan = augment.plan(original.size(), &mut rng).unwrap();
         let mut pixels = Pixels::new();
-        picture.decode(plan.region, &mut pixels).unwrap();
+        original.decode(plan.region, &mut pixels).unwrap();
         let mut image = vec![0; size.area() as usize * 3];
         Resizer::new().run(&pixels, &plan, &mut image).unwrap();
         plan.retouch(&mut ImageMut::new(&mut image, size.width, size.height));

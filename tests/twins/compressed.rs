@@ -10,18 +10,18 @@ use serde_json::{Value as Json, json};
 
 use super::bytes::{npy, npy_i64, varint};
 use super::drawn::{One, Set, Value};
-use super::formats::{FORMATS as PLAIN, Format, arrays, by_number, labelled, pixels, plain_bytes, put};
+use super::formats::{FORMATS as PLAIN, Format, arrays, by_number, labeled, pixels, plain_bytes, put};
 
 pub const FORMATS: &[Format] = &[
-    Format { name: "parquet, plain", holds: labelled, write: |s, r| parquet(s, r, 0), key: by_number, mapped: false },
-    Format { name: "parquet, snappy", holds: labelled, write: |s, r| parquet(s, r, 1), key: by_number, mapped: false },
-    Format { name: "parquet, gzip", holds: labelled, write: |s, r| parquet(s, r, 2), key: by_number, mapped: false },
-    Format { name: "parquet, zstd", holds: labelled, write: |s, r| parquet(s, r, 6), key: by_number, mapped: false },
-    Format { name: "parquet, lz4", holds: labelled, write: |s, r| parquet(s, r, 7), key: by_number, mapped: false },
-    Format { name: "mds, zstd", holds: labelled, write: |s, r| mds(s, r, "zstd"), key: by_number, mapped: true },
-    Format { name: "mds, gzip", holds: labelled, write: |s, r| mds(s, r, "gz"), key: by_number, mapped: true },
-    Format { name: "mds, snappy", holds: labelled, write: |s, r| mds(s, r, "snappy"), key: by_number, mapped: true },
-    Format { name: "litdata, zstd", holds: labelled, write: litdata, key: by_number, mapped: true },
+    Format { name: "parquet, plain", holds: labeled, write: |s, r| parquet(s, r, 0), key: by_number, mapped: false },
+    Format { name: "parquet, snappy", holds: labeled, write: |s, r| parquet(s, r, 1), key: by_number, mapped: false },
+    Format { name: "parquet, gzip", holds: labeled, write: |s, r| parquet(s, r, 2), key: by_number, mapped: false },
+    Format { name: "parquet, zstd", holds: labeled, write: |s, r| parquet(s, r, 6), key: by_number, mapped: false },
+    Format { name: "parquet, lz4", holds: labeled, write: |s, r| parquet(s, r, 7), key: by_number, mapped: false },
+    Format { name: "mds, zstd", holds: labeled, write: |s, r| mds(s, r, "zstd"), key: by_number, mapped: true },
+    Format { name: "mds, gzip", holds: labeled, write: |s, r| mds(s, r, "gz"), key: by_number, mapped: true },
+    Format { name: "mds, snappy", holds: labeled, write: |s, r| mds(s, r, "snappy"), key: by_number, mapped: true },
+    Format { name: "litdata, zstd", holds: labeled, write: litdata, key: by_number, mapped: true },
     Format { name: "npz, deflated", holds: pixels, write: npz, key: by_number, mapped: true },
     Format { name: "hdf5, plain", holds: pixels, write: |s, r| hdf5(s, r, false), key: by_number, mapped: true },
     Format { name: "hdf5, deflated", holds: pixels, write: |s, r| hdf5(s, r, true), key: by_number, mapped: true },
@@ -190,7 +190,7 @@ fn parquet(set: &Set, root: &Path, codec: usize) -> String {
             for page in samples.chunks(4) {
                 let value = |one: &One| {
                     let bytes =
-                        if *column == "image" { one.picture.clone() } else { plain_bytes(set.value(one, column)) };
+                        if *column == "image" { one.encoded.clone() } else { plain_bytes(set.value(one, column)) };
                     let len = (bytes.len() as u32).to_le_bytes();
                     if is_number(column) { bytes } else { [&len[..], &bytes].concat() }
                 };

@@ -1,11 +1,11 @@
-//! What a run draws: a data set, and the options of a loader. Both depend on the seed alone.
+//! What a run draws: a dataset, and the options of a loader. Both depend on the seed alone.
 
 use std::fmt;
 use std::io::Cursor;
 
 use image::codecs::jpeg::JpegEncoder;
 use image::{ImageEncoder, RgbImage};
-use warpfeed::field::{Boxes, Mask, Numbers, Text};
+use warpfeed::field::{Boxes, Mask, NdArray, Text};
 use warpfeed::transform::{ColorJitter, Mix};
 use warpfeed::{Augment, Dtype, LastBatch, Layout, Loader, Normalize, OnError};
 
@@ -42,19 +42,19 @@ impl Random {
 /// What the samples of a set have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// An encoded picture of any size, and a label.
-    Labelled,
+    /// An encoded image of any size, and a label.
+    Labeled,
     /// The same with an integer `score` and a text `caption`.
     Columns,
-    /// A picture with a mask of the same size, and a label.
+    /// An image with a mask of the same size, and a label.
     Masks,
     /// Pixels of one size, and a label.
     Pixels,
-    /// An encoded picture, and boxes with classes.
+    /// An encoded image, and boxes with classes.
     Boxes,
 }
 
-/// A value beside the picture.
+/// A value beside the image.
 pub enum Value {
     Int(i64),
     Text(String),
@@ -68,7 +68,7 @@ pub struct One {
     pub name: String,
     pub class: usize,
     pub extension: &'static str,
-    pub picture: Vec<u8>,
+    pub encoded: Vec<u8>,
     pub size: (u32, u32),
     pub pixels: Vec<u8>,
     pub score: i64,
@@ -116,7 +116,7 @@ fn encoded(extension: &str, pixels: &[u8], (width, height): (u32, u32)) -> Vec<u
     bytes
 }
 
-fn grey(pixels: &[u8], (width, height): (u32, u32)) -> Vec<u8> {
+fn gray(pixels: &[u8], (width, height): (u32, u32)) -> Vec<u8> {
     let mut bytes = Cursor::new(Vec::new());
     let image = image::GrayImage::from_raw(width, height, pixels.to_vec()).unwrap();
     image.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
@@ -126,7 +126,7 @@ fn grey(pixels: &[u8], (width, height): (u32, u32)) -> Vec<u8> {
 impl Set {
     pub fn draw(random: &mut Random) -> Set {
         let kinds =
-            [Kind::Labelled, Kind::Labelled, Kind::Columns, Kind::Columns, Kind::Masks, Kind::Pixels, Kind::Boxes];
+            [Kind::Labeled, Kind::Labeled, Kind::Columns, Kind::Columns, Kind::Masks, Kind::Pixels, Kind::Boxes];
         let kind = random.pick(&kinds);
         let named = !matches!(kind, Kind::Pixels | Kind::Boxes) && random.one_in(3);
         let target = random.pick(&[(16, 16), (32, 32), (24, 16), (16, 32)]);
@@ -145,7 +145,7 @@ impl Set {
             (_, Kind::Pixels) => Some(random.pick(&[(16, 16), (32, 32), (8, 24)])),
             _ => None,
         };
-        let damaged = matches!(kind, Kind::Labelled | Kind::Columns | Kind::Masks) && random.one_in(2);
+        let damaged = matches!(kind, Kind::Labeled | Kind::Columns | Kind::Masks) && random.one_in(2);
         let mut of_class: Vec<usize> =
             (0..count).map(|n| if n < classes.len() { n } else { random.below(classes.len()) }).collect();
         of_class.sort_unstable();
@@ -167,20 +167,20 @@ impl Set {
                 }
             };
             let pixels = pixels(random, size);
-            let mut picture = encoded(extension, &pixels, size);
-            // The first picture shows which column has them.
+            let mut encoded = encoded(extension, &pixels, size);
+            // The first image shows which column has them.
             let damaged = damaged && n > 0 && random.one_in(4);
             if damaged {
-                let len = picture.len();
+                let len = encoded.len();
                 match random.below(3) {
-                    0 => picture.truncate(len * 3 / 5),
-                    1 => picture.truncate(12),
+                    0 => encoded.truncate(len * 3 / 5),
+                    1 => encoded.truncate(12),
                     // A JPEG may still decode.
-                    _ => picture[len / 2..len * 2 / 3].fill(0x5a),
+                    _ => encoded[len / 2..len * 2 / 3].fill(0x5a),
                 }
             }
             let mask: Vec<u8> = (0..size.0 * size.1).map(|at| (at / 7 % 5) as u8).collect();
-            let mask = grey(&mask, size);
+            let mask = gray(&mask, size);
             // Each class has a box, because Pascal VOC's files list no others.
             let of_class = (kind == Kind::Boxes && n < classes.len()).then_some(n);
             let more = if kind == Kind::Boxes { random.below(4) } else { 0 };
@@ -200,7 +200,7 @@ impl Set {
                 name: format!("p{n:02}"),
                 class,
                 extension,
-                picture,
+                encoded,
                 size,
                 pixels,
                 score,
@@ -214,7 +214,7 @@ impl Set {
         Set { kind, classes, named, variant: random.next(), samples, target }
     }
 
-    /// The columns of a table beside the picture: the label first.
+    /// The columns of a table beside the image: the label first.
     pub fn columns(&self) -> &'static [&'static str] {
         match self.kind {
             Kind::Columns => &["label", "score", "caption"],
@@ -233,7 +233,7 @@ impl Set {
         }
     }
 
-    /// The codec of all pictures, if they have one.
+    /// The codec of all images, if they have one.
     pub fn codec(&self) -> Option<&'static str> {
         let first = self.samples[0].extension;
         self.samples.iter().all(|sample| sample.extension == first).then_some(first)
@@ -272,7 +272,7 @@ pub struct Choice {
     on_error: OnError,
     strict: bool,
     label: bool,
-    unlabelled: bool,
+    unlabeled: bool,
     fields: bool,
     samples: usize,
     classes: usize,
@@ -331,7 +331,7 @@ impl Choice {
             _ => random.pick(&[Dtype::F32, Dtype::F16, Dtype::Bf16]),
         };
         let on_error = match random.below(3) {
-            0 => OnError::Stop,
+            0 => OnError::CancelToken,
             1 => OnError::Skip { max_skipped: 100 },
             _ => OnError::Skip { max_skipped: random.below(3) as u64 },
         };
@@ -342,7 +342,7 @@ impl Choice {
             batch: 1 + random.below(6),
             workers: [1 + random.below(3), 1 + random.below(3)],
             prefetch: random.pick(&[None, None, Some(1), Some(3)]),
-            last: random.pick(&[LastBatch::Keep, LastBatch::Keep, LastBatch::Pad, LastBatch::Drop]),
+            last: random.pick(&[LastBatch::ObjectCache, LastBatch::ObjectCache, LastBatch::Pad, LastBatch::Drop]),
             rank: (random.below(worlds), worlds),
             augment,
             views: !mix && random.one_in(8),
@@ -353,7 +353,7 @@ impl Choice {
             on_error,
             strict: random.one_in(4),
             label: !boxes && (mix || !random.one_in(8)),
-            unlabelled: random.one_in(8),
+            unlabeled: random.one_in(8),
             fields: random.one_in(2),
             samples,
             classes: set.classes.len(),
@@ -397,15 +397,15 @@ impl Choice {
             loader = loader.soft_labels(self.classes, 0.1);
         }
         if !self.label {
-            loader = loader.without("label");
-        } else if self.unlabelled {
-            loader = loader.unlabelled(true);
+            loader = loader.drop_field("label");
+        } else if self.unlabeled {
+            loader = loader.unlabeled(true);
         }
         if self.kind == Kind::Boxes {
             loader = loader.field("boxes", Boxes::new(4).column("class", Dtype::I64));
         }
         if self.kind == Kind::Columns && self.fields {
-            loader = loader.field("score", Numbers::new(Dtype::I64, [])).field("caption", Text::new());
+            loader = loader.field("score", NdArray::new(Dtype::I64, [])).field("caption", Text::new());
         }
         if self.kind == Kind::Masks && self.fields {
             loader = loader.field("mask", Mask::new(Dtype::U8).fill(9));
@@ -452,7 +452,7 @@ impl Choice {
             ("views", self.views),
             ("strict", self.strict),
             ("without labels", !self.label),
-            ("unlabelled allowed", self.unlabelled),
+            ("unlabeled allowed", self.unlabeled),
             ("prefetch", self.prefetch.is_some()),
             ("fields", self.fields && matches!(self.kind, Kind::Columns | Kind::Masks)),
             ("labels are names", set.named),

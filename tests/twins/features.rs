@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::drawn::{Set, Value};
-use super::formats::{Format, arrays, by_number, labelled, pixels, plain_bytes, put};
+use super::formats::{Format, arrays, by_number, labeled, pixels, plain_bytes, put};
 
 pub const FORMATS: &[Format] = &[
     #[cfg(feature = "parquet")]
-    Format { name: "parquet", holds: labelled, write: parquet, key: by_number, mapped: false },
+    Format { name: "parquet", holds: labeled, write: parquet, key: by_number, mapped: false },
     #[cfg(feature = "hdf5")]
     Format { name: "hdf5", holds: pixels, write: hdf5, key: by_number, mapped: true },
 ];
@@ -30,7 +30,7 @@ fn parquet(set: &Set, root: &Path) -> String {
     };
     let message = format!("message m {{ {} }}", columns.iter().map(field).collect::<String>());
     let schema = Arc::new(parse_message_type(&message).unwrap());
-    // Pages of a few pictures, and several row groups.
+    // Pages of a few images, and several row groups.
     let properties = WriterProperties::builder()
         .set_write_batch_size(1)
         .set_data_page_size_limit(2_000)
@@ -44,7 +44,7 @@ fn parquet(set: &Set, root: &Path) -> String {
         for column in &columns {
             let mut out = group.next_column().unwrap().unwrap();
             let bytes: Vec<Vec<u8>> = match *column {
-                "image" => samples.iter().map(|one| one.picture.clone()).collect(),
+                "image" => samples.iter().map(|one| one.encoded.clone()).collect(),
                 _ => samples.iter().map(|one| plain_bytes(set.value(one, column))).collect(),
             };
             if *column != "image" && matches!(set.value(&samples[0], column), Value::Int(_)) {
@@ -62,7 +62,7 @@ fn parquet(set: &Set, root: &Path) -> String {
     "set.parquet".into()
 }
 
-/// Arrays in one piece, or in chunks of one picture, which may be compressed.
+/// Arrays in one piece, or in chunks of one image, which may be compressed.
 #[cfg(feature = "hdf5")]
 fn hdf5(set: &Set, root: &Path) -> String {
     let (pixels, shape, labels) = arrays(set);

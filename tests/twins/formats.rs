@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::json;
-use warpfeed::pack::{LmdbWriter, Pack, Recode, TarWriter, WriteOptions, Writer};
+use warpfeed::pack::{DatasetWriter, LmdbWriter, Pack, Recode, TarWriter, WriteOptions};
 use warpfeed::source::{Memory, OwnedSample};
 
 use super::bytes::{Flat, crc32c, field, little, npy, npy_i64, varint, zip};
@@ -35,13 +35,13 @@ fn by_name(set: &Set, n: usize) -> String {
     set.samples[n].name.clone()
 }
 
-pub fn labelled(set: &Set) -> bool {
+pub fn labeled(set: &Set) -> bool {
     set.kind != Kind::Boxes
 }
 
-/// Sets without columns beside the picture and the class.
+/// Sets without columns beside the image and the class.
 fn plain(set: &Set) -> bool {
-    matches!(set.kind, Kind::Labelled | Kind::Pixels)
+    matches!(set.kind, Kind::Labeled | Kind::Pixels)
 }
 
 /// Plain sets whose labels are numbers.
@@ -59,7 +59,7 @@ fn masks(set: &Set) -> bool {
 
 /// Opened with the option `masks`.
 pub const FOLDER_WITH_MASKS: &str = "folder with masks";
-/// The folder of the masks, next to the folder of pictures.
+/// The folder of the masks, next to the folder of images.
 pub const MASKS: &str = "masks";
 
 fn boxes(set: &Set) -> bool {
@@ -100,27 +100,27 @@ pub const FORMATS: &[Format] = &[
     Format { name: "lmdb", holds: |_| true, write: lmdb, key: by_class, mapped: false },
     Format {
         name: "csv",
-        holds: labelled,
+        holds: labeled,
         write: csv,
-        key: |set, n| format!("pictures/{}", by_name(set, n)),
+        key: |set, n| format!("images/{}", by_name(set, n)),
         mapped: false,
     },
     Format {
         name: "tsv",
-        holds: labelled,
+        holds: labeled,
         write: tsv,
-        key: |set, n| format!("pictures/{}", by_name(set, n)),
+        key: |set, n| format!("images/{}", by_name(set, n)),
         mapped: false,
     },
     Format {
         name: "json lines",
-        holds: labelled,
+        holds: labeled,
         write: jsonl,
-        key: |set, n| format!("pictures/{}", by_name(set, n)),
+        key: |set, n| format!("images/{}", by_name(set, n)),
         mapped: false,
     },
-    Format { name: "mds", holds: labelled, write: mds, key: by_number, mapped: true },
-    Format { name: "litdata", holds: labelled, write: litdata, key: by_number, mapped: true },
+    Format { name: "mds", holds: labeled, write: mds, key: by_number, mapped: true },
+    Format { name: "litdata", holds: labeled, write: litdata, key: by_number, mapped: true },
     Format {
         name: "beton",
         holds: |set| numbered(set) && (pixels(set) || set.codec() == Some("jpg")),
@@ -129,8 +129,8 @@ pub const FORMATS: &[Format] = &[
         mapped: true,
     },
     Format { name: "recordio", holds: numbered, write: recordio, key: by_number, mapped: true },
-    Format { name: "tfrecord", holds: labelled, write: tfrecord, key: |_, n| format!("x/{n}"), mapped: true },
-    Format { name: "arrow", holds: labelled, write: arrow, key: by_number, mapped: true },
+    Format { name: "tfrecord", holds: labeled, write: tfrecord, key: |_, n| format!("x/{n}"), mapped: true },
+    Format { name: "arrow", holds: labeled, write: arrow, key: by_number, mapped: true },
     Format { name: "npy", holds: pixels, write: npy_folder, key: by_number, mapped: true },
     Format { name: "npz", holds: pixels, write: npz, key: by_number, mapped: true },
     Format { name: "safetensors", holds: pixels, write: safetensors, key: by_number, mapped: true },
@@ -149,9 +149,9 @@ pub fn put(root: &Path, name: &str, bytes: impl AsRef<[u8]>) {
 /// The samples with all that the set has.
 pub fn owned(set: &Set) -> Vec<OwnedSample> {
     let of = |(n, one): (usize, &One)| {
-        let sample = OwnedSample::new(by_class(set, n)).field(one.extension, one.picture.clone());
+        let sample = OwnedSample::new(by_class(set, n)).field(one.extension, one.encoded.clone());
         match set.kind {
-            Kind::Labelled | Kind::Pixels => sample.label(one.class as i64),
+            Kind::Labeled | Kind::Pixels => sample.label(one.class as i64),
             Kind::Columns => {
                 let score = one.score.to_string();
                 sample.field("score.txt", score).field("caption.txt", one.caption.clone()).label(one.class as i64)
@@ -180,20 +180,20 @@ pub fn memory(set: &Set) -> Memory {
 
 fn folder(set: &Set, root: &Path) -> String {
     for (n, one) in set.samples.iter().enumerate() {
-        put(root, &format!("{}.{}", by_class(set, n), one.extension), &one.picture);
+        put(root, &format!("{}.{}", by_class(set, n), one.extension), &one.encoded);
     }
     String::new()
 }
 
 fn folder_with_masks(set: &Set, root: &Path) -> String {
-    folder(set, &root.join("pictures"));
+    folder(set, &root.join("images"));
     for (n, one) in set.samples.iter().enumerate() {
         put(root, &format!("{MASKS}/{}.png", by_class(set, n)), &one.mask);
     }
-    "pictures".into()
+    "images".into()
 }
 
-fn written(set: &Set, mut writer: impl Writer) {
+fn written(set: &Set, mut writer: impl DatasetWriter) {
     for sample in owned(set) {
         writer.put(&sample.as_sample().unwrap()).unwrap();
     }
@@ -210,7 +210,7 @@ fn tar(set: &Set, root: &Path) -> String {
 }
 
 fn shards(set: &Set, root: &Path) -> String {
-    // Damaged pictures are kept, and all bytes stay.
+    // Damaged images are kept, and all bytes stay.
     let source = memory(set);
     let pack = Pack::new(&source).recode(Recode::KeepBytes).keep_bad(true).shard_samples(SHARD as u64);
     pack.to(root.join("set.tar")).unwrap();
@@ -222,7 +222,7 @@ fn lmdb(set: &Set, root: &Path) -> String {
     "set.lmdb".into()
 }
 
-/// The values of a row beside the picture, with files next to the table.
+/// The values of a row beside the image, with files next to the table.
 fn cells(set: &Set, one: &One, root: &Path) -> Vec<serde_json::Value> {
     let cell = |column: &&str| match set.value(one, column) {
         Value::Int(number) => json!(number),
@@ -240,8 +240,8 @@ fn separated(set: &Set, root: &Path, separator: &str) -> String {
     let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
     let mut lines = vec![[&["path"], set.columns()].concat().join(separator)];
     for one in &set.samples {
-        let path = format!("pictures/{}.{}", one.name, one.extension);
-        put(root, &path, &one.picture);
+        let path = format!("images/{}.{}", one.name, one.extension);
+        put(root, &path, &one.encoded);
         let cells = cells(set, one, root).into_iter().map(|cell| match cell.as_str() {
             Some(text) => quoted(text),
             None => cell.to_string(),
@@ -264,8 +264,8 @@ fn tsv(set: &Set, root: &Path) -> String {
 fn jsonl(set: &Set, root: &Path) -> String {
     let mut text = String::new();
     for one in &set.samples {
-        let path = format!("pictures/{}.{}", one.name, one.extension);
-        put(root, &path, &one.picture);
+        let path = format!("images/{}.{}", one.name, one.extension);
+        put(root, &path, &one.encoded);
         let mut row = json!({"path": path});
         for (name, cell) in set.columns().iter().zip(cells(set, one, root)) {
             row[*name] = cell;
@@ -307,16 +307,16 @@ pub fn plain_bytes(value: Value) -> Vec<u8> {
 }
 
 fn mds(set: &Set, root: &Path) -> String {
-    // Sets of pixels are arrays of one shape, others encoded pictures.
+    // Sets of pixels are arrays of one shape, others encoded images.
     let side = set.samples[0].size;
-    let picture = match (set.kind, set.codec()) {
+    let encoded = match (set.kind, set.codec()) {
         (Kind::Pixels, _) => format!("ndarray:uint8:{},{},3", side.1, side.0),
         (_, Some("jpg")) => "jpeg".to_owned(),
         (_, Some(_)) => "png".to_owned(),
         (_, None) => "bytes".to_owned(),
     };
     let of_pixels = set.kind == Kind::Pixels;
-    let (mut names, mut encodings) = (vec!["image"], vec![picture]);
+    let (mut names, mut encodings) = (vec!["image"], vec![encoded]);
     let mut sizes = vec![of_pixels.then_some(side.0 * side.1 * 3)];
     for column in set.columns() {
         let (encoding, size) = match set.value(&set.samples[0], column) {
@@ -331,7 +331,7 @@ fn mds(set: &Set, root: &Path) -> String {
     let mut listed = Vec::new();
     for (number, samples) in set.samples.chunks(SHARD).enumerate() {
         let row = |one: &One| {
-            let image = if of_pixels { &one.pixels } else { &one.picture };
+            let image = if of_pixels { &one.pixels } else { &one.encoded };
             let values = set.columns().iter().map(|column| plain_bytes(set.value(one, column)));
             let values: Vec<_> = [image.clone()].into_iter().chain(values).collect();
             let of_any_length = values.iter().zip(&sizes).filter(|(_, size)| size.is_none());
@@ -375,7 +375,7 @@ fn litdata(set: &Set, root: &Path) -> String {
     for (number, samples) in set.samples.chunks(SHARD).enumerate() {
         let row = |one: &One| {
             let values = set.columns().iter().map(|column| plain_bytes(set.value(one, column)));
-            let values: Vec<_> = [one.picture.clone()].into_iter().chain(values).collect();
+            let values: Vec<_> = [one.encoded.clone()].into_iter().chain(values).collect();
             [values.iter().flat_map(|value| length(value)).collect(), values.concat()].concat()
         };
         let bytes = with_offsets(&[], &samples.iter().map(row).collect::<Vec<_>>());
@@ -405,12 +405,12 @@ fn beton(set: &Set, root: &Path) -> String {
     let start = (24 + head.len() + 24 * count).next_multiple_of(PAGE);
     let (mut data, mut table) = (Vec::<u8>::new(), Vec::new());
     for (n, one) in set.samples.iter().enumerate() {
-        let picture = if raw { &one.pixels } else { &one.picture };
-        if data.len() % PAGE + picture.len() > PAGE {
+        let encoded = if raw { &one.pixels } else { &one.encoded };
+        if data.len() % PAGE + encoded.len() > PAGE {
             data.resize(data.len().next_multiple_of(PAGE), 0);
         }
         let place = (start + data.len()) as u64;
-        data.extend(picture);
+        data.extend(encoded);
         let (width, height) = if raw { one.size } else { (0, 0) };
         head.push(u8::from(raw));
         head.extend((width as u16).to_le_bytes());
@@ -418,7 +418,7 @@ fn beton(set: &Set, root: &Path) -> String {
         head.extend(place.to_le_bytes());
         head.extend([0; 3]);
         head.extend((one.class as i64).to_le_bytes());
-        table.extend([n as u64, place, picture.len() as u64].map(u64::to_le_bytes).concat());
+        table.extend([n as u64, place, encoded.len() as u64].map(u64::to_le_bytes).concat());
     }
     data.resize(data.len().next_multiple_of(PAGE), 0);
     let mut out = [2_u16.to_le_bytes(), 2_u16.to_le_bytes()].concat();
@@ -437,7 +437,7 @@ fn recordio(set: &Set, root: &Path) -> String {
     for (n, one) in set.samples.iter().enumerate() {
         index += &format!("{n}\t{}\n", out.len());
         let (label, id) = ((one.class as f32).to_le_bytes(), (n as u64).to_le_bytes());
-        let record = [&[0; 4][..], &label, &id, &[0; 8], &one.picture].concat();
+        let record = [&[0; 4][..], &label, &id, &[0; 8], &one.encoded].concat();
         assert!(record.chunks(4).all(|word| word != MAGIC), "the record has to be split");
         out.extend(MAGIC);
         out.extend((record.len() as u32).to_le_bytes());
@@ -456,7 +456,7 @@ fn tfrecord(set: &Set, root: &Path) -> String {
     let number = |value: i64| field(3, &field(1, &varint(value as u64)));
     let mut out = Vec::new();
     for one in &set.samples {
-        let mut entries = vec![entry("image/encoded", bytes(&one.picture))];
+        let mut entries = vec![entry("image/encoded", bytes(&one.encoded))];
         for column in set.columns() {
             let name = if *column == "label" && !set.named { "image/class/label" } else { column };
             entries.push(match set.value(one, column) {
@@ -511,7 +511,7 @@ fn arrow(set: &Set, root: &Path) -> String {
         for (column, kind) in &columns {
             nodes.extend(little(&[samples.len() as i64, 0]));
             let bytes: Vec<Vec<u8>> = match *column {
-                "image" => samples.iter().map(|one| one.picture.clone()).collect(),
+                "image" => samples.iter().map(|one| one.encoded.clone()).collect(),
                 _ => samples.iter().map(|one| plain_bytes(set.value(one, column))).collect(),
             };
             // All values are there, so the first buffer is empty.
@@ -623,7 +623,7 @@ fn coco(set: &Set, root: &Path) -> String {
     let (mut images, mut annotations) = (Vec::new(), Vec::new());
     for (n, one) in set.samples.iter().enumerate() {
         let name = format!("{}.{}", one.name, one.extension);
-        put(root, &name, &one.picture);
+        put(root, &name, &one.encoded);
         images.push(json!({"id": n, "file_name": name, "width": one.size.0, "height": one.size.1}));
         for ([left, upper, right, lower], class) in &one.boxes {
             let bbox = [*left, *upper, right - left, lower - upper];
@@ -639,15 +639,15 @@ fn coco(set: &Set, root: &Path) -> String {
 
 fn yolo(set: &Set, root: &Path) -> String {
     for one in &set.samples {
-        put(root, &format!("images/{}.{}", one.name, one.extension), &one.picture);
+        put(root, &format!("images/{}.{}", one.name, one.extension), &one.encoded);
         let line = |([left, upper, right, lower], class): &([u32; 4], usize)| {
             let share = |numbers: u32, side: u32| f64::from(numbers) / f64::from(side);
             let (width, height) = one.size;
-            let centre = (share(left + right, 2 * width), share(upper + lower, 2 * height));
+            let center = (share(left + right, 2 * width), share(upper + lower, 2 * height));
             format!(
                 "{class} {} {} {} {}\n",
-                centre.0,
-                centre.1,
+                center.0,
+                center.1,
                 share(right - left, width),
                 share(lower - upper, height)
             )
@@ -661,7 +661,7 @@ fn yolo(set: &Set, root: &Path) -> String {
 
 fn voc(set: &Set, root: &Path) -> String {
     for one in &set.samples {
-        put(root, &format!("JPEGImages/{}.{}", one.name, one.extension), &one.picture);
+        put(root, &format!("JPEGImages/{}.{}", one.name, one.extension), &one.encoded);
         let object = |([left, upper, right, lower], class): &([u32; 4], usize)| {
             let (name, left, upper) = (&set.classes[*class], left + 1, upper + 1);
             format!(

@@ -1,6 +1,6 @@
-//! Promise: a data set gives the same batches in every format and medium, whatever the options.
+//! Promise: a dataset gives the same batches in every format and medium, whatever the options.
 //!
-//! A seed draws a data set and the options of a loader. The set is written in each format that can
+//! A seed draws a dataset and the options of a loader. The set is written in each format that can
 //! hold it, and opened mapped, read, and in a store. Batches, faults and resumed runs must be those of
 //! the same samples in memory, bit for bit, and keys must be those that the format promises.
 //!
@@ -66,7 +66,7 @@ const DRAWS: u64 = 60;
 const RECORDED: u64 = 150;
 
 #[test]
-fn a_data_set_is_the_same_in_every_format_and_medium() {
+fn a_dataset_is_the_same_in_every_format_and_medium() {
     compare_draws();
 }
 
@@ -112,7 +112,7 @@ const COMPRESSED: u64 = 16;
 
 #[cfg(all(feature = "parquet", feature = "hdf5"))]
 #[test]
-fn a_data_set_is_the_same_with_every_compression() {
+fn a_dataset_is_the_same_with_every_compression() {
     let formats = compressed::FORMATS.iter().collect();
     let world = World { formats, media: &media, may_refuse: |place| place.medium == "store" };
     let mut counts = Counts::default();
@@ -156,12 +156,12 @@ fn of_fixtures() -> Set {
             name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
             class: classes.len(),
             extension: "jpg",
-            picture: fs::read(path).unwrap(),
+            encoded: fs::read(path).unwrap(),
             ..One::default()
         }));
         classes.push(folder.file_name().unwrap().to_str().unwrap().to_owned());
     }
-    Set { kind: Kind::Labelled, classes, named: false, variant: 0, samples, target: (0, 0) }
+    Set { kind: Kind::Labeled, classes, named: false, variant: 0, samples, target: (0, 0) }
 }
 
 /// The files of the fixtures are those of the formats' own libraries.

@@ -1,4 +1,4 @@
-//! Everything that a program can see of a data set: samples, batches, faults, positions, and what
+//! Everything that a program can see of a dataset: samples, batches, faults, positions, and what
 //! is packed from it.
 
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use warpfeed::{Batches, Checkpoint, Error, HostBatch, Loader, Result};
 
 use super::drawn::{Choice, EPOCHS, Random};
 
-/// A data set in one format and medium.
+/// A dataset in one format and medium.
 pub struct Member {
     pub format: &'static str,
     pub medium: &'static str,
@@ -169,7 +169,7 @@ impl Run<'_> {
     }
 
     fn faults(&self, batches: &Batches<HostBatch>) -> Vec<String> {
-        let faults = batches.faults();
+        let faults = batches.sample_errors();
         let damaged = format!("{} damaged", batches.stats().damaged);
         let faults = faults.iter().map(|fault| format!("{}/{} {}", fault.epoch, fault.batch, cause(&fault.error)));
         [damaged].into_iter().chain(faults).collect()

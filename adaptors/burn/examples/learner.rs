@@ -4,7 +4,7 @@
 //! cargo run --release --features learner --example learner [-- PATH]      # class folders, an LMDB, tar shards
 //! ```
 //!
-//! Without PATH it generates pictures of six classes. burn prints the metrics of every epoch and a
+//! Without PATH it generates images of six classes. burn prints the metrics of every epoch and a
 //! table at the end, and logs them below `target/learner`. With burn's feature `tui` it shows them
 //! on a dashboard in the terminal. The exit code says whether the held-out accuracy is well above
 //! chance.
@@ -143,7 +143,7 @@ fn run() -> Result<()> {
         all += count;
     }
     let accuracy = right as f64 / all as f64;
-    println!("{:.1} % of {all} held-out pictures are classified correctly", 100.0 * accuracy);
+    println!("{:.1} % of {all} held-out images are classified correctly", 100.0 * accuracy);
     if path.is_none() && accuracy <= ACCURACY {
         return Err(format!("expected more than {:.1} %", 100.0 * ACCURACY).into());
     }

@@ -6,7 +6,7 @@ mod samples;
 
 use burn_core::tensor::{Bytes, DType, Device, TensorData};
 use samples::{loader, source};
-use warpfeed::field::{Numbers, Rows};
+use warpfeed::field::{NdArray, Ragged};
 use warpfeed::{Augment, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize};
 use warpfeed_burn::ToBurn;
 
@@ -56,8 +56,8 @@ fn every_field_comes_by_its_name() {
     let loader = loader()
         .soft_labels(3, 0.1)
         .last_batch(LastBatch::Pad)
-        .field("place", Numbers::new(Dtype::F32, [2]))
-        .field("tokens", Rows::new(Dtype::I64, [], 4).padding(-1_i64));
+        .field("place", NdArray::new(Dtype::F32, [2]))
+        .field("tokens", Ragged::new(Dtype::I64, [], 4).padding(-1_i64));
     let mut padding = 0;
     for batch in loader {
         let batch = batch.unwrap().into_burn();
@@ -129,7 +129,7 @@ fn errors_name_the_field_or_the_sample() {
     assert!(
         said(batch.int::<4>("image", &device).unwrap_err()).contains("image: its elements are floating-point numbers")
     );
-    let unlabelled = Loader::source(source(false)).augment(Augment::train(8)).batch_size(8);
-    let refused = said(unlabelled.into_iter().next().unwrap().unwrap().to_burn(&device).unwrap_err());
+    let unlabeled = Loader::source(source(false)).augment(Augment::train(8)).batch_size(8);
+    let refused = said(unlabeled.into_iter().next().unwrap().unwrap().to_burn(&device).unwrap_err());
     assert!(refused.starts_with("sample 0 (s0): ") && refused.contains("no label"), "{refused}");
 }

@@ -63,7 +63,7 @@ fn a_resumed_loader_begins_where_it_stood() {
 #[test]
 fn an_error_of_the_loader_ends_the_pass_and_names_the_sample() {
     let broken =
-        Memory::new(vec![OwnedSample::new("bad").field("jpg", b"\xff\xd8\xff\xe0 not a picture".to_vec()).label(0)]);
+        Memory::new(vec![OwnedSample::new("bad").field("jpg", b"\xff\xd8\xff\xe0 not an image".to_vec()).label(0)]);
     let batches = Loader::source(broken).augment(Augment::train(8)).host().unwrap();
     let train: Arc<BatchLoader<(Tensor<4>, Tensor<1, Int>)>> =
         data_loader(batches, Device::flex(), |batch, device| batch.to_burn(device));

@@ -11,7 +11,7 @@
 //! 3, 224, 224), and the same as tensors, on candle's stream and on a separate one; and page-locked
 //! batches, `u8`, and the same uploaded by candle.
 //!
-//! Every picture is a random-resized crop of 224 pixels, flipped at random. The output is medians
+//! Every image is a random-resized crop of 224 pixels, flipped at random. The output is medians
 //! of images per second, and ratios of medians.
 
 use std::time::Instant;
@@ -27,7 +27,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let Some(path) = arguments.first() else {
-        println!("images: pass a data set of photographs: cargo bench --bench images -- PATH");
+        println!("images: pass a dataset of photographs: cargo bench --bench images -- PATH");
         return Ok(());
     };
     let turns = arguments.get(1).map_or(Ok(5), |n| n.parse())?;
@@ -80,7 +80,7 @@ fn epoch(batches: &mut Batches<HostBatch>, epoch: u64, tensors: bool) -> Result<
     Ok(images as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Epochs of at least 10,000 pictures on the first GPU, each ended by a wait for all queued work.
+/// Epochs of at least 10,000 images on the first GPU, each ended by a wait for all queued work.
 #[cfg(feature = "cuda")]
 fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, turns: u64) -> Result<()> {
     let device = Device::new_cuda_with_stream(0)?;

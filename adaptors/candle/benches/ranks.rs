@@ -4,13 +4,13 @@
 //! cargo bench --features nccl --bench ranks -- PATH --processes 2 --cores 2 --seconds 4
 //! ```
 //!
-//! Starts one process per GPU, each with `--cores` processors of its own (Linux, `taskset`; 0 does
-//! not bind them). Each process trains the network of the example `train` on pictures of 224 pixels,
-//! in `f32` because candle's batch normalisation does not train in `bf16`. The feeds are a repeated
+//! Starts one process per GPU, each with `--cores` cores of its own (Linux, `taskset`; 0 does
+//! not bind them). Each process trains the network of the example `train` on images of 224 pixels,
+//! in `f32` because candle's batch normalization does not train in `bf16`. The feeds are a repeated
 //! batch, and the loader with each [`DecodeOn`].
 //!
 //! A line has the images per second of all processes, their share of the repeated batch, and the
-//! largest figure of a process: processors used, seconds from opening to the first batch, the 99th
+//! largest figure of a process: cores used, seconds from opening to the first batch, the 99th
 //! percentile of the waits for a batch on the step's stream, and the page-locked and device memory
 //! of the loader.
 
@@ -56,7 +56,7 @@ struct Options {
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let Some(options) = options(&arguments)? else {
-        println!("ranks: pass a data set of photographs: cargo bench --features nccl --bench ranks -- PATH");
+        println!("ranks: pass a dataset of photographs: cargo bench --features nccl --bench ranks -- PATH");
         return Ok(());
     };
     if let Err(e) = warpfeed::cuda::available() {
@@ -69,7 +69,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// `None` without a data set.
+/// `None` without a dataset.
 fn options(arguments: &[String]) -> Result<Option<Options>> {
     let mut options = Options { path: String::new(), processes: 1, cores: 0, batch: 256, seconds: 4.0, rounds: 1 };
     let mut words = arguments.iter();
@@ -117,7 +117,7 @@ fn start(options: &Options, arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The network with its optimiser, on one GPU of the group.
+/// The network with its optimizer, on one GPU of the group.
 struct Trainer {
     device: Device,
     group: Group,
@@ -145,7 +145,7 @@ struct Found {
     /// Seconds of `steps` steps.
     seconds: f64,
     steps: usize,
-    /// Processors used.
+    /// Cores used.
     cores: f64,
     /// Seconds from opening to the first batch.
     first: f64,
@@ -214,7 +214,7 @@ fn measure_loader(options: &Options, decode_on: DecodeOn, trainer: &mut Trainer)
         .decode_on(decode_on)
         .cuda(&stream)?;
     let opening = began.elapsed().as_secs_f64();
-    let (plan, monitor) = (batches.memory_plan(), batches.monitor());
+    let (plan, monitor) = (batches.memory_plan(), batches.handle());
     let mut before = None;
     let begin = || before = Some(monitor.stats());
     let tensors = batches.epoch(0).map(|batch| Ok(batch?.to_candle(&device)?));
@@ -245,7 +245,7 @@ fn measure(
     }
     trainer.largest([0.0])?;
     begin();
-    let (began, used, mut steps) = (Instant::now(), processor_seconds()?, 0);
+    let (began, used, mut steps) = (Instant::now(), core_seconds()?, 0);
     // All processes take the same number of steps, because each step waits for all of them.
     loop {
         for _ in 0..STEPS {
@@ -258,12 +258,12 @@ fn measure(
         }
     }
     let seconds = began.elapsed().as_secs_f64();
-    let cores = (processor_seconds()? - used) / seconds;
+    let cores = (core_seconds()? - used) / seconds;
     Ok(Found { seconds, steps, cores, first, stall: 0.0, pinned: 0.0, device: 0.0 })
 }
 
-/// Processor time of this process, in seconds.
-fn processor_seconds() -> Result<f64> {
+/// Core time of this process, in seconds.
+fn core_seconds() -> Result<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     // Fields 14 and 15 of proc_pid_stat(5), in units of 1/100 s.

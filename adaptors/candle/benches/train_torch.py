@@ -1,4 +1,4 @@
-"""The network, optimiser and data of the example `train` in PyTorch, fed by its DataLoader.
+"""The network, optimizer and data of the example `train` in PyTorch, fed by its DataLoader.
 
     python train_torch.py PATH [--epochs 3] [--side 32] [--batch 32] [--widths 12,24,48] [--rate 0.05] [--workers 16]
 

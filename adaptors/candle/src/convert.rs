@@ -60,7 +60,7 @@ pub trait ToCandle: Fields {
     /// padding.
     ///
     /// # Errors
-    /// If `name` is not a field of [`Rows`](warpfeed::field::Rows).
+    /// If `name` is not a field of [`Ragged`](warpfeed::field::Ragged).
     fn candle_counts(&self, name: &str, device: &Device) -> Result<Tensor> {
         let Some(view) = self.count_view(name) else {
             return Err(Error::msg(format!("{name}: it is not a field of variable-length rows")));

@@ -4,7 +4,7 @@ use candle_core::cuda_backend::{CudaDType, WrapErr};
 use candle_core::op::BackpropOp;
 use candle_core::{CudaDevice, CudaStorage, Device, Error, Result, Storage, Tensor};
 use warpfeed::cuda::cudarc::driver::{CudaStream, DeviceSlice};
-use warpfeed::device::{self, Element};
+use warpfeed::device::{self, DeviceElement};
 use warpfeed::{CudaBatch, Dtype};
 
 use crate::convert::{Fields, no_dtype};
@@ -78,7 +78,7 @@ impl Fields for CudaBatch {
 /// Copies `field` into memory that candle owns, on candle's stream. If the loader uses another
 /// stream, events order the two: candle's waits for the batch, and the loader's for the copy, so
 /// the batch may be dropped at once.
-fn copy<T: Element + CudaDType>(field: &device::Tensor<'_>, device: &CudaDevice) -> Result<Tensor> {
+fn copy<T: DeviceElement + CudaDType>(field: &device::Tensor<'_>, device: &CudaDevice) -> Result<Tensor> {
     let from = field.view::<T>().map_err(Error::wrap)?;
     let (theirs, ours) = (from.stream().clone(), device.cuda_stream());
     let apart = theirs.cu_stream() != ours.cu_stream();

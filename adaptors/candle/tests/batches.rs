@@ -6,7 +6,7 @@ mod samples;
 
 use candle_core::{DType, Device, Tensor};
 use samples::{loader, source};
-use warpfeed::field::{Numbers, Rows};
+use warpfeed::field::{NdArray, Ragged};
 use warpfeed::{Augment, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize, TensorView};
 use warpfeed_candle::ToCandle;
 
@@ -57,8 +57,8 @@ fn every_field_comes_by_its_name() {
     let loader = loader()
         .soft_labels(3, 0.1)
         .last_batch(LastBatch::Pad)
-        .field("place", Numbers::new(Dtype::F32, [2]))
-        .field("tokens", Rows::new(Dtype::I64, [], 4).padding(-1_i64));
+        .field("place", NdArray::new(Dtype::F32, [2]))
+        .field("tokens", Ragged::new(Dtype::I64, [], 4).padding(-1_i64));
     let mut padding = 0;
     for batch in loader {
         let batch = batch.unwrap();
@@ -109,14 +109,14 @@ fn errors_name_the_field_or_the_sample() {
     let refused = |loader: Loader, ask: fn(&HostBatch) -> candle_core::Result<Tensor>| {
         ask(&loader.into_iter().next().unwrap().unwrap()).unwrap_err().to_string()
     };
-    let unlabelled = || Loader::source(source(false)).augment(Augment::train(8)).batch_size(8);
+    let unlabeled = || Loader::source(source(false)).augment(Augment::train(8)).batch_size(8);
     let asked = refused(loader(), |batch| batch.candle_field("mask", &Device::Cpu));
     assert_eq!(asked.lines().next().unwrap(), "mask: the batch has no such field; it has image, label");
     let asked = refused(loader(), |batch| batch.candle_counts("image", &Device::Cpu));
     assert!(asked.starts_with("image: it is not a field of variable-length rows"), "{asked}");
-    let asked = refused(unlabelled(), |batch| Ok(batch.to_candle(&Device::Cpu)?.1));
+    let asked = refused(unlabeled(), |batch| Ok(batch.to_candle(&Device::Cpu)?.1));
     assert!(asked.starts_with("sample 0 (s0): ") && asked.contains("no label"), "{asked}");
     // A field that exists but is hidden is left out of the map.
-    let fields = unlabelled().into_iter().next().unwrap().unwrap().candle_fields(&Device::Cpu).unwrap();
+    let fields = unlabeled().into_iter().next().unwrap().unwrap().candle_fields(&Device::Cpu).unwrap();
     assert_eq!(fields.into_keys().collect::<Vec<_>>(), ["image"]);
 }

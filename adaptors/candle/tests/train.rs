@@ -61,7 +61,7 @@ fn a_run_in_three_parts_has_the_losses_of_one_that_was_never_stopped() {
 }
 
 #[test]
-fn the_optimiser_keeps_no_graph_of_a_step() {
+fn the_optimizer_keeps_no_graph_of_a_step() {
     let weights = VarMap::new();
     let net = ResNet::new(&[4, 8], 3, &VarBuilder::from_varmap(&weights, DType::F32, &Device::Cpu)).unwrap();
     let mut sgd = Sgd::new(&weights).unwrap();
@@ -83,7 +83,7 @@ fn the_curve_shows_losses_and_accuracies() {
     let path = folder.path().join("curve.png");
     curve::draw(&path, &measured).unwrap();
     let drawn = image::open(&path).unwrap().to_rgb8();
-    let count = |colour: [u8; 3]| drawn.pixels().filter(|pixel| pixel.0 == colour).count();
+    let count = |color: [u8; 3]| drawn.pixels().filter(|pixel| pixel.0 == color).count();
     assert!(count([31, 96, 180]) > 500 && count([214, 96, 20]) > 500);
     // The last accuracy, 80 %, is at its place on the axis.
     let (right, y) = (drawn.width() - 64, (40.0 + (480.0 - 88.0) * 0.2_f64).round() as u32);

@@ -13,12 +13,12 @@ use burn_core::data::dataset::{Dataset, DatasetError};
 use burn_core::tensor::{Device, Int, Tensor, TensorData};
 use image::{DynamicImage, GrayImage, RgbImage};
 
-use crate::{BATCH, MEAN, Pictures, Result, SIDE, STD, WORKERS, resized};
+use crate::{BATCH, MEAN, Images, Result, SIDE, STD, WORKERS, resized};
 
 type Batch = (Tensor<4>, Tensor<1, Int>);
 
 #[derive(Debug, Clone)]
-struct Picture {
+struct Image {
     /// (224, 224, 3).
     pixels: Vec<u8>,
     label: i64,
@@ -26,8 +26,8 @@ struct Picture {
 
 struct CropAndResize;
 
-impl Mapper<ImageDatasetItem, Picture> for CropAndResize {
-    fn map(&self, item: &ImageDatasetItem) -> Picture {
+impl Mapper<ImageDatasetItem, Image> for CropAndResize {
+    fn map(&self, item: &ImageDatasetItem) -> Image {
         let (width, height) = (item.image_width as u32, item.image_height as u32);
         let PixelData::U8(pixels) = &item.image else { panic!("{}: not 8 bits", item.image_path) };
         let image: DynamicImage = if pixels.len() == item.image_width * item.image_height {
@@ -36,22 +36,22 @@ impl Mapper<ImageDatasetItem, Picture> for CropAndResize {
             RgbImage::from_raw(width, height, pixels.clone()).expect("three bytes per pixel").into()
         };
         let Annotation::Label(label) = item.annotation else { panic!("{}: no label", item.image_path) };
-        Picture { pixels: resized(&image).into_raw(), label: label as i64 }
+        Image { pixels: resized(&image).into_raw(), label: label as i64 }
     }
 }
 
 #[derive(Clone)]
-struct Normalise;
+struct Normalize;
 
-impl Batcher<Picture, Batch> for Normalise {
-    fn batch(&self, items: Vec<Picture>, device: &Device) -> Batch {
+impl Batcher<Image, Batch> for Normalize {
+    fn batch(&self, items: Vec<Image>, device: &Device) -> Batch {
         let side = SIDE as usize;
         let labels: Vec<i64> = items.iter().map(|item| item.label).collect();
-        let picture = |item: Picture| {
+        let original = |item: Image| {
             let data = TensorData::new(item.pixels, [side, side, 3]).convert::<f32>();
             Tensor::<3>::from_data(data, device).swap_dims(2, 1).swap_dims(1, 0) / 255
         };
-        let images = Tensor::stack(items.into_iter().map(picture).collect(), 0);
+        let images = Tensor::stack(items.into_iter().map(original).collect(), 0);
         let channels = |values: [f32; 3]| Tensor::<1>::from_floats(values, device).reshape([1, 3, 1, 1]);
         let images = (images - channels(MEAN)) / channels(STD);
         let count = labels.len();
@@ -66,11 +66,11 @@ pub(crate) struct Peer {
     loader: Arc<dyn DataLoader<Batch>>,
 }
 
-/// burn takes a data set by value. This type shares one between the check and the loader.
+/// burn takes a dataset by value. This type shares one between the check and the loader.
 struct Shared(Arc<Pipeline>);
 
-impl Dataset<Picture> for Shared {
-    fn get(&self, index: usize) -> std::result::Result<Picture, DatasetError> {
+impl Dataset<Image> for Shared {
+    fn get(&self, index: usize) -> std::result::Result<Image, DatasetError> {
         self.0.get(index)
     }
 
@@ -83,14 +83,14 @@ impl Peer {
     pub(crate) fn new(folder: &Path) -> Result<Self> {
         let files = ImageFolderDataset::new_classification(folder)?;
         let dataset = Arc::new(MapperDataset::new(files, CropAndResize));
-        let builder = DataLoaderBuilder::new(Normalise).batch_size(BATCH).num_workers(WORKERS);
+        let builder = DataLoaderBuilder::new(Normalize).batch_size(BATCH).num_workers(WORKERS);
         let loader = builder.set_device(Device::flex()).build(Shared(dataset.clone()));
         Ok(Peer { dataset, loader })
     }
 
-    pub(crate) fn first(&self, count: usize) -> Result<Pictures> {
+    pub(crate) fn first(&self, count: usize) -> Result<Images> {
         let items = (0..count).map(|index| Ok(self.dataset.get(index)?)).collect::<Result<Vec<_>>>()?;
-        let (images, labels) = Normalise.batch(items, &Device::flex());
+        let (images, labels) = Normalize.batch(items, &Device::flex());
         let labels = labels.into_data().convert::<i64>().try_to_vec::<i64>();
         let images = images.into_data().try_to_vec::<f32>();
         Ok((images.expect("they are f32"), labels.expect("they are i64")))

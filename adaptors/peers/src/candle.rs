@@ -1,5 +1,5 @@
 //! `candle-datasets`: its `Batcher` makes batches from an iterator over tensors. candle has no
-//! loader for folders of pictures, and no workers. Pictures are therefore loaded as in candle's
+//! loader for folders of images, and no workers. Images are therefore loaded as in candle's
 //! examples (`load_image_with_std_mean` of `candle-examples`, with the crate `image`), and each
 //! worker is a thread with a `Batcher` over its share.
 
@@ -11,11 +11,11 @@ use std::thread;
 use candle_core::{DType, Device, Error, Tensor};
 use candle_datasets::Batcher;
 
-use crate::{BATCH, MEAN, Pictures, Result, SIDE, STD, resized};
+use crate::{BATCH, MEAN, Images, Result, SIDE, STD, resized};
 
 pub(crate) struct Peer {
-    /// Pictures in the order of their paths, with their labels.
-    pictures: Vec<(PathBuf, i64)>,
+    /// Images in the order of their paths, with their labels.
+    originals: Vec<(PathBuf, i64)>,
 }
 
 fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -34,27 +34,27 @@ fn load((path, label): &(PathBuf, i64)) -> candle_core::Result<(Tensor, Tensor)>
     Ok((image, Tensor::new(*label, device)?))
 }
 
-fn batches(pictures: &[(PathBuf, i64)]) -> impl Iterator<Item = candle_core::Result<(Tensor, Tensor)>> {
-    Batcher::new_r2(pictures.iter().map(load)).batch_size(BATCH).return_last_incomplete_batch(true)
+fn batches(originals: &[(PathBuf, i64)]) -> impl Iterator<Item = candle_core::Result<(Tensor, Tensor)>> {
+    Batcher::new_r2(originals.iter().map(load)).batch_size(BATCH).return_last_incomplete_batch(true)
 }
 
 impl Peer {
     pub(crate) fn new(folder: &Path) -> Result<Self> {
-        let mut pictures = Vec::new();
+        let mut originals = Vec::new();
         for (class, label) in sorted(folder)?.iter().zip(0..) {
-            pictures.extend(sorted(class)?.into_iter().map(|path| (path, label)));
+            originals.extend(sorted(class)?.into_iter().map(|path| (path, label)));
         }
-        Ok(Peer { pictures })
+        Ok(Peer { originals })
     }
 
-    pub(crate) fn first(&self, count: usize) -> Result<Pictures> {
-        let mut pictures = Pictures::default();
-        for batch in batches(&self.pictures[..count]) {
+    pub(crate) fn first(&self, count: usize) -> Result<Images> {
+        let mut originals = Images::default();
+        for batch in batches(&self.images[..count]) {
             let (images, labels) = batch?;
-            pictures.0.extend(images.flatten_all()?.to_vec1::<f32>()?);
-            pictures.1.extend(labels.to_vec1::<i64>()?);
+            originals.0.extend(images.flatten_all()?.to_vec1::<f32>()?);
+            originals.1.extend(labels.to_vec1::<i64>()?);
         }
-        Ok(pictures)
+        Ok(originals)
     }
 
     pub(crate) fn epoch(&self, threads: usize) -> Result<usize> {
@@ -66,12 +66,12 @@ impl Peer {
             Ok(())
         };
         if threads == 1 {
-            batches(&self.pictures).try_for_each(&mut look)?;
+            batches(&self.images).try_for_each(&mut look)?;
             return Ok(images);
         }
         thread::scope(|scope| {
             let (to, from) = mpsc::sync_channel(threads);
-            for share in self.pictures.chunks(self.pictures.len().div_ceil(threads)) {
+            for share in self.images.chunks(self.images.len().div_ceil(threads)) {
                 let to = to.clone();
                 scope.spawn(move || batches(share).try_for_each(|batch| to.send(batch)));
             }

@@ -1,14 +1,14 @@
-//! Images per second from a folder of pictures into tensors on the CPU: warpfeed compared with
+//! Images per second from a folder of images into tensors on the CPU: warpfeed compared with
 //! candle's and burn's own loaders, in turns in one run.
 //!
 //! ```text
-//! cargo run --release                          # 500 drawn pictures
-//! cargo run --release -- FOLDER [TURNS]        # class folders of pictures; 5 turns
+//! cargo run --release                          # 500 drawn images
+//! cargo run --release -- FOLDER [TURNS]        # class folders of images; 5 turns
 //! ```
 //!
-//! All do the same work with two workers: decode a picture, resize its shorter side to 224 pixels,
-//! crop the central 224x224, normalise it to `f32`, and batch 64 of them as (N, 3, 224, 224) with
-//! their labels. The program compares the pictures first, and refuses to measure if they differ.
+//! All do the same work with two workers: decode an image, resize its shorter side to 224 pixels,
+//! crop the central 224x224, normalize it to `f32`, and batch 64 of them as (N, 3, 224, 224) with
+//! their labels. The program compares the images first, and refuses to measure if they differ.
 //!
 //! 1. This file: the check, the turns, the table.
 //! 2. `ours`: warpfeed, with its adaptors.
@@ -32,7 +32,7 @@ const WORKERS: usize = 2;
 /// Mean and deviation of ImageNet, as in `Normalize::IMAGENET`.
 const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const STD: [f32; 3] = [0.229, 0.224, 0.225];
-/// Number of pictures to compare.
+/// Number of images to compare.
 const COMPARED: usize = 2 * BATCH;
 /// Maximum mean difference, in levels of 0 to 255. Decoders and resizing filters round differently.
 const DIFFERENCE: f32 = 1.5;
@@ -41,8 +41,8 @@ const TURN: f64 = 2.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Pixels of pictures in the order of their paths, (N, 3, 224, 224), and their labels.
-type Pictures = (Vec<f32>, Vec<i64>);
+/// Pixels of images in the order of their paths, (N, 3, 224, 224), and their labels.
+type Images = (Vec<f32>, Vec<i64>);
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -51,7 +51,7 @@ fn main() -> Result<()> {
     let folder = match arguments.first() {
         Some(folder) => PathBuf::from(folder),
         None => {
-            let folder = drawn.path().join("pictures");
+            let folder = drawn.path().join("images");
             Synth::new().images(500).side(500).write(&folder)?;
             folder
         }
@@ -89,29 +89,29 @@ fn main() -> Result<()> {
 
 /// The processing of both peers: like warpfeed's `Augment::eval`, and torchvision's `Resize` and
 /// `CenterCrop`, with the crate `image`.
-fn resized(picture: &DynamicImage) -> RgbImage {
-    let (width, height) = (picture.width(), picture.height());
+fn resized(image: &DynamicImage) -> RgbImage {
+    let (width, height) = (image.width(), image.height());
     let scaled = |length: u32| (u64::from(SIDE) * u64::from(length) / u64::from(width.min(height))) as u32;
     let (width, height) = (scaled(width), scaled(height));
-    let resized = picture.resize_exact(width, height, FilterType::Triangle);
+    let resized = image.resize_exact(width, height, FilterType::Triangle);
     let start = |length: u32| (f64::from(length - SIDE) / 2.0).round_ties_even() as u32;
     resized.crop_imm(start(width), start(height), SIDE, SIDE).to_rgb8()
 }
 
-/// Prints how much a peer's pictures differ from ours, and fails for different labels or pictures.
-fn compare(name: &str, expected: &Pictures, seen: &Pictures) -> Result<()> {
+/// Prints how much a peer's images differ from ours, and fails for different labels or images.
+fn compare(name: &str, expected: &Images, seen: &Images) -> Result<()> {
     if expected.1 != seen.1 || expected.0.len() != seen.0.len() {
-        return Err(format!("{name}: labels or number of pictures differ").into());
+        return Err(format!("{name}: labels or number of images differ").into());
     }
     let plane = (SIDE * SIDE) as usize;
     let levels = |(i, (a, b)): (usize, (&f32, &f32))| f64::from((a - b).abs() * STD[i / plane % 3] * 255.0);
     let sum: f64 = expected.0.iter().zip(&seen.0).enumerate().map(levels).sum();
     let mean = (sum / expected.0.len() as f64) as f32;
-    println!("{name}: {} pictures, mean difference {mean:.2} of 255 levels", expected.1.len());
+    println!("{name}: {} images, mean difference {mean:.2} of 255 levels", expected.1.len());
     // Written without `mean > ...`, so that NaN fails too.
     let same = mean <= DIFFERENCE;
     if !same {
-        return Err(format!("{name}: pictures differ by more than {DIFFERENCE} levels").into());
+        return Err(format!("{name}: images differ by more than {DIFFERENCE} levels").into());
     }
     Ok(())
 }

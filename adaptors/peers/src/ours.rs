@@ -9,7 +9,7 @@ use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Normalize};
 use warpfeed_burn::{BatchLoader, ToBurn, data_loader};
 use warpfeed_candle::ToCandle;
 
-use crate::{BATCH, Pictures, Result, SIDE, WORKERS};
+use crate::{BATCH, Images, Result, SIDE, WORKERS};
 
 fn loader(folder: &Path) -> Loader {
     Loader::new(folder)
@@ -25,23 +25,23 @@ pub(crate) fn batches(folder: &Path) -> Result<Batches<HostBatch>> {
     Ok(loader(folder).host()?)
 }
 
-/// The first `count` pictures.
-pub(crate) fn first(folder: &Path, count: usize) -> Result<Pictures> {
-    let mut pictures = Pictures::default();
+/// The first `count` images.
+pub(crate) fn first(folder: &Path, count: usize) -> Result<Images> {
+    let mut originals = Images::default();
     for batch in loader(folder).subset(0..count as u64) {
         let batch = batch?;
-        pictures.0.extend(batch.images().as_f32().expect("the loader was asked for f32"));
-        pictures.1.extend(batch.labels()?);
+        originals.0.extend(batch.images().as_f32().expect("the loader was asked for f32"));
+        originals.1.extend(batch.labels()?);
     }
-    Ok(pictures)
+    Ok(originals)
 }
 
 pub(crate) fn candle_epoch(batches: &mut Batches<HostBatch>) -> Result<usize> {
     let mut images = 0;
     for batch in batches.epoch(0) {
-        let (pictures, labels) = batch?.to_candle(&Device::Cpu)?;
+        let (originals, labels) = batch?.to_candle(&Device::Cpu)?;
         images += labels.dim(0)?;
-        std::hint::black_box((pictures, labels));
+        std::hint::black_box((originals, labels));
     }
     Ok(images)
 }

@@ -11,8 +11,8 @@
 //! 3, 224, 224), and the same as tensors, on libtorch's stream and on a separate one; and
 //! page-locked batches, `u8`, and the same uploaded by libtorch.
 //!
-//! Every picture is a random-resized crop of 224 pixels, flipped at random. An epoch on a GPU has
-//! at least 10,000 pictures, and ends when all queued work is done. The output is medians of images
+//! Every image is a random-resized crop of 224 pixels, flipped at random. An epoch on a GPU has
+//! at least 10,000 images, and ends when all queued work is done. The output is medians of images
 //! per second, and ratios of medians.
 
 use std::time::Instant;
@@ -27,7 +27,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let Some(path) = arguments.first() else {
-        println!("images: pass a data set of photographs: cargo bench --bench images -- PATH");
+        println!("images: pass a dataset of photographs: cargo bench --bench images -- PATH");
         return Ok(());
     };
     let turns = arguments.get(1).map_or(Ok(5), |n| n.parse())?;
@@ -75,7 +75,7 @@ fn print<const PATHS: usize, const RATES: usize>(
 }
 
 fn tensors(batch: impl ToTch) {
-    drop(std::hint::black_box(batch.to_tch().expect("the pictures have labels")));
+    drop(std::hint::black_box(batch.to_tch().expect("the images have labels")));
 }
 
 /// Images per second of an epoch until all queued work is `done`.
@@ -97,7 +97,7 @@ fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, turns: u64) -> Result<(
     let mut host = loader().pinned(true).host()?;
     let done = || tch::Cuda::synchronize(0);
     let upload = |batch: warpfeed::HostBatch| {
-        let (images, labels) = batch.to_tch().expect("the pictures have labels");
+        let (images, labels) = batch.to_tch().expect("the images have labels");
         let to = |tensor: Tensor| tensor.to_device_(Device::Cuda(0), tensor.kind(), true, false);
         drop(std::hint::black_box((to(images), to(labels))));
     };

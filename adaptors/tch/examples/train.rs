@@ -1,4 +1,4 @@
-//! Trains a small residual network with tch on generated pictures of six classes, or on class
+//! Trains a small residual network with tch on generated images of six classes, or on class
 //! folders, an LMDB or tar shards. A fifth of each class is held out.
 //!
 //! ```text
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tch::nn::{self, ModuleT, OptimizerConfig};
-use tch::{Device, Kind, Tensor};
+use tch::{Device, FieldType, Tensor};
 use warpfeed::source::{self, Source};
 use warpfeed::{Augment, Batches, Dtype, LastBatch, Layout, Loader, Normalize};
 use warpfeed_synth::Synth;
@@ -93,7 +93,7 @@ fn learn<B: ToTch>(mut batches: Batches<B>, mut held_out: Batches<B>, device: De
         .add(block(&(&p / "0"), 3, 16, 2))
         .add(block(&(&p / "1"), 16, 32, 2))
         .add(block(&(&p / "2"), 32, 64, 2))
-        .add_fn(|x| x.mean_dim([2i64, 3].as_slice(), false, Kind::Float))
+        .add_fn(|x| x.mean_dim([2i64, 3].as_slice(), false, FieldType::Float))
         .add(nn::linear(&p / "head", 64, batches.classes().len() as i64, Default::default()));
     let mut sgd = nn::sgd(0.9, 0.0, 5e-4, false).build(&weights, RATE)?;
     let steps = (0..epochs).map(|epoch| batches.num_batches(epoch)).sum::<u64>() as f64;
@@ -110,7 +110,7 @@ fn learn<B: ToTch>(mut batches: Batches<B>, mut held_out: Batches<B>, device: De
             losses.push(loss.detach());
         }
         let (count, took) = (losses.len(), began.elapsed().as_secs_f64());
-        let loss = Tensor::stack(&losses, 0).mean(Kind::Float).double_value(&[]);
+        let loss = Tensor::stack(&losses, 0).mean(FieldType::Float).double_value(&[]);
         accuracy = share_right(&net, &mut held_out, device)?;
         println!(
             "epoch {epoch}: loss {loss:.3}, held-out accuracy {:.1} %, {:.0} images/s, waited {:.1} % of the time",
@@ -122,13 +122,13 @@ fn learn<B: ToTch>(mut batches: Batches<B>, mut held_out: Batches<B>, device: De
     Ok(accuracy)
 }
 
-/// Share of held-out pictures that the network classifies correctly.
+/// Share of held-out images that the network classifies correctly.
 fn share_right<B: ToTch>(net: &impl ModuleT, held_out: &mut Batches<B>, device: Device) -> Result<f64> {
     let (mut right, mut all) = (0.0, 0);
     for batch in held_out.epoch(0) {
         let (images, labels) = batch?.to_tch()?;
         let named = tch::no_grad(|| net.forward_t(&images.to_device(device), false)).argmax(1, false);
-        right += named.eq_tensor(&labels.to_device(device)).sum(Kind::Float).double_value(&[]);
+        right += named.eq_tensor(&labels.to_device(device)).sum(FieldType::Float).double_value(&[]);
         all += labels.size()[0];
     }
     Ok(right / all as f64)

@@ -7,8 +7,8 @@ mod samples;
 use std::time::Duration;
 
 use samples::{loader, source};
-use tch::{Kind, Tensor};
-use warpfeed::field::{Numbers, Rows};
+use tch::{FieldType, Tensor};
+use warpfeed::field::{NdArray, Ragged};
 use warpfeed::{Augment, Batches, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize};
 use warpfeed_tch::ToTch;
 
@@ -30,7 +30,7 @@ fn address(tensor: &Tensor) -> usize {
 #[test]
 fn images_and_labels_are_the_slot_itself() {
     for (dtype, kind) in
-        [(Dtype::U8, Kind::Uint8), (Dtype::F32, Kind::Float), (Dtype::F16, Kind::Half), (Dtype::Bf16, Kind::BFloat16)]
+        [(Dtype::U8, FieldType::Uint8), (Dtype::F32, FieldType::Float), (Dtype::F16, FieldType::Half), (Dtype::Bf16, FieldType::BFloat16)]
     {
         for layout in [Layout::Nhwc, Layout::Nchw] {
             let mut loader = loader().dtype(dtype).layout(layout);
@@ -45,7 +45,7 @@ fn images_and_labels_are_the_slot_itself() {
                 let (x, y) = batch.to_tch().unwrap();
                 assert_eq!((x.kind(), shape(&x), address(&x)), (kind, lengths, slot));
                 assert_eq!(bytes(&x), expected);
-                assert_eq!((y.kind(), Vec::<i64>::try_from(&y).unwrap()), (Kind::Int64, labels.clone()));
+                assert_eq!((y.kind(), Vec::<i64>::try_from(&y).unwrap()), (FieldType::Int64, labels.clone()));
                 seen += labels.len();
             }
             assert_eq!(seen, 50);
@@ -58,8 +58,8 @@ fn every_field_comes_by_its_name() {
     let loader = loader()
         .soft_labels(3, 0.1)
         .last_batch(LastBatch::Pad)
-        .field("place", Numbers::new(Dtype::F32, [2]))
-        .field("tokens", Rows::new(Dtype::I64, [], 4).padding(-1_i64));
+        .field("place", NdArray::new(Dtype::F32, [2]))
+        .field("tokens", Ragged::new(Dtype::I64, [], 4).padding(-1_i64));
     let mut padding = 0;
     for batch in loader {
         let batch = batch.unwrap();
@@ -78,7 +78,7 @@ fn every_field_comes_by_its_name() {
                 assert_eq!(bytes(tensor), expected, "{name}");
             }
         }
-        assert_eq!(batch.valid().kind(), Kind::Bool);
+        assert_eq!(batch.valid().kind(), FieldType::Bool);
         assert_eq!(Vec::<bool>::try_from(batch.valid()).unwrap(), valid);
         padding += valid.iter().filter(|valid| !**valid).count();
     }
@@ -121,14 +121,14 @@ fn a_tensor_saved_for_the_backward_pass_holds_the_slot() {
     let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
     let (slot, values) = (first.images().bytes().as_ptr() as usize, first.images().as_f32().unwrap().to_vec());
-    let weight = Tensor::ones([8 * 8 * 3], (Kind::Float, tch::Device::Cpu)).set_requires_grad(true);
+    let weight = Tensor::ones([8 * 8 * 3], (FieldType::Float, tch::Device::Cpu)).set_requires_grad(true);
     let images = first.to_tch().unwrap().0.flatten(1, 3);
-    let loss = (&images * &weight).sum(Kind::Float);
+    let loss = (&images * &weight).sum(FieldType::Float);
     drop(images);
     assert!((1..=15).all(|epoch| !slots(&mut batches, epoch).contains(&slot)));
     loss.backward();
-    // The gradient is the sum of the pictures.
-    let expected = Tensor::from_slice(&values).reshape([-1, 8 * 8 * 3]).sum_dim_intlist(0, false, Kind::Float);
+    // The gradient is the sum of the images.
+    let expected = Tensor::from_slice(&values).reshape([-1, 8 * 8 * 3]).sum_dim_intlist(0, false, FieldType::Float);
     assert_eq!(bytes(&weight.grad()), bytes(&expected));
 }
 
@@ -158,7 +158,7 @@ fn tensors_may_be_written_to_and_dropped_on_another_thread_after_the_loader() {
     let (mut images, _) = batches.epoch(0).next().unwrap().unwrap().to_tch().unwrap();
     drop(batches);
     let _ = images.fill_(0.25);
-    std::thread::spawn(move || assert_eq!(images.mean(Kind::Float).double_value(&[]), 0.25)).join().unwrap();
+    std::thread::spawn(move || assert_eq!(images.mean(FieldType::Float).double_value(&[]), 0.25)).join().unwrap();
 }
 
 #[test]
@@ -173,8 +173,8 @@ fn errors_name_the_field_or_the_sample() {
     let batch = loader().into_iter().next().unwrap().unwrap().into_tch().unwrap();
     let said = batch.field("mask").unwrap_err().to_string();
     assert_eq!(said, "config: mask: the batch has no such field; it has image, label");
-    let unlabelled = || Loader::source(source(false)).augment(Augment::train(8)).batch_size(8);
-    let first = || unlabelled().into_iter().next().unwrap().unwrap();
+    let unlabeled = || Loader::source(source(false)).augment(Augment::train(8)).batch_size(8);
+    let first = || unlabeled().into_iter().next().unwrap().unwrap();
     let said = first().to_tch().unwrap_err().to_string();
     assert!(said.starts_with("sample 0 (s0): ") && said.contains("no label"), "{said}");
     // A field that exists but is hidden is left out of the map.

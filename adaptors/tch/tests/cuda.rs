@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use samples::{loader, source};
-use tch::{Device, Kind, Tensor};
+use tch::{Device, FieldType, Tensor};
 use warpfeed::cuda::cudarc::driver::CudaStream;
-use warpfeed::field::{Numbers, Rows};
+use warpfeed::field::{NdArray, Ragged};
 use warpfeed::{Augment, Batches, CudaBatch, Dtype, LastBatch, Layout, Loader, Normalize};
 use warpfeed_tch::{ToTch, stream};
 
@@ -65,7 +65,7 @@ struct Busy(Tensor);
 
 impl Busy {
     fn new() -> Self {
-        Busy(Tensor::ones([4096, 4096], (Kind::Float, GPU)))
+        Busy(Tensor::ones([4096, 4096], (FieldType::Float, GPU)))
     }
 
     fn queue(&self) {
@@ -79,7 +79,7 @@ impl Busy {
 fn device_tensors_are_the_batch_with_the_bits_of_host_batches() {
     let Some(streams) = streams() else { return };
     for (dtype, kind) in
-        [(Dtype::U8, Kind::Uint8), (Dtype::F32, Kind::Float), (Dtype::F16, Kind::Half), (Dtype::Bf16, Kind::BFloat16)]
+        [(Dtype::U8, FieldType::Uint8), (Dtype::F32, FieldType::Float), (Dtype::F16, FieldType::Half), (Dtype::Bf16, FieldType::BFloat16)]
     {
         for layout in [Layout::Nhwc, Layout::Nchw] {
             let expected = expected(of_type(dtype, layout), 0);
@@ -92,7 +92,7 @@ fn device_tensors_are_the_batch_with_the_bits_of_host_batches() {
                     let (x, y) = batch.to_tch().unwrap();
                     assert_eq!((x.device(), x.kind(), address(&x)), (GPU, kind, slot));
                     assert_eq!(x.size(), shape.into_iter().map(|n| n as i64).collect::<Vec<_>>());
-                    assert_eq!((y.device(), y.kind()), (GPU, Kind::Int64));
+                    assert_eq!((y.device(), y.kind()), (GPU, FieldType::Int64));
                     seen.push((bytes(&x), Vec::<i64>::try_from(y.to_device(Device::Cpu)).unwrap()));
                 }
                 assert!(seen == expected, "{dtype:?} {layout:?}");
@@ -108,8 +108,8 @@ fn every_field_comes_by_its_name() {
         loader()
             .soft_labels(3, 0.1)
             .last_batch(LastBatch::Pad)
-            .field("place", Numbers::new(Dtype::F32, [2]))
-            .field("tokens", Rows::new(Dtype::I64, [], 4).padding(-1_i64))
+            .field("place", NdArray::new(Dtype::F32, [2]))
+            .field("tokens", Ragged::new(Dtype::I64, [], 4).padding(-1_i64))
     };
     let mut host = loader().prefetch(8).host().unwrap();
     let host: Vec<_> = host.epoch(0).map(|batch| batch.unwrap().into_tch().unwrap()).collect();
@@ -190,14 +190,14 @@ fn a_tensor_saved_for_the_backward_pass_holds_the_slot() {
         let mut batches = of_type(Dtype::F32, Layout::Nhwc).prefetch(2).cuda(stream).unwrap();
         let first = batches.epoch(0).next().unwrap().unwrap();
         let slot = first.images().device_ptr();
-        let weight = Tensor::ones([8 * 8 * 3], (Kind::Float, GPU)).set_requires_grad(true);
+        let weight = Tensor::ones([8 * 8 * 3], (FieldType::Float, GPU)).set_requires_grad(true);
         let images = first.to_tch().unwrap().0.flatten(1, 3);
-        let expected = images.sum_dim_intlist(0, false, Kind::Float).copy();
-        let loss = (&images * &weight).sum(Kind::Float);
+        let expected = images.sum_dim_intlist(0, false, FieldType::Float).copy();
+        let loss = (&images * &weight).sum(FieldType::Float);
         drop(images);
         assert!((1..=15).all(|epoch| !slots(&mut batches, epoch).contains(&slot)));
         loss.backward();
-        // The gradient is the sum of the pictures.
+        // The gradient is the sum of the images.
         assert!(weight.grad().allclose(&expected, 1e-5, 1e-5, false));
     }
 }
@@ -212,7 +212,7 @@ fn tensors_may_be_written_to_and_dropped_on_another_thread_after_the_loader() {
         drop(batches);
         busy.queue();
         let _ = images.fill_(0.25);
-        std::thread::spawn(move || assert_eq!(images.mean(Kind::Float).double_value(&[]), 0.25)).join().unwrap();
+        std::thread::spawn(move || assert_eq!(images.mean(FieldType::Float).double_value(&[]), 0.25)).join().unwrap();
     }
 }
 
@@ -237,7 +237,7 @@ fn uploads_from_page_locked_batches_that_are_dropped_at_once_have_their_bits() {
         for batch in batches.epoch(epoch) {
             let (images, _) = batch.unwrap().to_tch().unwrap();
             busy.queue();
-            uploaded.push(images.to_device_(GPU, Kind::Half, true, false));
+            uploaded.push(images.to_device_(GPU, FieldType::Half, true, false));
         }
         let expected = expected(floats(), epoch);
         assert_eq!(uploaded.len(), expected.len());
@@ -256,8 +256,8 @@ fn errors_name_the_device_the_field_or_the_sample() {
     let batch = batches.epoch(0).next().unwrap().unwrap().into_tch().unwrap();
     let said = batch.field("mask").unwrap_err().to_string();
     assert_eq!(said, "config: mask: the batch has no such field; it has image, label");
-    let unlabelled = Loader::source(source(false)).augment(Augment::train(8)).batch_size(8);
-    let mut batches = unlabelled.cuda(&stream).unwrap();
+    let unlabeled = Loader::source(source(false)).augment(Augment::train(8)).batch_size(8);
+    let mut batches = unlabeled.cuda(&stream).unwrap();
     let said = batches.epoch(0).next().unwrap().unwrap().to_tch().unwrap_err().to_string();
     assert!(said.starts_with("sample 0 (s0): ") && said.contains("no label"), "{said}");
 }

@@ -12,8 +12,8 @@ use super::report;
 use crate::Outcome;
 use crate::data::DataArgs;
 use crate::measure::measure;
+use crate::option_names::in_flags;
 use crate::progress::Measuring;
-use crate::words::in_flags;
 
 /// Measure the speed of the loader
 ///
@@ -23,7 +23,7 @@ use crate::words::in_flags;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  warpfeed bench pictures
+  warpfeed bench images
   warpfeed bench train.lmdb --batch-size 256 --dtype f16 --layout nchw
   warpfeed bench train.lmdb --step 120     # simulate a training step of 120 ms
   warpfeed bench train.lmdb --report report.html --trace trace.json
@@ -31,10 +31,10 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     measured: Measured,
-    /// Augmentation of each picture
+    /// Augmentation of each image
     #[arg(long, value_enum, default_value_t = Recipe::Train)]
     augment: Recipe,
-    /// Number of worker threads; 0 means one per processor
+    /// Number of worker threads; 0 means one per core
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
     /// Number of batches ahead of the consumer; 0 means automatic
@@ -67,7 +67,7 @@ pub(crate) struct Args {
 // help.
 #[derive(clap::Args)]
 pub(crate) struct Measured {
-    /// Data set
+    /// Dataset
     pub(crate) path: PathBuf,
     #[command(flatten)]
     pub(crate) data: DataArgs,
@@ -96,7 +96,7 @@ impl Measured {
 pub(crate) enum Recipe {
     /// Random resized crop and flip
     Train,
-    /// Resize to 8/7 of the size and crop the centre
+    /// Resize to 8/7 of the size and crop the center
     Eval,
 }
 
@@ -143,8 +143,8 @@ impl Args {
         };
         // The measurement ignores labels.
         let mut loader = Loader::source(source)
-            .unlabelled(true)
-            .to_8_bits(true)
+            .unlabeled(true)
+            .convert_to_u8(true)
             .batch_size(self.measured.batch_size)
             .shuffle(self.seed)
             .augment(self.augment.augment(self.measured.size))

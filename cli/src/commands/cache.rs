@@ -7,7 +7,7 @@ use warpfeed_stores::{Cache, Contents, check, empty, refresh, show};
 use crate::data::DataArgs;
 use crate::{Outcome, progress, size};
 
-/// Show, fill, check, refresh or empty the cache of data sets in object stores
+/// Show, fill, check, refresh or empty the cache of datasets in object stores
 ///
 /// A cache is a folder that keeps what loaders read from stores. Loaders use it if their program
 /// names it (Rust: Cache::open, Python: cache_dir). Processes that use the folder meanwhile go on.
@@ -26,9 +26,9 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// List the data sets in the cache, and their bytes
+    /// List the datasets in the cache, and their bytes
     Show(Folder),
-    /// Read a data set once, in its own order, until the cache is full
+    /// Read a dataset once, in its own order, until the cache is full
     Warm(Box<Warm>),
     /// Read every block, and drop the damaged ones; exits with 1 if there were any
     Check(Folder),
@@ -56,7 +56,7 @@ struct Refresh {
 
 #[derive(clap::Args)]
 struct Warm {
-    /// Data set in a store
+    /// Dataset in a store
     #[arg(value_name = "URL")]
     url: PathBuf,
     /// Folder of the cache [default: $XDG_CACHE_HOME/warpfeed/blocks, or ~/.cache/warpfeed/blocks]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use warpfeed::decode::{Codecs, Job, Pixels, decode_group};
-use warpfeed::order::{Order as _, Rng, Shuffled};
+use warpfeed::sampler::{Rng, Sampler as _, Shuffled};
 use warpfeed::source::{self, Source};
 use warpfeed::transform::{Plan, Resizer};
 use warpfeed::{Augment, DecodeOn, Error, Loader, Result, Stats, Verdict};
@@ -20,12 +20,12 @@ use crate::Outcome;
 use crate::measure::measure;
 use crate::size::bytes;
 
-/// Find the limit of a data set on this machine, and settings for it
+/// Find the limit of a dataset on this machine, and settings for it
 ///
 /// Measures reading, decoding, resizing, memory and (with a GPU) copying to the GPU, each alone.
 /// Then measures the loader with different numbers of workers, and with decoding on the GPU. Prints
 /// the limit of the loader, and settings in Rust and Python. Takes about half a minute and uses all
-/// processors.
+/// cores.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,7 +33,7 @@ Examples:
   warpfeed doctor train.lmdb --step 120   # simulate a training step of 120 ms
   warpfeed doctor train.lmdb --json | jq -r .settings
 
-The disk is measured only if the data set is not yet cached in memory.
+The disk is measured only if the dataset is not yet cached in memory.
 The line 'first reading' shows how much came from the disk.
 For shards in a store, it says what a full shuffle and blocks cost, and which to use.")]
 pub(crate) struct Args {
@@ -57,23 +57,23 @@ const BLOCK: usize = 64 << 20;
 impl Args {
     pub(crate) fn run(self) -> Outcome {
         let source = self.measured.data.open(&self.measured.path)?;
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let sample = Alone::measure(&*source, self.measured.size)?;
-        let memory = memory_speed(processors);
+        let memory = memory_speed(cores);
         let gpu = doctor_gpu::copy_speed();
         let mut runs = Vec::new();
-        for workers in [processors.div_ceil(2), processors, 2 * processors] {
+        for workers in [cores.div_ceil(2), cores, 2 * cores] {
             if runs.iter().all(|(n, _): &(usize, Stats)| *n != workers) {
                 runs.push((workers, self.load(&source, workers, 2, Duration::ZERO)?));
             }
         }
         let decoding = gpu.as_ref().map_err(Clone::clone);
-        let decoding = decoding.and_then(|_| self.decode_on_gpu(&source, processors, GPU_PREFETCH, Duration::ZERO));
+        let decoding = decoding.and_then(|_| self.decode_on_gpu(&source, cores, GPU_PREFETCH, Duration::ZERO));
         let (fewest, best) = fewest_of_the_best(&runs);
         // Samples decoded by workers cost no device time.
         let on_gpu = decoding.as_ref().ok().filter(|stats| stats.samples_per_second() > 1.2 * best);
         let (workers, prefetch, stats) = match on_gpu {
-            Some(stats) => (processors, GPU_PREFETCH, stats),
+            Some(stats) => (cores, GPU_PREFETCH, stats),
             None => {
                 let stats = &runs[fewest].1;
                 // Enough batches ahead to cover the 99th percentile of the waits.
@@ -112,7 +112,7 @@ impl Args {
                 .map(|(workers, stats)| json!({ "workers": workers, "samples_per_second": stats.samples_per_second() }))
                 .collect();
             let report = json!({
-                "path": self.measured.path.to_string_lossy(), "source": source.kind(), "samples": source.len(), "processors": processors,
+                "path": self.measured.path.to_string_lossy(), "source": source.kind(), "samples": source.len(), "cores": cores,
                 "alone": sample.json(), "memory_bytes_per_second": memory, "copy_bytes_per_second": gpu.ok(),
                 "decoded_on_device_per_second": decoding.as_ref().ok().map(Stats::samples_per_second),
                 "runs": runs, "requests": requests.map(|requests| requests.json()), "verdict": verdict, "settings": settings,
@@ -121,15 +121,9 @@ impl Args {
             writeln!(out, "{report}")?;
             return Ok(ExitCode::SUCCESS);
         }
-        writeln!(
-            out,
-            "{} ({}, {} samples), {processors} processors",
-            self.measured.path.display(),
-            source.kind(),
-            source.len()
-        )?;
+        writeln!(out, "{} ({}, {} samples), {cores} cores", self.measured.path.display(), source.kind(), source.len())?;
         sample.print(&mut out)?;
-        writeln!(out, "memory          {:>9.1} GB/s copied by {processors} threads", memory / 1e9)?;
+        writeln!(out, "memory          {:>9.1} GB/s copied by {cores} threads", memory / 1e9)?;
         match &gpu {
             Ok(speed) => writeln!(out, "copy to the GPU {:>9.1} GB/s from page-locked memory", speed / 1e9)?,
             Err(e) => writeln!(out, "copy to the GPU  not measured: {e}")?,
@@ -148,7 +142,7 @@ impl Args {
                 let batch = stats.device_decode.as_ref().map_or(0.0, |decode| 1e3 * decode.mean_seconds());
                 writeln!(
                     out,
-                    "decoded by GPU  {:>9.0} samples/s, {share:.0} % of the pictures, {batch:.2} ms of GPU time per batch",
+                    "decoded by GPU  {:>9.0} samples/s, {share:.0} % of the images, {batch:.2} ms of GPU time per batch",
                     stats.samples_per_second()
                 )?;
             }
@@ -166,7 +160,7 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Runs the loader with pictures decoded on the first GPU and returns its statistics.
+    /// Runs the loader with images decoded on the first GPU and returns its statistics.
     fn decode_on_gpu(
         &self,
         source: &Arc<dyn Source>,
@@ -193,7 +187,7 @@ impl Args {
             .workers(workers)
             .prefetch(prefetch)
             // The measurement ignores labels.
-            .unlabelled(true)
+            .unlabeled(true)
     }
 }
 
@@ -209,7 +203,7 @@ fn fewest_of_the_best(runs: &[(usize, Stats)]) -> (usize, f64) {
 /// gain.
 fn conclusion(stats: &Stats) -> Verdict {
     let mut stats = stats.clone();
-    stats.processors = stats.processors.min(stats.workers);
+    stats.cores = stats.cores.min(stats.workers);
     stats.verdict()
 }
 
@@ -245,7 +239,7 @@ impl Alone {
     /// pages keeps. `None` if a full shuffle costs nothing: the pages of all `samples` fit, or a
     /// source of this `kind` has none.
     fn window(&self, kind: &str, samples: usize) -> Option<usize> {
-        // A page of Parquet has several pictures. A full shuffle would decode one for each of them.
+        // A page of Parquet has several images. A full shuffle would decode one for each of them.
         let window = (PAGES / self.mean().max(1)).max(1);
         (kind == "parquet" && window < samples).then_some(window)
     }
@@ -359,7 +353,7 @@ impl Workbench {
 
     /// Decodes and resizes the samples of `group`. Returns the seconds of each.
     fn run(&mut self, source: &dyn Source, group: &[usize]) -> Result<(f64, f64)> {
-        let codecs = Codecs::new().to_8_bits(true);
+        let codecs = Codecs::new().convert_to_u8(true);
         let mut plans: Vec<Plan> = Vec::new();
         let mut jobs = Vec::new();
         for ((&index, encoded), out) in group.iter().zip(&mut self.encoded).zip(&mut self.pixels) {
@@ -367,9 +361,9 @@ impl Workbench {
             let at = |e: Error| source::sample_error(source, index, sample.key(), e);
             let (_, image) = sample.image().ok_or_else(|| at(Error::in_source("no image")))?;
             let mut rng = Rng::new(0, 0, index as u64);
-            let picture = codecs.open(image).map_err(at)?;
-            let plan = self.augment.plan(picture.size(), &mut rng).map_err(at)?;
-            jobs.push(Job::new(picture, plan.region, out));
+            let original = codecs.open(image).map_err(at)?;
+            let plan = self.augment.plan(original.size(), &mut rng).map_err(at)?;
+            jobs.push(Job::new(original, plan.region, out));
             plans.push(plan);
         }
         let start = Instant::now();
@@ -412,7 +406,7 @@ mod tests {
     /// only waited.
     fn run(workers: usize, samples: u64) -> (usize, Stats) {
         let mut stats = Stats::default();
-        (stats.workers, stats.processors, stats.seconds, stats.waited_seconds) = (workers, 4, 1.0, 1.0);
+        (stats.workers, stats.cores, stats.seconds, stats.waited_seconds) = (workers, 4, 1.0, 1.0);
         (stats.samples, stats.prepared, stats.batches) = (samples, samples, 20);
         (stats.decode.count, stats.decode.seconds) = (samples, workers as f64);
         (workers, stats)

@@ -14,18 +14,18 @@ use crate::data::{DataArgs, FollowArgs};
 use crate::size::bytes;
 use crate::{Outcome, progress};
 
-/// Describe a data set: samples, classes, formats, sizes
+/// Describe a dataset: samples, classes, formats, sizes
 ///
 /// Reads every image in full to list samples that do not decode or are damaged, as verify does.
 /// With --headers it reads only headers.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  warpfeed inspect pictures
+  warpfeed inspect images
   warpfeed inspect train.lmdb
   warpfeed inspect 'train-{000..099}.tar' --json | jq .chroma")]
 pub(crate) struct Args {
-    /// Data set
+    /// Dataset
     path: PathBuf,
     /// Print one JSON object
     #[arg(long)]
@@ -114,12 +114,12 @@ struct Annotated {
     /// Maximum number of boxes in a sample.
     most_boxes: usize,
     crowds: usize,
-    labelled_points: usize,
+    labeled_points: usize,
     /// Number of boxes per class.
     classes: BTreeMap<i64, usize>,
     /// Number of samples with a mask for each box.
     box_masks: usize,
-    /// Number of samples with a mask of the picture, and of pixels per mask value.
+    /// Number of samples with a mask of the image, and of pixels per mask value.
     masks: usize,
     mask_values: BTreeMap<i64, u64>,
 }
@@ -132,7 +132,7 @@ impl Annotated {
         self.samples_without_boxes += usize::from(found.has_boxes && boxes == 0);
         self.most_boxes = self.most_boxes.max(boxes);
         self.crowds += found.crowds;
-        self.labelled_points += found.labelled_points;
+        self.labeled_points += found.labeled_points;
         self.box_masks += usize::from(found.has_masks);
         self.masks += usize::from(found.mask.is_some());
         found.classes.iter().for_each(|class| *self.classes.entry(*class).or_default() += 1);
@@ -146,10 +146,10 @@ impl Annotated {
                 out,
                 "boxes        {boxes} of {samples} samples, up to {most_boxes} of one; {none} samples have none"
             )?;
-            let Annotated { crowds, labelled_points, box_masks, .. } = self;
+            let Annotated { crowds, labeled_points, box_masks, .. } = self;
             writeln!(
                 out,
-                "             {crowds} crowds, {labelled_points} labelled points, {box_masks} samples with a mask for each box"
+                "             {crowds} crowds, {labeled_points} labeled points, {box_masks} samples with a mask for each box"
             )?;
         }
         if self.masks > 0 {

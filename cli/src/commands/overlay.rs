@@ -1,25 +1,25 @@
-//! Draws masks, boxes with their classes, and points over the pictures of a sheet.
+//! Draws masks, boxes with their classes, and points over the images of a sheet.
 
 use font8x8::{BASIC_FONTS, LATIN_FONTS, UnicodeFonts as _};
 use warpfeed::field::{Annotations, Mask};
 use warpfeed::source::Source;
 use warpfeed::{Dtype, HostBatch, Loader};
 
-use crate::canvas::{Canvas, Colour};
+use crate::canvas::{Canvas, Color};
 use crate::data::FollowArgs;
 
 /// Width and height of a letter in dots. The last column and row are empty.
 pub(super) const LETTER: u32 = 8;
 /// Maximum number of boxes drawn per sample.
 const MOST: usize = 64;
-/// Number of samples that are read to find a data set's annotations.
+/// Number of samples that are read to find a dataset's annotations.
 const LOOKED_AT: usize = 64;
-/// Value of a mask outside the picture, and of pixels without a class in Pascal VOC.
+/// Value of a mask outside the image, and of pixels without a class in Pascal VOC.
 const NO_CLASS: i64 = 255;
 /// Radius of a point in pixels.
 const DOT: i64 = 1;
 
-/// Annotations of a data set.
+/// Annotations of a dataset.
 pub(super) struct Overlay {
     /// Annotations that occur in the first samples.
     found: Annotations,
@@ -28,7 +28,7 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    /// Reads the first samples. Masks of pictures are drawn if each of these samples has one, and
+    /// Reads the first samples. Masks of images are drawn if each of these samples has one, and
     /// masks of boxes if each sample with boxes has them.
     pub(super) fn of(source: &dyn Source, follow: FollowArgs) -> Self {
         let mut overlay = Overlay { found: Annotations::default(), box_masks: true, mask: true };
@@ -66,7 +66,7 @@ impl Overlay {
         loader
     }
 
-    /// Draws the annotations of sample `place` of the batch. Its picture has `side` by `side`
+    /// Draws the annotations of sample `place` of the batch. Its image has `side` by `side`
     /// pixels and its upper left corner at `at`.
     pub(super) fn draw(
         &self,
@@ -82,7 +82,7 @@ impl Overlay {
         if let Some(mask) = batch.field("mask").and_then(|mask| mask.as_i64()) {
             for (pixel, &class) in mask[place * area..][..area].iter().enumerate() {
                 if class != 0 && class != NO_CLASS {
-                    tile.tint(pixel, colour(class - 1));
+                    tile.tint(pixel, color(class - 1));
                 }
             }
         }
@@ -98,13 +98,13 @@ impl Overlay {
         };
         let masks = batch.field("boxes.masks").map(|masks| masks.bytes());
         for number in 0..count {
-            let colour = colour(class(number).unwrap_or(number as i64));
+            let color = color(class(number).unwrap_or(number as i64));
             if let Some(masks) = masks {
                 let mask = &masks[(place * MOST + number) * area..][..area];
                 mask.iter()
                     .enumerate()
                     .filter(|(_, inked)| **inked == 1)
-                    .for_each(|(pixel, _)| tile.tint(pixel, colour));
+                    .for_each(|(pixel, _)| tile.tint(pixel, color));
             }
         }
         for number in 0..count {
@@ -114,7 +114,7 @@ impl Overlay {
                 Some(name) => name.clone(),
                 None => class.to_string(),
             });
-            tile.frame(corners, colour(class.unwrap_or(number as i64)), name.as_deref().unwrap_or(""));
+            tile.frame(corners, color(class.unwrap_or(number as i64)), name.as_deref().unwrap_or(""));
         }
         if let Some(points) = batch.field("boxes.points").and_then(|points| points.as_f32()) {
             let each = MOST * self.found.points * 3;
@@ -125,7 +125,7 @@ impl Overlay {
     }
 }
 
-/// One picture of the sheet.
+/// One image of the sheet.
 struct Tile<'a> {
     sheet: &'a mut Canvas,
     at: (u32, u32),
@@ -133,30 +133,30 @@ struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// The pixel at (x, y), if it lies in the picture.
-    fn pixel(&mut self, x: i64, y: i64) -> Option<&mut Colour> {
+    /// The pixel at (x, y), if it lies in the image.
+    fn pixel(&mut self, x: i64, y: i64) -> Option<&mut Color> {
         let inside = (0..self.side).contains(&x) && (0..self.side).contains(&y);
         inside.then(|| self.sheet.pixel(self.at.0 + x as u32, self.at.1 + y as u32))
     }
 
-    /// Blends a colour into a pixel with equal weights.
-    fn tint(&mut self, pixel: usize, colour: Colour) {
+    /// Blends a color into a pixel with equal weights.
+    fn tint(&mut self, pixel: usize, color: Color) {
         let (x, y) = (pixel as i64 % self.side, pixel as i64 / self.side);
         if let Some(pixel) = self.pixel(x, y) {
-            *pixel = std::array::from_fn(|c| pixel[c].midpoint(colour[c]));
+            *pixel = std::array::from_fn(|c| pixel[c].midpoint(color[c]));
         }
     }
 
-    fn fill(&mut self, columns: (i64, i64), rows: (i64, i64), colour: Colour) {
+    fn fill(&mut self, columns: (i64, i64), rows: (i64, i64), color: Color) {
         for (x, y) in (columns.0..columns.1).flat_map(|x| (rows.0..rows.1).map(move |y| (x, y))) {
             if let Some(pixel) = self.pixel(x, y) {
-                *pixel = colour;
+                *pixel = color;
             }
         }
     }
 
     /// Draws the outline of a box, with its name at the upper left.
-    fn frame(&mut self, corners: &[f32], colour: Colour, name: &str) {
+    fn frame(&mut self, corners: &[f32], color: Color, name: &str) {
         let [x1, y1] = [corners[0], corners[1]].map(|edge| edge.round() as i64);
         let [x2, y2] = [corners[2], corners[3]].map(|edge| edge.round() as i64 - 1);
         for (columns, rows) in [
@@ -165,16 +165,16 @@ impl Tile<'_> {
             ((x1, x1 + 1), (y1, y2 + 1)),
             ((x2, x2 + 1), (y1, y2 + 1)),
         ] {
-            self.fill(columns, rows, colour);
+            self.fill(columns, rows, color);
         }
         let name = fitted(name, (self.side - 1) as u32 / LETTER);
         let (long, high) = (name.chars().count() as i64 * i64::from(LETTER), i64::from(LETTER));
         if long > 0 && high < self.side {
-            // Near the picture's edge, the name moves inwards.
+            // Near the image's edge, the name moves inwards.
             let [x, y] = [(x1, long), (y1, high)].map(|(at, length)| at.min(self.side - length - 1).max(0));
-            self.fill((x, x + long + 1), (y, y + high + 1), colour);
+            self.fill((x, x + long + 1), (y, y + high + 1), color);
             let at = (self.at.0 + x as u32 + 1, self.at.1 + y as u32 + 1);
-            draw_text(self.sheet, &name, at, long as u32, 1, contrast(colour));
+            draw_text(self.sheet, &name, at, long as u32, 1, contrast(color));
         }
     }
 
@@ -191,9 +191,9 @@ impl Tile<'_> {
     }
 }
 
-/// Returns the colour of a class, which differs strongly from those of neighbouring classes.
-fn colour(class: i64) -> Colour {
-    const COLOURS: [[u8; 3]; 10] = [
+/// Returns the color of a class, which differs strongly from those of neighboring classes.
+fn color(class: i64) -> Color {
+    const COLORS: [[u8; 3]; 10] = [
         [230, 60, 50],
         [50, 140, 240],
         [60, 190, 80],
@@ -205,11 +205,11 @@ fn colour(class: i64) -> Colour {
         [150, 110, 60],
         [150, 200, 30],
     ];
-    COLOURS[class.rem_euclid(10) as usize]
+    COLORS[class.rem_euclid(10) as usize]
 }
 
-/// Returns black or white, whichever is more readable on `colour`.
-fn contrast([r, g, b]: Colour) -> Colour {
+/// Returns black or white, whichever is more readable on `color`.
+fn contrast([r, g, b]: Color) -> Color {
     let luma = (299 * u32::from(r) + 587 * u32::from(g) + 114 * u32::from(b)) / 1000;
     if luma > 140 { [20; 3] } else { [255; 3] }
 }
@@ -226,7 +226,7 @@ pub(super) fn fitted(text: &str, letters: u32) -> String {
 
 /// Draws `text` with its upper left corner at `at`, in dots of `dot` pixels. Text wider than `room`
 /// is cut.
-pub(super) fn draw_text(sheet: &mut Canvas, text: &str, at: (u32, u32), room: u32, dot: u32, ink: Colour) {
+pub(super) fn draw_text(sheet: &mut Canvas, text: &str, at: (u32, u32), room: u32, dot: u32, ink: Color) {
     for (letter, left) in text.chars().zip((0..room).step_by((LETTER * dot) as usize)) {
         let rows = BASIC_FONTS.get(letter).or_else(|| LATIN_FONTS.get(letter)).or_else(|| BASIC_FONTS.get('?'));
         let rows = rows.unwrap_or_default();

@@ -7,11 +7,11 @@ use warpfeed::pack::{Merge, Overview, Pack, RawSize, Recode, Refused, Report};
 
 use crate::data::{DataArgs, stores};
 use crate::log::say;
+use crate::option_names::in_flags;
 use crate::size::{bytes, parse_bytes};
-use crate::words::in_flags;
 use crate::{Outcome, progress};
 
-/// Pack a data set of any format into an LMDB or tar shards
+/// Pack a dataset of any format into an LMDB or tar shards
 ///
 /// By default JPEGs are rewritten losslessly so that crops decode faster. Other programs can still
 /// read them. The new files are written under temporary names and renamed at the end, so an
@@ -25,29 +25,29 @@ use crate::{Outcome, progress};
 #[command(group = clap::ArgGroup::new("decodes").args(["quality", "max_side", "raw"]).multiple(true))]
 #[command(after_help = "\
 Examples:
-  warpfeed pack pictures pictures.lmdb
+  warpfeed pack images images.lmdb
   # Shards train-000000.tar and on, opened as 'train-{000000..000123}.tar':
   warpfeed pack train.lmdb train.tar --shard-size 1GB
   # Unchanged files:
-  warpfeed pack pictures same.tar --keep-bytes
+  warpfeed pack images same.tar --keep-bytes
   # Smaller photographs:
   warpfeed pack photos small.lmdb --max-side 500
   # A part on each machine (or --part auto in an array of SLURM), then the set:
   warpfeed pack photos train.tar --shard-size 1GB --part 3/64
   warpfeed pack --progress train.tar
   warpfeed pack --merge train.tar
-  # Pictures of 16 bits, shrunk and converted to 8 bits:
+  # Images of 16 bits, shrunk and converted to 8 bits:
   warpfeed pack scans small.tar --max-side 500 --to-8-bits
   # Into an object store:
   warpfeed pack photos s3://bucket/train.tar --shard-size 1GB
-  # Decoded pixels of small pictures:
-  warpfeed pack --from pictures --to raw.lmdb --raw 64x64")]
+  # Decoded pixels of small images:
+  warpfeed pack --from images --to raw.lmdb --raw 64x64")]
 pub(crate) struct Args {
-    /// Data set and output; the output's name ends in .lmdb or .tar and may be an s3://, gs:// or
+    /// Dataset and output; the output's name ends in .lmdb or .tar and may be an s3://, gs:// or
     /// az:// URL of shards
     #[arg(value_names = ["FROM", "TO"], num_args = 2, required_unless_present_all = ["from", "to"], required_unless_present_any = ["merge", "progress"], conflicts_with_all = ["from", "to"])]
     paths: Vec<PathBuf>,
-    /// Data set, instead of FROM
+    /// Dataset, instead of FROM
     #[arg(long, value_name = "PATH", requires = "to")]
     from: Option<PathBuf>,
     /// Output, instead of TO
@@ -97,15 +97,15 @@ pub(crate) struct Args {
     /// times larger
     #[arg(long, value_name = "SIZE", value_parser = raw_size)]
     raw: Option<RawSize>,
-    /// Convert pictures of 16 bits and floats that are re-encoded or stored as pixels to 8 bits:
+    /// Convert images of 16 bits and floats that are re-encoded or stored as pixels to 8 bits:
     /// the upper byte, and 0 to 1; without it they stay unchanged
     #[arg(long, requires = "decodes")]
-    to_8_bits: bool,
-    /// Colour behind transparent pixels of pictures that are re-encoded or stored as pixels, such
+    convert_to_u8: bool,
+    /// Color behind transparent pixels of images that are re-encoded or stored as pixels, such
     /// as 255,255,255 [default: alpha is dropped]
-    #[arg(long, value_name = "R,G,B", value_parser = colour, requires = "decodes")]
+    #[arg(long, value_name = "R,G,B", value_parser = color, requires = "decodes")]
     background: Option<[u8; 3]>,
-    /// Number of threads that read and encode; 0 means one per processor
+    /// Number of threads that read and encode; 0 means one per core
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
     #[command(flatten)]
@@ -121,10 +121,10 @@ fn raw_size(text: &str) -> Result<RawSize, String> {
     size.ok_or_else(|| "expected a shorter side such as 256, or a width and height such as 224x224".to_owned())
 }
 
-fn colour(text: &str) -> Result<[u8; 3], String> {
+fn color(text: &str) -> Result<[u8; 3], String> {
     let parts: Option<Vec<u8>> = text.split(',').map(|part| part.trim().parse::<u8>().ok()).collect();
-    let colour = parts.and_then(|parts| parts.try_into().ok());
-    colour.ok_or_else(|| "expected red, green and blue from 0 to 255, such as 255,255,255".to_owned())
+    let color = parts.and_then(|parts| parts.try_into().ok());
+    color.ok_or_else(|| "expected red, green and blue from 0 to 255, such as 255,255,255".to_owned())
 }
 
 /// Maximum number of images that a warning lists.
@@ -157,11 +157,11 @@ impl Args {
             .force(self.force)
             .keep_bad(self.keep_bad)
             .strict(self.strict)
-            .to_8_bits(self.to_8_bits)
+            .convert_to_u8(self.convert_to_u8)
             .stores(stores())
             .progress(|progress| bar.set_position(progress.samples));
-        if let Some(colour) = self.background {
-            pack = pack.background(colour);
+        if let Some(color) = self.background {
+            pack = pack.background(color);
         }
         if let Some(bytes) = self.shard_size {
             pack = pack.shard_size(bytes);

@@ -7,25 +7,25 @@ use warpfeed::{Error, Loader, OnError};
 use super::bench::Recipe;
 use super::overlay::{LETTER, Overlay, draw_text, fitted};
 use crate::Outcome;
-use crate::canvas::{Canvas, Colour};
+use crate::canvas::{Canvas, Color};
 use crate::data::{DataArgs, FollowArgs};
 use crate::output;
 
 /// Draw a contact sheet of an augmented batch, with its labels, masks, boxes and points
 ///
 /// Masks are tints, and boxes have the names of their classes. A visible point is white with a dark
-/// rim, and a hidden point is dark. Samples that do not decode are grey.
+/// rim, and a hidden point is dark. Samples that do not decode are gray.
 ///
-/// A training loop with the same batch size, seed and augmentation gets the same pictures.
+/// A training loop with the same batch size, seed and augmentation gets the same images.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  warpfeed preview pictures --out grid.png
+  warpfeed preview images --out grid.png
   warpfeed preview train.lmdb --out eval.png --augment eval --images 12
   warpfeed preview train.lmdb --out other.png --seed 7 --epoch 3
   warpfeed preview instances_val2017.json --out boxes.png --size 320")]
 pub(crate) struct Args {
-    /// Data set
+    /// Dataset
     path: PathBuf,
     /// PNG file to write, NAME.png; an existing file is replaced
     #[arg(long, value_name = "FILE")]
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Side of each sample in pixels, up to 1024
     #[arg(long, value_name = "PIXELS", default_value_t = 160, value_parser = clap::value_parser!(u32).range(1..=1024))]
     size: u32,
-    /// Augmentation of each picture
+    /// Augmentation of each image
     #[arg(long, value_enum, default_value_t = Recipe::Train)]
     augment: Recipe,
     /// Seed of the shuffle and the augmentation
@@ -51,17 +51,17 @@ pub(crate) struct Args {
     data: DataArgs,
 }
 
-/// Pixels between the pictures.
+/// Pixels between the images.
 const GAP: u32 = 6;
 /// Pixels of a dot if the text has room.
 const DOT: u32 = 2;
-/// Pixels between a picture and its text.
+/// Pixels between an image and its text.
 const LEAD: u32 = 4;
-/// Height of a line of text below a picture.
+/// Height of a line of text below an image.
 const LINE: u32 = LEAD + LETTER * DOT;
-const PAPER: Colour = [245, 245, 242];
-const INK: Colour = [30, 30, 30];
-const MISSING: Colour = [190, 190, 190];
+const PAPER: Color = [245, 245, 242];
+const INK: Color = [30, 30, 30];
+const MISSING: Color = [190, 190, 190];
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
@@ -72,16 +72,16 @@ impl Args {
         let count = usize::from(self.images).min(source.len());
         let overlay = Overlay::of(&*source, self.follow);
         let mut loader = overlay.fields(Loader::source(source));
-        if let Some(picture) = self.follow.exif() {
-            loader = loader.annotations_follow(picture);
+        if let Some(image) = self.follow.exif() {
+            loader = loader.annotations_follow(image);
         }
         let mut batches = loader
             .batch_size(count)
             .shuffle(self.seed)
             .augment(self.augment.augment(self.size))
             .prefetch(1)
-            .unlabelled(true)
-            .to_8_bits(true)
+            .unlabeled(true)
+            .convert_to_u8(true)
             .on_error(OnError::Skip { max_skipped: u64::MAX })
             .host()?;
         let classes = batches.classes().to_vec();
@@ -92,10 +92,10 @@ impl Args {
         let (across, down) = (self.size + GAP, self.size + LINE + GAP);
         let mut sheet = Canvas::new(columns * across + GAP, rows * down + GAP, PAPER);
         let pixels = batch.images().as_u8().ok_or_else(|| Error::config("the loader's images are not u8"))?;
-        let pictures = pixels.chunks_exact((self.size * self.size * 3) as usize);
-        for (i, ((picture, label), valid)) in pictures.zip(batch.labels()?).zip(batch.valid()).enumerate() {
+        let originals = pixels.chunks_exact((self.size * self.size * 3) as usize);
+        for (i, ((image, label), valid)) in originals.zip(batch.labels()?).zip(batch.valid()).enumerate() {
             let (x, y) = (GAP + i as u32 % columns * across, GAP + i as u32 / columns * down);
-            for (at, pixel) in picture.as_chunks::<3>().0.iter().enumerate() {
+            for (at, pixel) in image.as_chunks::<3>().0.iter().enumerate() {
                 let (dx, dy) = (at as u32 % self.size, at as u32 / self.size);
                 *sheet.pixel(x + dx, y + dy) = if valid { *pixel } else { MISSING };
             }
@@ -128,7 +128,7 @@ impl Args {
     }
 }
 
-/// Chooses the number of columns of a sheet of `count` pictures. The sheet is at most three times
+/// Chooses the number of columns of a sheet of `count` images. The sheet is at most three times
 /// as wide as high, has as few empty places in the last row as possible, and is then as square as
 /// possible.
 fn columns(count: u32) -> u32 {

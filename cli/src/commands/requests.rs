@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use warpfeed::order::{Order, Shuffled};
-use warpfeed::trace::Limit;
+use warpfeed::sampler::{Sampler, Shuffled};
+use warpfeed::trace::Bottleneck;
 use warpfeed::{Stats, Verdict};
 
 /// Dollars for a GET request to S3 in us-east-1. Those of Google and Azure differ by less than a
@@ -38,8 +38,8 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Derives them from a run of the loader on the data set at `path`, which has `samples` samples
-    /// of `mean` bytes. `None` for a data set on this machine, and for one whose samples are
+    /// Derives them from a run of the loader on the dataset at `path`, which has `samples` samples
+    /// of `mean` bytes. `None` for a dataset on this machine, and for one whose samples are
     /// objects of their own or pages, which blocks do not join.
     pub(super) fn of(
         path: &Path,
@@ -59,7 +59,7 @@ impl Requests {
             windowed: samples.div_ceil(block) * block.div_ceil((MOST / mean).max(1)),
             window: (block * BLOCKS) as usize,
             paid: !matches!(&*scheme, "http" | "https" | "hf") && std::env::var_os("AWS_ENDPOINT_URL").is_none(),
-            slow: verdict.limit == Limit::Network && network.first_bytes.p50_seconds >= SLOW && each < LARGE,
+            slow: verdict.limit == Bottleneck::Network && network.first_bytes.p50_seconds >= SLOW && each < LARGE,
             refused: network.refusals > 0,
         })
     }
@@ -101,7 +101,7 @@ impl Requests {
 }
 
 /// The requests of an epoch of samples of `mean` bytes that follow each other in one object.
-fn requests(order: &dyn Order, mean: u64) -> u64 {
+fn requests(order: &dyn Sampler, mean: u64) -> u64 {
     let len = order.len(0);
     let round = (ROUND / mean).clamp(1, len.max(1));
     let most = (MOST / mean).max(1);
@@ -129,12 +129,12 @@ mod tests {
         network.first_bytes.p50_seconds = 0.005;
         change(&mut network);
         let mut stats = Stats::default();
-        (stats.workers, stats.processors, stats.seconds, stats.waited_seconds) = (4, 4, 1.0, 1.0);
+        (stats.workers, stats.cores, stats.seconds, stats.waited_seconds) = (4, 4, 1.0, 1.0);
         (stats.samples, stats.prepared, stats.batches) = (1_000, 1_000, 4);
         (stats.read.count, stats.read.seconds) = (1_000, 4.0);
         stats.network = Some(network);
         let verdict = stats.verdict();
-        assert_eq!(verdict.limit, Limit::Network, "{verdict}");
+        assert_eq!(verdict.limit, Bottleneck::Network, "{verdict}");
         Requests::of(Path::new(path), "tar", samples, 110_000, &stats, &verdict).unwrap()
     }
 
@@ -142,7 +142,7 @@ mod tests {
     fn a_full_shuffle_is_suggested_unless_its_requests_are_dear_slow_or_refused() {
         let imagenet = of("s3://bucket/train", 1_281_167, |_| ());
         // A window of 1,220 samples in 64 blocks of 20: one request for each block.
-        // A few of its samples are neighbours by chance.
+        // A few of its samples are neighbors by chance.
         assert!((1_279_000..=1_281_167).contains(&imagenet.full) && imagenet.window == 1_024, "{}", imagenet.full);
         assert!((75_000..85_000).contains(&imagenet.windowed), "{}", imagenet.windowed);
         assert_eq!(imagenet.window(), None);

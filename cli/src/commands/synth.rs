@@ -8,19 +8,19 @@ use warpfeed_synth::Synth;
 
 use crate::{Outcome, progress, size};
 
-/// Draw a learnable picture set: class folders, or figures with boxes, masks and points
+/// Draw a learnable image set: class folders, or figures with boxes, masks and points
 ///
-/// Each picture shows several figures of one outline and texture, which make the class. Sizes, JPEG
-/// qualities and subsampling vary as in real sets. Some pictures are grey, progressive, or PNG. The
+/// Each image shows several figures of one outline and texture, which make the class. Sizes, JPEG
+/// qualities and subsampling vary as in real sets. Some images are gray, progressive, or PNG. The
 /// same options give the same bytes on every machine.
 ///
-/// With --layout coco or voc, a picture shows figures of several classes. The annotations give the
-/// box and the visible pixels of each figure, and for COCO three points. Every fifth picture is
+/// With --layout coco or voc, an image shows figures of several classes. The annotations give the
+/// box and the visible pixels of each figure, and for COCO three points. Every fifth image is
 /// held out.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  warpfeed synth --out pictures
+  warpfeed synth --out images
   warpfeed synth --out small --images 4000 --side 96 --classes 10 --seed 7
   warpfeed synth --out coco --layout coco
   warpfeed preview coco/annotations/instances_train.json --out coco.png
@@ -31,19 +31,19 @@ pub(crate) struct Args {
     /// Folder to create; an existing folder must be empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Layout of the data set
+    /// Layout of the dataset
     #[arg(long, value_enum, default_value_t = Layout::Folders)]
     layout: Layout,
-    /// Number of pictures
+    /// Number of images
     #[arg(long, value_name = "N", default_value_t = 2000)]
     images: usize,
     /// Number of classes, 1 to 1024
     #[arg(long, value_name = "N", default_value_t = 10)]
     classes: usize,
-    /// Longer side of most pictures, 32 to 4096; some pictures have half of it, some twice as much
+    /// Longer side of most images, 32 to 4096; some images have half of it, some twice as much
     #[arg(long, value_name = "PIXELS", default_value_t = 256)]
     side: u32,
-    /// Seed of the pictures
+    /// Seed of the images
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }

@@ -13,33 +13,33 @@ use warpfeed::{Error, ErrorKind};
 use super::pack::PartChoice;
 use crate::data::{DataArgs, FollowArgs};
 use crate::log::say;
-use crate::words::in_flags;
+use crate::option_names::in_flags;
 use crate::{Outcome, progress};
 
 /// Decode every sample and list the bad ones
 ///
-/// Also checks boxes, masks and points against their picture, and the hashes of MDS shards.
+/// Also checks boxes, masks and points against their image, and the hashes of MDS shards.
 ///
-/// Prints one line to stdout for each bad sample, in the order of the data set: its number, key,
+/// Prints one line to stdout for each bad sample, in the order of the dataset: its number, key,
 /// file and cause. The cause of a sample that decodes but is damaged begins with 'damaged: '. The
 /// totals go to stderr. The exit code is 1 if a sample does not decode or a shard differs from its
 /// hash. Damage alone changes it only with --strict.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  warpfeed verify pictures
+  warpfeed verify images
   warpfeed verify train.lmdb > bad.txt || echo 'look at bad.txt'
   warpfeed verify 'train-{000..099}.tar' --json | jq -r .key
 
 Exit codes:
   0  every sample decodes
   1  a sample does not decode (or is damaged, with --strict), a shard
-     differs from its hash, or the data set cannot be opened
+     differs from its hash, or the dataset cannot be opened
   2  the command line is wrong")]
 pub(crate) struct Args {
-    /// Data set
+    /// Dataset
     path: PathBuf,
-    /// Number of threads; 0 means one per processor
+    /// Number of threads; 0 means one per core
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
     /// Check one part of the samples: 3/64, or auto as for `warpfeed pack`
@@ -108,7 +108,7 @@ impl Args {
         bar.finish_and_clear();
         let mut more = if damaged > 0 { format!(", {damaged} damaged that decode") } else { String::new() };
         if deep > 0 {
-            more += &format!(", {deep} of more than 8 bits, for which a loader needs to_8_bits or a Map");
+            more += &format!(", {deep} of more than 8 bits, for which a loader needs convert_to_u8 or a Map");
         }
         if files > 0 {
             more += &format!(", damaged files: {files}");
@@ -122,7 +122,7 @@ impl Args {
 /// Result of checking a sample.
 pub(crate) struct Checked {
     pub(crate) found: Option<Found>,
-    /// Whether its picture is sound, but 8 bits cannot hold its values.
+    /// Whether its image is sound, but 8 bits cannot hold its values.
     deep: bool,
 }
 
@@ -147,7 +147,7 @@ impl Found {
     }
 }
 
-/// Checks boxes, masks and points against the picture `image` and the classes of the set.
+/// Checks boxes, masks and points against the image `image` and the classes of the set.
 fn annotations(source: &dyn Source, sample: &Sample<'_>, image: &[u8], follow: FollowArgs) -> warpfeed::Result<()> {
     let found = Annotations::read(sample, Info::read(image)?.oriented.annotated(follow.exif()))?;
     let classes = source.classes().len();
@@ -191,14 +191,14 @@ pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scrat
     Checked { deep: deep && found.is_none(), found }
 }
 
-/// The condition of a picture. `deep` tells whether it is sound, but an image of 8 bits cannot hold
+/// The condition of an image. `deep` tells whether it is sound, but an image of 8 bits cannot hold
 /// its values.
 fn condition(bytes: &[u8], deep: &mut bool) -> Condition {
     let decoded = || -> warpfeed::Result<()> {
         let codecs = Codecs::new();
-        let mut picture = codecs.open(bytes)?;
-        let whole = Rect::full(picture.size());
-        picture.decode(whole, &mut Pixels::new())
+        let mut original = codecs.open(bytes)?;
+        let whole = Rect::full(original.size());
+        original.decode(whole, &mut Pixels::new())
     };
     // The values of a JPEG have 8 bits, and only a check tells its damage.
     if Info::read(bytes).is_ok_and(|info| info.jpeg.is_some()) {

@@ -52,7 +52,7 @@ impl Table {
     }
 
     /// Returns a bar chart as a self-contained SVG document. It has one bar per block size, whose
-    /// height is the occupancy and whose colour is the limiting resource.
+    /// height is the occupancy and whose color is the limiting resource.
     pub fn svg(&self) -> String {
         const WIDTH: f64 = 860.0;
         const HEIGHT: f64 = 360.0;
@@ -87,7 +87,7 @@ impl Table {
                 x + step * 0.12,
                 TOP + PLOT_HEIGHT - height,
                 step * 0.76,
-                colour(o.limiting()),
+                color(o.limiting()),
                 o.block,
                 o.blocks,
                 o.warps,
@@ -109,7 +109,7 @@ impl Table {
             let _ = writeln!(
                 out,
                 "<rect x=\"{x}\" y=\"{box_y}\" width=\"11\" height=\"11\" fill=\"{}\"/><text x=\"{text_x}\" y=\"{y}\">{}</text>",
-                colour(factor),
+                color(factor),
                 factor.name()
             );
         }
@@ -118,8 +118,8 @@ impl Table {
     }
 }
 
-/// The Okabe-Ito palette, which is safe for colour-blind readers.
-fn colour(factor: Factor) -> &'static str {
+/// The Okabe-Ito palette, which is safe for color-blind readers.
+fn color(factor: Factor) -> &'static str {
     match factor {
         Factor::Warps => "#009e73",
         Factor::Registers => "#d55e00",

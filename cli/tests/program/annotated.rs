@@ -36,13 +36,13 @@ fn annotated_sets_are_counted_checked_and_drawn() {
         };
         assert_eq!(sheet(path, "a.png"), sheet(packed, "b.png"));
     }
-    // Annotations are drawn: without them the same pictures give a different sheet.
+    // Annotations are drawn: without them the same images give a different sheet.
     let sheet = |path: &str| {
         ok(dir.path(), &["preview", path, "--out", "x.png", "--images", "16", "--size", "64", "--augment", "eval"]);
         image::open(dir.path().join("x.png")).unwrap().into_rgb8()
     };
     assert_ne!(sheet(coco), sheet("coco/train"));
-    assert!(count(coco)["labelled_points"].as_u64().unwrap() > 60 && count(coco)["mask_values"] == json("{}"));
+    assert!(count(coco)["labeled_points"].as_u64().unwrap() > 60 && count(coco)["mask_values"] == json("{}"));
     assert!(count(voc)["mask_values"]["0"].as_u64().unwrap() > 10_000 && count(voc)["masks"] == 16);
 
     // A mask with the wrong size.
@@ -51,10 +51,10 @@ fn annotated_sets_are_counted_checked_and_drawn() {
     let bad = warpfeed(dir.path(), &["verify", voc]);
     let out = text(&bad.stdout);
     assert!(
-        bad.status.code() == Some(1) && out.contains("field \"mask.png\": annotated in 5x5 pixels, its picture has "),
+        bad.status.code() == Some(1) && out.contains("field \"mask.png\": annotated in 5x5 pixels, its image has "),
         "{out}"
     );
-    // Pictures whose size differs from the declared one, and a picture that EXIF turns upside down.
+    // Images whose size differs from the declared one, and an image that EXIF turns upside down.
     let path = dir.path().join(coco);
     let whole = fs::read_to_string(&path).unwrap();
     let mut resized = json(&whole);
@@ -63,7 +63,7 @@ fn annotated_sets_are_counted_checked_and_drawn() {
     let bad = warpfeed(dir.path(), &["verify", coco]);
     let out = text(&bad.stdout);
     assert_eq!((bad.status.code(), out.lines().count()), (Some(1), 1), "{out}");
-    assert!(out.contains("annotated in 640x480 pixels, its picture has "), "{out}");
+    assert!(out.contains("annotated in 640x480 pixels, its image has "), "{out}");
     fs::create_dir(dir.path().join("turned")).unwrap();
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/orientation/3.jpg");
     fs::copy(fixture, dir.path().join("turned/a.jpg")).unwrap();
@@ -74,12 +74,12 @@ fn annotated_sets_are_counted_checked_and_drawn() {
     let bad = warpfeed(dir.path(), &["verify", "turned/x.json"]);
     let out = text(&bad.stdout);
     assert!(bad.status.code() == Some(1) && out.contains("--annotations-follow stored or upright"), "{out}");
-    for picture in ["stored", "upright"] {
-        let good = warpfeed(dir.path(), &["verify", "turned/x.json", "--annotations-follow", picture]);
+    for image in ["stored", "upright"] {
+        let good = warpfeed(dir.path(), &["verify", "turned/x.json", "--annotations-follow", image]);
         assert_eq!(good.status.code(), Some(0), "{}", text(&good.stdout));
-        let counted = json(&ok(dir.path(), &["inspect", "turned/x.json", "--json", "--annotations-follow", picture]));
+        let counted = json(&ok(dir.path(), &["inspect", "turned/x.json", "--json", "--annotations-follow", image]));
         assert_eq!(counted["annotated"]["boxes"], 1);
-        ok(dir.path(), &["preview", "turned/x.json", "--out", "t.png", "--annotations-follow", picture]);
+        ok(dir.path(), &["preview", "turned/x.json", "--out", "t.png", "--annotations-follow", image]);
     }
     let mut changed = json(&whole);
     changed["annotations"][0]["category_id"] = 9.into();
@@ -89,5 +89,5 @@ fn annotated_sets_are_counted_checked_and_drawn() {
     let out = text(&bad.stdout);
     assert_eq!((bad.status.code(), out.lines().count()), (Some(1), 2), "{out}");
     assert!(out.contains("annotation 1: category 9 is not among the 3 categories of the file"), "{out}");
-    assert!(out.contains("annotation 8: x from 0 to 999, the picture is "), "{out}");
+    assert!(out.contains("annotation 8: x from 0 to 999, the image is "), "{out}");
 }

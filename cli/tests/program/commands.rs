@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::support::{fails, json, ok, text, warpfeed};
 
-/// Creates a temporary tree with 12 pictures of three classes in `set`.
+/// Creates a temporary tree with 12 images of three classes in `set`.
 fn tree() -> TempDir {
     let dir = TempDir::new().unwrap();
     ok(dir.path(), &["synth", "--out", "set", "--images", "12", "--classes", "3", "--side", "64"]);
@@ -79,7 +79,7 @@ fn every_help_text_has_examples() {
 
 #[test]
 fn a_cache_is_shown_checked_and_emptied_and_no_other_folder() {
-    use warpfeed::source::{Lookahead, Object, Place, Store};
+    use warpfeed::source::{BatchIndex, Lookahead, Object, Store};
     struct Zeros;
     impl Store for Zeros {
         fn list(&self, prefix: &str) -> warpfeed::Result<Vec<Object>> {
@@ -98,7 +98,7 @@ fn a_cache_is_shown_checked_and_emptied_and_no_other_folder() {
     let store = warpfeed_stores::Cache::open(&path, 1 << 20).unwrap().store(std::sync::Arc::new(Zeros));
     let keep = store.keep(1, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))).unwrap();
     for url in ["s3://b/one/x.tar", "s3://b/one/y.tar", "s3://b/two/x.tar"] {
-        keep.offer(&store.object(url).unwrap(), 0, &[1; 5000], 0, Place::default());
+        keep.offer(&store.object(url).unwrap(), 0, &[1; 5000], 0, BatchIndex::default());
     }
     let shown = "cache: 3 blocks, 24.6 kB\n  s3://b/one: 2 blocks, 16.4 kB\n  s3://b/two: 1 blocks, 8.2 kB\n";
     assert_eq!(ok(dir.path(), &["cache", "show", "cache"]), shown);
@@ -154,7 +154,7 @@ fn a_wrong_command_line_exits_with_code_2() {
 }
 
 #[test]
-fn a_missing_or_empty_data_set_is_named() {
+fn a_missing_or_empty_dataset_is_named() {
     let dir = TempDir::new().unwrap();
     fs::create_dir(dir.path().join("empty")).unwrap();
     for command in ["inspect", "verify", "bench", "doctor"] {
@@ -240,20 +240,20 @@ fn inspect_says_how_many_samples_each_class_has() {
 
 /// Adds a text file named .jpg and a truncated JPEG. Returns their keys.
 fn spoil(set: &Path) -> [&'static str; 2] {
-    fs::write(set.join("dotted-triangle/text.jpg"), "I am no picture").unwrap();
+    fs::write(set.join("dotted-triangle/text.jpg"), "I am no image").unwrap();
     let whole = files(set).into_iter().find(|(path, _)| path.extension().is_some_and(|e| e == "jpg")).unwrap();
     fs::write(set.join("plain-disc/cut.jpg"), &whole.1[..whole.1.len() / 2]).unwrap();
     ["dotted-triangle/text", "plain-disc/cut"]
 }
 
 #[test]
-fn verify_counts_pictures_that_a_loader_does_not_read_as_they_are() {
+fn verify_counts_images_that_a_loader_does_not_read_as_they_are() {
     let dir = tree();
     let deep = image::ImageBuffer::from_pixel(4, 4, image::Luma([40_000_u16]));
     deep.save(dir.path().join("set/plain-disc/deep.png")).unwrap();
     let verified = warpfeed(dir.path(), &["verify", "set"]);
     assert_eq!((verified.status.code(), text(&verified.stdout)), (Some(0), String::new()));
-    let counted = "set: 13 samples, 0 bad, 1 of more than 8 bits, for which a loader needs to_8_bits or a Map\n";
+    let counted = "set: 13 samples, 0 bad, 1 of more than 8 bits, for which a loader needs convert_to_u8 or a Map\n";
     assert_eq!(text(&verified.stderr), counted);
 }
 
@@ -284,7 +284,7 @@ fn verify_lists_each_bad_sample_with_its_place() {
     }
 
     let shown = ok(dir.path(), &["inspect", "set", "--headers"]);
-    assert!(shown.contains("unreadable   1; "), "the truncated picture has a complete header: {shown}");
+    assert!(shown.contains("unreadable   1; "), "the truncated image has a complete header: {shown}");
 }
 
 /// Writes 200 zero bytes into the data of one JPEG. Returns its key.
@@ -365,7 +365,7 @@ fn preview_draws_a_sheet_of_the_batch() {
             .filter(|&(x, y)| sheet.get_pixel(x, y).0 == [30, 30, 30])
             .count()
     };
-    assert!(ink(70..90) > 100, "names below the first row of pictures");
+    assert!(ink(70..90) > 100, "names below the first row of images");
     assert_eq!(ink(0..6), 0, "nothing in the margin");
 
     // The sheet also shows places for samples that do not decode.
@@ -435,7 +435,7 @@ fn pack_recodes_images_as_requested() {
 }
 
 #[test]
-fn pack_converts_deep_pictures_when_asked() {
+fn pack_converts_deep_images_when_asked() {
     let dir = TempDir::new().unwrap();
     fs::create_dir_all(dir.path().join("set/scan")).unwrap();
     let deep = image::ImageBuffer::from_fn(80, 60, |x, y| image::Luma([(x + y) as u16 * 257]));
@@ -573,7 +573,7 @@ fn bench_reports_for_people_and_for_programs() {
 #[test]
 fn a_report_is_one_file_that_needs_no_network() {
     let dir = tree();
-    // 12 pictures in batches of 2: enough batches for a trace and a verdict.
+    // 12 images in batches of 2: enough batches for a trace and a verdict.
     let bench =
         ["bench", "set", "--batch-size", "2", "--size", "32", "--seconds", "0.4", "--warmup", "0.1", "--workers", "2"];
     let straight = ["--report", "straight.html", "--trace", "trace.json", "--json"];

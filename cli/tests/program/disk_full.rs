@@ -61,7 +61,7 @@ fn packing_onto_a_full_disk_is_an_error_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn pages_and_pictures_that_do_not_fit_leave_the_file_that_was_there() {
+fn pages_and_images_that_do_not_fit_leave_the_file_that_was_there() {
     let root = tempfile::tempdir().unwrap();
     let program = |args: &[&str], most: u64| {
         run(Command::new(env!("CARGO_BIN_EXE_warpfeed")).args(args).current_dir(root.path()), most)
@@ -130,7 +130,7 @@ fn a_trace_that_does_not_fit_stays_readable() {
 fn packing_onto_a_full_file_system_is_an_error_and_leaves_nothing_behind() {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini");
     let root = tempfile::tempdir().unwrap();
-    // Runs `script` with $1 = the file system, $2 = the program, $3 = the data set.
+    // Runs `script` with $1 = the file system, $2 = the program, $3 = the dataset.
     let mounted = |kib: usize, script: &str| {
         let script = format!("mount -t tmpfs -o size={kib}k none \"$1\" || exit 77; {script}");
         let mut unshare = Command::new("unshare");

@@ -1,4 +1,4 @@
-//! The program reads the formats of other libraries: `tests/fixtures/formats` has 12 pictures of 4
+//! The program reads the formats of other libraries: `tests/fixtures/formats` has 12 images of 4
 //! classes in each.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use warpfeed::source::{DATA_FORMATS, OwnedSample, Source, open};
 
 use crate::support::{json, ok};
 
-/// Each format's name, and data sets of it below the fixtures.
+/// Each format's name, and datasets of it below the fixtures.
 const SETS: [(&str, &[&str]); 13] = [
     ("arrow", &["arrow/saved"]),
     ("beton", &["beton/train.beton"]),
@@ -97,7 +97,7 @@ fn every_format_is_inspected_and_packed_as_it_is_read() {
 }
 
 #[test]
-fn every_format_has_a_data_set_that_is_inspected_and_packed() {
+fn every_format_has_a_dataset_that_is_inspected_and_packed() {
     let tested: BTreeSet<_> = SETS.iter().map(|set| set.0).chain(OWN).collect();
     assert_eq!(tested, DATA_FORMATS.iter().map(|format| format.name).collect());
 }

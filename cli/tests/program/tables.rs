@@ -12,16 +12,16 @@ fn every_command_opens_a_table_with_the_given_columns_and_classes() {
     ok(dir, &["synth", "--out", "set", "--images", "12", "--classes", "3", "--side", "64"]);
     let mut rows = String::new();
     for class in fs::read_dir(dir.join("set")).unwrap().map(|entry| entry.unwrap().path()) {
-        for picture in fs::read_dir(&class).unwrap().map(|entry| entry.unwrap().path()) {
+        for image in fs::read_dir(&class).unwrap().map(|entry| entry.unwrap().path()) {
             let name = class.file_name().unwrap().to_str().unwrap();
-            rows += &format!("{name}/{};{name};3;4\n", picture.file_name().unwrap().to_str().unwrap());
+            rows += &format!("{name}/{};{name};3;4\n", image.file_name().unwrap().to_str().unwrap());
         }
     }
     fs::write(dir.join("t.csv"), format!("where;what;w;h\n{rows}")).unwrap();
     let own = json(&ok(dir, &["inspect", "set", "--json"]))["classes"].clone();
     let names: Vec<&str> = own.as_array().unwrap().iter().rev().map(|name| name.as_str().unwrap()).collect();
     fs::write(dir.join("classes.txt"), format!("other\n{}\n", names.join("\n"))).unwrap();
-    let columns = ["--picture-column", "where", "--root", "set", "--label-column", "what", "--gather", "size=w,h"];
+    let columns = ["--image-column", "where", "--root", "set", "--label-column", "what", "--gather", "size=w,h"];
     let with = |args: &[&'static str]| [args, &columns, &["--classes", "classes.txt"]].concat();
     for packed in ["t.lmdb", "t.tar"] {
         ok(dir, &with(&["pack", "t.csv", packed]));

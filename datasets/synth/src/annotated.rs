@@ -1,4 +1,4 @@
-//! Pictures with figures of several classes, and the ground truth for each figure, in COCO or
+//! Images with figures of several classes, and the ground truth for each figure, in COCO or
 //! Pascal VOC format.
 
 use std::fmt::Write as _;
@@ -12,10 +12,10 @@ use super::ink::draw;
 use super::scene::{Scene, Seen, Visibility};
 use super::{Coding, Synth, complete};
 use warpfeed::decode::Size;
-use warpfeed::order::Rng;
+use warpfeed::sampler::Rng;
 use warpfeed::{Error, ErrorKind, Result};
 
-/// A picture and its ground truth.
+/// An image and its ground truth.
 struct Annotated {
     size: Size,
     field: &'static str,
@@ -28,7 +28,7 @@ struct Annotated {
 /// Minimum number of visible pixels of an annotated figure.
 const LEAST: usize = 12;
 
-/// Every `VAL`-th picture is held out.
+/// Every `VAL`-th image is held out.
 const VAL: usize = 5;
 
 /// Key points of a figure. A flip exchanges the last two.
@@ -36,11 +36,11 @@ const POINTS: [&str; 3] = ["top", "left", "right"];
 
 impl Synth {
     /// Generates the set in COCO format: `annotations/instances_train.json` and
-    /// `instances_val.json`, with the pictures in `train` and `val`. Each picture shows several
+    /// `instances_val.json`, with the images in `train` and `val`. Each image shows several
     /// figures of any class. An annotation has the figure's box, its visible pixels as run lengths,
-    /// and its upper, left and right ends as points. Every fifth picture is held out.
+    /// and its upper, left and right ends as points. Every fifth image is held out.
     ///
-    /// `written` is called with the size of each picture in bytes, from many threads.
+    /// `written` is called with the size of each image in bytes, from many threads.
     ///
     /// # Errors
     /// Those of [`write`](Synth::write).
@@ -50,13 +50,13 @@ impl Synth {
             for folder in ["annotations", "train", "val"] {
                 make(&beside.join(folder))?;
             }
-            let drawn: Vec<(Value, Vec<Value>)> = self.each(|index, picture| {
-                let name = format!("{index:06}.{}", picture.field);
-                put(&beside.join(split(index)).join(&name), &picture.bytes)?;
-                written(picture.bytes.len());
-                let Size { width, height } = picture.size;
+            let drawn: Vec<(Value, Vec<Value>)> = self.each(|index, original| {
+                let name = format!("{index:06}.{}", original.field);
+                put(&beside.join(split(index)).join(&name), &original.bytes)?;
+                written(original.bytes.len());
+                let Size { width, height } = original.size;
                 let image = json!({"id": index, "file_name": name, "width": width, "height": height});
-                Ok((image, picture.objects().map(|object| object.coco(index, picture.size)).collect()))
+                Ok((image, original.objects().map(|object| object.coco(index, original.size)).collect()))
             })?;
             let categories: Vec<Value> = (1..)
                 .zip(self.class_names())
@@ -77,8 +77,8 @@ impl Synth {
     }
 
     /// Generates the set in Pascal VOC format: `JPEGImages`, `Annotations`, `SegmentationClass`
-    /// with a mask for each picture, and lists `train.txt` and `val.txt` in `ImageSets/Main` and
-    /// `ImageSets/Segmentation`. The pictures are those of [`write_coco`](Synth::write_coco). In a
+    /// with a mask for each image, and lists `train.txt` and `val.txt` in `ImageSets/Main` and
+    /// `ImageSets/Segmentation`. The images are those of [`write_coco`](Synth::write_coco). In a
     /// mask, 0 is the background, and class c in the order of the sorted names is c + 1.
     ///
     /// # Errors
@@ -97,17 +97,17 @@ impl Synth {
             {
                 make(&beside.join(folder))?;
             }
-            self.each(|index, picture| {
+            self.each(|index, original| {
                 let file = |folder: &str, end: &str| beside.join(folder).join(format!("{index:06}.{end}"));
-                put(&file("JPEGImages", picture.field), &picture.bytes)?;
+                put(&file("JPEGImages", original.field), &original.bytes)?;
                 let class = |&number: &u16| match number {
                     0 => 0,
-                    _ => numbers[picture.figures[usize::from(number) - 1].class],
+                    _ => numbers[original.figures[usize::from(number) - 1].class],
                 };
-                let mask: Vec<u8> = picture.shown.iter().map(class).collect();
-                put(&file("SegmentationClass", "png"), &palette_png(&mask, picture.size)?)?;
-                put(&file("Annotations", "xml"), picture.xml(&names).as_bytes())?;
-                written(picture.bytes.len());
+                let mask: Vec<u8> = original.shown.iter().map(class).collect();
+                put(&file("SegmentationClass", "png"), &palette_png(&mask, original.size)?)?;
+                put(&file("Annotations", "xml"), original.xml(&names).as_bytes())?;
+                written(original.bytes.len());
                 Ok(())
             })?;
             for (folder, part) in
@@ -121,7 +121,7 @@ impl Synth {
         })
     }
 
-    /// Generates all pictures, on all processors.
+    /// Generates all images, on all cores.
     fn each<T: Send>(&self, take: impl Fn(usize, Annotated) -> Result<T> + Sync) -> Result<Vec<T>> {
         (0..self.images).into_par_iter().map(|index| take(index, self.annotated(index)?)).collect()
     }
@@ -142,7 +142,7 @@ impl Synth {
     }
 }
 
-/// Name of the split that a picture belongs to.
+/// Name of the split that an image belongs to.
 fn split(index: usize) -> &'static str {
     if index % VAL == VAL - 1 { "val" } else { "train" }
 }
@@ -219,7 +219,7 @@ impl Object<'_> {
                 Visibility::Visible => [x, y, 2],
             })
             .collect();
-        let labelled = points.chunks(3).filter(|point| point[2] > 0).count();
+        let labeled = points.chunks(3).filter(|point| point[2] > 0).count();
         json!({
             "id": 0,
             "image_id": image,
@@ -229,7 +229,7 @@ impl Object<'_> {
             "iscrowd": 0,
             "segmentation": {"size": [height, width], "counts": run_lengths(&self.mask, width as usize)},
             "keypoints": points,
-            "num_keypoints": labelled,
+            "num_keypoints": labeled,
         })
     }
 }
@@ -269,16 +269,16 @@ fn palette_png(mask: &[u8], size: Size) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, size.width, size.height);
     encoder.set_color(png::ColorType::Indexed);
-    encoder.set_palette((0..=255).flat_map(voc_colour).collect::<Vec<u8>>());
+    encoder.set_palette((0..=255).flat_map(voc_color).collect::<Vec<u8>>());
     let mut writer = encoder.write_header().map_err(fail)?;
     writer.write_image_data(mask).map_err(fail)?;
     writer.finish().map_err(fail)?;
     Ok(bytes)
 }
 
-/// Returns the colour of a class in Pascal VOC. The bits of its number go to red, green and blue in
-/// turn, from the highest colour bit down.
-fn voc_colour(class: u8) -> [u8; 3] {
+/// Returns the color of a class in Pascal VOC. The bits of its number go to red, green and blue in
+/// turn, from the highest color bit down.
+fn voc_color(class: u8) -> [u8; 3] {
     let bit = |number: usize| (u16::from(class) >> number & 1) as u8;
     std::array::from_fn(|channel| (0..3).fold(0, |value, step| value | bit(3 * step + channel) << (7 - step)))
 }
@@ -289,10 +289,10 @@ mod tests {
     use warpfeed::source::{Source, open};
 
     #[test]
-    fn colours_are_those_of_pascal_voc() {
+    fn colors_are_those_of_pascal_voc() {
         let known = [[0, 0, 0], [128, 0, 0], [0, 128, 0], [128, 128, 0], [0, 0, 128], [128, 0, 128]];
-        assert_eq!([0, 1, 2, 3, 4, 5].map(voc_colour), known);
-        assert_eq!((voc_colour(20), voc_colour(255)), ([0, 64, 128], [224, 224, 192]));
+        assert_eq!([0, 1, 2, 3, 4, 5].map(voc_color), known);
+        assert_eq!((voc_color(20), voc_color(255)), ([0, 64, 128], [224, 224, 192]));
     }
 
     /// The expected texts come from `pycocotools.mask.encode`.

@@ -1,7 +1,7 @@
 //! Outlines and textures, which define a class.
 //!
 //! A figure has its own coordinates (u, v), with u to the right and v down. It extends about 256
-//! units from its centre. Every outline and texture is mirror-symmetric, so a flip does not change
+//! units from its center. Every outline and texture is mirror-symmetric, so a flip does not change
 //! the class.
 
 use std::fmt;
@@ -93,9 +93,9 @@ impl Figure {
         }
     }
 
-    /// Share of the second colour at (u, v), in 1/256.
+    /// Share of the second color at (u, v), in 1/256.
     pub(super) fn tone(&self, u: i32, v: i32) -> i32 {
-        // Distance from the middle of a period, 0 to 64, symmetric about the centre.
+        // Distance from the middle of a period, 0 to 64, symmetric about the center.
         let wave = |t: i32| (t.abs() % PERIOD - PERIOD / 2).abs();
         let (wu, wv) = (wave(u), wave(v));
         let on = |yes: bool| if yes { 256 } else { 0 };

@@ -1,6 +1,6 @@
-//! Integer randomness, colour and noise.
+//! Integer randomness, color and noise.
 
-use warpfeed::order::Rng;
+use warpfeed::sampler::Rng;
 
 /// Returns a uniform number from `low` to `high`, inclusive.
 pub(super) fn draw(rng: &mut Rng, low: i32, high: i32) -> i32 {
@@ -15,9 +15,9 @@ pub(super) fn luma([r, g, b]: Rgb) -> u8 {
     ((77 * u32::from(r) + 150 * u32::from(g) + 29 * u32::from(b)) >> 8) as u8
 }
 
-/// Returns a colour of hue 0 to 1535 (red, yellow, green, cyan, blue, magenta, each 256 wide) and
+/// Returns a color of hue 0 to 1535 (red, yellow, green, cyan, blue, magenta, each 256 wide) and
 /// saturation 0 to 256, whose luma is near `level`.
-pub(super) fn colour(hue: i32, saturation: i32, level: i32) -> Rgb {
+pub(super) fn color(hue: i32, saturation: i32, level: i32) -> Rgb {
     let (sector, f) = (hue.rem_euclid(1536) / 256, hue.rem_euclid(256));
     let pure = match sector {
         0 => [255, f, 0],
@@ -48,7 +48,7 @@ pub(super) struct Noise {
 }
 
 impl Noise {
-    /// Creates noise for a picture of `width` by `height` pixels, with a point every `cell` pixels
+    /// Creates noise for an image of `width` by `height` pixels, with a point every `cell` pixels
     /// and levels from -`most` to `most`.
     pub(super) fn new(width: i32, height: i32, cell: i32, most: i32, rng: &mut Rng) -> Self {
         let across = (width / cell + 2) as usize;

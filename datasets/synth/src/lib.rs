@@ -1,11 +1,11 @@
-//! Synthetic data set: learnable, as varied as a real one, and byte-identical on every machine for
+//! Synthetic dataset: learnable, as varied as a real one, and byte-identical on every machine for
 //! the same seed.
 //!
-//! 1. This file: lists and encodes the pictures, and writes the class folders.
-//! 2. `scene`: the content of a picture: background, noise and figures.
-//! 3. `annotated`: pictures of several classes with their ground truth, as COCO or Pascal VOC.
+//! 1. This file: lists and encodes the images, and writes the class folders.
+//! 2. `scene`: the content of an image: background, noise and figures.
+//! 3. `annotated`: images of several classes with their ground truth, as COCO or Pascal VOC.
 //! 4. `figure`: outlines and textures, which define the class.
-//! 5. `ink`: integer colour and noise.
+//! 5. `ink`: integer color and noise.
 //!
 //! Drawing and the JPEG encoder use only integers, so results do not depend on floating-point
 //! hardware or libraries.
@@ -25,24 +25,24 @@ use self::figure::Figure;
 use self::ink::draw;
 use self::scene::Scene;
 use warpfeed::decode::Size;
-use warpfeed::order::Rng;
+use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Error, ErrorKind, Result};
 
 /// Number of outlines times textures times hues.
 const MAX_CLASSES: usize = 1024;
 
-/// A synthetic data set.
+/// A synthetic dataset.
 ///
 /// A class is an outline and a texture, such as `dotted-ring` or `striped-cross`. Beyond 64 classes
-/// it also has a range of hues. Several figures of the class, of any colour, size and angle, are
+/// it also has a range of hues. Several figures of the class, of any color, size and angle, are
 /// scattered over a background that does not depend on the class. Most crops therefore show a
-/// figure, and the mean colour does not reveal the class. Pictures vary like photographs in real
+/// figure, and the mean color does not reveal the class. Images vary like photographs in real
 /// sets. Most have a common aspect ratio; the others have 0.5 to 2 times the side and aspect ratios
-/// from 1:2 to 2:1. JPEGs have quality 60 to 95 and 4:4:4 or 4:2:0; some are 4:2:2, grey or
-/// progressive. One picture in twenty is a PNG.
+/// from 1:2 to 2:1. JPEGs have quality 60 to 95 and 4:4:4 or 4:2:0; some are 4:2:2, gray or
+/// progressive. One image in twenty is a PNG.
 ///
-/// Picture `i` depends only on the seed, the number of classes, the side and `i`. It belongs to
+/// Image `i` depends only on the seed, the number of classes, the side and `i`. It belongs to
 /// class `i % classes`.
 ///
 /// ```
@@ -69,13 +69,13 @@ impl Default for Synth {
 }
 
 impl Synth {
-    /// Creates a set of 2000 pictures in 10 classes, with 256 pixels on the longer side and seed 0:
+    /// Creates a set of 2000 images in 10 classes, with 256 pixels on the longer side and seed 0:
     /// about 40 MB.
     pub fn new() -> Self {
         Synth { images: 2000, classes: 10, side: 256, seed: 0 }
     }
 
-    /// Sets the number of pictures.
+    /// Sets the number of images.
     pub fn images(mut self, images: usize) -> Self {
         self.images = images;
         self
@@ -87,20 +87,20 @@ impl Synth {
         self
     }
 
-    /// Sets the longer side of most pictures in pixels, 32 to 4096. Some pictures have half of it,
+    /// Sets the longer side of most images in pixels, 32 to 4096. Some images have half of it,
     /// some twice as much. In ImageNet it is 500.
     pub fn side(mut self, pixels: u32) -> Self {
         self.side = pixels;
         self
     }
 
-    /// Sets the seed. Another seed gives different pictures.
+    /// Sets the seed. Another seed gives different images.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Generates the set in class folders below `dir`, on all processors.
+    /// Generates the set in class folders below `dir`, on all cores.
     ///
     /// It is written to a sibling of `dir` and renamed at the end, so `dir` never contains a
     /// partial set.
@@ -112,7 +112,7 @@ impl Synth {
         self.write_with(dir, |_| ())
     }
 
-    /// Like [`write`](Synth::write), but calls `written` with the size of each picture in bytes,
+    /// Like [`write`](Synth::write), but calls `written` with the size of each image in bytes,
     /// from many threads.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl Synth {
             fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
         }
         (0..self.images).into_par_iter().try_for_each(|index| {
-            let sample = self.picture(index)?;
+            let sample = self.image(index)?;
             let sample = sample.as_sample()?;
             let (extension, bytes) = sample.image().ok_or_else(|| Error::in_source("generated without an image"))?;
             let path: PathBuf = beside.join(format!("{}.{extension}", sample.key()));
@@ -152,7 +152,7 @@ impl Synth {
             .zip(0..)
             .flat_map(|(&(_, class), label)| (class..self.images).step_by(self.classes).map(move |i| (i, label)))
             .collect();
-        let draw = |(index, label)| Ok(self.picture(index)?.label(label));
+        let draw = |(index, label)| Ok(self.image(index)?.label(label));
         let samples = indices.into_par_iter().map(draw).collect::<Result<_>>()?;
         Ok(Memory::new(samples).with_classes(classes.into_iter().map(|(name, _)| name)))
     }
@@ -177,8 +177,8 @@ impl Synth {
         (0..self.classes).map(|class| Figure::of_class(class, self.classes).to_string())
     }
 
-    /// Picture `index`, encoded, without a label.
-    fn picture(&self, index: usize) -> Result<OwnedSample> {
+    /// Image `index`, encoded, without a label.
+    fn image(&self, index: usize) -> Result<OwnedSample> {
         let figure = self.figure(index);
         let (size, coding, pixels) = self.pixels(index);
         let (field, bytes) = coding.encode(&pixels, size)?;
@@ -189,7 +189,7 @@ impl Synth {
         Figure::of_class(class % self.classes, self.classes)
     }
 
-    /// Picture `index` before it is encoded: RGB, HWC.
+    /// Image `index` before it is encoded: RGB, HWC.
     fn pixels(&self, index: usize) -> (Size, Coding, Vec<u8>) {
         let mut rng = Rng::new(self.seed, u64::from(self.side), index as u64);
         let size = self.size(&mut rng);
@@ -198,7 +198,7 @@ impl Synth {
         (size, coding, Scene::draw(size, |_| Some((class, self.figure(class))), &mut rng).paint())
     }
 
-    /// Draws a size as in ImageNet, where two thirds of the pictures are 500 pixels long with a
+    /// Draws a size as in ImageNet, where two thirds of the images are 500 pixels long with a
     /// ratio of 4:3 or 3:2, and one in four is in portrait format.
     fn size(&self, rng: &mut Rng) -> Size {
         let (long, short) = match draw(rng, 0, 99) {
@@ -242,18 +242,18 @@ fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     result
 }
 
-/// Encoding of a picture.
+/// Encoding of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Coding {
-    Png { grey: bool },
-    Jpeg { quality: u8, sampling: SamplingFactor, grey: bool, progressive: bool },
+    Png { gray: bool },
+    Jpeg { quality: u8, sampling: SamplingFactor, gray: bool, progressive: bool },
 }
 
 impl Coding {
     fn draw(rng: &mut Rng) -> Self {
-        let grey = draw(rng, 0, 99) < 4;
+        let gray = draw(rng, 0, 99) < 4;
         if draw(rng, 0, 99) < 5 {
-            return Coding::Png { grey };
+            return Coding::Png { gray };
         }
         Coding::Jpeg {
             quality: draw(rng, 60, 95) as u8,
@@ -262,36 +262,36 @@ impl Coding {
                 50..95 => SamplingFactor::R_4_2_0,
                 _ => SamplingFactor::R_4_2_2,
             },
-            grey,
+            gray,
             progressive: draw(rng, 0, 99) < 8,
         }
     }
 
-    /// Field name and encoded bytes of the picture with these RGB pixels.
+    /// Field name and encoded bytes of the image with these RGB pixels.
     fn encode(self, rgb: &[u8], size: Size) -> Result<(&'static str, Vec<u8>)> {
         let fail = |e: &dyn std::fmt::Display| Error::new(ErrorKind::Io, format!("cannot encode: {e}"));
-        let grey = |rgb: &[u8]| rgb.as_chunks::<3>().0.iter().copied().map(ink::luma).collect::<Vec<u8>>();
+        let gray = |rgb: &[u8]| rgb.as_chunks::<3>().0.iter().copied().map(ink::luma).collect::<Vec<u8>>();
         let mut bytes = Vec::new();
         match self {
-            Coding::Png { grey: is_grey } => {
+            Coding::Png { gray: is_gray } => {
                 let mut encoder = png::Encoder::new(&mut bytes, size.width, size.height);
                 encoder.set_depth(png::BitDepth::Eight);
                 encoder.set_compression(png::Compression::Fast);
                 encoder.set_filter(png::Filter::Adaptive);
-                let grey_pixels = is_grey.then(|| grey(rgb));
-                encoder.set_color(if is_grey { png::ColorType::Grayscale } else { png::ColorType::Rgb });
+                let gray_pixels = is_gray.then(|| gray(rgb));
+                encoder.set_color(if is_gray { png::ColorType::Grayscale } else { png::ColorType::Rgb });
                 let mut writer = encoder.write_header().map_err(|e| fail(&e))?;
-                writer.write_image_data(grey_pixels.as_deref().unwrap_or(rgb)).map_err(|e| fail(&e))?;
+                writer.write_image_data(gray_pixels.as_deref().unwrap_or(rgb)).map_err(|e| fail(&e))?;
                 writer.finish().map_err(|e| fail(&e))?;
                 Ok(("png", bytes))
             }
-            Coding::Jpeg { quality, sampling, grey: is_grey, progressive } => {
+            Coding::Jpeg { quality, sampling, gray: is_gray, progressive } => {
                 let mut jpeg = Encoder::new(&mut bytes, quality);
                 jpeg.set_sampling_factor(sampling);
                 jpeg.set_progressive(progressive);
                 let (width, height) = (size.width as u16, size.height as u16);
-                match is_grey {
-                    true => jpeg.encode(&grey(rgb), width, height, ColorType::Luma),
+                match is_gray {
+                    true => jpeg.encode(&gray(rgb), width, height, ColorType::Luma),
                     false => jpeg.encode(rgb, width, height, ColorType::Rgb),
                 }
                 .map_err(|e| fail(&e))?;
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn a_larger_set_begins_with_the_same_images() {
         for index in [0, 5, 17] {
-            assert_eq!(SMALL.picture(index).unwrap(), SMALL.images(1000).picture(index).unwrap());
+            assert_eq!(SMALL.image(index).unwrap(), SMALL.images(1000).image(index).unwrap());
         }
     }
 
@@ -366,7 +366,7 @@ mod tests {
     fn sizes_and_codings_are_spread() {
         let mut counts = BTreeMap::<&str, usize>::new();
         for index in 0..400 {
-            let sample = SMALL.images(400).picture(index).unwrap();
+            let sample = SMALL.images(400).image(index).unwrap();
             let info = Info::read(sample.as_sample().unwrap().image().unwrap().1).unwrap();
             let long = info.size.width.max(info.size.height);
             assert!((24..=96).contains(&long), "{info:?}");
@@ -380,7 +380,7 @@ mod tests {
             ("4:4:4", 120),
             ("4:2:0", 120),
             ("4:2:2", 5),
-            ("grey", 5),
+            ("gray", 5),
             ("png", 8),
         ] {
             assert!(counts[kind] >= least, "{kind}: {counts:?}");
@@ -393,39 +393,39 @@ mod tests {
         let bytes = sample.image().unwrap().1;
         let mut pixels = Pixels::new();
         let codecs = Codecs::new();
-        let mut picture = codecs.open(bytes).unwrap();
-        let size = picture.size();
-        picture.decode(Rect::full(size), &mut pixels).unwrap();
+        let mut image = codecs.open(bytes).unwrap();
+        let size = image.size();
+        image.decode(Rect::full(size), &mut pixels).unwrap();
         pixels
     }
 
     #[test]
-    fn pictures_decode_to_what_was_painted() {
+    fn images_decode_to_what_was_painted() {
         let set = SMALL.side(128);
         for index in 0..100 {
             let (size, coding, painted) = set.pixels(index);
-            let pixels = decoded(&set.picture(index).unwrap());
+            let pixels = decoded(&set.image(index).unwrap());
             assert_eq!(pixels.size(), size);
-            let grey = matches!(coding, Coding::Png { grey: true } | Coding::Jpeg { grey: true, .. });
-            let expected: Vec<u8> = match grey {
+            let gray = matches!(coding, Coding::Png { gray: true } | Coding::Jpeg { gray: true, .. });
+            let expected: Vec<u8> = match gray {
                 true => painted.as_chunks::<3>().0.iter().flat_map(|&rgb| [ink::luma(rgb); 3]).collect(),
                 false => painted,
             };
             let apart: u64 = expected.iter().zip(pixels.data()).map(|(&a, &b)| u64::from(a.abs_diff(b))).sum();
             let mean = apart as f64 / expected.len() as f64;
-            // 4:2:0 at quality 60 loses the most in small figures with strong colours.
+            // 4:2:0 at quality 60 loses the most in small figures with strong colors.
             let most = if matches!(coding, Coding::Png { .. }) { 0.0 } else { 16.0 };
             assert!(mean <= most, "{index} {coding:?}: {mean:.1} levels apart");
         }
     }
 
-    /// Classifying held-out pictures by the nearest class mean colour mostly fails, so a model has
+    /// Classifying held-out images by the nearest class mean color mostly fails, so a model has
     /// to learn shape.
     #[test]
-    fn the_mean_colour_does_not_tell_the_class() {
+    fn the_mean_color_does_not_tell_the_class() {
         let means: Vec<[f64; 3]> = (0..SMALL.images)
             .map(|index| {
-                let pixels = decoded(&SMALL.picture(index).unwrap());
+                let pixels = decoded(&SMALL.image(index).unwrap());
                 std::array::from_fn(|c| {
                     pixels.data().iter().skip(c).step_by(3).map(|&v| f64::from(v)).sum::<f64>()
                         / pixels.size().area() as f64
@@ -433,13 +433,13 @@ mod tests {
             })
             .collect();
         let (train, test) = means.split_at(SMALL.images / 2);
-        let centre = |class: usize| -> [f64; 3] {
+        let center = |class: usize| -> [f64; 3] {
             let own: Vec<_> = train.iter().skip(class).step_by(SMALL.classes).collect();
             std::array::from_fn(|c| own.iter().map(|m| m[c]).sum::<f64>() / own.len() as f64)
         };
-        let centres: Vec<_> = (0..SMALL.classes).map(centre).collect();
+        let centers: Vec<_> = (0..SMALL.classes).map(center).collect();
         let far = |a: &[f64; 3], b: &[f64; 3]| (0..3).map(|c| (a[c] - b[c]).powi(2)).sum::<f64>();
-        let nearest = |m| (0..SMALL.classes).min_by(|&a, &b| far(m, &centres[a]).total_cmp(&far(m, &centres[b])));
+        let nearest = |m| (0..SMALL.classes).min_by(|&a, &b| far(m, &centers[a]).total_cmp(&far(m, &centers[b])));
         // The held-out half also starts with class 0.
         let right = test.iter().enumerate().filter(|(i, m)| nearest(m) == Some(i % SMALL.classes)).count();
         assert!(right * 10 < test.len() * 4, "{right} of {} correct; chance is one in six", test.len());
@@ -459,9 +459,9 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_pictures_and_most_classes_can_be_drawn() {
+    fn the_smallest_images_and_most_classes_can_be_drawn() {
         for index in 0..64 {
-            Synth::new().side(32).classes(1024).images(1024).picture(index * 16).unwrap();
+            Synth::new().side(32).classes(1024).images(1024).image(index * 16).unwrap();
         }
     }
 }

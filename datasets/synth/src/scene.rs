@@ -1,16 +1,16 @@
-//! The content of a picture: background, noise and figures.
+//! The content of an image: background, noise and figures.
 
 use super::figure::Figure;
-use super::ink::{Noise, Rgb, colour, draw, mix};
+use super::ink::{Noise, Rgb, color, draw, mix};
 use warpfeed::decode::Size;
-use warpfeed::order::Rng;
+use warpfeed::sampler::Rng;
 
-/// A picture before it is painted.
+/// An image before it is painted.
 pub(super) struct Scene {
     width: i32,
     height: i32,
     background: [Rgb; 2],
-    /// Direction of the background's colour gradient, in 1/256.
+    /// Direction of the background's color gradient, in 1/256.
     slope: (i32, i32),
     octaves: [Noise; 3],
     /// Maximum change of a single pixel, like the noise of a sensor.
@@ -25,11 +25,11 @@ struct Placed {
     figure: Figure,
     x: i32,
     y: i32,
-    /// Distance in pixels from the centre to the approximate edge.
+    /// Distance in pixels from the center to the approximate edge.
     radius: i32,
     /// Cosine and sine of the angle, in 1/1024.
     turn: (i32, i32),
-    colours: [Rgb; 2],
+    colors: [Rgb; 2],
 }
 
 impl Scene {
@@ -42,7 +42,7 @@ impl Scene {
         // The background has a medium level, and figures are darker and brighter, so they stand out
         // regardless of their hues.
         let level = draw(rng, 85, 165);
-        let mut shade = |by: i32| colour(draw(rng, 0, 1535), draw(rng, 0, 200), level + by);
+        let mut shade = |by: i32| color(draw(rng, 0, 1535), draw(rng, 0, 200), level + by);
         let background = [shade(-25), shade(25)];
         let slope = (draw(rng, -256, 256), draw(rng, -256, 256));
         // (divisor of the shorter side, maximum strength) of each octave's cells.
@@ -69,7 +69,7 @@ impl Scene {
                     y: near(height * (2 * row + 1) / (2 * rows)),
                     radius,
                     turn: turn(draw(rng, -40, 40)),
-                    colours: Placed::colours(figure, rng),
+                    colors: Placed::colors(figure, rng),
                 })
             })
             .collect();
@@ -159,23 +159,23 @@ impl Scene {
 }
 
 impl Placed {
-    /// Returns a bright and a dark colour, in either order.
-    fn colours(figure: Figure, rng: &mut Rng) -> [Rgb; 2] {
+    /// Returns a bright and a dark color, in either order.
+    fn colors(figure: Figure, rng: &mut Rng) -> [Rgb; 2] {
         let (part, parts) = (figure.hue.0 as i32, figure.hue.1 as i32);
         let (first, width) = (part * 1536 / parts, 1536 / parts);
-        // If hue is part of the class, the colours have high saturation and hues from the middle of
+        // If hue is part of the class, the colors have high saturation and hues from the middle of
         // its range.
         let (margin, least) = if parts > 1 { (width / 4, 160) } else { (0, 40) };
         let hue = first + draw(rng, margin, width - 1 - margin);
         let (bright, dark) = (draw(rng, 200, 245), draw(rng, 15, 60));
-        let pair = [bright, dark].map(|level| colour(hue, draw(rng, least, 256), level));
+        let pair = [bright, dark].map(|level| color(hue, draw(rng, least, 256), level));
         if draw(rng, 0, 1) == 0 { pair } else { [pair[1], pair[0]] }
     }
 
     fn paint(&self, rgb: &mut [u8], width: i32, height: i32) {
         self.cover(width, height, |at, cover, u, v| {
             let pixel: &mut Rgb = (&mut rgb[3 * at..3 * at + 3]).try_into().expect("three bytes");
-            let ink = mix(self.colours[0], self.colours[1], self.figure.tone(u, v));
+            let ink = mix(self.colors[0], self.colors[1], self.figure.tone(u, v));
             *pixel = mix(*pixel, ink, cover);
         });
     }

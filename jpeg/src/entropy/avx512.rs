@@ -23,7 +23,7 @@ pub(super) struct Links {
 ///
 /// # Safety
 /// The invariants of [`super::Machine`] hold for `memory`, `links` and the first `count` of
-/// `lanes`, and the processor has AVX-512 F, BW, DQ and VL, BMI1, BMI2 and LZCNT.
+/// `lanes`, and the core has AVX-512 F, BW, DQ and VL, BMI1, BMI2 and LZCNT.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt")]
 pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, count: usize) {
     let busy = ((1u32 << count) - 1) as u16;

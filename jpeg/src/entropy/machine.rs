@@ -26,14 +26,14 @@ use super::table::{STRIDE, Table};
 use crate::error::{Result, reserve};
 use crate::huffman::Spec;
 
-/// Maximum memory of each kind that a thread keeps after a large picture.
+/// Maximum memory of each kind that a thread keeps after a large image.
 pub(crate) const KEPT_BYTES: usize = 64 << 20;
 
 /// Number of lanes in plain registers.
 const SCALAR_LANES: usize = 3;
 /// Maximum number of tables for which vectors are used. Vectors gather from the tables of all
-/// lanes, which have to stay in the L1 cache. Two pictures with their own tables have this many;
-/// pictures that share the standard tables have four in total.
+/// lanes, which have to stay in the L1 cache. Two images with their own tables have this many;
+/// images that share the standard tables have four in total.
 #[cfg(target_arch = "x86_64")]
 const FEW_TABLES: usize = 8;
 /// Minimum number of busy lanes for vectors. With fewer, plain registers are faster.
@@ -41,7 +41,7 @@ const FEW_TABLES: usize = 8;
 const FEW_LANES: usize = 7;
 /// Number of blocks after a lane's end that it may write before it stops.
 const SLACK_BLOCKS: usize = 1;
-/// Number of tables that are cached, because most pictures have the same ones as earlier pictures.
+/// Number of tables that are cached, because most images have the same ones as earlier images.
 const TABLES: usize = 24;
 
 /// 64 coefficients in zigzag order, aligned to cache lines.
@@ -49,7 +49,7 @@ const TABLES: usize = 24;
 #[repr(C, align(128))]
 struct Block([i16; 64]);
 
-/// The blocks of an MCU in the order of a scan, and their tables. Pictures with equal patterns
+/// The blocks of an MCU in the order of a scan, and their tables. Images with equal patterns
 /// share one.
 struct Pattern {
     links: Range<usize>,
@@ -67,7 +67,7 @@ struct Cached {
     used: u64,
 }
 
-/// A part of a machine's memory that one picture uses.
+/// A part of a machine's memory that one image uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slot {
     /// Bytes of the stream.
@@ -199,8 +199,8 @@ impl Machine {
             return Ok(i);
         }
         let cached = Cached { spec: spec.clone(), ac, users: 0, used: self.clock };
-        // Evicts the least recently used table without users, unless the current picture has asked
-        // for it. That picture counts as a user only once it has all of its tables.
+        // Evicts the least recently used table without users, unless the current image has asked
+        // for it. That image counts as a user only once it has all of its tables.
         let old = |c: &&Cached| c.users == 0 && c.used <= before;
         let oldest = self.cached.iter().filter(old).min_by_key(|c| c.used).map(|c| c.used);
         match self.cached.iter().position(|c| self.cached.len() >= TABLES && Some(c.used) == oldest) {
@@ -238,7 +238,7 @@ impl Machine {
             }
         }
         let end = self.slots.iter().fold((0, 0), |end, s| (end.0.max(s.stream.end), end.1.max(s.blocks.end)));
-        // Reserves more than requested, so that the slot can be reused for the next picture.
+        // Reserves more than requested, so that the slot can be reused for the next image.
         let (bytes, blocks) = (bytes + bytes / 4, blocks + blocks / 4);
         if (end.0 + bytes + SLACK_BYTES) * 8 > u32::MAX as usize || (end.1 + blocks) * 64 > i32::MAX as usize {
             return None;
@@ -372,16 +372,16 @@ mod tests {
         assert!(refused(&mut machine), "the lane was stopped");
     }
 
-    /// A picture of ten blocks whose first table is not used again until the last tables are
+    /// An image of ten blocks whose first table is not used again until the last tables are
     /// created.
     #[test]
-    fn a_table_is_not_replaced_by_another_of_its_picture() {
+    fn a_table_is_not_replaced_by_another_of_its_image() {
         let mut machine = Machine::new(Backend::scalar());
         // One code of one bit, with a different symbol for each table.
         let spec = |symbol: u8| Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[symbol]);
         let others: Vec<_> = (0..TABLES as u8).map(|i| spec(100 + i)).collect();
         for pair in others.chunks(2) {
-            // All tables are in use, so only the picture's own tables could be evicted.
+            // All tables are in use, so only the image's own tables could be evicted.
             machine.table(&pair[0], true, 0).unwrap();
             machine.table(&pair[1], true, 0).unwrap();
         }

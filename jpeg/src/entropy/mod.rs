@@ -1,7 +1,7 @@
 //! Huffman decoding of many segments side by side.
 //!
 //! Decoding a symbol is a chain of dependent steps, so a single segment leaves most of a core idle.
-//! Restart segments and the streams of different pictures are independent. Each gets a **lane**,
+//! Restart segments and the streams of different images are independent. Each gets a **lane**,
 //! and lanes advance in turn.
 //!
 //! 1. `table`: lookup tables that return runs and values of one or two symbols in one step.

@@ -98,7 +98,7 @@ unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
     macro_rules! steps {
         ($all:lifetime) => {
             // One step of each lane in turn, so that the other lanes' work is within the
-            // processor's reorder window while one lane waits.
+            // core's reorder window while one lane waits.
             each!(I {
                 // SAFETY: the lane has not reached its end, and holds enough bits for a lookup.
                 unsafe {

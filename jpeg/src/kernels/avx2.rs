@@ -106,7 +106,7 @@ fn mul_high_twice(v: Vector, factor: i16) -> Vector {
 }
 
 /// Distance ahead of the written bytes, in bytes, at which pixels are prefetched into the cache.
-/// The pictures of a group exceed the L2 cache together, and are written a few rows at a time.
+/// The images of a group exceed the L2 cache together, and are written a few rows at a time.
 const AHEAD: usize = 2048;
 
 /// Prefetches what will be written a while after `at`.

@@ -14,7 +14,7 @@ pub(super) type Convert = fn(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]);
 /// extends beyond that, into [`PADDING`], the slice must include it.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernels {
-    /// Dequantises and transforms the blocks that start at `offsets` in the coefficients, and
+    /// Dequantizes and transforms the blocks that start at `offsets` in the coefficients, and
     /// writes them side by side: eight rows of `8 * offsets.len()` samples, `stride` apart. Writes
     /// up to [`PADDING`] more samples per row.
     pub(crate) idct: Transform,

@@ -5,7 +5,7 @@
 //! 128 bits of a vector hold a row of one block.
 //!
 //! Two operations differ between instruction sets. `dot` returns the sums of two products, for one
-//! half of the elements. x86 multiplies and adds neighbouring elements, so `pairs` interleaves two
+//! half of the elements. x86 multiplies and adds neighboring elements, so `pairs` interleaves two
 //! vectors first. NEON multiplies and adds two vectors, so there `pairs` changes nothing.
 
 macro_rules! transform {

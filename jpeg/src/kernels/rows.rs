@@ -180,8 +180,8 @@ macro_rules! rows {
         #[target_feature(enable = $features)]
         fn convert(y: &[u8], cb: &[u8], cr: &[u8], at: usize) -> [Bytes; 3] {
             let half = |at: usize| {
-                let centre = set_i16(128);
-                let (y, cb, cr) = (wide(y, at), sub_i16(wide(cb, at), centre), sub_i16(wide(cr, at), centre));
+                let center = set_i16(128);
+                let (y, cb, cr) = (wide(y, at), sub_i16(wide(cb, at), center), sub_i16(wide(cr, at), center));
                 // The whole parts of the factors are added separately, so that 16 bits suffice for
                 // the rest: 1.402 = 1 + 0.402, 1.772 = 2 - 0.228, 0.71414 = 1 - 0.28586.
                 let one = set_i16(1);

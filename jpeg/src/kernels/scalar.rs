@@ -1,9 +1,9 @@
 //! Plain Rust.
 //!
 //! The transform is libjpeg's accurate integer transform (Loeffler, Ligtenberg and Moschytz, 1989;
-//! 13-bit constants), with the widths of libjpeg-turbo's SIMD code. Products with the quantisation
+//! 13-bit constants), with the widths of libjpeg-turbo's SIMD code. Products with the quantization
 //! table and sums of two inputs wrap at 16 bits, and results between the passes saturate there.
-//! Coefficients of real pictures come nowhere near either limit.
+//! Coefficients of real images come nowhere near either limit.
 
 use super::functions::Kernels;
 use crate::header::NATURAL;

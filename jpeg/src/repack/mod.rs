@@ -1,7 +1,7 @@
 //! Rewrites JPEGs losslessly for fast crops.
 //!
-//! 1. `tokens`: a picture as Huffman symbols, from a sequential scan or from coefficient planes.
-//! 2. `tables`: the Huffman tables, standard or optimised for the picture.
+//! 1. `tokens`: an image as Huffman symbols, from a sequential scan or from coefficient planes.
+//! 2. `tables`: the Huffman tables, standard or optimized for the image.
 //! 3. `write`: marker segments and data.
 //! 4. `rewrite`: [`repack()`], which runs these steps.
 

@@ -9,20 +9,20 @@ use crate::markers::next_marker;
 /// Rewrites the JPEG `bytes` so that a crop can be decoded alone, and appends the result to `out`.
 /// The coefficients are the same, so every decoder gives the same pixels.
 ///
-/// The result is a sequential JPEG with one scan, baseline unless a quantisation table has 16-bit
+/// The result is a sequential JPEG with one scan, baseline unless a quantization table has 16-bit
 /// values. Its restart markers are an eighth of an MCU row apart, but at least 32 and at most 64
 /// pixels, or the whole row if that is narrower. An APP9 segment lists the lengths of the data
 /// between them, so that a decoder of crops does not search for the markers. A Huffman table is the
-/// standard one, unless a table optimised for the picture saves more than 512 bytes. Decoders keep
-/// the standard tables; for a small picture, building another table takes longer than decoding the
+/// standard one, unless a table optimized for the image saves more than 512 bytes. Decoders keep
+/// the standard tables; for a small image, building another table takes longer than decoding the
 /// bytes that it saves.
 ///
 /// The result keeps the segments that pixels depend on: the JFIF segment without its thumbnail,
-/// Adobe's colour transform, and the EXIF orientation alone in an EXIF segment. It also keeps ICC
+/// Adobe's color transform, and the EXIF orientation alone in an EXIF segment. It also keeps ICC
 /// profiles. It drops comments, thumbnails, other EXIF entries, XMP, other application segments,
-/// and any bytes after the picture. Rewriting the result gives the same bytes.
+/// and any bytes after the image. Rewriting the result gives the same bytes.
 ///
-/// Allocates only `out` and tables for the picture. Scratch memory is thread-local.
+/// Allocates only `out` and tables for the image. Scratch memory is thread-local.
 ///
 /// # Errors
 /// If the coding is lossless, arithmetic, hierarchical or 12-bit; if an MCU would have more than 10

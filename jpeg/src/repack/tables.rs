@@ -1,12 +1,12 @@
-//! Choice of a Huffman table: the standard one, or one optimised for the symbols (ITU T.81, annex
+//! Choice of a Huffman table: the standard one, or one optimized for the symbols (ITU T.81, annex
 //! K.2).
 
 use crate::huffman::Spec;
 
-/// Minimum bytes that an optimised table must save compared with the standard one.
+/// Minimum bytes that an optimized table must save compared with the standard one.
 ///
-/// A decoder keeps the standard tables from one picture to the next, but builds any other table for
-/// each picture. In this crate's decoder this takes 7 us, as long as decoding 1,400 bytes. Pictures
+/// A decoder keeps the standard tables from one image to the next, but builds any other table for
+/// each image. In this crate's decoder this takes 7 us, as long as decoding 1,400 bytes. Images
 /// below 300 pixels save less than that with all of their tables together. The threshold is below
 /// 1,400 because bytes must also be stored and read.
 const WORTH: u64 = 512;
@@ -148,9 +148,9 @@ mod tests {
         }
     }
 
-    /// A symbol with a long code in the standard table, and one bit in an optimised table.
+    /// A symbol with a long code in the standard table, and one bit in an optimized table.
     #[test]
-    fn an_optimised_table_must_save_more_than_it_costs() {
+    fn an_optimized_table_must_save_more_than_it_costs() {
         let mut counts = [0; 256];
         counts[0x42] = 10;
         let saved = |counts: &[u32; 256]| {

@@ -1,4 +1,4 @@
-//! A picture's coefficients as Huffman symbols, an intermediate form between coded bits and blocks.
+//! An image's coefficients as Huffman symbols, an intermediate form between coded bits and blocks.
 //!
 //! Most files have one sequential scan. Repacking keeps its symbols except for DC differences, and
 //! changes only the codes. This needs no coefficient planes and takes half the time. All other
@@ -28,7 +28,7 @@ pub(super) fn table_start(ac: bool, group: usize) -> usize {
     (usize::from(ac) * GROUPS + group) * 256
 }
 
-/// Symbols of a picture in writing order, split into restart segments.
+/// Symbols of an image in writing order, split into restart segments.
 pub(super) struct Tokens {
     /// Code in the upper 16 bits, and its extra bits in the lower 16. The symbol's lower four bits
     /// give their number.
@@ -40,7 +40,7 @@ pub(super) struct Tokens {
     coefficients: Coefficients,
 }
 
-/// Order of a picture's MCUs in the output.
+/// Order of an image's MCUs in the output.
 pub(super) struct Grid {
     pub(super) across: u32,
     pub(super) down: u32,
@@ -66,7 +66,7 @@ impl Tokens {
         starts.zip(&self.ends).map(|(start, &end)| &self.list[start..end])
     }
 
-    /// Frees memory left over from an unusually large picture.
+    /// Frees memory left over from an unusually large image.
     pub(super) fn trim(&mut self) {
         const KEPT: usize = 4 << 20;
         if self.list.capacity() > KEPT {
@@ -75,7 +75,7 @@ impl Tokens {
         }
     }
 
-    /// Reads the picture and returns the quantisation table of each component.
+    /// Reads the image and returns the quantization table of each component.
     ///
     /// # Errors
     /// If the data violates T.81 anywhere, even where all decoders continue.
@@ -90,7 +90,7 @@ impl Tokens {
             for (to, component) in quant.iter_mut().zip(header.frame.components()) {
                 let table = header.quant(bytes, component.quant);
                 *to = table
-                    .ok_or_else(|| Error::new(format!("jpeg quantisation table {} is not defined", component.quant)))?;
+                    .ok_or_else(|| Error::new(format!("jpeg quantization table {} is not defined", component.quant)))?;
             }
             self.read_scan(bytes, header, grid)?;
         } else {

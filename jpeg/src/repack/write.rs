@@ -15,7 +15,7 @@ pub(super) fn segment(out: &mut Vec<u8>, marker: u8, body: &[&[u8]]) {
     body.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// Appends DQT and SOF. The frame is baseline, or extended sequential if a quantisation table needs
+/// Appends DQT and SOF. The frame is baseline, or extended sequential if a quantization table needs
 /// 16 bits (T.81, table B.2).
 pub(super) fn frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64]; 4]) {
     let frame = &header.frame;

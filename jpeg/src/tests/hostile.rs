@@ -87,10 +87,10 @@ proptest! {
     #[test]
     fn markers_out_of_step_give_the_pixels_of_libjpeg_or_an_error(
         (h, v) in prop::sample::select(vec![(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)]),
-        restart in 1u32..30, grey in any::<bool>(), width in 1usize..90, height in 1usize..70,
+        restart in 1u32..30, gray in any::<bool>(), width in 1usize..90, height in 1usize..70,
         edits in prop::collection::vec(edit(), 0..3), part in any::<[u16; 4]>(),
     ) {
-        let channels = if grey { 1 } else { 3 };
+        let channels = if gray { 1 } else { 3 };
         let pixels: Vec<u8> = (0..width * height * channels).map(|i| (80 + i % 97 / 3 + i / 31 % 60 / 2) as u8).collect();
         let options = Options { restart, ..Options::new(80, h, v) };
         let mut jpeg = encode(&pixels, width as u32, height as u32, channels, &options);

@@ -9,8 +9,8 @@ use crate::layout::Window;
 use crate::libjpeg::{self, Options, encode, with_rest};
 use crate::pixels::{Pixels, Rect};
 
-/// Pictures with their size and restart interval.
-fn pictures() -> Vec<(Vec<u8>, (u32, u32), u32)> {
+/// Images with their size and restart interval.
+fn images() -> Vec<(Vec<u8>, (u32, u32), u32)> {
     let random = &mut Random::new(23);
     let mut list = Vec::new();
     for (h, v) in [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)] {
@@ -18,7 +18,7 @@ fn pictures() -> Vec<(Vec<u8>, (u32, u32), u32)> {
             let (width, height) = (17 + random.below(90), 17 + random.below(60));
             let noise = random.pick(&[1, 8, 256]);
             let pixels: Vec<u8> = (0..width * height * 3).map(|i| (i / 5 + random.below(noise)) as u8).collect();
-            let options = Options { restart, optimise: random.below(2) == 0, ..Options::new(80, h, v) };
+            let options = Options { restart, optimize: random.below(2) == 0, ..Options::new(80, h, v) };
             let (width, height) = (width as u32, height as u32);
             list.push((encode(&pixels, width, height, 3, &options), (width, height), restart));
         }
@@ -48,7 +48,7 @@ fn by_all(jpeg: &[u8], region: Rect) -> (Vec<u8>, Option<String>) {
 #[test]
 fn a_byte_after_the_last_mcu_of_any_segment_is_found_by_every_backend() {
     // A segment ends with 0 to 7 bits that only fill its last byte.
-    for (jpeg, (width, height), restart) in pictures() {
+    for (jpeg, (width, height), restart) in images() {
         let whole = Rect::new(0, 0, width, height);
         let (pixels, none) = by_all(&jpeg, whole);
         assert_eq!((none, plain(&jpeg)), (None, None));
@@ -76,7 +76,7 @@ fn a_byte_after_the_last_mcu_of_any_segment_is_found_by_every_backend() {
 #[test]
 fn a_crop_meets_the_bits_after_a_segment_that_it_decodes_to_the_end() {
     let (random, mut met) = (&mut Random::new(5), [0; 2]);
-    for (jpeg, (width, height), restart) in pictures() {
+    for (jpeg, (width, height), restart) in images() {
         let opened = Jpeg::open(&jpeg).unwrap();
         let (across, down) = opened.layout.mcus;
         let interval = if restart == 0 { across * down } else { restart };

@@ -1,4 +1,4 @@
-//! Small pictures of every sampling, whole, cropped and damaged, decoded in one group. No C code
+//! Small images of every sampling, whole, cropped and damaged, decoded in one group. No C code
 //! encodes them, so Miri can check every access. Without Miri they are also compared with libjpeg.
 //!
 //! ```bash
@@ -21,7 +21,7 @@ const SAMPLINGS: [SamplingFactor; 6] = [
     SamplingFactor::R_4_1_0,
 ];
 
-fn pictures(random: &mut Random) -> Vec<Vec<u8>> {
+fn images(random: &mut Random) -> Vec<Vec<u8>> {
     let mut list = Vec::new();
     for (i, sampling) in SAMPLINGS.into_iter().enumerate() {
         for restart in [0, 1, 3] {
@@ -50,7 +50,7 @@ fn pictures(random: &mut Random) -> Vec<Vec<u8>> {
 fn a_part_has_the_pixels_of_the_whole() {
     for mut decoder in decoders() {
         let random = &mut Random::new(7);
-        let files = pictures(random);
+        let files = images(random);
         let sizes: Vec<Size> = files.iter().map(|jpeg| size(jpeg).unwrap()).collect();
         let whole: Vec<Rect> = sizes.iter().map(|s| Rect::new(0, 0, s.width, s.height)).collect();
         let parts: Vec<Rect> = sizes
@@ -66,11 +66,11 @@ fn a_part_has_the_pixels_of_the_whole() {
         for (i, (all, part)) in of_whole.iter().zip(&of_parts).enumerate() {
             let (all, part, rect) = (all.as_ref().unwrap(), part.as_ref().unwrap(), parts[i]);
             #[cfg(not(miri))]
-            assert!(*all == crate::libjpeg::decode(&files[i]).unwrap().rgb, "picture {i}");
+            assert!(*all == crate::libjpeg::decode(&files[i]).unwrap().rgb, "image {i}");
             let row = 3 * rect.width as usize;
             for (y, got) in part.chunks_exact(row).enumerate() {
                 let at = 3 * ((rect.y as usize + y) * sizes[i].width as usize + rect.x as usize);
-                assert!(*got == all[at..at + row], "picture {i}, row {y} of {rect:?}");
+                assert!(*got == all[at..at + row], "image {i}, row {y} of {rect:?}");
             }
             assert_eq!(part.len(), row * rect.height as usize);
         }
@@ -78,21 +78,21 @@ fn a_part_has_the_pixels_of_the_whole() {
 }
 
 #[test]
-fn damaged_pictures_in_a_group_are_as_alone() {
+fn damaged_images_in_a_group_are_as_alone() {
     for (mut decoder, mut alone) in decoders().into_iter().zip(decoders()) {
         let random = &mut Random::new(8);
-        let mut files = pictures(random);
+        let mut files = images(random);
         for jpeg in &mut files {
             damage(random, jpeg);
         }
         files.retain(|jpeg| size(jpeg).is_some_and(|size| size.area() < 4000));
-        assert!(files.len() > 5, "{} pictures have a readable size", files.len());
+        assert!(files.len() > 5, "{} images have a readable size", files.len());
         let whole: Vec<Rect> = files.iter().map(|jpeg| Rect::full(size(jpeg).unwrap())).collect();
         for (i, result) in decode_all(&mut decoder, &files, &whole).into_iter().enumerate() {
             let single = decode_all(&mut alone, &files[i..=i], &whole[i..=i]).remove(0);
             match (result, single) {
-                (Ok(a), Ok(b)) => assert!(a == b, "picture {i}"),
-                (a, b) => assert_eq!(a.unwrap_err().to_string(), b.unwrap_err().to_string(), "picture {i}"),
+                (Ok(a), Ok(b)) => assert!(a == b, "image {i}"),
+                (a, b) => assert_eq!(a.unwrap_err().to_string(), b.unwrap_err().to_string(), "image {i}"),
             }
         }
     }

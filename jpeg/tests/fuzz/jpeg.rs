@@ -18,7 +18,7 @@ pub(crate) fn random_jpeg(random: &mut Random, longest: usize) -> Vec<u8> {
     let (h, v) = random.pick(&factors[..factors.len() - usize::from(channels == 4)]);
     let options = Options {
         restart: random.pick(&[0, 0, 1, 2, 3, 4, 7, 30]),
-        optimise: random.below(2) == 0,
+        optimize: random.below(2) == 0,
         progressive: random.below(6) == 0,
         rgb: random.below(12) == 0,
         ..Options::new(1 + random.below(100) as u8, h, v)
@@ -132,7 +132,7 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     if let (Ok(expected), true, false, false) = (libjpeg::decode(&jpeg), is_tame(&coefficients), smoothed, turned) {
         counts[2] += 1;
         counts[3] += u64::from(expected.warnings > 0);
-        // Every warning of libjpeg is found while the whole picture is decoded, except those about
+        // Every warning of libjpeg is found while the whole image is decoded, except those about
         // the header.
         let same_header = whole.starts_with(&jpeg[..header.scan.data]);
         assert!(

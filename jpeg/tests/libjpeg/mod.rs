@@ -12,11 +12,11 @@ use mozjpeg_sys::*;
 #[derive(Debug, Clone)]
 pub struct Options {
     pub quality: u8,
-    /// Sampling factors (h, v) of Y, Cb and Cr, or of grey alone. Black has those of Y.
+    /// Sampling factors (h, v) of Y, Cb and Cr, or of gray alone. Black has those of Y.
     pub sampling: [(u8, u8); 3],
     /// Number of MCUs between restart markers; 0 for no markers.
     pub restart: u32,
-    pub optimise: bool,
+    pub optimize: bool,
     pub progressive: bool,
     /// Stores RGB or CMYK without conversion, marked by an Adobe segment.
     pub rgb: bool,
@@ -25,7 +25,7 @@ pub struct Options {
 impl Options {
     pub fn new(quality: u8, h: u8, v: u8) -> Self {
         let sampling = [(h, v), (1, 1), (1, 1)];
-        Options { quality, sampling, restart: 0, optimise: false, progressive: false, rgb: false }
+        Options { quality, sampling, restart: 0, optimize: false, progressive: false, rgb: false }
     }
 }
 
@@ -37,7 +37,7 @@ pub fn with_rest(jpeg: &[u8], number: usize, rest: &[u8]) -> Vec<u8> {
         scan += 2 + usize::from(u16::from_be_bytes([jpeg[scan + 2], jpeg[scan + 3]]));
     }
     let mut ends = (scan + 2..jpeg.len() - 1).filter(|&at| jpeg[at] == 0xff && jpeg[at + 1] != 0);
-    let at = ends.nth(number).expect("the picture has that segment");
+    let at = ends.nth(number).expect("the image has that segment");
     [&jpeg[..at], rest, &jpeg[at..]].concat()
 }
 
@@ -60,7 +60,7 @@ pub struct Plane {
     pub data: Vec<i16>,
 }
 
-/// Encodes a picture with `channels` (1, 3 or 4) interleaved samples per pixel.
+/// Encodes an image with `channels` (1, 3 or 4) interleaved samples per pixel.
 pub fn encode(pixels: &[u8], width: u32, height: u32, channels: usize, options: &Options) -> Vec<u8> {
     compress(|c| unsafe {
         c.image_width = width;
@@ -85,7 +85,7 @@ pub fn encode(pixels: &[u8], width: u32, height: u32, channels: usize, options: 
             (component.h_samp_factor, component.v_samp_factor) = ((*h).into(), (*v).into());
         }
         c.restart_interval = options.restart;
-        c.optimize_coding = options.optimise.into();
+        c.optimize_coding = options.optimize.into();
         if options.progressive {
             jpeg_simple_progression(c);
         }
@@ -99,14 +99,14 @@ pub fn encode(pixels: &[u8], width: u32, height: u32, channels: usize, options: 
 
 /// Writes the same coefficients to a sequential file with a restart marker every `restart` MCUs,
 /// like `jpegtran -restart`.
-pub fn with_restarts(jpeg: &[u8], restart: u32, optimise: bool) -> Result<Vec<u8>, String> {
+pub fn with_restarts(jpeg: &[u8], restart: u32, optimize: bool) -> Result<Vec<u8>, String> {
     decompress(jpeg, |d| unsafe {
         let coefficients = jpeg_read_coefficients(d);
         compress(|c| {
             jpeg_c_set_int_param(c, J_INT_PARAM::JINT_COMPRESS_PROFILE, JCP_FASTEST as i32);
             jpeg_copy_critical_parameters(d, c);
             c.restart_interval = restart;
-            c.optimize_coding = optimise.into();
+            c.optimize_coding = optimize.into();
             c.num_scans = 0;
             c.scan_info = std::ptr::null();
             jpeg_write_coefficients(c, coefficients);
@@ -162,7 +162,7 @@ pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// Pillow's `cmyk2rgb` (libImaging/Convert.c) for one colour; `left` is 255 minus black.
+/// Pillow's `cmyk2rgb` (libImaging/Convert.c) for one color; `left` is 255 minus black.
 fn without_ink(ink: u8, left: u8) -> u8 {
     let product = u32::from(ink) * u32::from(left);
     // Divides by 255, rounded to the nearest.

@@ -1,5 +1,5 @@
 //! A crop's pixels are those of a full decode, cropped, whatever the sampling, the size, the
-//! restart interval and the other pictures of the group.
+//! restart interval and the other images of the group.
 
 use std::ops::RangeInclusive;
 
@@ -32,16 +32,16 @@ fn pixels(width: u32, height: u32, channels: u32, noise: u32) -> Vec<u8> {
     (0..width * height * channels).map(sample).collect()
 }
 
-/// A box in the picture, from four 16-bit numbers.
+/// A box in the image, from four 16-bit numbers.
 fn region(size: Size, [x, y, width, height]: [u16; 4]) -> Rect {
     let part = |of: u32, number: u16| (of * u32::from(number)) >> 16;
     let (x, y) = (part(size.width, x), part(size.height, y));
     Rect::new(x, y, part(size.width - x, width) + 1, part(size.height - y, height) + 1)
 }
 
-/// The rows of `region` in a whole picture.
-fn cropped(picture: &Decoded, region: Rect) -> Vec<u8> {
-    let rows = picture.rgb.chunks_exact(3 * picture.width as usize);
+/// The rows of `region` in a whole image.
+fn cropped(image: &Decoded, region: Rect) -> Vec<u8> {
+    let rows = image.rgb.chunks_exact(3 * image.width as usize);
     let (from, count) = (3 * region.x as usize, 3 * region.width as usize);
     rows.skip(region.y as usize)
         .take(region.height as usize)
@@ -74,10 +74,10 @@ fn check(jpeg: &[u8], boxes: &[[u16; 4]]) {
 
 fn options(restart: RangeInclusive<u32>) -> impl Strategy<Value = Options> {
     let sampling = prop::sample::select(&SAMPLINGS[..]);
-    (sampling, 5u8..=100, restart, any::<bool>()).prop_map(|(sampling, quality, restart, optimise)| Options {
+    (sampling, 5u8..=100, restart, any::<bool>()).prop_map(|(sampling, quality, restart, optimize)| Options {
         sampling,
         restart,
-        optimise,
+        optimize,
         ..Options::new(quality, 1, 1)
     })
 }
@@ -88,10 +88,10 @@ proptest! {
     #[test]
     fn a_crop_has_the_pixels_of_a_full_decode(
         options in options(0..=48),
-        width in 1u32..160, height in 1u32..120, grey in any::<bool>(), noise in 0u32..120,
+        width in 1u32..160, height in 1u32..120, gray in any::<bool>(), noise in 0u32..120,
         boxes in prop::collection::vec(any::<[u16; 4]>(), 1..5),
     ) {
-        let channels = if grey { 1 } else { 3 };
+        let channels = if gray { 1 } else { 3 };
         let pixels = pixels(width, height, channels, noise);
         check(&libjpeg::encode(&pixels, width, height, channels as usize, &options), &boxes);
     }

@@ -5,7 +5,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use proptest::prelude::*;
 use warpfeed_jpeg::{Decoder, Jpeg, Pixels, Rect, Size, repack};
 
-/// Encoding parameters of a test picture.
+/// Encoding parameters of a test image.
 #[derive(Debug, Clone)]
 struct Form {
     width: u16,
@@ -15,7 +15,7 @@ struct Form {
     quality: u8,
     progressive: bool,
     restart: u16,
-    optimised: bool,
+    optimized: bool,
 }
 
 const PLAIN: Form = Form {
@@ -26,7 +26,7 @@ const PLAIN: Form = Form {
     quality: 90,
     progressive: false,
     restart: 0,
-    optimised: false,
+    optimized: false,
 };
 
 impl Form {
@@ -57,7 +57,7 @@ impl Form {
         let mut encoder = Encoder::new(to, self.quality);
         encoder.set_sampling_factor(self.sampling);
         encoder.set_progressive(self.progressive);
-        encoder.set_optimized_huffman_tables(self.optimised);
+        encoder.set_optimized_huffman_tables(self.optimized);
         if self.restart > 0 {
             encoder.set_restart_interval(self.restart);
         }
@@ -127,10 +127,10 @@ const SAMPLINGS: [SamplingFactor; 11] = [
 fn form() -> impl Strategy<Value = Form> {
     let color = prop::sample::select(vec![ColorType::Rgb, ColorType::Luma, ColorType::Cmyk, ColorType::CmykAsYcck]);
     let sampling = prop::sample::select(&SAMPLINGS[..]);
-    // With restart markers, the encoder's own optimised tables lack codes.
+    // With restart markers, the encoder's own optimized tables lack codes.
     let coding = prop_oneof![(0u16..40, Just(false)), Just((0, true))];
     (1u16..200, 1u16..200, color, sampling, 5u8..=100, any::<bool>(), coding).prop_map(
-        |(width, height, color, sampling, quality, progressive, (restart, optimised))| Form {
+        |(width, height, color, sampling, quality, progressive, (restart, optimized))| Form {
             width,
             height,
             color,
@@ -143,7 +143,7 @@ fn form() -> impl Strategy<Value = Form> {
             quality,
             progressive,
             restart,
-            optimised,
+            optimized,
         },
     )
 }
@@ -160,7 +160,7 @@ fn options() -> impl Strategy<Value = libjpeg::Options> {
     (factors, 1u8..=100, restart, any::<[bool; 3]>()).prop_map(|(sampling, quality, restart, flags)| libjpeg::Options {
         sampling,
         restart,
-        optimise: flags[0],
+        optimize: flags[0],
         progressive: flags[1],
         // RGB without conversion, in one file in four.
         rgb: flags[2] && quality % 2 == 0,
@@ -173,9 +173,9 @@ proptest! {
 
     #[test]
     fn repacking_keeps_pixels_and_coefficients(
-        options in options(), width in 1u16..200, height in 1u16..200, grey in any::<bool>()
+        options in options(), width in 1u16..200, height in 1u16..200, gray in any::<bool>()
     ) {
-        let (color, channels) = if grey { (ColorType::Luma, 1) } else { (ColorType::Rgb, 3) };
+        let (color, channels) = if gray { (ColorType::Luma, 1) } else { (ColorType::Rgb, 3) };
         let pixels = Form { width, height, color, ..PLAIN }.pixels();
         let jpeg = libjpeg::encode(&pixels, width.into(), height.into(), channels, &options);
         let packed = check(&jpeg);
@@ -252,27 +252,27 @@ fn a_segment_is_an_eighth_of_a_row_and_32_to_64_pixels_wide() {
     assert_eq!(of(500, SamplingFactor::F_2_2), (4, 8 * 3 - 1));
     // 47 MCUs are a prime number, so segments continue in the next row.
     assert_eq!(of(375, SamplingFactor::F_1_1), (6, 40 - 1));
-    // A wide picture has many segments per row.
+    // A wide image has many segments per row.
     assert_eq!(of(4096, SamplingFactor::F_2_2), (4, 64 * 3 - 1));
-    // A small picture is not split into segments of a few pixels.
+    // A small image is not split into segments of a few pixels.
     assert_eq!(of(32, SamplingFactor::F_1_1), (4, 5 - 1));
     assert_eq!(of(64, SamplingFactor::F_1_1), (4, 2 * 5 - 1));
 }
 
 #[test]
-fn huffman_tables_are_made_for_the_picture() {
+fn huffman_tables_are_made_for_the_image() {
     let form = Form { width: 640, height: 480, ..PLAIN };
     let (standard, packed) = (form.jpeg(), repacked(&form.jpeg()));
     assert!(packed.len() < standard.len(), "{} bytes became {}", standard.len(), packed.len());
     // Compared with tables that are already optimal, only the restart segments cost bytes.
-    let optimal = Form { optimised: true, ..form }.jpeg();
+    let optimal = Form { optimized: true, ..form }.jpeg();
     let segments = restarts(&packed).1 + 1;
     assert!(packed.len() < optimal.len() + 8 * segments, "{} bytes became {}", optimal.len(), packed.len());
 }
 
-/// Building a table for a small picture costs a decoder more time than the saved bytes are worth.
+/// Building a table for a small image costs a decoder more time than the saved bytes are worth.
 #[test]
-fn small_pictures_keep_the_standard_tables() {
+fn small_images_keep_the_standard_tables() {
     // Contents of all DHT segments, up to SOS.
     let tables = |jpeg: &[u8]| {
         let (mut at, mut tables) = (2, Vec::new());
@@ -289,13 +289,13 @@ fn small_pictures_keep_the_standard_tables() {
     for sampling in [(1, 1), (2, 2)] {
         for (side, standard) in [(8, true), (64, true), (640, false)] {
             let (rgb, width, height) = pixels(&Form { width: side, height: side, ..PLAIN });
-            let encode = |optimise| {
-                let options = libjpeg::Options { optimise, ..libjpeg::Options::new(90, sampling.0, sampling.1) };
+            let encode = |optimize| {
+                let options = libjpeg::Options { optimize, ..libjpeg::Options::new(90, sampling.0, sampling.1) };
                 libjpeg::encode(&rgb, width, height, 3, &options)
             };
             // The result does not depend on the tables of the file.
-            let [plain, optimised] = [encode(false), encode(true)];
-            assert_eq!(repacked(&plain), repacked(&optimised));
+            let [plain, optimized] = [encode(false), encode(true)];
+            assert_eq!(repacked(&plain), repacked(&optimized));
             assert_eq!(tables(&repacked(&plain)) == tables(&plain), standard, "{side} pixels, {sampling:?}");
         }
     }
@@ -316,7 +316,7 @@ fn only_segments_that_affect_pixels_are_kept() {
     encoder.add_icc_profile(b"profile").unwrap();
     encoder.add_app_segment(13, b"Photoshop 3.0\0 and more".to_vec()).unwrap();
     encoder.encode(&form.pixels(), 40, 24, ColorType::Rgb).unwrap();
-    jpeg.extend(b"something behind the picture");
+    jpeg.extend(b"something behind the image");
 
     let packed = repacked(&jpeg);
     let contains = |what: &[u8]| packed.windows(what.len()).any(|w| w == what);

@@ -1,4 +1,4 @@
-//! The decoder compared with libjpeg, byte for byte: random pictures of every shape, whole and
+//! The decoder compared with libjpeg, byte for byte: random images of every shape, whole and
 //! cropped.
 
 use crate::libjpeg::{Options, decode, encode};
@@ -26,8 +26,8 @@ impl Random {
     }
 }
 
-/// Generates a picture between smooth and noisy.
-fn picture(random: &mut Random, width: u32, height: u32, channels: u32) -> Vec<u8> {
+/// Generates an image between smooth and noisy.
+fn image(random: &mut Random, width: u32, height: u32, channels: u32) -> Vec<u8> {
     let (roughness, slope) = (random.pick(&[0, 1, 8, 60, 255]), [random.within(0, 9), random.within(0, 9)]);
     let mut pixels = Vec::new();
     for y in 0..height {
@@ -59,11 +59,11 @@ fn random_jpeg(random: &mut Random, longest: u32) -> (Vec<u8>, String) {
         quality: random.within(1, 100) as u8,
         sampling,
         restart: random.pick(&[0, 0, 1, 2, 3, 5, 8, 40]),
-        optimise: random.within(0, 1) == 1,
+        optimize: random.within(0, 1) == 1,
         progressive: random.within(0, 4) == 0,
         rgb: random.within(0, 9) == 0,
     };
-    let pixels = picture(random, width, height, channels);
+    let pixels = image(random, width, height, channels);
     let jpeg = encode(&pixels, width, height, channels as usize, &options);
     (jpeg, format!("{width}x{height}x{channels} {options:?}"))
 }
@@ -73,7 +73,7 @@ fn random_region(random: &mut Random, size: Size) -> Rect {
     Rect::new(x, y, random.within(1, size.width - x), random.within(1, size.height - y))
 }
 
-/// The rows of `region` in the pixels of a whole picture.
+/// The rows of `region` in the pixels of a whole image.
 fn cut(rgb: &[u8], width: u32, region: Rect) -> Vec<u8> {
     let row = |y: u32| ((y * width + region.x) as usize * 3, region.width as usize * 3);
     (region.y..region.y + region.height).map(row).flat_map(|(at, len)| rgb[at..at + len].to_vec()).collect()

@@ -1,7 +1,7 @@
-//! The formats of data sets, a folder each.
+//! The formats of datasets, a folder each.
 //!
 //! `arrow` and `parquet` read the files of the library `datasets`, `mds` MosaicML's shards,
-//! `litdata` LitData's chunks, `beton` FFCV's files, and `recordio` MXNet's. [`Tokens`] has no name
+//! `litdata` LitData's chunks, `beton` FFCV's files, and `recordio` MXNet's. [`TokenFile`] has no name
 //! in [`DATA_FORMATS`], because its files are only numbers.
 
 pub(super) mod arrays;
@@ -28,9 +28,9 @@ pub use arrow::Arrow;
 pub use coco::Coco;
 pub use folder::Folder;
 #[cfg(feature = "lmdb")]
-pub use lmdb::{Bare, Lmdb, MsgPack, ValueFormat};
-#[cfg(feature = "lmdb")]
 pub use lmdb::{CLASSES_KEY, lmdb_error};
+#[cfg(feature = "lmdb")]
+pub use lmdb::{Lmdb, MsgPack, RawValues, ValueFormat};
 #[cfg(feature = "parquet")]
 pub use parquet::Parquet;
 #[cfg(feature = "tables")]
@@ -39,7 +39,7 @@ pub use tar::Tar;
 pub use tar::{CLASSES_MEMBER, KEY_RECORD, MANIFEST_END, MANIFEST_VERSION, PLAN_END};
 #[cfg(feature = "arrays")]
 pub use tfrecord::TfRecord;
-pub use tokens::{TokenType, Tokens};
+pub use tokens::{TokenFile, TokenType};
 #[cfg(feature = "annotations")]
 pub use voc::Voc;
 #[cfg(feature = "annotations")]

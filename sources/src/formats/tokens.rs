@@ -1,4 +1,4 @@
-//! [`Tokens`]: windows over files of tokens.
+//! [`TokenFile`]: windows over files of tokens.
 
 use std::fmt;
 use std::fs;
@@ -71,12 +71,12 @@ impl TokenType {
 /// window. For inputs and targets that are shifted by one take one token more than the stride:
 ///
 /// ```no_run
-/// use warpfeed_sources::{TokenType, Tokens};
+/// use warpfeed_sources::{TokenType, TokenFile};
 ///
-/// let source = Tokens::open("corpus", TokenType::U16, 1025, 1024)?;
+/// let source = TokenFile::open("corpus", TokenType::U16, 1025, 1024)?;
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
-pub struct Tokens {
+pub struct TokenFile {
     files: Files<Windows>,
     kind: TokenType,
     length: usize,
@@ -91,7 +91,7 @@ struct Windows {
     count: usize,
 }
 
-impl Tokens {
+impl TokenFile {
     /// Opens the file or the folder at `path`, whose tokens have the type `kind`. A window has
     /// `length` tokens and begins `stride` tokens after the one before.
     ///
@@ -103,10 +103,10 @@ impl Tokens {
         Self::with(path, kind, (length, stride), true)
     }
 
-    /// As [`open`](Tokens::open). Without `mapped`, the files are read instead of mapped.
+    /// As [`open`](TokenFile::open). Without `mapped`, the files are read instead of mapped.
     ///
     /// # Errors
-    /// Those of [`open`](Tokens::open).
+    /// Those of [`open`](TokenFile::open).
     pub fn with(
         path: impl AsRef<Path>,
         kind: TokenType,
@@ -138,11 +138,11 @@ impl Tokens {
             let cause = format!("no file has {length} tokens of {}, which make a window", kind.name());
             return Err(Error::in_source(cause).at_path(path));
         }
-        Ok(Tokens { files, kind, length, stride: stride as u64 })
+        Ok(TokenFile { files, kind, length, stride: stride as u64 })
     }
 }
 
-/// The files of a data set at `path`.
+/// The files of a dataset at `path`.
 fn files_at(path: &Path) -> Result<Vec<PathBuf>> {
     let io = |e: std::io::Error| Error::io(path, &e);
     if !fs::metadata(path).map_err(io)?.is_dir() {
@@ -175,13 +175,13 @@ fn tokens_of(file: &HeldFile, kind: TokenType) -> Result<(u64, u64)> {
         };
         if (npy.kind, npy.size as u64, npy.big_endian) != (b'u', size, false) {
             let name = kind.name();
-            return Err(Error::config(format!("the tokens are {}; the data set was opened with {name}", npy.shown())));
+            return Err(Error::config(format!("the tokens are {}; the dataset was opened with {name}", npy.shown())));
         }
         (npy.start as u64, *count as u64)
     } else if let Some((of, count)) = llm_c(start)? {
         if of != kind {
             let (of, name) = (of.name(), kind.name());
-            return Err(Error::config(format!("the header says {of}; the data set was opened with {name}")));
+            return Err(Error::config(format!("the header says {of}; the dataset was opened with {name}")));
         }
         (LLM_C_BYTES, count)
     } else {
@@ -249,7 +249,7 @@ fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
     }
 }
 
-impl Source for Tokens {
+impl Source for TokenFile {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (file, windows, window) = self.files.open(index)?;
         let bytes = self.length as u64 * self.kind.bytes();
@@ -277,7 +277,7 @@ impl Source for Tokens {
         Ok(format!("{}/{first}..{}", windows.name, first + self.length as u64))
     }
 
-    fn has_pictures(&self) -> Option<bool> {
+    fn has_images(&self) -> Option<bool> {
         Some(false)
     }
 
@@ -290,7 +290,7 @@ impl Source for Tokens {
     }
 }
 
-impl fmt::Debug for Tokens {
+impl fmt::Debug for TokenFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tokens")
             .field("files", &self.files.each().len())

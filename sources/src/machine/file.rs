@@ -1,4 +1,4 @@
-//! Opens and reads the files that a data set names.
+//! Opens and reads the files that a dataset names.
 //!
 //! A list, a table or annotations may name any file. A pipe would block the worker that
 //! opens it, and a device may never end. So only regular files are opened, and reads are bounded.
@@ -95,7 +95,7 @@ pub(crate) fn open(path: impl AsRef<Path>) -> Result<File> {
 /// What `path` leads to. `None` if nothing is there.
 ///
 /// # Errors
-/// If the system cannot tell. `Path::is_dir` would say no, and another data set would be opened.
+/// If the system cannot tell. `Path::is_dir` would say no, and another dataset would be opened.
 pub(crate) fn found(path: &Path) -> error::Result<Option<fs::Metadata>> {
     match fs::metadata(path) {
         Ok(found) => Ok(Some(found)),

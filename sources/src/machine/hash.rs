@@ -24,7 +24,7 @@ impl Hash {
         self.bytes(&number.to_le_bytes())
     }
 
-    /// Text with its length, so that neighbouring texts cannot be confused.
+    /// Text with its length, so that neighboring texts cannot be confused.
     pub fn text(self, text: &str) -> Self {
         self.number(text.len() as u64).bytes(text.as_bytes())
     }

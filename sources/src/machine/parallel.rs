@@ -4,14 +4,14 @@ use std::thread;
 
 use rayon::prelude::*;
 
+use super::cancel::{CancelToken, during};
 use super::pool::Pool;
-use super::stop::{Stop, during};
 use crate::error::{Error, ErrorKind, Result, collected, guarded, reserve};
 
 /// Maximum number of threads. The work mostly waits for the disk, hence more threads than cores.
 const THREADS: usize = 16;
 
-/// Threads that wait for the answers of a store while a data set is opened.
+/// Threads that wait for the answers of a store while a dataset is opened.
 pub(crate) const ASKING: usize = 128;
 
 /// Calls `open` for each item, on several threads, which end before the loader's threads start.
@@ -41,7 +41,7 @@ pub(crate) fn on_threads<T: Sync, R: Send>(
     let Some(pool) = as_many_as_start(items.len().min(threads), start) else {
         return collected(items.iter().map(&open));
     };
-    let stop = Stop::current();
+    let stop = CancelToken::current();
     let open = |item| during(stop.clone(), || open(item));
     let mut results = Vec::new();
     reserve(&mut results, items.len())?;
@@ -88,7 +88,7 @@ pub(crate) fn in_order<T: Sync, R: Send>(
     let changed = Condvar::new();
     let lock = || waiting.lock().unwrap_or_else(PoisonError::into_inner);
     let wait = |guard: MutexGuard<'_, Waiting<R>>| drop(changed.wait(guard));
-    let stop = Stop::current();
+    let stop = CancelToken::current();
     // The next item, once there is room for it. `None` at the end.
     let begin = || loop {
         let mut now = lock();

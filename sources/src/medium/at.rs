@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::Medium;
 use super::ahead::Remote;
-use super::brought::{Companions, bring};
+use super::download::{Companions, bring};
 use super::tree::Tree;
 use crate::error::Result;
 use crate::model::{Location, Stores};

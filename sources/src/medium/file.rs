@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Files of a data set that stay open: mapped, read, or in a store.
+//! Files of a dataset that stay open: mapped, read, or in a store.
 //!
 //! # Invariants
 //! 1. Files are mapped for reading and never written here. A map stays valid after its file is
@@ -23,7 +23,7 @@ use crate::machine::pages::{Map, fetch};
 use crate::medium::ahead::Remote;
 use crate::model::Object;
 
-/// A file of a data set, and whether it has changed since it was opened.
+/// A file of a dataset, and whether it has changed since it was opened.
 pub(crate) struct HeldFile {
     /// Its path, or its URL in a store.
     pub(crate) path: PathBuf,

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::HeldFile;
 use crate::error::{Error, Result, push};
 use crate::medium::ahead::{Parts, Remote, ahead_of};
-use crate::model::{Follow, Lookahead};
+use crate::model::{Lookahead, Prefetcher};
 use crate::stats::NetworkStats;
 
-/// The files of a data set, here or in one store, each with `T`, the places of its samples. Samples
+/// The files of a dataset, here or in one store, each with `T`, the places of its samples. Samples
 /// are numbered through all files.
 pub(crate) struct Files<T> {
     files: Vec<(HeldFile, T)>,
@@ -138,7 +138,7 @@ impl<T> Files<T> {
         self: &Arc<Self>,
         order: Lookahead,
         range: impl Fn(&T, usize) -> Range<u64> + Send + Sync + 'static,
-    ) -> Option<Box<dyn Follow>>
+    ) -> Option<Box<dyn Prefetcher>>
     where
         T: Send + Sync + 'static,
     {

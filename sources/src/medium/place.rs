@@ -9,7 +9,7 @@ use crate::machine::parallel::{ASKING, in_parallel, on_threads};
 use crate::medium::ahead::Remote;
 use crate::model::Object;
 
-/// Where the files of a data set lie, and how they are opened.
+/// Where the files of a dataset lie, and how they are opened.
 #[derive(Clone)]
 pub(crate) enum Medium {
     Machine {

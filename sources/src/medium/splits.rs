@@ -1,6 +1,6 @@
-//! Splits of a data set, such as `train` and `validation`, by the names of its files.
+//! Splits of a dataset, such as `train` and `validation`, by the names of its files.
 //!
-//! One rule for every format: the path of a split is the path of the data set, then the name of the
+//! One rule for every format: the path of a split is the path of the dataset, then the name of the
 //! split: `imagenet/train`. If that is a folder, it is opened. Otherwise the files in `imagenet`,
 //! or in its folder `data`, belong to splits by their names:
 //!
@@ -10,8 +10,8 @@
 //!   belongs to `test`.
 //! - Files without any such name belong to `train`.
 //!
-//! Files in the only other folder, such as `imagenet/plain_text`, are a configuration of the data
-//! set if it is one of the Hugging Face hub. Elsewhere they may be another data set, so a split of
+//! Files in the only other folder, such as `imagenet/plain_text`, are a configuration of the dataset
+//!  if it is one of the Hugging Face hub. Elsewhere they may be another dataset, so a split of
 //! theirs is not taken for one of `imagenet`.
 //!
 //! A missing shard, and files of two sets in one split, are errors.
@@ -105,9 +105,9 @@ pub(crate) fn complete(at: &Path, names: &[String]) -> Result<()> {
     }
 }
 
-/// The files of a data set whose names, relative to its path, are `names`: those in it or in its
+/// The files of a dataset whose names, relative to its path, are `names`: those in it or in its
 /// folder `data`, by split. Without any there, the first folder of a name is its split, or the
-/// configuration of a data set whose files decide.
+/// configuration of a dataset whose files decide.
 ///
 /// # Errors
 /// Those of [`choose`] and [`complete`].
@@ -153,7 +153,7 @@ pub(crate) fn below(at: &Path, names: Vec<String>, wanted: Option<&str>) -> Resu
     Ok(found.into_iter().map(|name| format!("{folder}/{name}")).collect())
 }
 
-/// Whether `at` is a whole data set of the Hugging Face hub: `hf://datasets/org/name@revision`.
+/// Whether `at` is a whole dataset of the Hugging Face hub: `hf://datasets/org/name@revision`.
 #[cfg(any(feature = "parquet", test))]
 fn is_of_hub(at: &Path) -> bool {
     let name = at.to_str().and_then(|url| url.strip_prefix("hf://datasets/")).map(|name| name.trim_end_matches('/'));
@@ -224,7 +224,7 @@ mod tests {
             ("contest.parquet", false, "train"),
             ("-of-.parquet", false, "train"),
             ("train_gen-00000-of-00001-a6c9f2.parquet", false, "train_gen"),
-            ("test_pictures-train.arrow", true, "train"),
+            ("test_images-train.arrow", true, "train"),
         ] {
             assert_eq!(split_of(name, prefixed), split, "{name}");
         }
@@ -248,7 +248,7 @@ mod tests {
 
     /// `Loader("x/train")` must not open the files of `x/other`.
     #[test]
-    fn a_split_is_not_looked_for_in_another_data_set() {
+    fn a_split_is_not_looked_for_in_another_dataset() {
         let files = vec!["other/train-00000-of-00001.parquet".to_owned()];
         for at in ["x", "s3://bucket", "hf://datasets/org/set/part"] {
             let e = below(Path::new(at), files.clone(), Some("train")).unwrap_err();

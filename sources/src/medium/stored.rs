@@ -8,7 +8,7 @@ use super::ahead::{Parts, Remote, ahead_of, wide};
 use crate::error::{Error, Result};
 use crate::machine::bytes::room;
 use crate::model::store::Stores;
-use crate::model::{Follow, Lookahead, Object};
+use crate::model::{Lookahead, Object, Prefetcher};
 use crate::stats::NetworkStats;
 
 /// The number of a file that does not exist.
@@ -86,7 +86,7 @@ fn find(objects: &[Object], url: &str) -> Option<u32> {
 /// name, if they are in a store.
 macro_rules! of_stored {
     () => {
-        fn follow(&self, order: $crate::model::Lookahead) -> Option<Box<dyn $crate::model::Follow>> {
+        fn follow(&self, order: $crate::model::Lookahead) -> Option<Box<dyn $crate::model::Prefetcher>> {
             self.stored.as_ref()?.follow(order)
         }
 
@@ -156,7 +156,7 @@ impl Stored {
     }
 
     /// Follows the samples of `order`.
-    pub(crate) fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+    pub(crate) fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let files = wide(order, self.set.width);
         let set = self.set.clone();
         self.remote.follow(files, Parts::new(self.set.objects.clone(), move |number| set.part(number)))

@@ -1,4 +1,4 @@
-//! What lies in a folder, on this machine or in a store. Formats are recognised by one rule in
+//! What lies in a folder, on this machine or in a store. Formats are recognized by one rule in
 //! both.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use crate::model::Object;
 const DEPTH: usize = 2;
 /// Maximum number of folders that are searched at one depth. More are classes, not splits.
 const FOLDERS: usize = 256;
-/// The file that lists the shards of a data set in its folder.
+/// The file that lists the shards of a dataset in its folder.
 pub(crate) const INDEX: &str = "index.json";
 /// Bytes that tell the kind of a file.
 pub(crate) const START: usize = 512;

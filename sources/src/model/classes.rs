@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::forward::forward;
 use super::relabel::Relabel;
-use super::{Follow, Lookahead, Sample, Source};
+use super::{Lookahead, Prefetcher, Sample, Source};
 use crate::error::{Error, Result};
 use crate::machine::file::{self, MAX_FILE};
 use crate::stats::NetworkStats;
@@ -13,10 +13,10 @@ use crate::stats::NetworkStats;
 /// Maximum number of names in a message.
 const SHOWN: usize = 10;
 
-/// A list of class names. The position of a name is its label, independent of the numbers in a data
-/// set.
+/// A list of class names. The position of a name is its label, independent of the numbers in a dataset
+/// .
 ///
-/// Data sets with different classes therefore get the same labels: if a validation set lacks a
+/// Datasets with different classes therefore get the same labels: if a validation set lacks a
 /// class, the labels of the others do not shift.
 ///
 /// ```
@@ -131,13 +131,13 @@ impl Classes {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let (shown, listed) = (shown.join(", "), self.names.len());
         Error::config(format!(
-            "classes: the data set has {shown}{more}, not in the list of {listed}; \
+            "classes: the dataset has {shown}{more}, not in the list of {listed}; \
              add to the list, or skip these samples with OnError::Skip"
         ))
     }
 }
 
-/// The own number of each of the `classes` in the data sets `parts`. Empty if a class has none or
+/// The own number of each of the `classes` in the datasets `parts`. Empty if a class has none or
 /// several.
 pub(crate) fn category_ids<'a>(classes: &[String], parts: impl Iterator<Item = &'a Arc<dyn Source>>) -> Vec<i64> {
     let mut ids = HashMap::new();
@@ -160,7 +160,7 @@ struct Numbered {
 
 impl Source for Numbered {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        self.source.read(index, scratch)?.relabelled(&self.relabel)
+        self.source.read(index, scratch)?.relabeled(&self.relabel)
     }
 
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
@@ -182,7 +182,7 @@ impl Source for Numbered {
 
     forward! { |this| this.source;
         fn len() -> usize;
-        fn follow(order: Lookahead) -> Option<Box<dyn Follow>>;
+        fn follow(order: Lookahead) -> Option<Box<dyn Prefetcher>>;
         fn ahead_bytes() -> usize;
         fn check() -> Result<()>;
         fn verify(samples: Range<usize>, found: &mut dyn FnMut(Error));
@@ -191,7 +191,7 @@ impl Source for Numbered {
         fn fingerprint() -> Option<u64>;
         fn path(index: usize) -> Option<PathBuf>;
         fn part(index: usize) -> usize;
-        fn has_pictures() -> Option<bool>;
+        fn has_images() -> Option<bool>;
         fn fields() -> Option<Vec<String>>;
         fn network() -> Option<NetworkStats>;
         fn kind() -> &'static str;

@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use super::classes::category_ids;
 use super::relabel::Relabel;
-use super::{Follow, Lookahead, Place, Sample, Source};
+use super::{BatchIndex, Lookahead, Prefetcher, Sample, Source};
 use crate::error::{Error, Result};
 use crate::machine::hash::Hash;
 use crate::stats::NetworkStats;
 
-/// Several data sets as one: the samples of the first, then those of the second, and so on.
+/// Several datasets as one: the samples of the first, then those of the second, and so on.
 ///
 /// ```no_run
 /// use warpfeed_sources::{Concat, open};
 ///
-/// let both = Concat::by_class_name(vec![open("photos.lmdb")?, open("sketches")?])?;
+/// let both = Concat::match_labels_by_name(vec![open("photos.lmdb")?, open("sketches")?])?;
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// Samples keep their keys and fields. [`part`](Source::part) says which data set a sample comes
+/// Samples keep their keys and fields. [`part`](Source::part) says which dataset a sample comes
 /// from.
 ///
 /// **Labels.** Label 0 can be a cat in one folder and a car in another. There are three ways to
@@ -28,13 +28,13 @@ use crate::stats::NetworkStats;
 /// | | labels | names of the classes |
 /// |---|---|---|
 /// | [`new`](Concat::new) | as they are; sets whose names disagree are refused | the longest list |
-/// | [`by_class_name`](Concat::by_class_name) | renumbered, one for each name | all names, sorted |
+/// | [`match_labels_by_name`](Concat::match_labels_by_name) | renumbered, one for each name | all names, sorted |
 /// | [`keep_labels`](Concat::keep_labels) | as they are, whatever the names say | the longest list, or none if they disagree |
 ///
 /// Two sets agree if they have the same name for every label that both name: `cat, dog` and `cat,
 /// dog, fox` agree. A set without names agrees with every other.
 ///
-/// `order::Mixture` draws from the parts in proportions.
+/// `sampler::Mixture` draws from the parts in proportions.
 /// `Loader::mixture` combines both.
 pub struct Concat {
     parts: Vec<Arc<dyn Source>>,
@@ -45,7 +45,7 @@ pub struct Concat {
     relabel: Vec<Relabel>,
 }
 
-/// Meaning of labels in joined data sets.
+/// Meaning of labels in joined datasets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Join {
     /// Labels mean the same in all sets. Otherwise joining is an error.
@@ -58,7 +58,7 @@ pub enum Join {
 }
 
 impl Concat {
-    /// Joins the data sets `parts`, in this order. Labels stay as they are.
+    /// Joins the datasets `parts`, in this order. Labels stay as they are.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if two sets give one label different names,
@@ -67,7 +67,7 @@ impl Concat {
         Self::join(parts, Join::Same)
     }
 
-    /// The data sets `parts`, in this order, with one label for each class name. The label is the
+    /// The datasets `parts`, in this order, with one label for each class name. The label is the
     /// name's place among all names, sorted. [`Folder`](crate::Folder) would give the same
     /// labels if the class folders of all sets lay in one folder.
     ///
@@ -76,11 +76,11 @@ impl Concat {
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a set has samples but no names, or if the
     /// number of samples overflows.
-    pub fn by_class_name(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
+    pub fn match_labels_by_name(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
         Self::join(parts, Join::ByClassName)
     }
 
-    /// The data sets `parts`, in this order. Labels stay as they are. Use it for sets whose labels
+    /// The datasets `parts`, in this order. Labels stay as they are. Use it for sets whose labels
     /// mean the same under different names, such as `cat` and `Katze`. If the names disagree, the
     /// joined set has none.
     ///
@@ -136,8 +136,8 @@ fn common_names(parts: &[Arc<dyn Source>]) -> Result<Vec<String>> {
         let Some(label) = part.classes().iter().zip(names).position(|(one, other)| one != other) else { continue };
         let (first, second) = (number.min(longest), number.max(longest));
         return Err(Error::config(format!(
-            "joined data sets: label {label} is {:?} in set {first} and {:?} in set {second}; \
-             by_class_name of the joined sets gives classes of the same name the same label, keep_labels leaves the \
+            "joined datasets: label {label} is {:?} in set {first} and {:?} in set {second}; \
+             match_labels_by_name of the joined sets gives classes of the same name the same label, keep_labels leaves the \
              labels as they are",
             parts[first].classes()[label],
             parts[second].classes()[label]
@@ -151,7 +151,7 @@ fn numbered_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Relab
     if let Some(part) = parts.iter().position(|part| part.classes().is_empty() && !part.is_empty()) {
         let samples = parts[part].len();
         return Err(Error::config(format!(
-            "joined data sets: set {part} ({}, {samples} samples) has no names for its classes, so its labels cannot be \
+            "joined datasets: set {part} ({}, {samples} samples) has no names for its classes, so its labels cannot be \
              joined by name; keep_labels leaves the labels as they are",
             parts[part].kind()
         )));
@@ -160,7 +160,7 @@ fn numbered_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Relab
     let labels: HashMap<&String, i64> = names.iter().copied().zip(0..).collect();
     let relabel = parts.iter().enumerate().map(|(number, part)| {
         let classes = part.classes().iter().map(|name| (name.clone(), Some(labels[name]))).collect();
-        Relabel::Named { classes, set: format!("data set {number}"), how: "joined by name" }
+        Relabel::Named { classes, set: format!("dataset {number}"), how: "joined by name" }
     });
     let relabel = relabel.collect();
     Ok((names.into_iter().cloned().collect(), relabel))
@@ -175,14 +175,14 @@ impl Source for Concat {
         let (part, index) = self.locate(index);
         let sample = self.parts[part].read(index, scratch)?;
         let Some(relabel) = self.relabel.get(part) else { return Ok(sample) };
-        let sample = sample.relabelled(relabel)?;
+        let sample = sample.relabeled(relabel)?;
         sample.label()?;
         Ok(sample)
     }
 
     /// Each part follows its own samples, by its own indices. The parts share the bytes in
     /// proportion to their [`ahead_bytes`](Source::ahead_bytes).
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let wanted = |part: &Arc<dyn Source>| part.ahead_bytes() as u128;
         let (all, mut start) = (self.parts.iter().map(wanted).sum::<u128>().max(1), 0);
         // Scaled to below 2^64 each, so that their products fit.
@@ -193,7 +193,7 @@ impl Source for Concat {
             parts.extend(part.follow(order.part(share(wanted(part)), start as u64..end as u64)));
             start = end;
         }
-        (!parts.is_empty()).then(|| Box::new(Parts(parts)) as Box<dyn Follow>)
+        (!parts.is_empty()).then(|| Box::new(Parts(parts)) as Box<dyn Prefetcher>)
     }
 
     fn ahead_bytes(&self) -> usize {
@@ -264,9 +264,9 @@ impl Source for Concat {
         &self.classes
     }
 
-    /// Unknown if only some of the parts have pictures.
-    fn has_pictures(&self) -> Option<bool> {
-        let mut known = self.parts.iter().map(|part| part.has_pictures());
+    /// Unknown if only some of the parts have images.
+    fn has_images(&self) -> Option<bool> {
+        let mut known = self.parts.iter().map(|part| part.has_images());
         let first = known.next()??;
         known.all(|other| other == Some(first)).then_some(first)
     }
@@ -294,14 +294,14 @@ impl Source for Concat {
 }
 
 /// The parts that fetch ahead.
-struct Parts(Vec<Box<dyn Follow>>);
+struct Parts(Vec<Box<dyn Prefetcher>>);
 
-impl Follow for Parts {
-    fn start(&self, place: Place) {
+impl Prefetcher for Parts {
+    fn start(&self, place: BatchIndex) {
         self.0.iter().for_each(|part| part.start(place));
     }
 
-    fn done(&self, place: Place) {
+    fn done(&self, place: BatchIndex) {
         self.0.iter().for_each(|part| part.done(place));
     }
 
@@ -339,7 +339,7 @@ mod tests {
         fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
             Ok(Sample::new(""))
         }
-        fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
             self.0.lock().unwrap().push(order.bytes());
             None
         }
@@ -378,13 +378,13 @@ mod tests {
         type Told = Arc<Mutex<Vec<String>>>;
         struct Fetches(usize, Told);
         struct Following(Lookahead, Told);
-        impl Follow for Following {
-            fn start(&self, place: Place) {
+        impl Prefetcher for Following {
+            fn start(&self, place: BatchIndex) {
                 let samples: Vec<_> = self.0.from(place).take(2).map(|(_, samples)| samples).collect();
                 self.1.lock().unwrap().push(format!("{samples:?} within {}", self.0.bytes()));
             }
 
-            fn done(&self, place: Place) {
+            fn done(&self, place: BatchIndex) {
                 self.1.lock().unwrap().push(format!("done {place:?}"));
             }
 
@@ -401,7 +401,7 @@ mod tests {
                 Ok(Sample::new("fetched"))
             }
 
-            fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+            fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
                 Some(Box::new(Following(order, self.1.clone())))
             }
 
@@ -414,7 +414,7 @@ mod tests {
         let all = Concat::new(vec![part(0), set("between", 2, &[]), part(1)]).unwrap();
         assert_eq!(all.ahead_bytes(), 300);
         let order = Lookahead::new(30, |_| 1, |at| Some(if at.epoch == 0 { vec![7, 2, 4, 0, 6, 2] } else { vec![5] }));
-        let place = Place::default();
+        let place = BatchIndex::default();
         let follow = all.follow(order).unwrap();
         follow.start(place);
         follow.done(place);

@@ -4,12 +4,12 @@ use rayon::prelude::*;
 
 use super::{Source, sample_error};
 use crate::error::{Error, ErrorKind, Result};
-use crate::machine::{Pool, RETRIES, Stop, check_stop, during, is_stopped, retried};
+use crate::machine::{CancelToken, Pool, RETRIES, check_stop, during, is_stopped, retried};
 
 /// Returns the labels of `samples`, in their order, such as for class weights. They are read on
-/// several threads, without the pictures if the source can.
+/// several threads, without the images if the source can.
 ///
-/// A loader that changes labels has `Monitor::labels`.
+/// A loader that changes labels has `LoaderHandle::labels`.
 ///
 /// ```no_run
 /// let source = warpfeed_sources::open("photos")?;
@@ -33,12 +33,12 @@ pub fn labels_retried(source: &dyn Source, samples: &[u64], retries: usize) -> R
     Labels { source, workers, retries, missing: "no label" }.of(&(0..count), Some(samples))
 }
 
-/// The error for a sample that a data set of `count` samples does not have.
+/// The error for a sample that a dataset of `count` samples does not have.
 pub fn no_sample(sample: u64, count: u64) -> Error {
-    Error::config(format!("sample {sample}: the data set has the samples 0 to {}", count.saturating_sub(1)))
+    Error::config(format!("sample {sample}: the dataset has the samples 0 to {}", count.saturating_sub(1)))
 }
 
-/// Reads the labels of many samples on several threads, without their pictures if the source can.
+/// Reads the labels of many samples on several threads, without their images if the source can.
 pub struct Labels<'a> {
     /// Where the samples are.
     pub source: &'a dyn Source,
@@ -73,7 +73,7 @@ impl Labels<'_> {
                 sample_error(source, index as usize, &key, e)
             })
         };
-        let stop = Stop::current();
+        let stop = CancelToken::current();
         let places = subset.map_or((range.end - range.start) as usize, <[u64]>::len);
         // This pool is dropped before the loader's pool starts.
         Pool::start(rayon::ThreadPoolBuilder::new(), workers)?
@@ -117,9 +117,9 @@ mod tests {
         assert_eq!(labels.of(&(0..1000), None).unwrap(), (0..1000).collect::<Vec<_>>());
         assert_eq!(super::labels(&source, &[999, 3, 3]).unwrap(), [999, 3, 3]);
         let error = super::labels(&source, &[3, 1000]).unwrap_err().to_string();
-        assert_eq!(error, "config: sample 1000: the data set has the samples 0 to 999");
+        assert_eq!(error, "config: sample 1000: the dataset has the samples 0 to 999");
         read.store(0, Ordering::SeqCst);
-        let stop = Stop::new({
+        let stop = CancelToken::new({
             let read = read.clone();
             move || read.load(Ordering::SeqCst) >= 8
         });

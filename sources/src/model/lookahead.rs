@@ -1,4 +1,4 @@
-//! [`Lookahead`], the future reads of a loader, and [`Follow`], through which a source follows
+//! [`Lookahead`], the future reads of a loader, and [`Prefetcher`], through which a source follows
 //! them.
 
 use std::ops::Range;
@@ -8,7 +8,7 @@ use super::position::Position;
 
 /// Place of a batch: its epoch, and its number in the epoch. Places sort in the order of delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Place {
+pub struct BatchIndex {
     /// The epoch, from 0.
     pub epoch: u64,
     /// The batch in the epoch, from 0.
@@ -24,7 +24,7 @@ pub struct Place {
 pub struct Lookahead {
     bytes: usize,
     batches: Arc<dyn Fn(u64) -> u64 + Send + Sync>,
-    samples: Arc<dyn Fn(Place) -> Option<Vec<u64>> + Send + Sync>,
+    samples: Arc<dyn Fn(BatchIndex) -> Option<Vec<u64>> + Send + Sync>,
     next: Arc<NextInEpoch>,
 }
 
@@ -36,7 +36,7 @@ type NextInEpoch = dyn Fn(u64, u64, u64) -> Position + Send + Sync;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NextUse {
     /// It is read in the batch at this place.
-    At(Place),
+    At(BatchIndex),
     /// No batch of the epochs that were searched reads it.
     Later,
     /// The order has no inverse in constant time.
@@ -50,7 +50,7 @@ impl Lookahead {
     pub fn new(
         bytes: usize,
         batches: impl Fn(u64) -> u64 + Send + Sync + 'static,
-        samples: impl Fn(Place) -> Option<Vec<u64>> + Send + Sync + 'static,
+        samples: impl Fn(BatchIndex) -> Option<Vec<u64>> + Send + Sync + 'static,
     ) -> Self {
         let next = Arc::new(|_, _, _| Position::Unknown);
         Lookahead { bytes, batches: Arc::new(batches), samples: Arc::new(samples), next }
@@ -68,10 +68,10 @@ impl Lookahead {
     /// `epochs` epochs, each in constant time. The launcher or
     /// `Loader::local_world_size` says which ranks are on this
     /// machine.
-    pub fn next_use(&self, sample: u64, from: Place, epochs: u64) -> NextUse {
+    pub fn next_use(&self, sample: u64, from: BatchIndex, epochs: u64) -> NextUse {
         for epoch in from.epoch..from.epoch.saturating_add(epochs) {
             match (self.next)(epoch, sample, if epoch == from.epoch { from.batch } else { 0 }) {
-                Position::At(batch) => return NextUse::At(Place { epoch, batch }),
+                Position::At(batch) => return NextUse::At(BatchIndex { epoch, batch }),
                 Position::Absent => {}
                 Position::Unknown => return NextUse::Unknown,
             }
@@ -92,22 +92,22 @@ impl Lookahead {
 
     /// The samples of the batch at `place`, in order. A sample may occur twice. `None` if the batch
     /// does not exist, or if the order fails; the failure is then an error of the batch.
-    pub fn samples(&self, place: Place) -> Option<Vec<u64>> {
+    pub fn samples(&self, place: BatchIndex) -> Option<Vec<u64>> {
         (place.batch < (self.batches)(place.epoch)).then(|| (self.samples)(place))?
     }
 
     /// The place after `place`: the next batch of the epoch, or the first one of the next epoch.
-    pub fn after(&self, Place { epoch, batch }: Place) -> Place {
+    pub fn after(&self, BatchIndex { epoch, batch }: BatchIndex) -> BatchIndex {
         if batch + 1 < (self.batches)(epoch) {
-            Place { epoch, batch: batch + 1 }
+            BatchIndex { epoch, batch: batch + 1 }
         } else {
-            Place { epoch: epoch + 1, batch: 0 }
+            BatchIndex { epoch: epoch + 1, batch: 0 }
         }
     }
 
     /// All batches from `place` on, across epochs. Ends at an epoch without batches, and after the
     /// last of the loader's `epochs`.
-    pub fn from(&self, place: Place) -> impl Iterator<Item = (Place, Vec<u64>)> + use<> {
+    pub fn from(&self, place: BatchIndex) -> impl Iterator<Item = (BatchIndex, Vec<u64>)> + use<> {
         let (order, mut next) = (self.clone(), place);
         std::iter::from_fn(move || {
             let (place, samples) = (next, order.samples(next)?);
@@ -139,22 +139,22 @@ impl std::fmt::Debug for Lookahead {
 /// and return. One call ends before the next begins; reads go on meanwhile.
 ///
 /// A source returns a sample's bytes to its budget when the sample is read, not in
-/// [`done`](Follow::done): a batch may need more than the whole budget. A read waits only for a
+/// [`done`](Prefetcher::done): a batch may need more than the whole budget. A read waits only for a
 /// request in flight, never for room; it reads any other sample directly. Otherwise reads can wait
 /// for each other forever.
-pub trait Follow: Send + Sync {
+pub trait Prefetcher: Send + Sync {
     /// Reads continue at `place`, in the order of the [`Lookahead`]. Samples before it are
     /// cancelled, and so are fetched samples that the order no longer needs. It is not called
     /// between epochs that follow each other. If it is called after a complete epoch, `place` may
     /// be the next place of the order.
-    fn start(&self, place: Place);
+    fn start(&self, place: BatchIndex);
 
     /// Every sample of the batch at `place` was read.
-    fn done(&self, place: Place) {
+    fn done(&self, place: BatchIndex) {
         let _ = place;
     }
 
-    /// The reads that were in progress are cancelled until the next [`start`](Follow::start): the
+    /// The reads that were in progress are cancelled until the next [`start`](Prefetcher::start): the
     /// program left an epoch early, or asked for another epoch than the next. It is not called
     /// between epochs that follow each other.
     fn stop(&self) {}
@@ -164,8 +164,8 @@ pub trait Follow: Send + Sync {
 mod tests {
     use super::*;
 
-    fn place(epoch: u64, batch: u64) -> Place {
-        Place { epoch, batch }
+    fn place(epoch: u64, batch: u64) -> BatchIndex {
+        BatchIndex { epoch, batch }
     }
 
     #[test]

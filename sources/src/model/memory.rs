@@ -2,7 +2,7 @@ use super::{Sample, Source, Value};
 use crate::error::Result;
 use crate::machine::hash::Hash;
 
-/// A data set in memory, for tests and for small generated sets.
+/// A dataset in memory, for tests and for small generated sets.
 ///
 /// ```
 /// use warpfeed_sources::{Memory, OwnedSample, Source};
@@ -82,7 +82,7 @@ impl TryFrom<&Sample<'_>> for OwnedSample {
 }
 
 impl Memory {
-    /// Creates a data set of these samples, in this order.
+    /// Creates a dataset of these samples, in this order.
     pub fn new(samples: Vec<OwnedSample>) -> Self {
         Memory { samples, classes: Vec::new() }
     }

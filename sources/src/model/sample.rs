@@ -22,7 +22,7 @@ const MAX_RELABELS: usize = 4;
 ///
 /// Field names are lower-case WebDataset extensions: `jpg`, `png`, `json`, `emb.npy`. A field holds
 /// bytes or a typed [`Value`]. The label is not a field: `cls` becomes [`label`](Sample::label). So
-/// a picture in a class folder and a picture with a `cls` file next to it give the same sample.
+/// an image in a class folder and an image with a `cls` file next to it give the same sample.
 ///
 /// ```
 /// use warpfeed_sources::Sample;
@@ -44,11 +44,11 @@ pub struct Sample<'a> {
     lacks: Option<&'a Lacks>,
 }
 
-/// Causes that a sample of a row has no picture or no label, for messages.
+/// Causes that a sample of a row has no image or no label, for messages.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Lacks {
-    /// The column of pictures.
-    pub(crate) picture: Option<String>,
+    /// The column of images.
+    pub(crate) image: Option<String>,
     /// Advice if no column counts as the label, and one could.
     pub(crate) label: Option<Arc<str>>,
 }
@@ -61,7 +61,7 @@ impl Lacks {
         Some(
             format!(
                 "no column counts as the label; \"{listed}\" {have} integers: TableOptions::label({first:?}) chooses a \
-                 column of labels, and unlabelled(true) reads -1"
+                 column of labels, and unlabeled(true) reads -1"
             )
             .into(),
         )
@@ -81,7 +81,7 @@ enum Label<'a> {
 }
 
 impl<'a> Sample<'a> {
-    /// A sample without fields. `key` is its path in the data set without the extension, such as
+    /// A sample without fields. `key` is its path in the dataset without the extension, such as
     /// `n01440764/n01440764_10026`.
     pub fn new(key: &'a str) -> Self {
         let (fields, relabels) = ([("", Value::Bytes(&[])); MAX_FIELDS], [None; MAX_RELABELS]);
@@ -94,10 +94,10 @@ impl<'a> Sample<'a> {
         self
     }
 
-    /// The column of pictures, in which the sample has none, if it is the sample of a row.
+    /// The column of images, in which the sample has none, if it is the sample of a row.
     #[doc(hidden)]
-    pub fn lacks_picture(&self) -> Option<&'a str> {
-        self.lacks?.picture.as_deref()
+    pub fn lacks_image(&self) -> Option<&'a str> {
+        self.lacks?.image.as_deref()
     }
 
     /// Advice if the sample has no label because no column counts as the label.
@@ -124,7 +124,7 @@ impl<'a> Sample<'a> {
         value.check_name(name)?;
         if name == "cls" {
             match self.label {
-                Label::None => (self.label, self.done) = (Label::Text(value.memory()), self.relabelled_times()),
+                Label::None => (self.label, self.done) = (Label::Text(value.memory()), self.relabeled_times()),
                 Label::Class(_) => {}
                 Label::Text(_) => return Err(Error::in_source("field \"cls\" occurs twice")),
             }
@@ -144,7 +144,7 @@ impl<'a> Sample<'a> {
     /// The sample with the label `class`.
     #[must_use]
     pub fn with_label(mut self, class: i64) -> Self {
-        (self.label, self.done) = (Label::Class(class), self.relabelled_times());
+        (self.label, self.done) = (Label::Class(class), self.relabeled_times());
         self
     }
 
@@ -152,8 +152,8 @@ impl<'a> Sample<'a> {
     ///
     /// # Errors
     /// If they were renumbered four times before.
-    pub(crate) fn relabelled(mut self, relabel: &'a Relabel) -> Result<Self> {
-        let times = self.relabelled_times();
+    pub(crate) fn relabeled(mut self, relabel: &'a Relabel) -> Result<Self> {
+        let times = self.relabeled_times();
         let place = self.relabels.get_mut(times).ok_or_else(|| {
             Error::in_source(format!("labels are renumbered by more than {MAX_RELABELS} nested sources"))
         })?;
@@ -161,18 +161,18 @@ impl<'a> Sample<'a> {
         Ok(self)
     }
 
-    fn relabelled_times(&self) -> usize {
+    fn relabeled_times(&self) -> usize {
         self.relabels.iter().flatten().count()
     }
 
     /// Whether [`class`](Sample::class) changes numbers.
     #[doc(hidden)]
-    pub fn is_relabelled(&self) -> bool {
+    pub fn is_relabeled(&self) -> bool {
         self.relabels[0].is_some()
     }
 
     /// Converts class `number` of a field, such as the class of a box, to the numbering of the
-    /// loader: that of `Loader::classes`, or of data sets joined by name.
+    /// loader: that of `Loader::classes`, or of datasets joined by name.
     /// Without either, returns `number`.
     ///
     /// # Errors
@@ -265,12 +265,12 @@ impl<'a> Sample<'a> {
         self.fields().iter().map(|(_, value)| value.memory().len()).sum()
     }
 
-    /// Name and bytes of the image: the first field that is [named after](format::is_picture) a
+    /// Name and bytes of the image: the first field that is [named after](format::is_image) a
     /// built-in format, `img` or `image`.
     ///
     /// `Codecs::image` also finds the formats of your own codecs.
     pub fn image(&self) -> Option<(&'a str, &'a [u8])> {
-        self.bytes_named(format::is_picture)
+        self.bytes_named(format::is_image)
     }
 
     /// The label, if the sample has one.

@@ -5,32 +5,32 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::forward::forward;
-use super::lookahead::{Follow, Lookahead};
+use super::lookahead::{Lookahead, Prefetcher};
 use super::sample::Sample;
 use crate::error::{Error, Result};
 use crate::stats::NetworkStats;
 
-/// A data set: `len` samples that can be read in any order, from many threads at once.
+/// A dataset: `len` samples that can be read in any order, from many threads at once.
 ///
 /// ```
 /// use warpfeed_sources::Result;
 /// use warpfeed_sources::{Sample, Source};
 ///
-/// /// 1,000 grey pictures of 8 by 8, as BMP files made when they are read.
-/// struct Grey;
+/// /// 1,000 gray images of 8 by 8, as BMP files made when they are read.
+/// struct Gray;
 ///
-/// impl Source for Grey {
+/// impl Source for Gray {
 ///     fn len(&self) -> usize {
 ///         1000
 ///     }
 ///
 ///     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
 ///         scratch.clear();
-///         // ... write the encoded picture into `scratch` ...
-///         Ok(Sample::new("grey").with_field("bmp", scratch)?.with_label(index as i64 % 10))
+///         // ... write the encoded image into `scratch` ...
+///         Ok(Sample::new("gray").with_field("bmp", scratch)?.with_label(index as i64 % 10))
 ///     }
 /// }
-/// # assert_eq!(Grey.len(), 1000);
+/// # assert_eq!(Gray.len(), 1000);
 /// ```
 pub trait Source: Send + Sync {
     /// Number of samples. It never changes while the source is open.
@@ -64,7 +64,7 @@ pub trait Source: Send + Sync {
     /// ```
     /// # use std::sync::{Arc, mpsc};
     /// # use warpfeed_sources::Result;
-    /// # use warpfeed_sources::{Follow, Lookahead, Place, Sample, Source};
+    /// # use warpfeed_sources::{Prefetcher, Lookahead, BatchIndex, Sample, Source};
     /// struct Remote {
     ///     fetch: mpsc::Sender<u64>, // to a thread that fetches samples
     /// }
@@ -74,8 +74,8 @@ pub trait Source: Send + Sync {
     ///     fetch: mpsc::Sender<u64>,
     /// }
     ///
-    /// impl Follow for Following {
-    ///     fn start(&self, place: Place) {
+    /// impl Prefetcher for Following {
+    ///     fn start(&self, place: BatchIndex) {
     ///         for (_place, samples) in self.order.from(place).take(4) {
     ///             samples.into_iter().for_each(|sample| self.fetch.send(sample).unwrap());
     ///         }
@@ -83,7 +83,7 @@ pub trait Source: Send + Sync {
     /// }
     ///
     /// impl Source for Remote {
-    ///     fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+    ///     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
     ///         Some(Box::new(Following { order, fetch: self.fetch.clone() }))
     ///     }
     ///
@@ -96,12 +96,12 @@ pub trait Source: Send + Sync {
     /// }
     /// # let (fetch, fetched) = mpsc::channel();
     /// # let order = Lookahead::new(0, |_| 2, |place| Some(vec![place.batch]));
-    /// # Remote { fetch }.follow(order).unwrap().start(Place::default());
+    /// # Remote { fetch }.follow(order).unwrap().start(BatchIndex::default());
     /// # assert_eq!(fetched.try_iter().collect::<Vec<_>>(), [0, 1, 0, 1]);
     /// ```
     ///
-    /// A panic here, or in [`Follow::start`], is an error of the first batch.
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+    /// A panic here, or in [`Prefetcher::start`], is an error of the first batch.
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let _ = order;
         None
     }
@@ -133,7 +133,7 @@ pub trait Source: Send + Sync {
         Ok(())
     }
 
-    /// Compares whole files with their checksums, if the data set has some beyond those that each
+    /// Compares whole files with their checksums, if the dataset has some beyond those that each
     /// read checks, such as the `hashes` of MDS shards. Each file belongs to its first sample, and
     /// those of `samples` are read. `found` gets an error with the path for each file that is
     /// damaged or cannot be read. `warpfeed verify` calls it; a loader never does. By default
@@ -169,19 +169,19 @@ pub trait Source: Send + Sync {
     }
 
     /// Hash of the list of samples: their keys in order, and what else is known without reading
-    /// samples, such as sizes. Processes that divide a data set compare it, to find that they
+    /// samples, such as sizes. Processes that divide a dataset compare it, to find that they
     /// opened the same list. `None`, the default, if samples would have to be read.
     fn fingerprint(&self) -> Option<u64> {
         None
     }
 
-    /// The file of sample `index`, for error messages: its picture, a shard or a database. `None`
+    /// The file of sample `index`, for error messages: its image, a shard or a database. `None`
     /// by default, for samples without a file.
     fn path(&self, _index: usize) -> Option<PathBuf> {
         None
     }
 
-    /// Number of the joined data set that sample `index` comes from, as in
+    /// Number of the joined dataset that sample `index` comes from, as in
     /// [`Concat`](super::Concat). 0 by default.
     fn part(&self, _index: usize) -> usize {
         0
@@ -192,23 +192,23 @@ pub trait Source: Send + Sync {
         &[]
     }
 
-    /// The data set's own number of each class, by label: the category ids of
+    /// The dataset's own number of each class, by label: the category ids of
     /// [`Coco`](crate::Coco), which its evaluation needs. Empty by default, for sets
     /// without such numbers, and if a class has none.
     fn category_ids(&self) -> Vec<i64> {
         Vec::new()
     }
 
-    /// Whether samples have pictures, if the source knows it without reading samples. `None`, the
+    /// Whether samples have images, if the source knows it without reading samples. `None`, the
     /// default, if it does not.
     ///
-    /// A loader with further fields has no field `image` if its source has no pictures, unless the
+    /// A loader with further fields has no field `image` if its source has no images, unless the
     /// field was asked for.
-    fn has_pictures(&self) -> Option<bool> {
+    fn has_images(&self) -> Option<bool> {
         None
     }
 
-    /// Names of the fields that samples may have besides the picture, if the source knows them
+    /// Names of the fields that samples may have besides the image, if the source knows them
     /// without reading samples. `None`, the default, if it does not.
     ///
     /// A loader compares them with the names that its kinds read, and
@@ -218,7 +218,7 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// The same data set for a loader that reads only the picture, the label and `fields`, names
+    /// The same dataset for a loader that reads only the image, the label and `fields`, names
     /// with or without an ending. Its samples may lack other fields, which then cost nothing.
     /// `None`, the default, if reading less saves nothing.
     ///
@@ -252,7 +252,7 @@ impl<S: Source + ?Sized> Source for Arc<S> {
     forward! { |this| **this;
         fn len() -> usize;
         fn is_empty() -> bool;
-        fn follow(order: Lookahead) -> Option<Box<dyn Follow>>;
+        fn follow(order: Lookahead) -> Option<Box<dyn Prefetcher>>;
         fn ahead_bytes() -> usize;
         fn check() -> Result<()>;
         fn verify(samples: Range<usize>, found: &mut dyn FnMut(Error));
@@ -264,7 +264,7 @@ impl<S: Source + ?Sized> Source for Arc<S> {
         fn part(index: usize) -> usize;
         fn classes() -> &[String];
         fn category_ids() -> Vec<i64>;
-        fn has_pictures() -> Option<bool>;
+        fn has_images() -> Option<bool>;
         fn fields() -> Option<Vec<String>>;
         fn only(fields: &[String]) -> Option<Arc<dyn Source>>;
         fn network() -> Option<NetworkStats>;

@@ -1,4 +1,4 @@
-//! [`Location`] of a data set, and [`Store`], the files that are not in a local folder.
+//! [`Location`] of a dataset, and [`Store`], the files that are not in a local folder.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::forward::forward;
-use super::{Lookahead, Place};
+use super::{BatchIndex, Lookahead};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Location of a data set: a local path, or a URL in a [`Store`].
+/// Location of a dataset: a local path, or a URL in a [`Store`].
 ///
 /// ```
 /// use warpfeed_sources::Location;
@@ -120,7 +120,7 @@ pub trait Store: Send + Sync {
     ///
     /// The default reads before it returns. A store with asynchronous I/O should start the read and
     /// return at once; any number of reads may then be in flight.
-    fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+    fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         let mut bytes = Vec::new();
         let read = match bytes.try_reserve_exact(len) {
@@ -155,9 +155,9 @@ pub trait Store: Send + Sync {
     }
 
     /// The bytes that this store keeps on this machine, for a loader that reads in `order`. `set`
-    /// is a hash of the data set. Samples of sets with the same hash have the same numbers, in
+    /// is a hash of the dataset. Samples of sets with the same hash have the same numbers, in
     /// every process and run. `None`, the default, if nothing is kept.
-    fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn Keep>> {
+    fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
         let _ = (set, order);
         None
     }
@@ -173,7 +173,7 @@ pub trait Store: Send + Sync {
         let _ = (base, objects, read);
         Err(Error::config(
             "this format needs files of this machine, and the loader has no cache to bring them to: give it one (Python: \
-             cache_bytes, Rust: the Cache of warpfeed-stores), or copy the data set to this machine",
+             cache_bytes, Rust: the Cache of warpfeed-stores), or copy the dataset to this machine",
         ))
     }
 }
@@ -206,11 +206,11 @@ pub trait Upload: Send {
 ///
 /// A source that fetches ahead skips what is kept, and offers the bytes of every sample that it
 /// fetched.
-pub trait Keep: Send + Sync {
+pub trait ObjectCache: Send + Sync {
     /// Reads continue at `place`. Called at least once for each batch.
-    fn start(&self, place: Place);
+    fn start(&self, place: BatchIndex);
 
-    /// Whether the `len` bytes of `object` from `at` on are kept. [`get`](Keep::get) may still
+    /// Whether the `len` bytes of `object` from `at` on are kept. [`get`](ObjectCache::get) may still
     /// fail, as another process may drop them.
     fn has(&self, object: &Object, at: u64, len: u64) -> bool;
 
@@ -220,10 +220,10 @@ pub trait Keep: Send + Sync {
 
     /// Offers the bytes of `object` from `at` on, which belong to `sample`. `next` is the place
     /// after the one that they were fetched for. The bytes may be kept or not.
-    fn offer(&self, object: &Object, at: u64, bytes: &[u8], sample: u64, next: Place);
+    fn offer(&self, object: &Object, at: u64, bytes: &[u8], sample: u64, next: BatchIndex);
 }
 
-/// Where a [`Keep`] has bytes.
+/// Where a [`ObjectCache`] has bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tier {
     /// In memory.
@@ -238,11 +238,11 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         fn object(url: &str) -> Result<Object>;
         fn read(object: &Object, at: u64, to: &mut [u8]) -> Result<()>;
         fn read_ranges(object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()>;
-        fn fetch(object: &Object, range: Range<u64>, reply: Reply);
+        fn fetch(object: &Object, range: Range<u64>, reply: ReadCompletion);
         fn create(url: &str) -> Result<Box<dyn Upload>>;
         fn remove(url: &str) -> Result<()>;
         fn list_now(prefix: &str) -> Result<Vec<Object>>;
-        fn keep(set: u64, order: &Lookahead) -> Option<Arc<dyn Keep>>;
+        fn keep(set: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>>;
         fn bring(base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf>;
     }
 }
@@ -252,18 +252,18 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 ///
 /// ```
 /// use std::sync::mpsc;
-/// use warpfeed_sources::Reply;
+/// use warpfeed_sources::ReadCompletion;
 ///
 /// let (send, received) = mpsc::channel();
-/// let reply = Reply::new(move |bytes| send.send(bytes).unwrap());
+/// let reply = ReadCompletion::new(move |bytes| send.send(bytes).unwrap());
 /// reply.done(Ok(vec![1, 2, 3]));
 /// assert_eq!(received.recv().unwrap()?, [1, 2, 3]);
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
-pub struct Reply {
+pub struct ReadCompletion {
     begun: Instant,
     shared: Arc<Shared>,
-    /// Locked only by its owner: the lock makes a `Reply` usable in futures that change threads.
+    /// Locked only by its owner: the lock makes a `ReadCompletion` usable in futures that change threads.
     done: Mutex<Option<Done>>,
 }
 
@@ -279,11 +279,11 @@ struct Shared {
     cancelled: AtomicBool,
 }
 
-impl Reply {
+impl ReadCompletion {
     /// Creates a reply that passes its answer to `done`, on a thread of the store. `done` should
     /// return quickly.
     pub fn new(done: impl FnOnce(Result<Vec<u8>>) + Send + 'static) -> Self {
-        Reply { begun: Instant::now(), shared: Arc::default(), done: Mutex::new(Some(Box::new(done))) }
+        ReadCompletion { begun: Instant::now(), shared: Arc::default(), done: Mutex::new(Some(Box::new(done))) }
     }
 
     /// Cancels the request of this reply.
@@ -355,7 +355,7 @@ impl Canceller {
     }
 }
 
-impl Drop for Reply {
+impl Drop for ReadCompletion {
     fn drop(&mut self) {
         if let Some(done) = self.take() {
             done(Err(Error::in_source("the store dropped a request without an answer").transient()));
@@ -363,7 +363,7 @@ impl Drop for Reply {
     }
 }
 
-impl std::fmt::Debug for Reply {
+impl std::fmt::Debug for ReadCompletion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Reply").field("cancelled", &self.is_cancelled()).finish_non_exhaustive()
     }
@@ -389,7 +389,7 @@ impl Stores {
         found.map(|(_, store)| store).ok_or_else(|| {
             Error::config(format!(
                 "no store is known for {wanted}:// URLs; add a store for the scheme {wanted:?} to the loader, or copy the \
-                 data set to this machine"
+                 dataset to this machine"
             ))
             .at_path(url)
         })

@@ -334,7 +334,7 @@ fn npy_head(to: &mut Vec<u8>, element: Element, shape: impl Iterator<Item = usiz
     to.push(b'\n');
 }
 
-/// Lists of numbers of different lengths, such as the outline of each box of a picture. A box
+/// Lists of numbers of different lengths, such as the outline of each box of an image. A box
 /// without an outline has an empty list.
 ///
 /// In a file each list is a polygon of COCO's JSON: `[[[x, y, x, y, x, y]], null]`.

@@ -8,8 +8,8 @@ use crate::machine::file;
 use crate::model::Source;
 use crate::options::{DataFormat, Options};
 
-/// Opens the data set at `path`. Its content determines the format, not its name.
-/// [`DATA_FORMATS`](crate::DATA_FORMATS) lists the formats and how each is recognised.
+/// Opens the dataset at `path`. Its content determines the format, not its name.
+/// [`DATA_FORMATS`](crate::DATA_FORMATS) lists the formats and how each is recognized.
 ///
 /// ```no_run
 /// let source = warpfeed_sources::open("train")?;
@@ -18,17 +18,17 @@ use crate::options::{DataFormat, Options};
 /// ```
 ///
 /// # Errors
-/// If the path does not exist, its format is not recognised (the message lists the formats), a
-/// folder holds both shards and pictures, or the source cannot be opened.
+/// If the path does not exist, its format is not recognized (the message lists the formats), a
+/// folder holds both shards and images, or the source cannot be opened.
 pub fn open(path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
     Options::new().open(path)
 }
 
 impl Options {
-    /// Opens the data set at `path` like [`open`], with these options.
+    /// Opens the dataset at `path` like [`open`], with these options.
     ///
     /// # Errors
-    /// The errors of [`open`]. Also for an LMDB with `mmap(false)`, an option that this data set
+    /// The errors of [`open`]. Also for an LMDB with `mmap(false)`, an option that this dataset
     /// does not use ([`index`](Options::index), [`table`](Options::table)), a class that is not in
     /// the list, a URL whose scheme has no [store](Options::store), and a format that cannot be read
     /// from stores.
@@ -40,7 +40,7 @@ impl Options {
         Ok(source)
     }
 
-    /// Opens one of several data sets that share these options, at `path`. It may have no use for
+    /// Opens one of several datasets that share these options, at `path`. It may have no use for
     /// some of them, which [`check_used`](Options::check_used) finds out at the end.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Options {
 
 fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     if path.as_os_str().is_empty() {
-        return Err(Error::config("the path of the data set is empty"));
+        return Err(Error::config("the path of the dataset is empty"));
     }
     let at = options.at(path)?;
     let mut format = options.format.as_deref().map(DataFormat::named).transpose()?;
@@ -66,8 +66,9 @@ fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
         }
         // A folder with masks beside it may look like another format, such as YOLO with `labels`.
         if format.get_or_insert(DataFormat::named("folder")?).name != "folder" || file::is_file(path)? {
-            return Err(Error::config("masks in another folder need a folder of pictures; this is something else")
-                .at_path(path));
+            return Err(
+                Error::config("masks in another folder need a folder of images; this is something else").at_path(path)
+            );
         }
     }
     if !at.medium.is_store() {

@@ -21,7 +21,7 @@ impl DataFormat {
     pub(crate) fn named(name: &str) -> Result<&'static DataFormat> {
         DATA_FORMATS.iter().find(|format| format.name == name).ok_or_else(|| {
             let names: Vec<_> = DATA_FORMATS.iter().map(|format| format.name).collect();
-            Error::config(format!("no format of data sets is called {name:?}; there are {}", names.join(", ")))
+            Error::config(format!("no format of datasets is called {name:?}; there are {}", names.join(", ")))
         })
     }
 
@@ -40,11 +40,11 @@ enum Found {
     Nothing(Option<Error>),
 }
 
-/// Opens the data set that is there, as `format` or as the format that is found.
+/// Opens the dataset that is there, as `format` or as the format that is found.
 ///
 /// # Errors
 /// If nothing is there, no format is found, a folder cannot be listed, it holds both shards and
-/// pictures, or the format cannot open it.
+/// images, or the format cannot open it.
 pub(super) fn walk(mut at: At, format: Option<&'static DataFormat>, options: &Options) -> Opened {
     // The format finds what it needs, unless the path may be that of a part.
     if let Some(format) = format.filter(|format| !format.has_parts && at.medium.is_store()) {
@@ -65,7 +65,7 @@ pub(super) fn walk(mut at: At, format: Option<&'static DataFormat>, options: &Op
         (None, Found::File) => {
             let start = start_of(&at)?;
             let found = DATA_FORMATS.iter().find(|format| format.is(&at.path, &start));
-            found.ok_or_else(|| Error::in_source(not_a_data_set(&start)).at_path(&at.path))?.open(at, options)
+            found.ok_or_else(|| Error::in_source(not_a_dataset(&start)).at_path(&at.path))?.open(at, options)
         }
         (None, Found::Folder) => folder(at, options),
         (None, Found::Nothing(error)) => match (error, at.medium.is_store()) {
@@ -135,7 +135,7 @@ fn pattern_of(at: &At) -> Result<Option<&'static DataFormat>> {
     Ok(None)
 }
 
-/// The data set of which nothing but a part, such as `train` in `all.lmdb/train`, can be at a path:
+/// The dataset of which nothing but a part, such as `train` in `all.lmdb/train`, can be at a path:
 /// a file, or a folder with its format.
 ///
 /// # Errors
@@ -166,7 +166,7 @@ fn set_of(at: &At, format: Option<&DataFormat>) -> Result<Option<(At, Option<&'s
     Ok(Some((set, row)))
 }
 
-/// The first format of `rows` that recognises a folder.
+/// The first format of `rows` that recognizes a folder.
 ///
 /// # Errors
 /// If the folder cannot be listed.
@@ -208,7 +208,7 @@ fn start_of(at: &At) -> Result<Vec<u8>> {
 /// Opens a folder.
 ///
 /// # Errors
-/// If no format matches, or the folder contains both shards and pictures.
+/// If no format matches, or the folder contains both shards and images.
 fn folder(at: At, options: &Options) -> Opened {
     let tree = at.tree();
     if let Some(format) = by_layout(tree, DATA_FORMATS.iter())? {
@@ -239,7 +239,7 @@ fn folder(at: At, options: &Options) -> Opened {
     let sets = sets_in(tree)?;
     if !sets.is_empty() {
         let sets = sets.join(", ");
-        return Err(Error::in_source(format!("has the data sets {sets}; open one of them, or join them with Concat")));
+        return Err(Error::in_source(format!("has the datasets {sets}; open one of them, or join them with Concat")));
     }
     tar::unmerged_in(tree)?;
     let cause = match at.medium.is_store() {
@@ -253,13 +253,13 @@ fn folder(at: At, options: &Options) -> Opened {
     Err(Error::in_source(cause + &below).at_path(e.path().unwrap_or(&at.path)))
 }
 
-/// Checks that a folder of class folders is not an annotated data set, whose pictures would get the
-/// numbers of folders such as `train` as their labels. `pictures` are the folders of the pictures.
+/// Checks that a folder of class folders is not an annotated dataset, whose images would get the
+/// numbers of folders such as `train` as their labels. `images` are the folders of the images.
 ///
 /// # Errors
 /// If it is one. The message says what to open.
-fn check_unannotated<'a>(folder: Tree<'a>, pictures: impl Iterator<Item = &'a str>) -> Result<()> {
-    let around = Around::of(folder, pictures)?;
+fn check_unannotated<'a>(folder: Tree<'a>, images: impl Iterator<Item = &'a str>) -> Result<()> {
+    let around = Around::of(folder, images)?;
     for format in DATA_FORMATS {
         if let Some(found) = (format.annotates)(&around)? {
             return Err(Error::in_source(format!(
@@ -270,7 +270,7 @@ fn check_unannotated<'a>(folder: Tree<'a>, pictures: impl Iterator<Item = &'a st
     Ok(())
 }
 
-/// Folders in `folder` that are data sets of their own, such as the splits of MDS shards.
+/// Folders in `folder` that are datasets of their own, such as the splits of MDS shards.
 fn sets_in(folder: Tree<'_>) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in folder.entries() {
@@ -304,13 +304,13 @@ fn url_meant(path: &Path) -> Option<String> {
     is_scheme.then(|| format!("{scheme}://{rest}"))
 }
 
-/// The error of an unrecognised file that begins with `start`.
-fn not_a_data_set(start: &[u8]) -> String {
+/// The error of an unrecognized file that begins with `start`.
+fn not_a_dataset(start: &[u8]) -> String {
     if start.is_empty() {
-        return "not a data set: the file is empty".to_owned();
+        return "not a dataset: the file is empty".to_owned();
     }
     if let Some(format) = format::of(start) {
-        return format!("not a data set: this is one picture ({}); give the folder it lies in", format.field);
+        return format!("not a dataset: this is one image ({}); give the folder it lies in", format.field);
     }
     let shown = &start[..start.len().min(16)];
     let shown = match std::str::from_utf8(shown) {
@@ -319,7 +319,7 @@ fn not_a_data_set(start: &[u8]) -> String {
     };
     let formats: Vec<_> =
         DATA_FORMATS.iter().map(|format| format!("{} ({})", format.name, format.looks_like.replace('`', ""))).collect();
-    format!("not a data set of any format: {}; the file begins with {shown}", formats.join("; "))
+    format!("not a dataset of any format: {}; the file begins with {shown}", formats.join("; "))
 }
 
 #[cfg(test)]
@@ -339,7 +339,7 @@ mod tests {
                 assert_eq!(found.unwrap().name, format.name, "{file}");
             }
         }
-        let cause = not_a_data_set(b"PK\x03\x04");
+        let cause = not_a_dataset(b"PK\x03\x04");
         assert!(cause.contains("tar (a file that begins with a tar header"), "{cause}");
         assert!(cause.ends_with("begins with [50, 4b, 03, 04]"), "{cause}");
     }

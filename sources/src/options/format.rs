@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::Options;
 use crate::error::{Error, Result};
-use crate::medium::brought::Companions;
+use crate::medium::download::Companions;
 use crate::medium::tree::Tree;
 use crate::medium::{Around, At};
 use crate::model::Source;
@@ -11,28 +11,28 @@ use crate::model::Source;
 pub(crate) type Opened = Result<Arc<dyn Source>>;
 pub(crate) type Open = fn(At, &Options) -> Opened;
 
-/// One format of data sets.
+/// One format of datasets.
 pub struct DataFormat {
     /// Its name, as [`Source::kind`] returns it and [`Options::format`] takes it.
     pub name: &'static str,
-    /// Description of a path to such a data set.
+    /// Description of a path to such a dataset.
     pub looks_like: &'static str,
     /// Extensions of its files. A file with one of them is opened as this format, so a damaged file
     /// gets the format's own message.
     pub extensions: &'static [&'static str],
-    /// Recognises a folder.
+    /// Recognizes a folder.
     pub(crate) is_folder: fn(Tree<'_>) -> Result<bool>,
-    /// Number of files that make a folder this data set, if no format recognises the folder and it
-    /// has no pictures.
+    /// Number of files that make a folder this dataset, if no format recognizes the folder and it
+    /// has no images.
     pub(crate) files: fn(Tree<'_>) -> Result<usize>,
-    /// Recognises a file by its path and its first bytes. Those of a file in a store may be unknown.
+    /// Recognizes a file by its path and its first bytes. Those of a file in a store may be unknown.
     pub(crate) is_file: fn(&Path, &[u8]) -> bool,
     /// Whether a path that leads nowhere names several files.
     pub(crate) is_pattern: fn(&Path) -> Result<bool>,
-    /// Describes annotations around the pictures of a folder that would open as class folders, and
+    /// Describes annotations around the images of a folder that would open as class folders, and
     /// says what to open instead.
     pub(crate) annotates: fn(&Around<'_>) -> Result<Option<String>>,
-    /// Whether a path may name a part of a data set: `all.lmdb/train`.
+    /// Whether a path may name a part of a dataset: `all.lmdb/train`.
     pub(crate) has_parts: bool,
     /// What is brought with a file, if the format only reads files of this machine.
     pub(crate) brings: Option<Companions>,
@@ -40,7 +40,7 @@ pub struct DataFormat {
 }
 
 impl DataFormat {
-    /// A format that is recognised by extensions alone.
+    /// A format that is recognized by extensions alone.
     pub(crate) const fn new(
         name: &'static str,
         looks_like: &'static str,
@@ -62,7 +62,7 @@ impl DataFormat {
         }
     }
 
-    /// Opens the data set that is there.
+    /// Opens the dataset that is there.
     ///
     /// # Errors
     /// If it has no parts and one is wanted, it cannot be brought to this machine, or it cannot be
@@ -81,7 +81,7 @@ impl DataFormat {
     /// If a part is wanted.
     pub(crate) fn check_whole(&self, at: &At) -> Result<()> {
         let Some(part) = &at.part else { return Ok(()) };
-        Err(Error::config(format!("{} data sets have no parts such as {part:?}", self.name)).at_path(&at.path))
+        Err(Error::config(format!("{} datasets have no parts such as {part:?}", self.name)).at_path(&at.path))
     }
 
     pub(crate) fn has_extension(&self, path: &Path) -> bool {
@@ -90,14 +90,14 @@ impl DataFormat {
     }
 }
 
-/// The error of a build without the Cargo feature that reads this data set.
+/// The error of a build without the Cargo feature that reads this dataset.
 #[allow(dead_code)] // with all features, nothing is missing
 pub(crate) fn missing(feature: &str, what: &str, path: &Path) -> Opened {
     let cause = format!("this is {what}, and this build of warpfeed lacks the Cargo feature {feature:?} that reads it");
     Err(Error::config(cause).at_path(path))
 }
 
-/// Opens a data set by a function of a module, or by an expression. Without the Cargo feature, the
+/// Opens a dataset by a function of a module, or by an expression. Without the Cargo feature, the
 /// error names it.
 macro_rules! with_feature {
     ($feature:literal, $what:literal, $open:path) => {{

@@ -11,7 +11,7 @@ use crate::medium::At;
 use crate::model::store::{Location, Store, Stores};
 use crate::model::{Classes, Source};
 
-/// Options for opening a data set. [`open`](crate::open()) uses the defaults.
+/// Options for opening a dataset. [`open`](crate::open()) uses the defaults.
 ///
 /// ```no_run
 /// use warpfeed_sources::Options;
@@ -34,7 +34,7 @@ pub struct Options {
     pub(crate) used: Arc<Used>,
 }
 
-/// Whether a data set has used these options. Clones of the options share it.
+/// Whether a dataset has used these options. Clones of the options share it.
 #[derive(Debug, Default)]
 pub(crate) struct Used {
     index: AtomicBool,
@@ -91,8 +91,8 @@ impl Options {
         self
     }
 
-    /// Whether the listing of a folder of pictures is stored in the file `<folder>.warpfeed-index`
-    /// next to it; `false` by default. Other data sets refuse it. Opening then checks the modification
+    /// Whether the listing of a folder of images is stored in the file `<folder>.warpfeed-index`
+    /// next to it; `false` by default. Other datasets refuse it. Opening then checks the modification
     /// time of each folder, and lists the files again if one has changed. The file is written
     /// atomically, so ranks can share it. The listing is not stored if a folder changed within the
     /// last two seconds.
@@ -102,14 +102,14 @@ impl Options {
         self
     }
 
-    /// Takes the masks of a folder of pictures from another folder. The mask of `a/1.jpg` is
+    /// Takes the masks of a folder of images from another folder. The mask of `a/1.jpg` is
     /// `a/1.png` there, or `.npy`, `.tif`, `.gif`, `.bmp` or `.webp`, and becomes the sample's
     /// field `mask`, which `field::Mask` reads. A relative path begins in the
-    /// folder that holds the folder of pictures. A `*` in its last part stands for the name of a
-    /// picture, as in `train_masks/*_mask`.
+    /// folder that holds the folder of images. A `*` in its last part stands for the name of an
+    /// image, as in `train_masks/*_mask`.
     ///
-    /// A picture without a mask is a bad sample. Masks without a picture are left out, and a
-    /// warning counts them. Other data sets than folders refuse this option.
+    /// An image without a mask is a bad sample. Masks without an image are left out, and a
+    /// warning counts them. Other datasets than folders refuse this option.
     ///
     /// ```no_run
     /// use warpfeed_sources::Options;
@@ -123,7 +123,7 @@ impl Options {
         self
     }
 
-    /// Opens the data set as this format, a name of [`DATA_FORMATS`](crate::DATA_FORMATS),
+    /// Opens the dataset as this format, a name of [`DATA_FORMATS`](crate::DATA_FORMATS),
     /// without detection.
     ///
     /// ```
@@ -151,7 +151,7 @@ impl Options {
         self
     }
 
-    /// Meaning of the columns of a table, or of another format with columns. Data sets without
+    /// Meaning of the columns of a table, or of another format with columns. Datasets without
     /// columns refuse it, and columns with types refuse what only describes a table, such as
     /// [`root`](TableOptions::root).
     #[cfg(feature = "tables")]
@@ -161,7 +161,7 @@ impl Options {
         self
     }
 
-    /// Numbers labels by this list instead of by the data set; see [`Classes::number`].
+    /// Numbers labels by this list instead of by the dataset; see [`Classes::number`].
     #[must_use]
     pub fn classes(mut self, classes: Classes) -> Self {
         self.classes = Some(classes);
@@ -173,7 +173,7 @@ impl Options {
         Options { used: Arc::default(), ..self.clone() }
     }
 
-    /// Notes which options `source` uses, the data set at `path`.
+    /// Notes which options `source` uses, the dataset at `path`.
     pub(crate) fn note_used(&self, path: &Path, source: &dyn Source) {
         let kind = source.kind();
         let note = |used: &AtomicBool, uses: bool| used.fetch_or(uses, Ordering::Relaxed);
@@ -182,7 +182,7 @@ impl Options {
         note(&self.used.table, kind == "table");
     }
 
-    /// Checks that the data sets that [`open_part`](Options::open_part) opened use the options for
+    /// Checks that the datasets that [`open_part`](Options::open_part) opened use the options for
     /// listings and columns.
     ///
     /// # Errors
@@ -191,20 +191,20 @@ impl Options {
         let used = |used: &AtomicBool| used.load(Ordering::Relaxed);
         if self.indexed && !used(&self.used.index) {
             return Err(Error::config(
-                "index(true) keeps the listing of a folder of pictures on this machine, and this data set is not one: \
+                "index(true) keeps the listing of a folder of images on this machine, and this dataset is not one: \
                  leave it out",
             ));
         }
         #[cfg(feature = "tables")]
         if self.table.wanted() != Wanted::default() && !used(&self.used.columns) {
-            return Err(Error::config("the option table describes columns, and this data set has none: leave it out"));
+            return Err(Error::config("the option table describes columns, and this dataset has none: leave it out"));
         }
         #[cfg(feature = "tables")]
         if let Some(option) = self.table.of_tables_only()
             && !used(&self.used.table)
         {
             return Err(Error::config(format!(
-                "{option} of TableOptions describes CSV, TSV and JSON-lines files, and this data set is not one: leave \
+                "{option} of TableOptions describes CSV, TSV and JSON-lines files, and this dataset is not one: leave \
                  it out"
             )));
         }

@@ -8,7 +8,7 @@ use crate::options::Wanted;
 /// use warpfeed_sources::{Options, TableOptions};
 ///
 /// let columns = TableOptions::new()
-///     .picture("image_id") // a column of paths
+///     .image("image_id") // a column of paths
 ///     .root("images") // that they are relative to
 ///     .label("species")
 ///     .gather("attributes", ["age", "weight", "height"]); // a vector of three
@@ -16,12 +16,12 @@ use crate::options::Wanted;
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 /// By default, the column `path`, `file`, `image`, `filename`, `file_name` or `img` holds the paths
-/// of the pictures, relative to the table's folder, and `label`, `class`, `cls` or `category` holds
+/// of the images, relative to the table's folder, and `label`, `class`, `cls` or `category` holds
 /// the labels. The case of these names is ignored. Every other column is a field;
 /// [`Table`](crate::Table) lists its name.
 #[derive(Debug, Clone, Default)]
 pub struct TableOptions {
-    pub(crate) picture: Option<String>,
+    pub(crate) image: Option<String>,
     pub(crate) root: Option<PathBuf>,
     pub(crate) label: Option<String>,
     pub(crate) without_label: bool,
@@ -38,11 +38,11 @@ impl TableOptions {
         Self::default()
     }
 
-    /// Sets the column with the paths of the pictures. These paths may lead anywhere; paths in a
+    /// Sets the column with the paths of the images. These paths may lead anywhere; paths in a
     /// column with a default name must stay below the folder.
     #[must_use]
-    pub fn picture(mut self, column: impl Into<String>) -> Self {
-        self.picture = Some(column.into());
+    pub fn image(mut self, column: impl Into<String>) -> Self {
+        self.image = Some(column.into());
         self
     }
 
@@ -61,14 +61,14 @@ impl TableOptions {
     }
 
     /// Reads no labels: a column named `label` is a field like any other. For several labels per
-    /// picture see `MultiHot`.
+    /// image see `MultiHot`.
     #[must_use]
     pub fn without_label(mut self) -> Self {
         self.without_label = true;
         self
     }
 
-    /// Limits the fields to these columns, the picture, the label, and the columns of
+    /// Limits the fields to these columns, the image, the label, and the columns of
     /// [`file`](TableOptions::file) and [`gather`](TableOptions::gather). All columns by default.
     #[must_use]
     pub fn columns(mut self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
@@ -124,7 +124,7 @@ impl TableOptions {
     /// The uses of columns, for formats whose columns have types.
     pub(crate) fn wanted(&self) -> Wanted {
         Wanted {
-            picture: self.picture.clone(),
+            image: self.image.clone(),
             label: self.label.clone(),
             without_label: self.without_label,
             columns: self.columns.clone(),

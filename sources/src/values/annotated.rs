@@ -1,19 +1,19 @@
-//! Fields of an annotated picture, with the same names for COCO, YOLO and Pascal VOC.
+//! Fields of an annotated image, with the same names for COCO, YOLO and Pascal VOC.
 //!
 //! | field | content |
 //! |---|---|
-//! | `jpg`, `png`, ... | the picture |
+//! | `jpg`, `png`, ... | the image |
 //! | `boxes.npy` | (n, 4) f32: left, upper, right and lower edge |
 //! | `boxes.class.npy` | (n) i64: the number of the class |
 //! | `boxes.crowd.npy`, `boxes.difficult.npy` | (n) u8: 1 or 0 |
 //! | `boxes.area.npy` | (n) f32: the area that the set declares, in pixels |
 //! | `boxes.masks.json` | n segmentations as COCO writes them; `null` if a box has none |
-//! | `boxes.points.npy` | (n, K, 3) f32: x, y, and 0 unlabelled, 1 hidden, 2 visible |
-//! | `boxes.image_size.txt` | width and height in pixels of the annotated picture, if the set declares them |
-//! | `boxes.units.txt` | `relative`: coordinates are fractions of the picture's width and height. Without it they are pixels |
+//! | `boxes.points.npy` | (n, K, 3) f32: x, y, and 0 unlabeled, 1 hidden, 2 visible |
+//! | `boxes.image_size.txt` | width and height in pixels of the annotated image, if the set declares them |
+//! | `boxes.units.txt` | `relative`: coordinates are fractions of the image's width and height. Without it they are pixels |
 //! | `mask.png` | a class for each pixel |
 //! | `mask.first_class.txt` | value of class 0 in the mask. Smaller values and 255 are no classes |
-//! | `image_id.txt` | the picture's id, if it differs from the name |
+//! | `image_id.txt` | the image's id, if it differs from the name |
 //!
 //! Arrays and outlines are typed [values](Value). `pack` writes them as files of these names.
 
@@ -91,7 +91,7 @@ impl<'s> Parts<'s> {
         append_lists(self.bytes, ends, numbers);
     }
 
-    /// Adds the size of the picture that was annotated, if it is known.
+    /// Adds the size of the image that was annotated, if it is known.
     pub(crate) fn image_size(&mut self, size: Option<(u32, u32)>) {
         if let Some((width, height)) = size {
             self.array("boxes.image_size.txt", &[2], [width, height]);
@@ -113,10 +113,10 @@ impl<'s> Parts<'s> {
     pub(crate) fn sample(self, key: &'s str) -> Result<Sample<'s>> {
         static LACKS: LazyLock<Lacks> = LazyLock::new(|| {
             Lacks {
-            picture: None,
+            image: None,
             label: Some(
-                "no label: the classes of these pictures are those of their boxes, which the kind field::Boxes reads; use \
-                 without(\"label\"), or unlabelled(true) to read -1"
+                "no label: the classes of these images are those of their boxes, which the kind field::Boxes reads; use \
+                 without(\"label\"), or unlabeled(true) to read -1"
                     .into(),
             ),
         }
@@ -152,7 +152,7 @@ pub(crate) fn append(bytes: &mut Vec<u8>, path: &[&str]) -> Result<()> {
     opened.and_then(|opened| file::append(opened, bytes, MAX_FILE)).map_err(failed)
 }
 
-/// Splits the name of a picture's file into the sample's key and the field of the picture.
+/// Splits the name of an image's file into the sample's key and the field of the image.
 pub(crate) fn key_and_field<'a>(name: &'a str, formats: &[Format]) -> (&'a str, &'static str) {
     let base = name.rfind('/').map_or(0, |slash| slash + 1);
     let dot = name[base..].rfind('.').map_or(name.len(), |dot| base + dot);
@@ -160,7 +160,7 @@ pub(crate) fn key_and_field<'a>(name: &'a str, formats: &[Format]) -> (&'a str, 
     (&name[..dot], format::field_of_file(extension, formats).unwrap_or("img"))
 }
 
-/// Checks that a file name in an annotation stays below the folder of pictures.
+/// Checks that a file name in an annotation stays below the folder of images.
 ///
 /// # Errors
 /// If it is absolute or has a `..`.
@@ -169,23 +169,23 @@ pub(crate) fn below(name: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::in_source(format!(
-        "the picture's name {name:?} leads out of the folder of pictures; make it a path below the folder, because \
+        "the image's name {name:?} leads out of the folder of images; make it a path below the folder, because \
          files elsewhere are not read for an annotation"
     )))
 }
 
-/// Checks a box against the size of its picture. Because data sets round coordinates, an edge may
-/// exceed the picture by `pixel` or a hundredth of the side, whichever is larger, as for
+/// Checks a box against the size of its image. Because datasets round coordinates, an edge may
+/// exceed the image by `pixel` or a hundredth of the side, whichever is larger, as for
 /// `Boxes`.
 ///
 /// # Errors
-/// If an edge is NaN or exceeds the picture, or two edges are swapped. The message has both edges.
+/// If an edge is NaN or exceeds the image, or two edges are swapped. The message has both edges.
 pub(crate) fn check_box([x1, y1, x2, y2]: [f64; 4], width: f64, height: f64, pixel: f64) -> Result<()> {
     for (axis, side, low, high, room) in [("x", "wide", x1, x2, width), ("y", "high", y1, y2, height)] {
         let rounding = pixel.max(room / 100.0);
         // Not `low > high`: NaN is neither.
         if !(low <= high && low >= -rounding && high <= room + rounding) {
-            return Err(Error::in_source(format!("{axis} from {low} to {high}, the picture is {room} {side}")));
+            return Err(Error::in_source(format!("{axis} from {low} to {high}, the image is {room} {side}")));
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ use crate::machine::file;
 /// Maximum size of `dataset_info.json`.
 const MAX_INFO: u64 = 64 << 20;
 
-/// The features of a data set; none if they are unknown.
+/// The features of a dataset; none if they are unknown.
 #[derive(Debug, Default)]
 pub(crate) struct Features(Value);
 
@@ -47,7 +47,7 @@ impl Features {
     /// The type of a column of files, if its feature says it.
     pub(crate) fn file(&self, column: &str) -> Option<Holds> {
         match self.0.get(column)?.get("_type")?.as_str()? {
-            "Image" => Some(Holds::Pictures),
+            "Image" => Some(Holds::Images),
             "Value" => None,
             // Sound, video and documents.
             _ => Some(Holds::Bytes),
@@ -55,7 +55,7 @@ impl Features {
     }
 }
 
-/// The features of a data set, and those that each of its files has.
+/// The features of a dataset, and those that each of its files has.
 pub(crate) struct FileFeatures<'a> {
     all: Features,
     /// Whether `all` are those of the first file.
@@ -64,7 +64,7 @@ pub(crate) struct FileFeatures<'a> {
 }
 
 impl<'a> FileFeatures<'a> {
-    /// The features `all` of the whole data set, or those of the first of `files`: the path and the
+    /// The features `all` of the whole dataset, or those of the first of `files`: the path and the
     /// JSON of each file that has some.
     pub(crate) fn new(all: Option<Features>, files: &'a [(PathBuf, String)]) -> Self {
         let of_file = all.is_none();
@@ -101,7 +101,7 @@ impl<'a> FileFeatures<'a> {
                     let first = first.map_or("dataset_info.json".into(), Path::to_string_lossy);
                     return Err(Error::in_source(format!(
                         "column {column:?}: {cause} in {first}; open the files one by one, and join them by the names \
-                         of their classes with Concat::by_class_name"
+                         of their classes with Concat::match_labels_by_name"
                     ))
                     .at_path(path.unwrap_or(Path::new(""))));
                 }
@@ -128,13 +128,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_and_pictures_are_named_in_both_forms_of_the_metadata() {
+    fn classes_and_images_are_named_in_both_forms_of_the_metadata() {
         let features =
             r#"{"image": {"_type": "Image"}, "label": {"names": ["cat", "dog"], "_type": "ClassLabel"}, "n": {}}"#;
         for json in [format!(r#"{{"features": {features}}}"#), format!(r#"{{"info": {{"features": {features}}}}}"#)] {
             let found = Features::of(&json).unwrap();
             assert_eq!(found.classes("label").unwrap(), ["cat", "dog"]);
-            assert_eq!((found.file("image"), found.file("n")), (Some(Holds::Pictures), None));
+            assert_eq!((found.file("image"), found.file("n")), (Some(Holds::Images), None));
             assert!(found.classes("n").is_none());
         }
         let sound = Features::of(r#"{"features": {"s": {"_type": "Audio"}, "b": {"_type": "Value"}}}"#).unwrap();

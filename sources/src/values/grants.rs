@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that each loader of a data set grants. Loaders that share a data set share its cache, which
+/// Bytes that each loader of a dataset grants. Loaders that share a dataset share its cache, which
 /// may take the sum.
 #[derive(Default)]
 pub(crate) struct Grants(Mutex<State>);
@@ -18,13 +18,13 @@ impl Grants {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sum of the grants. `None` if no loader reads the data set.
+    /// Sum of the grants. `None` if no loader reads the dataset.
     pub(crate) fn sum(&self) -> Option<usize> {
         let state = self.state();
         (!state.bytes.is_empty()).then(|| state.bytes.values().fold(0_usize, |all, &bytes| all.saturating_add(bytes)))
     }
 
-    /// Smallest grant. `None` if no loader reads the data set.
+    /// Smallest grant. `None` if no loader reads the dataset.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn least(&self) -> Option<usize> {
         self.state().bytes.values().min().copied()

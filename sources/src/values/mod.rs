@@ -3,10 +3,10 @@
 //! 1. `record`: turns rows of typed columns into samples. `features`: metadata of the library
 //!    `datasets`.
 //! 2. `items`: finds samples in files that hold one after the other.
-//! 3. `annotated`: the fields of an annotated picture.
+//! 3. `annotated`: the fields of an annotated image.
 //! 4. `pickle`, `protobuf`, `npy`: values of other libraries.
 //! 5. `elements`, `pixels`: convert arrays of numbers and pixels.
-//! 6. `recent`: keeps what was used last. `grants`: shares its memory between readers.
+//! 6. `lru_cache`: keeps what was used last. `grants`: shares its memory between readers.
 
 #[cfg(feature = "annotations")]
 pub(super) mod annotated;
@@ -17,6 +17,8 @@ pub(super) mod features;
 pub(super) mod grants;
 #[cfg(feature = "chunks")]
 pub(super) mod items;
+#[cfg(any(feature = "hdf5", feature = "parquet"))]
+pub(super) mod lru_cache;
 pub(super) mod npy;
 #[cfg(any(feature = "arrays", feature = "lmdb"))]
 pub(super) mod pickle;
@@ -24,8 +26,6 @@ pub(super) mod pickle;
 pub(super) mod pixels;
 #[cfg(any(feature = "arrays", feature = "lmdb"))]
 pub(super) mod protobuf;
-#[cfg(any(feature = "hdf5", feature = "parquet"))]
-pub(super) mod recent;
 pub(super) mod record;
 
 pub use npy::{MAX_AXES, Npy, Shape};

@@ -1,8 +1,8 @@
-//! Arrays of pixels as pictures.
+//! Arrays of pixels as images.
 //!
-//! A picture in an array becomes an `.npy` file of shape (height, width, 3), which the codec of
-//! [`NPY`](crate::format::NPY) reads. Grey is repeated into three channels and alpha is dropped, as
-//! for encoded pictures.
+//! An image in an array becomes an `.npy` file of shape (height, width, 3), which the codec of
+//! [`NPY`](crate::format::NPY) reads. Gray is repeated into three channels and alpha is dropped, as
+//! for encoded images.
 
 use crate::error::{Error, Result};
 use crate::model::Numbers;
@@ -12,34 +12,34 @@ use crate::model::value::Element;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channels {
     /// Shape (height, width).
-    Grey,
+    Gray,
     /// Shape (height, width, channels).
     Last,
     /// Shape (channels, height, width).
     First,
 }
 
-/// Order of the colours of a pixel.
+/// Order of the colors of a pixel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Colours {
+pub(crate) enum Colors {
     #[default]
     Rgb,
     Bgr,
 }
 
-/// Position of the channels in the array of one picture. `None` if the shape is not that of a
-/// picture.
+/// Position of the channels in the array of one image. `None` if the shape is not that of an
+/// image.
 ///
 /// # Errors
 /// If both positions are possible.
 pub(crate) fn channels(shape: &[usize]) -> Result<Option<Channels>> {
     let fits = |side: usize| matches!(side, 1 | 3 | 4);
     match *shape {
-        [_, _] => Ok(Some(Channels::Grey)),
+        [_, _] => Ok(Some(Channels::Gray)),
         [first, _, last] => match (fits(first), fits(last)) {
             (true, true) => Err(Error::in_source(format!(
                 "an array of shape {shape:?} may have its channels in the first or in the last axis; store such \
-                 pictures as PNG"
+                 images as PNG"
             ))),
             (true, false) => Ok(Some(Channels::First)),
             (false, true) => Ok(Some(Channels::Last)),
@@ -49,17 +49,17 @@ pub(crate) fn channels(shape: &[usize]) -> Result<Option<Channels>> {
     }
 }
 
-/// Names of columns of pictures, in the order of preference.
+/// Names of columns of images, in the order of preference.
 const NAMES: [&str; 11] =
-    ["image", "images", "img", "imgs", "picture", "pictures", "photo", "x", "data", "pixels", "samples"];
+    ["image", "images", "img", "imgs", "image", "images", "photo", "x", "data", "pixels", "samples"];
 
-/// Whether columns of pictures are often called `name`.
+/// Whether columns of images are often called `name`.
 #[cfg(feature = "arrays")]
 pub(crate) fn is_usual(name: &str) -> bool {
     NAMES.iter().any(|usual| name.eq_ignore_ascii_case(usual))
 }
 
-/// A column of arrays. Those of `u8` may be pictures.
+/// A column of arrays. Those of `u8` may be images.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate {
     /// Its number among all columns.
@@ -71,7 +71,7 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Place of the name among the usual ones of pictures.
+    /// Place of the name among the usual ones of images.
     fn rank(&self) -> usize {
         NAMES.iter().position(|name| self.name.eq_ignore_ascii_case(name)).unwrap_or(NAMES.len())
     }
@@ -81,24 +81,24 @@ impl Candidate {
     }
 
     /// Whether the arrays have channels. They have some if their place is unclear.
-    fn is_coloured(&self) -> bool {
+    fn is_colored(&self) -> bool {
         self.shape.len() == 3 && !matches!(channels(&self.shape), Ok(None))
     }
 
-    /// Whether the arrays may be grey pictures, if their type is `u8`. A picture of less width
+    /// Whether the arrays may be gray images, if their type is `u8`. An image of less width
     /// would be one of (height, width, channels) whose rows are taken for samples.
-    fn is_grey(&self) -> bool {
+    fn is_gray(&self) -> bool {
         matches!(self.shape[..], [_, width] if width > 4)
     }
 }
 
-/// Chooses the column of pictures among columns of arrays: the one called `wanted`, or one with
-/// channels, by preference with a usual name. Arrays of two axes are pictures if they have a usual
+/// Chooses the column of images among columns of arrays: the one called `wanted`, or one with
+/// channels, by preference with a usual name. Arrays of two axes are images if they have a usual
 /// name, or are the only ones of `u8`.
 ///
 /// # Errors
 /// If the column can be of either layout, `wanted` is a column of `u8` arrays that are not
-/// pictures, or another column may as well be that of the pictures, such as one of floating-point
+/// images, or another column may as well be that of the images, such as one of floating-point
 /// pixels.
 pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Option<(usize, Channels)>> {
     let of = |candidate: &Candidate| {
@@ -108,16 +108,15 @@ pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Optio
     let fit: Vec<_> = arrays.iter().filter(|array| array.element == Element::U8 && array.shape.len() >= 2).collect();
     if let Some(wanted) = wanted {
         let Some(found) = fit.iter().find(|candidate| candidate.name == wanted) else { return Ok(None) };
-        let cause =
-            || Error::config(format!("{wanted:?} has no pictures: its arrays have the shape {:?}", found.shape));
+        let cause = || Error::config(format!("{wanted:?} has no images: its arrays have the shape {:?}", found.shape));
         return of(found)?.ok_or_else(cause).map(Some);
     }
-    let coloured = fit.iter().filter(|candidate| candidate.is_coloured());
-    let grey = fit.iter().filter(|candidate| candidate.is_grey() && (candidate.is_usual() || fit.len() == 1));
+    let colored = fit.iter().filter(|candidate| candidate.is_colored());
+    let gray = fit.iter().filter(|candidate| candidate.is_gray() && (candidate.is_usual() || fit.len() == 1));
     let by_rank = |candidate: &&&Candidate| candidate.rank();
-    let Some(chosen) = coloured.min_by_key(by_rank).or_else(|| grey.min_by_key(by_rank)) else { return Ok(None) };
+    let Some(chosen) = colored.min_by_key(by_rank).or_else(|| gray.min_by_key(by_rank)) else { return Ok(None) };
     let rival = arrays.iter().find(|other| {
-        let looks = other.is_coloured() || other.is_usual() && other.shape.len() >= 2;
+        let looks = other.is_colored() || other.is_usual() && other.shape.len() >= 2;
         other.column != chosen.column && looks && other.rank() <= chosen.rank()
     });
     if let Some(rival) = rival {
@@ -125,8 +124,8 @@ pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Optio
             format!("{:?} (arrays of {:?}, shape {:?})", array.name, array.element, array.shape).to_lowercase()
         };
         return Err(Error::config(format!(
-            "the pictures may be in {} or in {}; pictures in arrays are u8: choose the column with \
-             TableOptions::picture",
+            "the images may be in {} or in {}; images in arrays are u8: choose the column with \
+             TableOptions::image",
             shown(rival),
             shown(chosen)
         )));
@@ -134,7 +133,7 @@ pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Optio
     of(chosen)
 }
 
-/// Appends the picture with these `pixels` to `to`, as an `.npy` file.
+/// Appends the image with these `pixels` to `to`, as an `.npy` file.
 ///
 /// # Errors
 /// If the shape does not fit `channels` or the number of pixels.
@@ -143,17 +142,17 @@ pub(crate) fn append(
     pixels: &[u8],
     shape: &[usize],
     channels: Channels,
-    colours: Colours,
+    colors: Colors,
 ) -> Result<()> {
     let sides = match (shape, channels) {
-        (&[height, width], Channels::Grey) => Some((height, width, 1)),
+        (&[height, width], Channels::Gray) => Some((height, width, 1)),
         (&[height, width, depth @ (1 | 3 | 4)], Channels::Last) => Some((height, width, depth)),
         (&[depth @ (1 | 3 | 4), height, width], Channels::First) => Some((height, width, depth)),
         _ => None,
     };
     let Some((height, width, depth)) = sides else {
         let axes = match channels {
-            Channels::Grey => "(height, width)",
+            Channels::Gray => "(height, width)",
             Channels::Last => "(height, width, channels)",
             Channels::First => "(channels, height, width)",
         };
@@ -173,12 +172,12 @@ pub(crate) fn append(
         (Channels::First, 3 | 4) => {
             let (red, rest) = pixels.split_at(area);
             let (green, blue) = rest.split_at(area);
-            let colours = red.iter().zip(green).zip(blue);
-            to.extend(colours.flat_map(|((&red, &green), &blue)| [red, green, blue]));
+            let colors = red.iter().zip(green).zip(blue);
+            to.extend(colors.flat_map(|((&red, &green), &blue)| [red, green, blue]));
         }
-        _ => to.extend(pixels.iter().flat_map(|&grey| [grey; 3])),
+        _ => to.extend(pixels.iter().flat_map(|&gray| [gray; 3])),
     }
-    if colours == Colours::Bgr {
+    if colors == Colors::Bgr {
         to[start..].as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| pixel.swap(0, 2));
     }
     Ok(())
@@ -190,7 +189,7 @@ mod tests {
 
     #[test]
     fn channels_are_found_by_their_number_and_ambiguous_shapes_are_refused() {
-        assert_eq!(channels(&[28, 28]).unwrap(), Some(Channels::Grey));
+        assert_eq!(channels(&[28, 28]).unwrap(), Some(Channels::Gray));
         assert_eq!(channels(&[32, 30, 3]).unwrap(), Some(Channels::Last));
         assert_eq!(channels(&[1, 30, 32]).unwrap(), Some(Channels::First));
         assert_eq!((channels(&[5, 6, 7]).unwrap(), channels(&[9]).unwrap()), (None, None));
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_column_of_pictures_is_chosen_by_name_or_refused_with_the_columns() {
+    fn the_column_of_images_is_chosen_by_name_or_refused_with_the_columns() {
         let candidates = |list: &[(&str, Element, &[usize])]| -> Vec<Candidate> {
             let candidate = |(column, (name, element, shape)): (usize, &(&str, Element, &[usize]))| Candidate {
                 column,
@@ -232,7 +231,7 @@ mod tests {
         ] {
             let e = choose(&candidates(&list), None).unwrap_err();
             assert!(list.iter().all(|(name, ..)| e.cause().contains(&format!("{name:?}"))), "{e}");
-            assert!(e.cause().contains("TableOptions::picture"), "{e}");
+            assert!(e.cause().contains("TableOptions::image"), "{e}");
             let named = |wanted| choose(&candidates(&list), Some(wanted)).unwrap().map(|(column, _)| list[column].0);
             let wanted = list.iter().find(|(_, element, _)| *element == bytes).unwrap().0;
             assert_eq!((named(wanted), named("other")), (Some(wanted), None));
@@ -256,9 +255,9 @@ mod tests {
                     }
                 }
                 let mut to = b"before".to_vec();
-                append(&mut to, &pixels, &shape, channels, Colours::Rgb).unwrap();
+                append(&mut to, &pixels, &shape, channels, Colors::Rgb).unwrap();
                 let mut swapped = Vec::new();
-                append(&mut swapped, &pixels, &shape, channels, Colours::Bgr).unwrap();
+                append(&mut swapped, &pixels, &shape, channels, Colors::Bgr).unwrap();
                 let turned = swapped[128..].as_chunks::<3>().0.iter().flat_map(|&[a, b, c]| [c, b, a]);
                 assert!(turned.eq(to[6 + 128..].iter().copied()));
                 let file = &to[6..];
@@ -268,8 +267,8 @@ mod tests {
                     assert_eq!(*pixel, [0, 1, 2].map(|c| value(y, x, if depth == 1 { 0 } else { c })));
                 }
                 assert_eq!(file.len(), 128 + 3 * height * width);
-                assert!(append(&mut to, &pixels[1..], &shape, channels, Colours::Rgb).is_err());
-                assert!(append(&mut to, &pixels, &[9, 9, 9], channels, Colours::Rgb).is_err());
+                assert!(append(&mut to, &pixels[1..], &shape, channels, Colors::Rgb).is_err());
+                assert!(append(&mut to, &pixels, &[9, 9, 9], channels, Colors::Rgb).is_err());
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Fuzzing of data sets of other libraries: MDS shards, LitData's chunks, FFCV's and RecordIO
-//! files. One file of a fixture is changed, and the data set is opened and read, mapped and
+//! Fuzzing of datasets of other libraries: MDS shards, LitData's chunks, FFCV's and RecordIO
+//! files. One file of a fixture is changed, and the dataset is opened and read, mapped and
 //! unmapped.
 
 use std::fs;
@@ -62,7 +62,7 @@ const RECORDIO: [Set; 3] = [
 
 type Samples = Vec<Result<(Vec<(String, Vec<u8>)>, Option<i64>)>>;
 
-/// All samples of the data set at `path`.
+/// All samples of the dataset at `path`.
 fn read(path: &Path, mapped: bool) -> Result<Samples> {
     let source = Options::new().mmap(mapped).open(path)?;
     let mut scratch = Vec::new();
@@ -76,7 +76,7 @@ fn read(path: &Path, mapped: bool) -> Result<Samples> {
     Ok((0..source.len()).map(sample).collect())
 }
 
-/// Each case changes one file of one data set.
+/// Each case changes one file of one dataset.
 fn chunk_files(all: &'static [Set]) -> impl FnMut(u64) -> bool {
     let root = fuzz::fixtures();
     let bytes = |(folder, _, files): &Set| -> Vec<Vec<u8>> {

@@ -3,11 +3,11 @@
 use super::datum::Datum;
 use super::layout::{MsgPack, ValueFormat, classes, detect};
 use super::pickled::{self, Pickled};
-use super::{Bare, header};
+use super::{RawValues, header};
 use crate::fuzz::{self, Random};
 use crate::medium::Part;
 use crate::options::Wanted;
-use crate::values::pixels::Colours;
+use crate::values::pixels::Colors;
 
 const WORDS: [&[u8]; 16] = [
     b"\xa7__key__",
@@ -71,14 +71,14 @@ fn value(values: &[Vec<u8>], seed: u64) -> bool {
         part.is_empty() || (bounds.contains(&part.as_ptr()) && part.as_ptr_range().end <= bounds.end)
     };
     let mut accepted = false;
-    for layout in [&MsgPack as &dyn ValueFormat, &Bare] {
+    for layout in [&MsgPack as &dyn ValueFormat, &RawValues] {
         let Ok(sample) = layout.sample("key", &value) else { continue };
         assert!(sample.fields().iter().all(|(_, value)| inside(value.memory())));
         accepted |= sample.label().is_ok() && sample.fields().len() > 1;
     }
     if let Ok(datum) = Datum::read(&value) {
         let mut page = b"key".to_vec();
-        let sample = datum.sample(Part::Page(0..3), Some(Colours::Bgr), &mut page);
+        let sample = datum.sample(Part::Page(0..3), Some(Colors::Bgr), &mut page);
         accepted |= sample.is_ok_and(|sample| sample.label().is_ok());
     }
     if let Ok(names) = classes(&value) {

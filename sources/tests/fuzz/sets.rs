@@ -1,4 +1,4 @@
-//! Fuzzing of the files that describe a data set: COCO's JSON, YOLO's `data.yaml` and labels,
+//! Fuzzing of the files that describe a dataset: COCO's JSON, YOLO's `data.yaml` and labels,
 //! Pascal VOC's XML, and tables. Each case is written to a file and opened, because the sources
 //! also follow the paths in it.
 
@@ -93,7 +93,7 @@ const TABLE: [&[u8]; 18] = [
     b"-9223372036854775809",
 ];
 
-/// A folder with a picture of each set.
+/// A folder with an image of each set.
 fn folder() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let put = |name: &str, bytes: &[u8]| {
@@ -156,7 +156,7 @@ fn opened<S: Source>(source: Result<S>) -> bool {
 fn coco(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     let json = root.join("instances.json");
     fs::write(&json, Random::new(seed).mutated(files, &JSON)).unwrap();
-    opened(Coco::with_pictures(&json, root))
+    opened(Coco::with_images(&json, root))
 }
 
 fn yolo(root: &Path, (yaml, labels): (&[Vec<u8>], &[Vec<u8>]), seed: u64) -> bool {
@@ -180,7 +180,7 @@ fn table(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let path = root.join(random.pick(&["t.csv", "t.tsv", "t.jsonl"]));
     let options = match random.below(3) {
-        0 => TableOptions::new().picture("path").label("label"),
+        0 => TableOptions::new().image("path").label("label"),
         _ => TableOptions::new(),
     };
     fs::write(&path, random.mutated(files, &TABLE)).unwrap();

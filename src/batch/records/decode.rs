@@ -1,6 +1,6 @@
 use crate::batch::Largest;
 use crate::decode::{Grid, Rect};
-use crate::transform::{Border, Filter, Plan, Record, record};
+use crate::transform::{Border, Interpolation, Plan, Record, record};
 
 record! {
     /// One component on the grid of MCUs.
@@ -15,7 +15,7 @@ record! {
         down: u32,
         /// 0 is none, 1 twice across, 2 twice down, 3 both. 4 repeats samples.
         upsampling: u32,
-        /// Samples that hold pixels of the picture.
+        /// Samples that hold pixels of the image.
         width: u32,
         height: u32,
     }
@@ -34,7 +34,7 @@ record! {
         bytes: u32,
         /// The sample's first block in the scratch of coefficients and of planes.
         block: u32,
-        /// MCUs in a row of the whole picture.
+        /// MCUs in a row of the whole image.
         mcus: u32,
         /// The window, in MCUs.
         column: u32,
@@ -43,8 +43,8 @@ record! {
         rows: u32,
         /// Blocks in an MCU.
         blocks: u32,
-        /// 0 is grey, 1 YCbCr, 2 RGB.
-        colour: u32,
+        /// 0 is gray, 1 YCbCr, 2 RGB.
+        color: u32,
         /// Number of parts.
         count: u32,
         /// Huffman tables in the head.
@@ -58,16 +58,16 @@ record! {
         choice: [u32; 3],
         /// Bytes of the longest segment.
         longest: u32,
-        /// The part of the picture that the resize may read: its corner in the stored picture, and
-        /// its size in the upright picture.
+        /// The part of the image that the resize may read: its corner in the stored image, and
+        /// its size in the upright image.
         region: Rect,
-        /// The part of the output that shows the picture, after flips.
+        /// The part of the output that shows the image, after flips.
         shown: Rect,
         mirrored: u32,
         flipped: u32,
-        /// Colour of the rest of the output: red, plus 2^8 times green, plus 2^16 times blue.
+        /// Color of the rest of the output: red, plus 2^8 times green, plus 2^16 times blue.
         fill: u32,
-        /// Steps from the stored picture to the upright one: TRANSPOSED, MIRRORED and FLIPPED.
+        /// Steps from the stored image to the upright one: TRANSPOSED, MIRRORED and FLIPPED.
         turned: u32,
         /// The part of the region that becomes the output: start and end.
         across: [f64; 2],
@@ -75,15 +75,15 @@ record! {
     }
 }
 
-/// Place of a picture's data in the batch's encoded bytes and among the coefficients.
+/// Place of an image's data in the batch's encoded bytes and among the coefficients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Encoded {
-    /// The picture's place in the batch.
+    /// The image's place in the batch.
     pub(crate) place: usize,
     /// Offset of the first byte, a multiple of 16, and number of bytes.
     pub(crate) at: usize,
     pub(crate) bytes: usize,
-    /// The picture's first block of coefficients.
+    /// The image's first block of coefficients.
     pub(crate) block: usize,
 }
 
@@ -94,9 +94,9 @@ impl DecodeOps {
     pub const COEFFICIENT_BYTES: usize = 128;
     /// Bytes of the samples of a block.
     pub const PLANE_BYTES: usize = 64;
-    /// Bytes of a fault: a `u32`, which is not 0 if the picture is damaged.
+    /// Bytes of a fault: a `u32`, which is not 0 if the image is damaged.
     pub const FAULT_BYTES: usize = 4;
-    /// Bytes after a picture's encoded bytes that the kernels may read.
+    /// Bytes after an image's encoded bytes that the kernels may read.
     pub(crate) const SLACK: usize = 32;
     /// Maximum number of source pixels per output pixel, across or down: `MOST_TAPS` in
     /// `kernels/jpeg.cu`.
@@ -137,14 +137,14 @@ impl DecodeOps {
         let border = plan.border == Border::Constant || plan.target.size() == plan.output;
         plan.target.fits(plan.output)
             && border
-            && plan.interpolation == Filter::Bilinear
+            && plan.interpolation == Interpolation::Bilinear
             && plan.antialias
             && plan.region.width <= Self::MOST_COLUMNS
             && taps(across, plan.target.width) <= Self::MOST_TAPS as f64
             && taps(down, plan.target.height) <= Self::MOST_TAPS as f64
     }
 
-    /// Creates the record that decodes the part of a picture that `grid` describes, and transforms
+    /// Creates the record that decodes the part of an image that `grid` describes, and transforms
     /// it as `plan` says, which the kernels must [support](DecodeOps::takes). `None` if an offset
     /// of its bytes or coefficients does not fit into 32 bits.
     pub(crate) fn new(grid: &Grid, plan: &Plan, encoded: Encoded) -> Option<Self> {
@@ -165,7 +165,7 @@ impl DecodeOps {
             row: grid.first.1,
             rows: grid.mcus.1,
             blocks: grid.blocks,
-            colour: grid.colour,
+            color: grid.color,
             count: grid.parts().len() as u32,
             tables: grid.tables,
             place: place as u32,
@@ -256,12 +256,12 @@ impl DecodeOps {
         self.region.width
     }
 
-    /// Whether the picture is turned upright.
+    /// Whether the image is turned upright.
     pub(crate) fn is_turned(&self) -> bool {
         self.turned != 0
     }
 
-    /// Maxima over `records`, or `None` if no picture is decoded.
+    /// Maxima over `records`, or `None` if no image is decoded.
     pub(crate) fn largest(records: &[u8]) -> Option<Largest> {
         let records = records.as_chunks().0.iter().map(DecodeOps::read).enumerate();
         records.filter(|(_, ops)| ops.decodes()).fold(None, |largest, (place, ops)| {

@@ -2,7 +2,7 @@
 //! the kernels of any vendor read them.
 //!
 //! 1. `sample`: effects, and mixing with a partner.
-//! 2. `decode`: decoding of a picture.
+//! 2. `decode`: decoding of an image.
 
 mod decode;
 mod sample;

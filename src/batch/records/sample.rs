@@ -6,10 +6,10 @@ use crate::transform::{
 };
 
 record! {
-    /// Work of the device on one sample besides normalising: one record per sample, copied to the
+    /// Work of the device on one sample besides normalizing: one record per sample, copied to the
     /// device with its batch. If the host mixes, the effects on values wait in the same record.
     ///
-    /// The order is fixed: effects on pixels, normalisation, effects on values, then mixing with a
+    /// The order is fixed: effects on pixels, normalization, effects on values, then mixing with a
     /// partner, which has its own record.
     pub struct SampleOps align 16 {
         /// 0, MIX or CUT.
@@ -112,7 +112,7 @@ impl SampleOps {
 mod tests {
     use super::*;
     use crate::decode::Size;
-    use crate::order::Rng;
+    use crate::sampler::Rng;
     use crate::transform::{Augment, ColorJitter, RandomErasing};
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::batch::Layout;
 
-/// Normalises, casts and lays out pixels.
+/// Normalizes, casts and lays out pixels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cast {
     pub(super) kind: Kind,

@@ -1,4 +1,4 @@
-//! The last pass over an image: normalise, cast and lay out.
+//! The last pass over an image: normalize, cast and lay out.
 //!
 //! Every path gives the same bits: `scale * pixel + bias` as one fused multiply-add in 32-bit
 //! floats, then one rounding to nearest even for the 16-bit types. A pixel is a byte, so the
@@ -7,7 +7,7 @@
 //! 1. `cast`: conversion of a pixel's value, and its place in the output.
 //! 2. `lanes`: the vector path, written once for AVX2 and NEON.
 //! 3. `avx2`, and on 64-bit Arm `neon`: the instructions.
-//! 4. `writer`: [`Writer`], with the portable path.
+//! 4. `writer`: [`BatchWriter`], with the portable path.
 //! 5. `values`: runs effects on values, and mixes an image with another one. Both round once.
 
 #[cfg(target_arch = "x86_64")]
@@ -21,4 +21,4 @@ mod values;
 mod writer;
 
 pub(crate) use values::Unwritten;
-pub use writer::Writer;
+pub use writer::BatchWriter;

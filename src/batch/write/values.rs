@@ -1,13 +1,13 @@
 //! Runs effects on values, and mixes an image with another one, from the pixels of both.
 //!
 //! The arithmetic is that of the kernel in `device/nvidia/kernels/convert.cu`: each image is
-//! normalised and changed in 32-bit floats, then added to its partner with weights, without a fused
+//! normalized and changed in 32-bit floats, then added to its partner with weights, without a fused
 //! multiply-add, and the result is rounded once. Host and device therefore give the same bits.
 
 use std::ops::Range;
 
 use super::cast::{Blend, element};
-use super::writer::Writer;
+use super::writer::BatchWriter;
 use crate::batch::Layout;
 use crate::decode::Rect;
 use crate::error::Result;
@@ -22,7 +22,7 @@ pub(crate) struct Unwritten<'a> {
     pub(crate) effects: &'a [OnValues],
 }
 
-impl Writer {
+impl BatchWriter {
     /// Writes `image` to `dst`.
     ///
     /// # Errors
@@ -39,10 +39,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Runs `effects` on an image that was written without a change ([`Writer::is_copy`]).
+    /// Runs `effects` on an image that was written without a change ([`BatchWriter::is_copy`]).
     ///
     /// # Errors
-    /// Those of [`write_changed`](Writer::write_changed).
+    /// Those of [`write_changed`](BatchWriter::write_changed).
     pub(crate) fn change(&self, effects: &[OnValues], image: &mut [u8]) -> Result<()> {
         self.check("an image's entry in the batch", image.len(), self.image_bytes())?;
         self.check_effects(effects)?;
@@ -137,7 +137,7 @@ impl Writer {
         let plane = self.size.area() as usize;
         let dst = dst.as_chunks_mut::<B>().0;
         let cast = |value: [f32; 3]| value.map(|value| element::<B>(self.cast.kind.bits(value)));
-        // Neighbours often have one value, such as that of an erased rectangle.
+        // Neighbors often have one value, such as that of an erased rectangle.
         let mut last = ([0.0; 3], cast([0.0; 3]));
         for at in pixels {
             let value = value(at);
@@ -166,7 +166,7 @@ mod tests {
     use crate::batch::fused::mul_add;
     use crate::batch::{Dtype, Normalize};
     use crate::decode::Size;
-    use crate::order::Rng;
+    use crate::sampler::Rng;
     use crate::transform::Erase;
 
     const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];
@@ -183,7 +183,7 @@ mod tests {
     fn vector_and_portable_mixing_give_the_same_bits_for_every_pair_of_pixels() {
         let [own, partner] = all_pairs();
         for (dtype, layout) in DTYPES.into_iter().flat_map(|d| LAYOUTS.map(|l| (d, l))) {
-            let mut writer = Writer::new(Size::new(256, 256), dtype, layout, Normalize::IMAGENET).unwrap();
+            let mut writer = BatchWriter::new(Size::new(256, 256), dtype, layout, Normalize::IMAGENET).unwrap();
             let vector = writer.vector;
             for weight in [0.0, 1.0, 0.5, 0.25, 0.3, 0.999_999_94, 1e-30, 0.707_106_77] {
                 let mixing = Mixing { weight, cut: None };
@@ -200,7 +200,7 @@ mod tests {
     }
 
     /// Computes one element by the simplest code, like the kernel.
-    fn naive(writer: &Writer, image: Unwritten<'_>, (x, y): (u32, u32), c: usize) -> f32 {
+    fn naive(writer: &BatchWriter, image: Unwritten<'_>, (x, y): (u32, u32), c: usize) -> f32 {
         let pixel = f32::from(image.pixels[((y * writer.size.width + x) * 3) as usize + c]);
         match image.effects.last() {
             Some(OnValues::Erase(Erase { rect: r, value }))
@@ -218,7 +218,7 @@ mod tests {
         for case in 0..160 {
             let size = Size::new(rng.below(70) as u32 + 1, rng.below(9) as u32 + 1);
             let (dtype, layout) = (DTYPES[case % 4], LAYOUTS[case / 4 % 2]);
-            let writer = Writer::new(size, dtype, layout, Normalize::IMAGENET).unwrap();
+            let writer = BatchWriter::new(size, dtype, layout, Normalize::IMAGENET).unwrap();
             let rect = |rng: &mut Rng| {
                 let (x, y) = (rng.below(size.width.into()) as u32, rng.below(size.height.into()) as u32);
                 let (w, h) = (rng.below((size.width - x + 1).into()), rng.below((size.height - y + 1).into()));
@@ -266,7 +266,7 @@ mod tests {
         let image = all_pairs()[1][..420].iter().zip(0..).map(|(a, b): (&u8, u32)| a ^ b as u8).collect::<Vec<u8>>();
         let erase = OnValues::Erase(Erase { rect: Rect::new(3, 2, 11, 4), value: [0.0, -1.5, 300.0] });
         for (dtype, layout) in DTYPES.into_iter().flat_map(|d| [(d, Layout::Nhwc), (d, Layout::Nchw)]) {
-            let writer = Writer::new(size, dtype, layout, Normalize::IMAGENET).unwrap();
+            let writer = BatchWriter::new(size, dtype, layout, Normalize::IMAGENET).unwrap();
             let (mut plain, mut erased) = (vec![0; writer.sample_bytes()], vec![0; writer.sample_bytes()]);
             writer.write(&image, &mut plain).unwrap();
             writer.write_changed(Unwritten { pixels: &image, effects: &[erase] }, &mut erased).unwrap();
@@ -284,14 +284,14 @@ mod tests {
                 assert_eq!(&erased[i * b..][..b], want, "{dtype:?} {layout:?} element {i}");
             }
         }
-        let writer = Writer::new(size, Dtype::U8, Layout::Nhwc, Normalize::UNIT).unwrap();
+        let writer = BatchWriter::new(size, Dtype::U8, Layout::Nhwc, Normalize::UNIT).unwrap();
         let outside = OnValues::Erase(Erase { rect: Rect::new(10, 0, 11, 1), value: [0.0; 3] });
         assert!(writer.change(&[outside], &mut vec![0; 420]).is_err());
     }
 
     #[test]
     fn lengths_and_rectangles_that_do_not_fit_are_errors() {
-        let writer = Writer::new(Size::new(4, 4), Dtype::F16, Layout::Nchw, Normalize::IMAGENET).unwrap();
+        let writer = BatchWriter::new(Size::new(4, 4), Dtype::F16, Layout::Nchw, Normalize::IMAGENET).unwrap();
         let outside = [OnValues::Erase(Erase { rect: Rect::new(3, 0, 2, 1), value: [0.0; 3] })];
         let (whole, short) = ([0; 48], [0; 47]);
         let mix = |own: &[u8], partner: &[u8], effects: &[OnValues], cut, dst: &mut [u8]| {

@@ -13,19 +13,19 @@ use crate::error::{Error, ErrorKind, Result};
 /// Writes finished images, `u8` HWC, into their entries of a batch. They are RGB, or have one
 /// channel.
 #[derive(Debug, Clone)]
-pub struct Writer {
+pub struct BatchWriter {
     pub(super) size: Size,
     /// 3, or 1.
     pub(super) channels: usize,
     pub(super) cast: Cast,
-    /// Normalised value of each pixel value, by channel.
+    /// Normalized value of each pixel value, by channel.
     pub(super) values: Box<[[f32; 256]; 3]>,
     /// Bits of the output element for each pixel value, by channel.
     table: Box<[[u32; 256]; 3]>,
     pub(super) vector: Option<Vector>,
 }
 
-impl Writer {
+impl BatchWriter {
     /// Creates a writer of images of `size` as `dtype` in `layout`. A batch of bytes keeps its
     /// pixels, so `normalize` does not affect it.
     ///
@@ -65,10 +65,10 @@ impl Writer {
         let vector = neon::choose();
         #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
         let vector = None;
-        Ok(Writer { size, channels: 3, cast: Cast { kind, layout, scale, bias }, values, table, vector })
+        Ok(BatchWriter { size, channels: 3, cast: Cast { kind, layout, scale, bias }, values, table, vector })
     }
 
-    /// Makes this a writer of images of one channel, which is normalised like the first of three.
+    /// Makes this a writer of images of one channel, which is normalized like the first of three.
     #[must_use]
     pub fn of_one_channel(mut self) -> Self {
         (self.channels, self.vector) = (1, None);
@@ -92,7 +92,7 @@ impl Writer {
         self.cast.is_copy() || self.channels == 1 && self.cast.kind == Kind::U8
     }
 
-    /// Normalises and casts `image`, `u8` HWC, and lays it out in `dst`.
+    /// Normalizes and casts `image`, `u8` HWC, and lays it out in `dst`.
     ///
     /// # Errors
     /// [`ErrorKind::Transform`] if the length of `image` or `dst` does not match the size.
@@ -169,7 +169,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::Rng;
+    use crate::sampler::Rng;
 
     const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];
 
@@ -179,7 +179,7 @@ mod tests {
     }
 
     /// Computes one element by the simplest code.
-    fn naive(writer: &Writer, image: &[u8], x: usize, y: usize, c: usize) -> f32 {
+    fn naive(writer: &BatchWriter, image: &[u8], x: usize, y: usize, c: usize) -> f32 {
         let pixel = f32::from(image[(y * writer.size.width as usize + x) * 3 + c]);
         if writer.cast.kind == Kind::U8 { pixel } else { mul_add(writer.cast.scale[c], pixel, writer.cast.bias[c]) }
     }
@@ -192,7 +192,7 @@ mod tests {
             let (dtype, layout) = (DTYPES[case % 4], [Layout::Nhwc, Layout::Nchw][case / 4 % 2]);
             let normalize =
                 [Normalize::IMAGENET, Normalize::UNIT, Normalize { mean: [-3.0, 0.1, 90.0], std: [1e-3, -2.0, 7.0] }];
-            let mut writer = Writer::new(size, dtype, layout, normalize[case % 3]).unwrap();
+            let mut writer = BatchWriter::new(size, dtype, layout, normalize[case % 3]).unwrap();
             let image = random(size.area() as usize * 3, case as u64);
             // At every alignment that a slot may have. The surrounding bytes must not change.
             let (before, bytes) = (rng.below(33) as usize, writer.sample_bytes());
@@ -220,12 +220,12 @@ mod tests {
 
     #[test]
     fn lengths_and_options_that_do_not_fit_are_errors() {
-        let writer = Writer::new(Size::new(4, 4), Dtype::F16, Layout::Nchw, Normalize::IMAGENET).unwrap();
+        let writer = BatchWriter::new(Size::new(4, 4), Dtype::F16, Layout::Nchw, Normalize::IMAGENET).unwrap();
         let e = writer.write(&[0; 48], &mut [0; 95]).unwrap_err();
         assert_eq!(e.cause(), "its entry in the batch of 4x4 needs 96 bytes, found 95");
         assert!(writer.write(&[0; 47], &mut [0; 96]).is_err());
         let zero = Normalize { mean: [0.0; 3], std: [1.0, 0.0, 1.0] };
-        assert!(Writer::new(Size::new(4, 4), Dtype::F32, Layout::Nchw, zero).is_err());
-        assert!(Writer::new(Size::new(4, 4), Dtype::I64, Layout::Nchw, Normalize::UNIT).is_err());
+        assert!(BatchWriter::new(Size::new(4, 4), Dtype::F32, Layout::Nchw, zero).is_err());
+        assert!(BatchWriter::new(Size::new(4, 4), Dtype::I64, Layout::Nchw, Normalize::UNIT).is_err());
     }
 }

@@ -1,58 +1,58 @@
 use warpfeed_sources::format::Format;
 
+use crate::decode::encoded::Header;
 use crate::decode::image::Image;
-use crate::decode::picture::Header;
-use crate::decode::{Codec, Options, Picture, Pixels, Rect, Stored};
+use crate::decode::{Codec, EncodedImage, Options, Pixels, Rect, Stored};
 use crate::error::{Error, Result};
 
 /// Memory per pixel for the decoder and the conversion to RGB, besides the RGB output: eight bytes,
 /// for four channels of 16 bits.
 const BESIDE: u64 = 8;
 
-/// Bytes of the values of a picture that is checked, at most, for each pixel of the largest allowed
-/// picture. A header can claim any number of channels, and the limit bounds the time of a check.
+/// Bytes of the values of an image that is checked, at most, for each pixel of the largest allowed
+/// image. A header can claim any number of channels, and the limit bounds the time of a check.
 const MOST_STORED: u64 = 32;
 
-/// Always decodes the whole picture.
+/// Always decodes the whole image.
 impl Codec for Image {
     fn format(&self) -> Format {
         self.format
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-        self.read(bytes).map(|opened| Picture::with(bytes, opened.size(), Header::Image(opened)))
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
+        self.read(bytes).map(|opened| EncodedImage::with(bytes, opened.size(), Header::Image(opened)))
     }
 
-    fn memory(&self, picture: &Picture<'_>, _region: Rect) -> u64 {
-        let values = match &picture.header {
+    fn memory(&self, image: &EncodedImage<'_>, _region: Rect) -> u64 {
+        let values = match &image.header {
             Header::Image(opened) => opened.check_memory(),
             _ => 0,
         };
-        picture.size().area().saturating_mul(3 + BESIDE).max(values)
+        image.size().area().saturating_mul(3 + BESIDE).max(values)
     }
 
-    fn decode(&self, picture: &mut Picture<'_>, _region: Rect, out: &mut Pixels) -> Result<()> {
-        self.whole(picture, self.options, out)
+    fn decode(&self, image: &mut EncodedImage<'_>, _region: Rect, out: &mut Pixels) -> Result<()> {
+        self.whole(image, self.options, out)
     }
 
     /// Values that only maps read are no damage.
-    fn damage(&self, picture: &mut Picture<'_>) -> Result<Option<String>> {
-        if let Some(stored) = self.only_of_maps(picture) {
+    fn damage(&self, image: &mut EncodedImage<'_>) -> Result<Option<String>> {
+        if let Some(stored) = self.only_of_maps(image) {
             stored?.check()?;
             return Ok(None);
         }
-        let options = Options { to_8_bits: true, ..self.options };
-        self.whole(picture, options, &mut Pixels::new())?;
+        let options = Options { convert_to_u8: true, ..self.options };
+        self.whole(image, options, &mut Pixels::new())?;
         Ok(None)
     }
 }
 
 impl Image {
-    /// The values of a picture that only maps read; an error if they exceed the limits. The largest
-    /// part may take as much memory as the largest allowed picture.
-    fn only_of_maps<'a>(&self, picture: &Picture<'a>) -> Option<Result<Stored<'a>>> {
-        let unread = matches!(&picture.header, Header::Image(opened) if opened.check_memory() > 0);
-        let stored = Stored::open(picture.bytes()).ok().filter(|_| unread)?;
+    /// The values of an image that only maps read; an error if they exceed the limits. The largest
+    /// part may take as much memory as the largest allowed image.
+    fn only_of_maps<'a>(&self, image: &EncodedImage<'a>) -> Option<Result<Stored<'a>>> {
+        let unread = matches!(&image.header, Header::Image(opened) if opened.check_memory() > 0);
+        let stored = Stored::open(image.bytes()).ok().filter(|_| unread)?;
         let (all, part) = (stored.bytes(), stored.check_memory());
         for (what, bytes, each) in [("values", all, MOST_STORED), ("a strip or tile", part, 3 + BESIDE)] {
             let limit = self.options.max_pixels.saturating_mul(each);
@@ -66,12 +66,12 @@ impl Image {
         Some(Ok(stored))
     }
 
-    fn whole(&self, picture: &mut Picture<'_>, options: Options, out: &mut Pixels) -> Result<()> {
-        let bytes = picture.bytes();
-        let to = out.reset(picture.size());
-        match &mut picture.header {
+    fn whole(&self, image: &mut EncodedImage<'_>, options: Options, out: &mut Pixels) -> Result<()> {
+        let bytes = image.bytes();
+        let to = out.reset(image.size());
+        match &mut image.header {
             Header::Image(opened) => self.decode(bytes, opened, options, to),
-            _ => Err(Error::decode(format!("the {} codec was given a picture of another codec", self.format.name))),
+            _ => Err(Error::decode(format!("the {} codec was given an image of another codec", self.format.name))),
         }
     }
 }

@@ -5,13 +5,13 @@ use warpfeed_sources::format::{self, Format};
 use super::unsupported::unsupported;
 use crate::decode::jpegs::Jpegs;
 use crate::decode::raw::Npy;
-use crate::decode::{Codec, Options, Picture, Size};
+use crate::decode::{Codec, EncodedImage, Options, Size};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
 /// The registry of codecs: the built-in ones and your own.
 ///
-/// The first bytes of a picture select its codec; file and field names do not matter. The
+/// The first bytes of an image select its codec; file and field names do not matter. The
 /// [table](crate::decode#what-is-read) lists what is supported and what is refused.
 ///
 /// ```
@@ -21,10 +21,10 @@ use crate::source::Sample;
 /// # use jpeg_encoder::{ColorType, Encoder};
 /// # Encoder::new(&mut jpeg, 90).encode(&[99; 96 * 64 * 3], 96, 64, ColorType::Rgb).unwrap();
 /// let codecs = Codecs::new();
-/// let mut picture = codecs.open(&jpeg)?;
-/// assert_eq!((picture.size().width, picture.size().height), (96, 64));
+/// let mut original = codecs.open(&jpeg)?;
+/// assert_eq!((original.size().width, original.size().height), (96, 64));
 /// let mut pixels = Pixels::new();
-/// picture.decode(Rect::new(8, 8, 32, 32), &mut pixels)?;
+/// original.decode(Rect::new(8, 8, 32, 32), &mut pixels)?;
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 #[derive(Clone)]
@@ -84,27 +84,27 @@ impl Codecs {
         self
     }
 
-    /// Sets the maximum number of pixels that a picture may claim, for every format and codec. A
-    /// larger picture is an error before its pixels are allocated.
+    /// Sets the maximum number of pixels that an image may claim, for every format and codec. A
+    /// larger image is an error before its pixels are allocated.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
         self.options.max_pixels = pixels;
         self.renewed()
     }
 
-    /// Sets the colour that transparent pixels are blended with, for the built-in codecs. By
+    /// Sets the color that transparent pixels are blended with, for the built-in codecs. By
     /// default alpha is dropped.
     #[must_use]
-    pub fn background(mut self, colour: [u8; 3]) -> Self {
-        self.options.background = Some(colour);
+    pub fn background(mut self, color: [u8; 3]) -> Self {
+        self.options.background = Some(color);
         self.renewed()
     }
 
     /// Sets whether the built-in codecs convert channels of more than 8 bits to 8 bits: the upper
-    /// byte of 16 bits, and floats from 0 to 1. By default such a picture is an error.
+    /// byte of 16 bits, and floats from 0 to 1. By default such an image is an error.
     #[must_use]
-    pub fn to_8_bits(mut self, converts: bool) -> Self {
-        self.options.to_8_bits = converts;
+    pub fn convert_to_u8(mut self, converts: bool) -> Self {
+        self.options.convert_to_u8 = converts;
         self.renewed()
     }
 
@@ -121,11 +121,11 @@ impl Codecs {
         self.options.max_pixels
     }
 
-    /// How pictures become RGB of 8 bits: the background behind transparent pixels, and whether
+    /// How images become RGB of 8 bits: the background behind transparent pixels, and whether
     /// channels of more than 8 bits are converted.
     #[cfg(feature = "pack")]
     pub(crate) fn conversion(&self) -> (Option<[u8; 3]>, bool) {
-        (self.options.background, self.options.to_8_bits)
+        (self.options.background, self.options.convert_to_u8)
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<dyn Codec>> {
@@ -138,22 +138,22 @@ impl Codecs {
     }
 
     /// Name and bytes of a sample's image: the first field that is [named
-    /// after](format::is_picture) a format of any of these codecs, or named `img` or `image`.
+    /// after](format::is_image) a format of any of these codecs, or named `img` or `image`.
     pub fn image<'a>(&self, sample: &Sample<'a>) -> Option<(&'a str, &'a [u8])> {
-        let is_picture =
-            |name: &str| format::is_picture(name) || self.added.iter().any(|codec| codec.format().has_field(name));
-        sample.bytes_named(is_picture)
+        let is_image =
+            |name: &str| format::is_image(name) || self.added.iter().any(|codec| codec.format().has_field(name));
+        sample.bytes_named(is_image)
     }
 
-    /// Opens a picture, reading only its header.
+    /// Opens an image, reading only its header.
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if no codec matches the bytes, if the header
     /// is invalid, or if it claims 0 pixels or more than the limit.
-    pub fn open<'a>(&'a self, bytes: &'a [u8]) -> Result<Picture<'a>> {
+    pub fn open<'a>(&'a self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         let codec = self.all().find(|codec| codec.matches(bytes)).ok_or_else(|| unsupported(bytes))?;
-        let picture = codec.open(bytes)?;
-        let (Size { width, height }, area) = (picture.size(), picture.size().area());
+        let original = codec.open(bytes)?;
+        let (Size { width, height }, area) = (original.size(), original.size().area());
         let name = codec.format().name;
         if area == 0 {
             return Err(Error::decode(format!("{name} header claims {width}x{height} pixels")));
@@ -164,7 +164,7 @@ impl Codecs {
                 self.options.max_pixels
             )));
         }
-        Ok(picture.by(&**codec))
+        Ok(original.by(&**codec))
     }
 }
 

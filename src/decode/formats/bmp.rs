@@ -27,7 +27,7 @@ enum Coding {
     Fields(usize, [Field; 4]),
 }
 
-/// 256 colours. Those beyond the file's palette are black.
+/// 256 colors. Those beyond the file's palette are black.
 type Palette = Box<[[u8; 3]; 256]>;
 
 /// Adjacent bits of a pixel.
@@ -74,7 +74,7 @@ fn masked(bytes: &[u8], header: usize, bits: u32) -> Result<[Field; 4], String> 
     let alpha = if header < 56 { 0 } else { u32_at(MASKS + 12)? };
     let masks = [u32_at(MASKS)?, u32_at(MASKS + 4)?, u32_at(MASKS + 8)?, alpha];
     if masks[..3].contains(&0) {
-        return Err("the mask of a colour is empty".into());
+        return Err("the mask of a color is empty".into());
     }
     let [red, green, blue, alpha] = masks.map(|mask| Field::of_mask(mask, bits));
     Ok([red?, green?, blue?, alpha?])
@@ -84,19 +84,19 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
     let u16_at = |at| number::<2>(bytes, at);
     let u32_at = |at| number::<4>(bytes, at);
     let (mut start, header) = (u32_at(10)? as usize, u32_at(FILE_HEADER)? as usize);
-    // OS/2 has a shorter header, and a palette of three bytes a colour.
+    // OS/2 has a shorter header, and a palette of three bytes a color.
     let (width, height, rest) = match header {
         12 => (u16_at(18)? as i32, u16_at(20)? as i32, 22),
         40 | 52 | 56 | 64 | 108 | 124 => (u32_at(18)? as i32, u32_at(22)? as i32, 26),
         _ => return Err(format!("a header of {header} bytes is not known")),
     };
     let (planes, bits) = (u16_at(rest)?, u16_at(rest + 2)?);
-    let (compression, colours, each) = match header {
+    let (compression, colors, each) = match header {
         12 => (0, 0, 3),
         _ => (u32_at(30)?, u32_at(46)?, 4),
     };
     if width < 0 || height == i32::MIN || planes != 1 {
-        return Err(format!("a picture of {width}x{height} pixels in {planes} planes"));
+        return Err(format!("an image of {width}x{height} pixels in {planes} planes"));
     }
     let (top_down, size) = (height < 0, Size::new(width as u32, height.unsigned_abs()));
     if top_down && !matches!(compression, 0 | 3) {
@@ -104,11 +104,11 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
     }
     let palette = || {
         let most = 1 << bits;
-        let colours = if colours == 0 { most } else { colours.min(most) } as usize;
+        let colors = if colors == 0 { most } else { colors.min(most) } as usize;
         let (from, mut palette) = (FILE_HEADER + header, Box::new([[0; 3]; 256]));
-        let stored = bytes.get(from..from + colours * each).ok_or("the file ends in the palette")?;
-        for (colour, stored) in palette.iter_mut().zip(stored.chunks_exact(each)) {
-            *colour = [stored[2], stored[1], stored[0]];
+        let stored = bytes.get(from..from + colors * each).ok_or("the file ends in the palette")?;
+        for (color, stored) in palette.iter_mut().zip(stored.chunks_exact(each)) {
+            *color = [stored[2], stored[1], stored[0]];
         }
         Ok::<_, String>((palette, from + stored.len()))
     };
@@ -249,7 +249,7 @@ impl Bmp<'_> {
                     let skipped = take(2)?;
                     (x, y) = (x + usize::from(skipped[0]), y + usize::from(skipped[1]));
                     if x > width || y >= height {
-                        return Err("runs leave the picture".into());
+                        return Err("runs leave the image".into());
                     }
                 }
                 [0, count] => {

@@ -24,7 +24,7 @@ pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'
     options.set_memory_limit(NonZeroU64::new(limit as u64).map_or(MemoryLimit::Unlimited, MemoryLimit::Bytes));
     let mut decoder = options.read_info(bytes).map_err(|e| e.to_string())?;
     let screen = Size::new(decoder.width().into(), decoder.height().into());
-    let frame = decoder.next_frame_info().map_err(|e| e.to_string())?.ok_or("no picture before the end")?;
+    let frame = decoder.next_frame_info().map_err(|e| e.to_string())?.ok_or("no image before the end")?;
     let (left, top) = (u32::from(frame.left), u32::from(frame.top));
     let (frame, transparent) = (Size::new(frame.width.into(), frame.height.into()), frame.transparent);
     // A frame may exceed the screen that the header claims.
@@ -52,7 +52,7 @@ impl Decoder for Gif<'_> {
         let indices = self.canvas()?;
         let palette = self.decoder.palette().map_err(|e| e.to_string())?.as_chunks::<3>().0;
         for (to, index) in to.chunks_exact_mut(channels).zip(indices) {
-            // Pillow continues a short palette with greys.
+            // Pillow continues a short palette with grays.
             let [red, green, blue] = palette.get(usize::from(index)).copied().unwrap_or([index; 3]);
             let alpha = if Some(index) == self.transparent { 0 } else { 255 };
             to.copy_from_slice(&[red, green, blue, alpha][..channels]);

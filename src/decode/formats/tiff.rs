@@ -1,4 +1,4 @@
-//! The first page of a TIFF as a picture.
+//! The first page of a TIFF as an image.
 
 use crate::decode::Size;
 use crate::decode::decoder::{AnyDecoder, Color, Decoder, Depth};
@@ -7,7 +7,7 @@ use crate::decode::tiff::{Extra, Meaning, Numbers, Tiff};
 struct Page<'a> {
     tiff: Tiff<'a>,
     color: Color,
-    /// The colours of indices.
+    /// The colors of indices.
     palette: Vec<[u8; 3]>,
 }
 
@@ -21,8 +21,8 @@ pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'
     };
     let alpha = u8::from(matches!(tiff.extra, Extra::Associated | Extra::Unassociated));
     let channels = match (tiff.meaning, tiff.channels) {
-        (Meaning::Grey | Meaning::Inverted, 1) => Some(1),
-        (Meaning::Grey | Meaning::Inverted, 2) if alpha == 1 && tiff.bits >= 8 => Some(2),
+        (Meaning::Gray | Meaning::Inverted, 1) => Some(1),
+        (Meaning::Gray | Meaning::Inverted, 2) if alpha == 1 && tiff.bits >= 8 => Some(2),
         (Meaning::Rgb, 3) => Some(3),
         // Without their meaning, further channels are left out, as by Pillow.
         (Meaning::Rgb, 4..) if tiff.extra != Extra::None => Some(3 + alpha),
@@ -32,7 +32,7 @@ pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'
         _ => None,
     };
     let Some((depth, channels)) = depth.zip(channels) else {
-        return Err(format!("{}, which are no pictures of 8 bits", tiff.kind()));
+        return Err(format!("{}, which are no images of 8 bits", tiff.kind()));
     };
     let largest = tiff.largest_part();
     if largest > limit as u64 {
@@ -63,8 +63,8 @@ impl Decoder for Page<'_> {
                 tiff.read(1, &mut to[..pixels])?;
                 // From the last pixel on, no index is overwritten before it is read.
                 for i in (0..pixels).rev() {
-                    let colour = palette[usize::from(to[i])];
-                    to[3 * i..3 * i + 3].copy_from_slice(&colour);
+                    let color = palette[usize::from(to[i])];
+                    to[3 * i..3 * i + 3].copy_from_slice(&color);
                 }
             }
             Meaning::Cmyk => {
@@ -103,7 +103,7 @@ impl Decoder for Page<'_> {
     }
 
     fn is_indexed(&self) -> bool {
-        let one = matches!(self.tiff.meaning, Meaning::Palette | Meaning::Grey | Meaning::Inverted);
+        let one = matches!(self.tiff.meaning, Meaning::Palette | Meaning::Gray | Meaning::Inverted);
         one && self.tiff.channels == 1 && self.color.depth == Depth::U8
     }
 
@@ -129,42 +129,42 @@ fn rgb_of([cyan, magenta, yellow, black]: [u32; 4], most: u32) -> [u32; 3] {
 fn invert(color: Color, to: &mut [u8]) {
     let size = (color.bytes() / u64::from(color.channels)) as usize;
     for pixel in to.chunks_exact_mut(color.bytes() as usize) {
-        let grey = &mut pixel[..size];
+        let gray = &mut pixel[..size];
         match color.depth {
-            Depth::U8 | Depth::U16 => grey.iter_mut().for_each(|byte| *byte = !*byte),
+            Depth::U8 | Depth::U16 => gray.iter_mut().for_each(|byte| *byte = !*byte),
             Depth::F32 => {
-                let value = 1.0 - f32::from_ne_bytes([grey[0], grey[1], grey[2], grey[3]]);
-                grey.copy_from_slice(&value.to_ne_bytes());
+                let value = 1.0 - f32::from_ne_bytes([gray[0], gray[1], gray[2], gray[3]]);
+                gray.copy_from_slice(&value.to_ne_bytes());
             }
         }
     }
 }
 
-/// Divides colours by their alpha. Rounds integers like Pillow, downwards.
+/// Divides colors by their alpha. Rounds integers like Pillow, downwards.
 fn divide(color: Color, to: &mut [u8]) {
-    let colours = usize::from(color.channels) - 1;
+    let colors = usize::from(color.channels) - 1;
     match color.depth {
         Depth::U8 => {
-            for pixel in to.chunks_exact_mut(colours + 1) {
-                let alpha = u32::from(pixel[colours]);
+            for pixel in to.chunks_exact_mut(colors + 1) {
+                let alpha = u32::from(pixel[colors]);
                 let divided = |value: u8| (u32::from(value) * 255).checked_div(alpha).unwrap_or(0).min(255) as u8;
-                pixel[..colours].iter_mut().for_each(|value| *value = divided(*value));
+                pixel[..colors].iter_mut().for_each(|value| *value = divided(*value));
             }
         }
         Depth::U16 => {
-            for pixel in to.chunks_exact_mut(2 * (colours + 1)) {
-                let alpha = u64::from(u16::from_ne_bytes([pixel[2 * colours], pixel[2 * colours + 1]]));
-                for value in pixel[..2 * colours].as_chunks_mut().0 {
+            for pixel in to.chunks_exact_mut(2 * (colors + 1)) {
+                let alpha = u64::from(u16::from_ne_bytes([pixel[2 * colors], pixel[2 * colors + 1]]));
+                for value in pixel[..2 * colors].as_chunks_mut().0 {
                     let whole = u64::from(u16::from_ne_bytes(*value)) * 65535;
                     *value = (whole.checked_div(alpha).unwrap_or(0).min(65535) as u16).to_ne_bytes();
                 }
             }
         }
         Depth::F32 => {
-            for pixel in to.as_chunks_mut::<4>().0.chunks_exact_mut(colours + 1) {
-                let alpha = f32::from_ne_bytes(pixel[colours]);
+            for pixel in to.as_chunks_mut::<4>().0.chunks_exact_mut(colors + 1) {
+                let alpha = f32::from_ne_bytes(pixel[colors]);
                 let divided = |value| if alpha > 0.0 { f32::from_ne_bytes(value) / alpha } else { 0.0 };
-                pixel[..colours].iter_mut().for_each(|value| *value = divided(*value).to_ne_bytes());
+                pixel[..colors].iter_mut().for_each(|value| *value = divided(*value).to_ne_bytes());
             }
         }
     }

@@ -14,7 +14,7 @@ pub(super) fn undo<const STEP: usize>(kind: u8, row: &mut [u8], above: &[u8]) ->
     Some(())
 }
 
-/// Adds to each byte the `guess` from its neighbours on the left, above, and above on the left.
+/// Adds to each byte the `guess` from its neighbors on the left, above, and above on the left.
 #[inline(always)]
 fn add<const STEP: usize>(row: &mut [u8], above: &[u8], guess: impl Fn(u8, u8, u8) -> u8) {
     let (mut left, mut corner) = ([0; STEP], [0; STEP]);
@@ -26,7 +26,7 @@ fn add<const STEP: usize>(row: &mut [u8], above: &[u8], guess: impl Fn(u8, u8, u
     }
 }
 
-/// The neighbour nearest to `left + up - corner`; the first of equally near ones.
+/// The neighbor nearest to `left + up - corner`; the first of equally near ones.
 #[inline(always)]
 fn paeth(left: u8, up: u8, corner: u8) -> u8 {
     let [a, b, c] = [left, up, corner].map(i16::from);

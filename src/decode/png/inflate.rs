@@ -76,7 +76,7 @@ impl<'a> Inflated<'a> {
         if window.len() < room {
             resize(window, room, 0);
         }
-        // The window may be larger, from a wider picture.
+        // The window may be larger, from a wider image.
         if self.to >= room {
             let keep = self.from.min(self.to - HISTORY);
             window.copy_within(keep..self.to, 0);

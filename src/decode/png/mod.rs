@@ -1,5 +1,5 @@
-//! PNG values as stored: grey values or palette indices, row by row. This reader is for masks, whose
-//! numbers mean classes. The crate `png` reads pictures.
+//! PNG values as stored: gray values or palette indices, row by row. This reader is for masks, whose
+//! numbers mean classes. The crate `png` reads images.
 //!
 //! All chunks are checked when a file is opened, so damage is reported no matter how many of the
 //! pixels are read. Only the rows up to the last requested one are decompressed, and they are not
@@ -18,6 +18,6 @@ mod reader;
 pub(crate) use inflate::Scratch;
 pub(crate) use reader::{Pass, Png};
 
-/// Why a picture of several channels is not a mask.
+/// Why an image of several channels is not a mask.
 pub(crate) const ONE_NUMBER: &str =
-    "a mask has one number per pixel: grey, or palette indices; Mask::colors gives each color its number";
+    "a mask has one number per pixel: gray, or palette indices; Mask::colors gives each color its number";

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 
 const SIGNATURE: &[u8; 8] = b"\x89PNG\r\n\x1a\n";
 
-/// A PNG of one channel: grey, or palette indices.
+/// A PNG of one channel: gray, or palette indices.
 pub(crate) struct Png<'a> {
     size: Size,
     /// Bits per value: 1, 2, 4, 8 or 16.
@@ -14,7 +14,7 @@ pub(crate) struct Png<'a> {
     rows: Inflated<'a>,
 }
 
-/// The rows and columns of the picture in one pass: every `across`-th column of every `down`-th
+/// The rows and columns of the image in one pass: every `across`-th column of every `down`-th
 /// row, starting at (`x`, `y`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pass {
@@ -25,10 +25,10 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
-    /// A pass over the whole picture.
+    /// A pass over the whole image.
     pub(crate) const WHOLE: Pass = Pass { x: 0, y: 0, across: 1, down: 1 };
 
-    /// Number of rows of the pass in a picture of `size`.
+    /// Number of rows of the pass in an image of `size`.
     pub(crate) fn rows(self, size: Size) -> u32 {
         (size.height - self.y).div_ceil(self.down)
     }
@@ -73,19 +73,19 @@ impl<'a> Png<'a> {
             at = next;
         }
         let side = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four bytes"));
-        let (size, [depth, colour, compression, filter, interlace]) =
+        let (size, [depth, color, compression, filter, interlace]) =
             (Size::new(side(0), side(4)), header[8..].try_into().expect("five bytes"));
-        let channels = match colour {
+        let channels = match color {
             0 | 3 => None,
             2 => Some("RGB"),
-            4 => Some("grey and alpha"),
+            4 => Some("gray and alpha"),
             6 => Some("RGB and alpha"),
-            _ => return Err(wrong(&format!("colour type {colour}, which does not exist"))),
+            _ => return Err(wrong(&format!("color type {color}, which does not exist"))),
         };
         if let Some(channels) = channels {
             return Err(Error::decode(format!("png of {channels}: {ONE_NUMBER}")));
         }
-        let known = matches!((colour, depth), (_, 1 | 2 | 4 | 8) | (0, 16));
+        let known = matches!((color, depth), (_, 1 | 2 | 4 | 8) | (0, 16));
         if size.area() == 0 || !known || compression != 0 || filter != 0 || interlace > 1 {
             return Err(wrong(&format!(
                 "a header of {}x{}, {depth} bits, compression {compression}, filter {filter} and interlace {interlace}",

@@ -6,7 +6,7 @@
 //! 4. `unpack`: the compressions.
 //!
 //! The crate has its own reader because no crate reads palettes, JPEGs with the pixels of libjpeg,
-//! and planes in tiles that overhang the picture. Nothing here panics, or allocates more than a strip
+//! and planes in tiles that overhang the image. Nothing here panics, or allocates more than a strip
 //! or tile because a header claims it.
 
 mod directory;

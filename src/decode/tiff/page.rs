@@ -10,9 +10,9 @@ const MOST_PAGES: u32 = 100;
 /// Meaning of the channels (PhotometricInterpretation).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) enum Meaning {
-    /// Grey, of which 0 is white.
+    /// Gray, of which 0 is white.
     Inverted,
-    Grey,
+    Gray,
     Rgb,
     Palette,
     Cmyk,
@@ -33,7 +33,7 @@ pub(in crate::decode) enum Numbers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) enum Extra {
     None,
-    /// Alpha that the colours have been multiplied by.
+    /// Alpha that the colors have been multiplied by.
     Associated,
     /// Alpha.
     Unassociated,
@@ -45,7 +45,7 @@ pub(in crate::decode) enum Extra {
 pub(in crate::decode) struct Tiff<'a> {
     pub(super) file: File<'a>,
     pub(super) directory: Directory<'a>,
-    /// Size of the stored picture, not 0.
+    /// Size of the stored image, not 0.
     pub(in crate::decode) size: Size,
     /// Number of channels, at least 1.
     pub(in crate::decode) channels: usize,
@@ -74,7 +74,7 @@ impl Meaning {
     fn of(number: u64) -> Self {
         match number {
             0 => Meaning::Inverted,
-            1 => Meaning::Grey,
+            1 => Meaning::Gray,
             2 => Meaning::Rgb,
             3 => Meaning::Palette,
             5 => Meaning::Cmyk,
@@ -151,8 +151,8 @@ impl<'a> Tiff<'a> {
         let number = |tag, default| directory.number(tag).map(|value| value.unwrap_or(default));
         let side = |tag| match directory.number(tag)?.map(u32::try_from) {
             Some(Ok(side)) if side > 0 => Ok(side),
-            Some(_) => Err(format!("tag {tag}, a side of the picture, is 0 or too large")),
-            None => Err(format!("no tag {tag}, a side of the picture")),
+            Some(_) => Err(format!("tag {tag}, a side of the image, is 0 or too large")),
+            None => Err(format!("no tag {tag}, a side of the image")),
         };
         let size = Size::new(side(256)?, side(257)?);
         let channels = number(277, 1)? as u16;
@@ -205,21 +205,21 @@ impl<'a> Tiff<'a> {
         })
     }
 
-    /// The colours of the palette.
+    /// The colors of the palette.
     pub(in crate::decode) fn palette(&self) -> Result<Vec<[u8; 3]>, String> {
-        let colours = 1usize << self.bits.min(16);
-        let values = self.directory.numbers(320, 3 * colours as u64)?.unwrap_or_default();
-        if values.len() != 3 * colours {
-            return Err(format!("a palette of {} values, want {}", values.len(), 3 * colours));
+        let colors = 1usize << self.bits.min(16);
+        let values = self.directory.numbers(320, 3 * colors as u64)?.unwrap_or_default();
+        if values.len() != 3 * colors {
+            return Err(format!("a palette of {} values, want {}", values.len(), 3 * colors));
         }
-        Ok((0..colours).map(|i| [i, i + colours, i + 2 * colours].map(|at| (values[at] >> 8) as u8)).collect())
+        Ok((0..colors).map(|i| [i, i + colors, i + 2 * colors].map(|at| (values[at] >> 8) as u8)).collect())
     }
 
-    /// The kind of picture, for messages: `grey of 16-bit values`.
+    /// The kind of image, for messages: `gray of 16-bit values`.
     pub(in crate::decode) fn kind(&self) -> String {
-        let colour = match self.meaning {
-            Meaning::Inverted | Meaning::Grey if self.channels > 1 => format!("{} channels", self.channels),
-            Meaning::Inverted | Meaning::Grey => "grey".into(),
+        let color = match self.meaning {
+            Meaning::Inverted | Meaning::Gray if self.channels > 1 => format!("{} channels", self.channels),
+            Meaning::Inverted | Meaning::Gray => "gray".into(),
             Meaning::Rgb if self.channels > 4 => format!("RGB and {} more channels", self.channels - 3),
             Meaning::Rgb => "RGB".into(),
             Meaning::Palette => "a palette".into(),
@@ -233,7 +233,7 @@ impl<'a> Tiff<'a> {
             Numbers::Signed => "signed ",
             Numbers::Float => "floating-point ",
         };
-        format!("{colour} of {}-bit {numbers}values", self.bits)
+        format!("{color} of {}-bit {numbers}values", self.bits)
     }
 }
 
@@ -245,6 +245,6 @@ fn pages(first: &Directory<'_>) -> u32 {
         flags & 0b101 == 0 && old != 2
     };
     let all = std::iter::successors(Some(*first), Directory::next).take(MOST_PAGES as usize);
-    // The first directory is the picture that is read, whatever it is.
+    // The first directory is the image that is read, whatever it is.
     1 + all.skip(1).filter(is_page).count() as u32
 }

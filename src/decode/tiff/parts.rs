@@ -7,18 +7,18 @@ use crate::decode::Size;
 /// Bytes of a strip or tile, at most.
 const MOST: u64 = 1 << 31;
 
-/// A strip or tile in the picture.
+/// A strip or tile in the image.
 pub(in crate::decode) struct Chunk {
     /// The first pixel.
     pub(in crate::decode) x: usize,
     pub(in crate::decode) y: usize,
-    /// Size of the part inside the picture.
+    /// Size of the part inside the image.
     pub(in crate::decode) width: usize,
     pub(in crate::decode) height: usize,
     /// The first channel, and the number of channels.
     pub(in crate::decode) channel: usize,
     pub(in crate::decode) channels: usize,
-    /// Bytes of a row, which may exceed the picture.
+    /// Bytes of a row, which may exceed the image.
     pub(in crate::decode) stride: usize,
 }
 

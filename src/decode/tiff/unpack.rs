@@ -67,7 +67,7 @@ pub(super) fn packbits(mut data: &[u8], to: &mut [u8]) -> Result<(), String> {
 }
 
 /// A JPEG, with libjpeg's pixels. `tables` are those of all
-/// strips. Colours are those that the JPEG has, or converted `from_ycbcr` to RGB.
+/// strips. Colors are those that the JPEG has, or converted `from_ycbcr` to RGB.
 pub(super) fn jpeg(
     data: &[u8],
     tables: Option<&[u8]>,
@@ -102,7 +102,7 @@ pub(super) fn jpeg(
     let stride = out.size().width as usize * 3;
     let rows = to.chunks_exact_mut(part.width as usize * channels).zip(out.data().chunks_exact(stride));
     for (to, row) in rows {
-        // A grey JPEG is decoded to three equal channels.
+        // A gray JPEG is decoded to three equal channels.
         let pixels = to.chunks_exact_mut(channels).zip(row.as_chunks::<3>().0);
         pixels.for_each(|(to, pixel)| to.copy_from_slice(&pixel[..channels]));
     }

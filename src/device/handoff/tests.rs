@@ -8,7 +8,7 @@ use super::super::Gpu;
 use super::*;
 use crate::device::gpu::Recorded;
 use crate::device::tests::sim::{Mistake, Sim, SimEvent, SimMemory, SimStream};
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crossbeam::channel::bounded;
 
 const BYTES: usize = 600;
@@ -40,7 +40,7 @@ impl Watch for Sim {
 }
 
 /// A page-locked batch. Its bytes are atomic, so a hand-off that returns it too early gives a wrong
-/// batch and no undefined behaviour.
+/// batch and no undefined behavior.
 type Slot = Box<[AtomicU8]>;
 
 fn content(number: usize) -> impl Iterator<Item = u8> {

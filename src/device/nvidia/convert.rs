@@ -122,7 +122,7 @@ impl Convert {
         let own = [(&raw mut height).cast(), (&raw mut width).cast(), (&raw mut normalize).cast()];
         let blocks = (self.pixels as u32).div_ceil(self.per_block);
         let bytes = SampleBytes { from: values, to: values * self.dtype.bytes() };
-        // SAFETY: guaranteed by the caller, and invariant 1: height, width and normalisation come
+        // SAFETY: guaranteed by the caller, and invariant 1: height, width and normalization come
         // last.
         unsafe { launch(&self.kernel, stream, memory, at, bytes, (blocks, self.block), own) }
     }
@@ -204,7 +204,7 @@ impl SoftLabels {
 #[derive(Debug)]
 struct EntryPoint {
     name: String,
-    /// Number of neighbouring pixels that a thread reads and writes at once.
+    /// Number of neighboring pixels that a thread reads and writes at once.
     group: usize,
     /// Number of such groups per thread.
     groups: usize,

@@ -30,7 +30,7 @@ const TABLES: u32 = 4;
 /// Bytes per line of the arena.
 const LINE: usize = DecodeOps::LINE;
 /// Maximum number of parts of a batch that are decoded at the same time, and smallest number of
-/// samples of a part. Few lines of a picture that synchronises late can be decoded in parallel. With
+/// samples of a part. Few lines of an image that synchronizes late can be decoded in parallel. With
 /// parts, the device decodes the others meanwhile.
 const PARTS: usize = 4;
 const PART: usize = 64;
@@ -74,7 +74,7 @@ pub struct DecodeAt {
     pub longest: usize,
     /// Number of blocks of the scratch that the records use.
     pub blocks: usize,
-    /// Whether a record turns its picture upright.
+    /// Whether a record turns its image upright.
     pub turned: bool,
     /// Whether a record is a copy of another sample's, which is decoded for both.
     pub copied: bool,
@@ -149,14 +149,14 @@ pub enum Stage {
     /// The Huffman tables of each sample.
     Tables,
     /// The decoder state at each line of long segments.
-    Follow,
+    Prefetcher,
     /// The starts of the pieces of long segments.
     Starts,
     /// Entropy-coded bytes to coefficients.
     Huffman,
     /// Coefficients to samples.
     Idct,
-    /// Samples to upright pixels, for turned pictures.
+    /// Samples to upright pixels, for turned images.
     Turn,
     /// Samples to pixels of the output.
     Resize,
@@ -167,7 +167,7 @@ impl Stage {
     pub const TOGETHER: [Stage; 3] = [Stage::Clear, Stage::Axes, Stage::Tables];
     /// The stages after these, in order.
     pub const APART: [Stage; 6] =
-        [Stage::Follow, Stage::Starts, Stage::Huffman, Stage::Idct, Stage::Turn, Stage::Resize];
+        [Stage::Prefetcher, Stage::Starts, Stage::Huffman, Stage::Idct, Stage::Turn, Stage::Resize];
 
     /// All stages in order.
     pub fn all() -> impl Iterator<Item = Stage> {
@@ -308,7 +308,7 @@ impl Decode {
         let (all, height, width) = (count as u32, size.0 as u32, size.1 as u32);
         // `Samples` in `jpeg.cu`.
         let (samples, count_of_part) = ([samples.end as u32, samples.start as u32], samples.len());
-        // Twice the mean number of lines per picture. Blocks of threads loop over any further
+        // Twice the mean number of lines per image. Blocks of threads loop over any further
         // lines.
         let lines = 2 * at.arena_bytes / count / LINE;
         let kept = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256);
@@ -329,7 +329,7 @@ impl Decode {
             }
             Stage::Axes => queue!(axes, 2, BLOCK, 0, axes, faults, ops, all, height, width, planes_at),
             Stage::Tables => queue!(tables, TABLES, BLOCK, 0, tables, arena, ops, all),
-            Stage::Follow => {
+            Stage::Prefetcher => {
                 let groups = lines.div_ceil(TILE as usize).clamp(1, 64);
                 queue!(follow, groups, TILE, 0, starts, faults, tables, arena, ops, samples)
             }
@@ -342,7 +342,7 @@ impl Decode {
             Stage::Turn if !at.turned => Ok(()),
             Stage::Turn => queue!(turn, kept, BLOCK, 0, coefficients, planes, faults, ops, samples),
             Stage::Resize => {
-                // Lines begin and end at multiples of 4 pixels of the stored picture.
+                // Lines begin and end at multiples of 4 pixels of the stored image.
                 let line = at.columns + 6;
                 let words = (ROWS * line).min(LINES_BYTES / 4).max(line) as u32;
                 let (groups, shared) = (size.0.div_ceil(ROWS), words * 4 + 16);

@@ -1,8 +1,8 @@
-//! The decode kernels on a GPU: their pixels equal the host's for any picture, and damaged data is
+//! The decode kernels on a GPU: their pixels equal the host's for any image, and damaged data is
 //! reported.
 //!
 //! Without a driver each test prints why it was skipped. With `WARPFEED_SANITIZE=1`, for
-//! `benches/sanitize.sh`, there are fewer pictures, and scratch keeps its initial contents.
+//! `benches/sanitize.sh`, there are fewer images, and scratch keeps its initial contents.
 
 use std::path::PathBuf;
 
@@ -10,8 +10,8 @@ use super::internal::{Context, Decode, DecodeAt, DecodeOps, DeviceBuffer, Event,
 use crate::decode::{Rect, Size, standard};
 use crate::device::tests::coded::{self, Coded};
 use crate::device::tests::sim::decode as model;
-use crate::order::Rng;
 use crate::pack::repack_jpeg;
+use crate::sampler::Rng;
 use crate::transform::Augment;
 
 /// A batch in device memory.
@@ -106,7 +106,7 @@ fn sanitize() -> bool {
 
 /// The results of the kernels' model: the pixels of a batch, and the samples that it leaves to the
 /// host.
-fn modelled(batch: &Coded) -> (Vec<u8>, Vec<bool>) {
+fn modeled(batch: &Coded) -> (Vec<u8>, Vec<bool>) {
     let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
     let faults = model::decode(&batch.records, &batch.arena, batch.size, &mut out);
     (out, faults)
@@ -146,33 +146,33 @@ fn the_kernels_give_the_pixels_of_the_host() {
     let Some(context) = context() else { return };
     let sizes = [(32, 40), (33, 17), (1, 1), (64, 64), (224, 224), (7, 300)];
     for (seed, size) in sizes.into_iter().enumerate() {
-        for pictures in [100, 300, 600] {
+        for images in [100, 300, 600] {
             let count = if sanitize() { 6 } else { 100 };
-            let batch = coded::random_batch(seed as u64 * 1000 + pictures, size, count, pictures);
-            let left = modelled(&batch).1;
-            assert!(left.iter().filter(|&&left| left).count() * 20 <= batch.count(), "nearly all synchronise");
+            let batch = coded::random_batch(seed as u64 * 1000 + images, size, count, images);
+            let left = modeled(&batch).1;
+            assert!(left.iter().filter(|&&left| left).count() * 20 <= batch.count(), "nearly all synchronize");
             let loaded = Loaded::new(&context, &batch);
             let kernels = Decode::load(&loaded.context, size).unwrap();
             for round in 0..2 {
                 loaded.run(&kernels);
                 let faults = loaded.faults();
-                assert_eq!(faults, left, "of sound pictures those are left to the host that do not synchronise");
-                check(&batch, &loaded, &faults, &batch.expected, &format!("{size:?}, {pictures}, round {round}"));
+                assert_eq!(faults, left, "of sound images those are left to the host that do not synchronize");
+                check(&batch, &loaded, &faults, &batch.expected, &format!("{size:?}, {images}, round {round}"));
             }
         }
     }
 }
 
-/// Batches with long segments, and one of small pictures.
+/// Batches with long segments, and one of small images.
 #[test]
 fn parts_of_a_batch_give_the_pixels_of_the_whole() {
     let Some(context) = context() else { return };
     let (size, count) = ((48, 48), if sanitize() { 9 } else { 100 });
     let kernels = Decode::load(&context, size).unwrap();
-    for (seed, pictures) in [(31, 600), (32, 600), (33, 300), (34, 600), (35, 20)] {
-        let mut batch = coded::random_batch(seed, size, count, pictures);
+    for (seed, images) in [(31, 600), (32, 600), (33, 300), (34, 600), (35, 20)] {
+        let mut batch = coded::random_batch(seed, size, count, images);
         batch.drop_copies();
-        let left = modelled(&batch).1;
+        let left = modeled(&batch).1;
         for parts in (1..=4).chain([4, 3, 2]) {
             let loaded = Loaded::new(&context, &batch);
             assert!(!loaded.at.copied);
@@ -193,7 +193,7 @@ fn a_batch_with_a_copy_is_decoded_whole() {
     let batch = coded::random_batch(31, size, count, 600);
     let copy = DecodeOps::read(&batch.records.as_chunks().0[44]);
     assert!(copy.place() < count / 3 && copy.longest() >= 2048, "sample 44 is a copy of a long segment");
-    let (kernels, left) = (Decode::load(&context, size).unwrap(), modelled(&batch).1);
+    let (kernels, left) = (Decode::load(&context, size).unwrap(), modeled(&batch).1);
     for parts in 1..=4 {
         let loaded = Loaded::new(&context, &batch);
         assert!(loaded.at.copied);
@@ -209,7 +209,7 @@ fn a_batch_with_a_copy_is_decoded_whole() {
 fn bits_after_the_last_mcu_of_a_segment_are_left_to_the_host() {
     let Some(context) = context() else { return };
     let (batch, expected) = coded::with_rests((48, 48));
-    assert_eq!(modelled(&batch).1, expected);
+    assert_eq!(modeled(&batch).1, expected);
     let loaded = Loaded::new(&context, &batch);
     let kernels = Decode::load(&context, batch.size).unwrap();
     loaded.run(&kernels);
@@ -232,7 +232,7 @@ fn the_kernels_equal_their_model_for_any_data() {
                 batch.arena[data.start + rng.below(data.len() as u64) as usize] = rng.below(256) as u8;
             }
         }
-        let (expected, faults) = modelled(&batch);
+        let (expected, faults) = modeled(&batch);
         faults.iter().for_each(|&fault| seen[usize::from(fault)] += 1);
         // A record may request nothing. Its pixels then stay unchanged.
         let touched = |pixels: &[u8]| pixels.iter().any(|&byte| byte != 0xa5).then(|| pixels.to_vec());
@@ -286,9 +286,9 @@ fn the_kernels_write_all_of_the_memory_that_they_read() {
     }
 }
 
-/// Prints how long detection takes, next to the time for noise that synchronises.
+/// Prints how long detection takes, next to the time for noise that synchronizes.
 #[test]
-fn codes_that_never_synchronise_are_left_to_the_host_in_bounded_time() {
+fn codes_that_never_synchronize_are_left_to_the_host_in_bounded_time() {
     let Some(context) = context() else { return };
     let (size, side) = ((24, 24), if sanitize() { 700 } else { 2000 });
     let kernels = Decode::load(&context, size).unwrap();
@@ -300,18 +300,19 @@ fn codes_that_never_synchronise_are_left_to_the_host_in_bounded_time() {
         let loaded = Loaded::new(&context, &batch);
         loaded.run(&kernels);
         let faults = loaded.faults();
-        assert_eq!(faults, modelled(&batch).1, "{what}");
+        assert_eq!(faults, modeled(&batch).1, "{what}");
         assert!(faults[0] == left, "{what}");
         check(&batch, &loaded, &faults, &batch.expected, what);
-        let ms =
-            (0..3).map(|_| milliseconds(&loaded, &kernels, [Stage::Follow, Stage::Starts])).fold(f32::MAX, f32::min);
+        let ms = (0..3)
+            .map(|_| milliseconds(&loaded, &kernels, [Stage::Prefetcher, Stage::Starts]))
+            .fold(f32::MAX, f32::min);
         println!("{what}: {} bytes without restart markers, {ms:.2} ms to find where pieces begin", jpeg.len());
         assert!(!left || sanitize() || ms < 20.0, "{what} takes the device {ms} ms");
     }
 }
 
 #[test]
-fn pictures_of_12_48_and_96_megapixels_are_those_of_the_host() {
+fn images_of_12_48_and_96_megapixels_are_those_of_the_host() {
     let Some(context) = context() else { return };
     if sanitize() {
         return crate::require::missing("quick", "it takes minutes there");
@@ -358,15 +359,15 @@ fn photographs_in_whole_and_in_parts_are_those_of_the_host() {
                 continue;
             }
             let file = if packed { &bytes } else { file };
-            let Ok(picture) = standard().open(file) else { continue };
-            let plan = augment.plan(picture.size(), &mut rng).unwrap();
+            let Ok(image) = standard().open(file) else { continue };
+            let plan = augment.plan(image.size(), &mut rng).unwrap();
             batch.add(file, &plan, true);
         }
         let loaded = Loaded::new(&context, &batch);
         let kernels = Decode::load(&context, size).unwrap();
         loaded.run(&kernels);
         let faults = loaded.faults();
-        assert_eq!(faults, modelled(&batch).1);
+        assert_eq!(faults, modeled(&batch).1);
         check(&batch, &loaded, &faults, &batch.expected, "photographs");
         for parts in [1, 2, 4] {
             // SAFETY: as in `run`.

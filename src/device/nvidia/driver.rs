@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 use cudarc::driver::result::DriverError;
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
 
-use super::ending::{self, Pass};
+use super::exit::{self, Pass};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Checks whether a CUDA driver can be opened. The result is cached per process.
@@ -37,7 +37,7 @@ fn library() -> &'static Result<libloading::Library, String> {
     static DRIVER: OnceLock<Result<libloading::Library, String>> = OnceLock::new();
     let name = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
     DRIVER.get_or_init(|| {
-        // SAFETY: the initialisers of libcuda have no preconditions.
+        // SAFETY: the initializers of libcuda have no preconditions.
         unsafe { libloading::Library::new(name) }
             // The error's source is the linker's message, which names the library.
             .map_err(|e| e.source().map_or_else(|| format!("{name}: {e}"), ToString::to_string))
@@ -58,7 +58,7 @@ pub(super) fn marks_contexts() -> bool {
 
 /// Number of devices, or 0 without a driver.
 pub(super) fn device_count() -> usize {
-    // SAFETY: `available` found a driver (invariant 1). Initialising it again has no effect.
+    // SAFETY: `available` found a driver (invariant 1). Initializing it again has no effect.
     let count = available().ok().and_then(|()| result::init().and_then(|()| result::device::get_count()).ok());
     count.map_or(0, |count| count.max(0) as usize)
 }
@@ -103,7 +103,7 @@ impl Context {
             return Err(exiting());
         }
         let context = CudaContext::new(ordinal).doing(|| format!("opening device {ordinal}"))?;
-        ending::before_the_driver();
+        exit::before_the_driver();
         Ok(Context(Some(context)))
     }
 
@@ -129,7 +129,7 @@ impl Context {
     pub fn of(stream: &Arc<CudaStream>) -> Result<Self> {
         available_for_batches()?;
         let context = Context(Some(stream.context().clone()));
-        ending::before_the_driver();
+        exit::before_the_driver();
         context.enter()?;
         Ok(context)
     }
@@ -222,7 +222,7 @@ impl Entered {
     /// While the process exits, the result is [refused](Self::is_refused).
     pub(super) fn nowhere() -> Self {
         let depth = STAYS.replace(STAYS.get() + 1);
-        let Some(pass) = ending::pass() else {
+        let Some(pass) = exit::pass() else {
             let nowhere = std::ptr::null_mut();
             let (mode, pass) = (None, None);
             return Entered { before: nowhere, now: nowhere, mode, entered: false, pass, _on_this_thread: PhantomData };
@@ -257,7 +257,7 @@ impl Drop for Entered {
         if self.is_refused() {
             return;
         }
-        let Some(_pass) = self.pass.take().or_else(ending::pass) else { return };
+        let Some(_pass) = self.pass.take().or_else(exit::pass) else { return };
         self.mode.map(exchange);
         let now = result::ctx::get_current().ok().flatten().unwrap_or(self.now);
         if now != self.before {
@@ -307,12 +307,12 @@ mod tests {
         let before = current();
         let stay = context.enter().unwrap().resting();
         let nested = context.enter().unwrap();
-        assert!(ending::calls_in_progress() > 0);
+        assert!(exit::calls_in_progress() > 0);
         drop(nested);
         assert_eq!(current(), Some(context.cudarc().cu_ctx()));
         // Other tests make calls, too.
         let since = std::time::Instant::now();
-        while ending::calls_in_progress() > 0 {
+        while exit::calls_in_progress() > 0 {
             assert!(since.elapsed().as_secs() < 60, "the context counts as a call");
             std::thread::yield_now();
         }

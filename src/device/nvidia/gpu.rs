@@ -5,7 +5,7 @@
 //! 1. The contract of `upload` is the ring's invariant 1, passed on to [`Stream::upload`].
 //! 2. The ring orders conversions (its invariants 3 and 4). `Spec` lays out ranges that do not
 //!    overlap. Records come from workers and `engine`, and name partners in the batch. The ring's
-//!    thread synchronises its streams before the kernels are dropped.
+//!    thread synchronizes its streams before the kernels are dropped.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::pinned::{AfterFork, Pinned};
 use super::stream::Stream;
 use crate::batch::{self, DecodeOps, DlDevice, Largest};
 use crate::device::gpu::{Decode, Gpu, Job, Recorded};
-use crate::device::spec::{Array, DecodedPicture, Origin, Spec};
+use crate::device::spec::{Array, DecodedImage, Origin, Spec};
 use crate::error::Result;
 
 /// One NVIDIA GPU.
@@ -42,7 +42,7 @@ enum Kernel {
     Shares(SoftLabels),
 }
 
-/// Kernels of all arrays, and the kernels that decode pictures.
+/// Kernels of all arrays, and the kernels that decode images.
 pub struct Kernels {
     arrays: Vec<Kernel>,
     decode: Vec<decode::Decode>,
@@ -116,9 +116,9 @@ impl Gpu for Nvidia {
             })
         };
         let arrays = spec.arrays.iter().map(kernel).collect::<Result<_>>()?;
-        let pictures = spec.decoding.iter().flat_map(|decoding| &decoding.pictures);
-        let decode = |picture: &DecodedPicture| decode::Decode::load(&self.0, (picture.height, picture.width));
-        Ok(Kernels { arrays, decode: pictures.map(decode).collect::<Result<_>>()? })
+        let images = spec.decoding.iter().flat_map(|decoding| &decoding.images);
+        let decode = |image: &DecodedImage| decode::Decode::load(&self.0, (image.height, image.width));
+        Ok(Kernels { arrays, decode: images.map(decode).collect::<Result<_>>()? })
     }
 
     fn faults(&self, count: usize) -> Result<Pinned> {
@@ -207,7 +207,7 @@ impl Gpu for Nvidia {
         };
         // SAFETY: invariant 2. The ring orders decoding like conversions, and workers checked the
         // records.
-        unsafe { kernels.decode[job.picture].launch(stream, memory, at) }
+        unsafe { kernels.decode[job.image].launch(stream, memory, at) }
     }
 
     fn compute(&self, stream: &Stream, memory: &DeviceBuffer, kernels: &Kernels, job: Job) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::batch::{Free, HostBatch, Keeper, SlotMemory};
 use crate::device::gpu::capturing;
 use crate::device::handoff::{Handoff, Marked, UploadStream, Watch};
 use crate::error::Result;
-use crate::order::Rank;
+use crate::sampler::Rank;
 
 /// Allocates page-locked memory for `slots` slots.
 pub(crate) fn page_locked(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<SlotMemory>> {
@@ -33,7 +33,7 @@ pub(crate) fn page_locked(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<
 pub(super) fn slot(context: &Context, bytes: usize, after_fork: AfterFork) -> Result<SlotMemory> {
     let mut pinned = Pinned::new(context, bytes.max(1), after_fork)?;
     let base = NonNull::from(&mut *pinned).cast();
-    // SAFETY: `base` is the start of `bytes` initialised bytes that the `Pinned` frees when it is
+    // SAFETY: `base` is the start of `bytes` initialized bytes that the `Pinned` frees when it is
     // dropped; it is aligned to a page, and nothing else uses it (`SlotMemory`, invariant 1).
     Ok(unsafe { SlotMemory::pinned(base, bytes, Box::new(pinned)) })
 }

@@ -32,7 +32,7 @@ pub struct DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    /// Allocates `len` uninitialised bytes. The start is aligned to at least 256 bytes.
+    /// Allocates `len` uninitialized bytes. The start is aligned to at least 256 bytes.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`] if the device does not have enough memory left. The message has both

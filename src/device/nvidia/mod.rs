@@ -9,7 +9,7 @@
 //! [`HostBatch::release_on`](crate::HostBatch::release_on), and the view of
 //! [`Tensor::view`](crate::device::Tensor::view). Batches in host memory name none of them.
 //!
-//! 1. `driver`: finds the driver, and translates its error codes. `ending`: ends its calls when the
+//! 1. `driver`: finds the driver, and translates its error codes. `exit`: ends its calls when the
 //!    process exits.
 //! 2. `capture`: [`stream`] creates a stream, [`borrowed_stream`] wraps one of another library;
 //!    detects captures of CUDA graphs.
@@ -33,9 +33,9 @@ mod decode_tests;
 mod deferred_free;
 mod devices;
 mod driver;
-#[allow(unsafe_code)] // it registers a handler for the exit of the process
-mod ending;
 mod event;
+#[allow(unsafe_code)] // it registers a handler for the exit of the process
+mod exit;
 mod gpu;
 #[cfg(test)]
 mod headers;
@@ -50,7 +50,7 @@ pub(crate) use cudarc::driver::CudaStream;
 pub(crate) use gpu::Nvidia;
 pub(crate) use host::{keeper, page_locked};
 pub(crate) use internal::Stream;
-pub use view::Element;
+pub use view::DeviceElement;
 pub use {capture::borrowed_stream, capture::stream, cudarc, driver::available};
 
 /// Internals of loaders on a device, which the crate's own tests, benchmarks and program also use.
@@ -61,8 +61,8 @@ pub mod internal {
         convert::{Convert, Launch, Retouch, SoftLabels},
         decode::{Decode, DecodeAt, Stage},
         driver::Context,
-        ending::calls_in_progress,
         event::Event,
+        exit::calls_in_progress,
         memory::DeviceBuffer,
         pinned::{AfterFork, Pinned},
         stream::Stream,

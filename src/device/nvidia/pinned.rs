@@ -10,7 +10,7 @@
 //! 1. `start` points to `len` bytes that the driver has locked. `drop` unlocks them once, and then
 //!    frees them. A mapping that cannot be unlocked stays, because the driver would go on copying
 //!    its pages for whatever is mapped there next.
-//! 2. The bytes are initialised: the system zeroes mapped pages, and allocated ones are zeroed
+//! 2. The bytes are initialized: the system zeroes mapped pages, and allocated ones are zeroed
 //!    here.
 //! 3. Code that starts an asynchronous copy from the memory keeps the `Pinned` alive and unchanged
 //!    until the copy is done, as an event after it shows. `Stream::upload` is `unsafe` because of

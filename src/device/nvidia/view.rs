@@ -12,7 +12,7 @@ impl<'a> DeviceTensor<'a, Nvidia> {
     ///
     /// # Errors
     /// If `T` is not the tensor's dtype.
-    pub fn view<T: Element>(&self) -> Result<CudaView<'a, T>> {
+    pub fn view<T: DeviceElement>(&self) -> Result<CudaView<'a, T>> {
         if T::DTYPE != self.dtype() {
             let (asked, is) = (T::DTYPE.name(), self.dtype().name());
             return Err(Error::config(format!("a view of {asked} on a tensor of {is}")));
@@ -24,6 +24,6 @@ impl<'a> DeviceTensor<'a, Nvidia> {
 }
 
 /// Element types for views of a [`Tensor`](crate::device::Tensor).
-pub trait Element: batch::Element + DeviceRepr {}
+pub trait DeviceElement: batch::Element + DeviceRepr {}
 
-impl<T: batch::Element + DeviceRepr> Element for T {}
+impl<T: batch::Element + DeviceRepr> DeviceElement for T {}

@@ -30,7 +30,7 @@ pub(super) struct Load<G: Gpu, H> {
     pub(super) host: H,
     /// Passed when the device no longer needs the slot.
     pub(super) done: G::Event,
-    /// Fault flags of the pictures that the device decodes.
+    /// Fault flags of the images that the device decodes.
     pub(super) faults: Option<G::Faults>,
 }
 
@@ -52,9 +52,9 @@ impl<G: Gpu, H: FullSlot> Queued<G, H> {
 pub(super) enum Stage<G: Gpu, H> {
     /// All of its work has been submitted.
     Sent,
-    /// The device decodes pictures of it, and then reports those that it cannot decode.
+    /// The device decodes images of it, and then reports those that it cannot decode.
     Decoding(Load<G, H>),
-    /// Workers decode some of its pictures.
+    /// Workers decode some of its images.
     Repairing(Repair<H>),
     /// The batch ends the run with this error in its turn.
     Failed(Error),

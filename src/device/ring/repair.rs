@@ -6,9 +6,9 @@ use super::FullSlot;
 use crate::batch::Feed;
 use crate::error::Result;
 
-/// A feed of host slots whose pictures the device may decode.
+/// A feed of host slots whose images the device may decode.
 pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
-    /// Starts decoding the pictures of the samples at `places` on the host, because the device
+    /// Starts decoding the images of the samples at `places` on the host, because the device
     /// found their data damaged or cannot decode them. Does not wait.
     fn repair(&mut self, batch: Self::Batch, places: &[usize]) -> Repair<Self::Batch>;
 

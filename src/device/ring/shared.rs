@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// Interval between checks of copies in flight. A copy of a batch takes some hundreds of
 /// microseconds.
 pub(super) const POLL: Duration = Duration::from_micros(100);
-/// Interval between checks while a request of a decoder is on the device, which decodes a picture
+/// Interval between checks while a request of a decoder is on the device, which decodes an image
 /// in about 300 microseconds.
 pub(super) const POLL_REQUEST: Duration = Duration::from_micros(10);
 /// Interval at which the thread checks for cancellation, and the consumer for a failed thread.

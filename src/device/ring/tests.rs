@@ -6,7 +6,7 @@ use self::host::*;
 use super::*;
 use crate::batch::{Delivered, Dtype, Role};
 use crate::device::tests::sim::{Mistake, SLOTS, Sim, SimStream};
-use crate::order::Rng;
+use crate::sampler::Rng;
 
 mod host;
 mod order_on_take;
@@ -46,7 +46,7 @@ fn read(batch: &Held<Sim>, seen: &Seen) {
     let offsets: Vec<usize> = shared.form(info).places.arrays.iter().map(|at| slot.offset + at).collect();
     // The host's record of the batch.
     let keys = info.keys().enumerate().all(|(place, found)| found == key(number, place));
-    let told = keys && info.mixing() == mixing(number).as_ref() && info.header.labelled == (number % 3 == 1);
+    let told = keys && info.mixing() == mixing(number).as_ref() && info.header.labeled == (number % 3 == 1);
     shared.consumer.run(move |pace| {
         let mut right = told;
         for (at, expected) in offsets.into_iter().zip(arrived) {
@@ -101,7 +101,7 @@ fn thousands_of_batches_arrive_whole_and_in_order() {
     }
 }
 
-/// Several pictures or none, with and without records, rows of different lengths with counts, and
+/// Several images or none, with and without records, rows of different lengths with counts, and
 /// labels as rows of shares.
 #[test]
 fn every_array_of_a_batch_arrives_complete() {
@@ -110,7 +110,7 @@ fn every_array_of_a_batch_arrives_complete() {
         [array(name, Dtype::F32, &[6, 4], Role::Plain), counts]
     };
     let [boxes, counts] = rows("boxes");
-    let (left, right) = (picture("left", 8, 9), picture("right", 3, 5));
+    let (left, right) = (image("left", 8, 9), image("right", 3, 5));
     let mixed = vec![left.clone(), label(), right.clone(), boxes.clone(), counts.clone(), records(0), records(2)];
     for (arrays, shares) in [
         (mixed, true),
@@ -162,7 +162,7 @@ fn nothing_is_allocated_and_no_host_waits_for_the_device_in_steady_state() {
     assert_eq!(counts[0][0], 1, "one block of memory");
     // Two per slot, one per staging buffer, and one per host slot.
     assert!(counts[0][1] <= SLOTS * 2 + 2 + 2, "{counts:?}");
-    assert_eq!(counts[0][2], 0, "no synchronisation");
+    assert_eq!(counts[0][2], 0, "no synchronization");
     assert!(counts.iter().all(|c| c[0] == 1 && c[1] <= SLOTS * 2 + 2 + 2 && c[2] == 0), "{counts:?}");
 }
 
@@ -415,7 +415,7 @@ fn a_driver_error_anywhere_is_one_err_and_the_end() {
         let made = sim.state().calls.load(Relaxed);
         assert!(errors >= 1 || made < n + 20, "call {n} of {made}: {errors} errors");
         drop(ring);
-        // Two streams are synchronised at the end, and each side may be in the middle of a call
+        // Two streams are synchronized at the end, and each side may be in the middle of a call
         // when the other fails.
         assert!(sim.calls_after_failure() <= 4, "call {n}: {} calls after the error", sim.calls_after_failure());
     }

@@ -148,7 +148,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(())
     }
 
-    /// Checks the faults of decoded pictures, and takes batches back from the workers. The repair
+    /// Checks the faults of decoded images, and takes batches back from the workers. The repair
     /// of a batch begins before its turn.
     fn advance(&mut self) -> Result<()> {
         for place in 0..self.queue.len() {
@@ -167,7 +167,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(())
     }
 
-    /// Checks the faults of a batch. If some pictures are damaged, workers decode them.
+    /// Checks the faults of a batch. If some images are damaged, workers decode them.
     fn check(&mut self, mut load: Load<G, F::Batch>, slot: Box<Slot<G>>) -> Queued<G, F::Batch> {
         let gpu = &self.shared.gpu;
         let places = &self.shared.form(load.host.info()).places;
@@ -270,12 +270,12 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(Queued { slot, stage: Stage::Decoding(Load { host, done, faults: Some(faults) }) })
     }
 
-    /// The place of the pictures of the batch that is sent, before they are converted.
+    /// The place of the images of the batch that is sent, before they are converted.
     fn staging(&self) -> Option<&Staging<G>> {
         (!self.staging.is_empty()).then(|| &self.staging[self.turn % self.staging.len()])
     }
 
-    /// Queues the copies of the last load. Returns the number of bytes of its pictures, whose copy
+    /// Queues the copies of the last load. Returns the number of bytes of its images, whose copy
     /// `time` brackets.
     fn copy(&self, slot: &mut Slot<G>, time: &Pair<G>) -> Result<usize> {
         let Shared { gpu, memory, counters, .. } = &*self.shared;
@@ -292,7 +292,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         if std::mem::take(&mut slot.taken_back) {
             gpu.wait(&self.copy, &slot.ready)?;
         }
-        // Only the pictures are timed. The rest is small, and may have to wait for the consumer in
+        // Only the images are timed. The rest is small, and may have to wait for the consumer in
         // between.
         let timed = |uploads: &[Upload], base: usize| {
             gpu.record(&time.begin, &self.copy)?;
@@ -300,7 +300,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             gpu.record(&time.end, &self.copy)
         };
         let (large, rest) = places.copied.split_at(places.large);
-        let pictures = match self.staging() {
+        let images = match self.staging() {
             Some(staging) => {
                 gpu.wait(&self.copy, &staging.converted)?;
                 timed(&places.staged, staging.offset)?;
@@ -316,7 +316,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             }
         };
         gpu.record(copied, &self.copy)?;
-        Ok(pictures.iter().map(|upload| host.bytes(upload.span).len()).sum())
+        Ok(images.iter().map(|upload| host.bytes(upload.span).len()).sum())
     }
 
     /// Queues the decoding of the last load. Returns an event after it, and the faults that are
@@ -333,7 +333,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             // All faults are fetched, including those after the end of a batch that is not full.
             gpu.clear(&self.convert, memory, from, places.faults.len())?;
         }
-        self.decode_pictures(self.staging().map_or(0, |staging| staging.offset), slot.offset, info)?;
+        self.decode_images(self.staging().map_or(0, |staging| staging.offset), slot.offset, info)?;
         let mut faults = faults.map_or_else(|| gpu.faults(numbers), Ok)?;
         // SAFETY: the load keeps the memory until `done`, recorded below in the same stream, has
         // passed, and reads it only then. After an error the memory is freed when the device has
@@ -369,14 +369,14 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(())
     }
 
-    /// Queues the decoding of each picture of the samples of `info`.
-    fn decode_pictures(&self, staging: usize, slot: usize, info: &BatchInfo) -> Result<()> {
+    /// Queues the decoding of each image of the samples of `info`.
+    fn decode_images(&self, staging: usize, slot: usize, info: &BatchInfo) -> Result<()> {
         let Shared { gpu, memory, plan, .. } = &*self.shared;
         let Form { spec, places } = self.shared.form(info);
         let (scratch, count) = (plan.scratch(), info.len());
-        for (picture, (step, largest)) in places.decoded.iter().zip(&info.header.largest).enumerate() {
+        for (image, (step, largest)) in places.decoded.iter().zip(&info.header.largest).enumerate() {
             let Some(largest) = *largest else {
-                // The device decodes none of these pictures, so none has a fault.
+                // The device decodes none of these images, so none has a fault.
                 gpu.clear(&self.convert, memory, scratch + step.faults, count * DecodeOps::FAULT_BYTES)?;
                 continue;
             };
@@ -385,7 +385,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 At::Slot(at) => slot + at,
             };
             let job = Decode {
-                picture,
+                image,
                 size: step.size,
                 records: staging + step.records,
                 encoded: staging + step.encoded,

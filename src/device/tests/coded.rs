@@ -1,10 +1,10 @@
-//! Batches for the decode kernels and their model: pictures of every kind that a device decodes,
+//! Batches for the decode kernels and their model: images of every kind that a device decodes,
 //! with the host's pixels.
 
 use crate::batch::{DecodeOps, Encoded};
 use crate::decode::{Bitstream, Pixels, Rect, Size, standard};
 use crate::libjpeg::{Options, encode, with_rest};
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::transform::{Augment, Plan, Resizer};
 
 /// A batch as it crosses the bus.
@@ -35,11 +35,11 @@ impl Coded {
         self.size.0 * self.size.1 * 3
     }
 
-    /// Adds a picture, unless it stays on the host. `compare` says whether the host decodes it too.
+    /// Adds an image, unless it stays on the host. `compare` says whether the host decodes it too.
     pub(in crate::device) fn add(&mut self, jpeg: &[u8], plan: &Plan, compare: bool) -> bool {
-        let Ok(mut picture) = standard().open(jpeg) else { return false };
+        let Ok(mut image) = standard().open(jpeg) else { return false };
         let mut stream = Bitstream::default();
-        let Some(grid) = picture.bitstream(plan.region, usize::MAX, &mut stream).filter(|_| DecodeOps::takes(plan))
+        let Some(grid) = image.bitstream(plan.region, usize::MAX, &mut stream).filter(|_| DecodeOps::takes(plan))
         else {
             return false;
         };
@@ -57,7 +57,7 @@ impl Coded {
         self.blocks += grid.kept_blocks();
         self.segments = self.segments.max(grid.segments as usize);
         let (mut pixels, mut out) = (Pixels::new(), vec![0; self.sample_bytes()]);
-        let decoded = compare && picture.decode(plan.region, &mut pixels).is_ok();
+        let decoded = compare && image.decode(plan.region, &mut pixels).is_ok();
         self.expected.push(decoded.then(|| {
             Resizer::new().run(&pixels, plan, &mut out).expect("a plan that was made");
             out
@@ -90,7 +90,7 @@ impl Coded {
     }
 }
 
-/// Every way to write a picture that a device decodes: channels and options.
+/// Every way to write an image that a device decodes: channels and options.
 pub(in crate::device) fn kinds() -> Vec<(usize, Options)> {
     let of = |sampling: [(u8, u8); 3]| Options { sampling, ..Options::new(85, 1, 1) };
     let mut kinds = vec![(1, of([(1, 1); 3])), (1, of([(2, 2); 3])), (3, Options { rgb: true, ..of([(1, 1); 3]) })];
@@ -104,7 +104,7 @@ pub(in crate::device) fn kinds() -> Vec<(usize, Options)> {
     kinds
 }
 
-/// A picture with smooth parts, edges and noise, with one or three samples per pixel.
+/// An image with smooth parts, edges and noise, with one or three samples per pixel.
 pub(in crate::device) fn draw(rng: &mut Rng, size: Size, channels: usize) -> Vec<u8> {
     let (noise, step) = ([1, 20, 256][rng.below(3) as usize], 3 + rng.below(40));
     let mut pixels = Vec::new();
@@ -132,11 +132,11 @@ pub(in crate::device) fn random_jpeg(
     let size = Size::new(side(rng), side(rng));
     let mut options = options.clone();
     options.quality = [10, 50, 85, 100][rng.below(4) as usize];
-    options.optimise = rng.chance(0.5);
+    options.optimize = rng.chance(0.5);
     options.restart = [0, 0, 1, 2, 3, 7, 16][rng.below(7) as usize];
     let jpeg = encode(&draw(rng, size, *channels), size.width, size.height, *channels, &options);
     let jpeg = if rng.chance(0.1) { extended(&jpeg) } else { jpeg };
-    // A device turns pictures in the memory of their coefficients.
+    // A device turns images in the memory of their coefficients.
     let sampling = if *channels == 1 { [(1, 1); 1].to_vec() } else { options.sampling.to_vec() };
     let most = |of: fn(&(u8, u8)) -> u8| u32::from(sampling.iter().map(of).max().unwrap_or(1));
     let blocks: u32 = sampling.iter().map(|&(h, v)| u32::from(h) * u32::from(v)).sum();
@@ -155,7 +155,7 @@ pub(crate) fn oriented(jpeg: &[u8], exif: u8) -> Vec<u8> {
     [&jpeg[..2], &[0xff, 0xe1], &(body.len() as u16 + 2).to_be_bytes(), &body, &jpeg[2..]].concat()
 }
 
-/// The same picture as an extended sequential file (SOF1), with quantisation tables of 16 bits
+/// The same image as an extended sequential file (SOF1), with quantization tables of 16 bits
 /// whose later values are larger than a byte.
 pub(in crate::device) fn extended(jpeg: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (jpeg[..2].to_vec(), &jpeg[2..]);
@@ -179,22 +179,22 @@ pub(in crate::device) fn extended(jpeg: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A square picture of boxes of four pixels, without restart markers or with one every `restart`
-/// MCUs. Its codes repeat, so decoding from a wrong position never synchronises.
+/// A square image of boxes of four pixels, without restart markers or with one every `restart`
+/// MCUs. Its codes repeat, so decoding from a wrong position never synchronizes.
 pub(in crate::device) fn pattern(side: u32, restart: Option<u32>) -> Vec<u8> {
     let pixel = |i: u32| if (i % side / 4 + i / side / 4).is_multiple_of(2) { [250, 240, 200] } else { [0; 3] };
     let pixels: Vec<u8> = (0..side * side).flat_map(pixel).collect();
     encode(&pixels, side, side, 3, &Options { restart: restart.unwrap_or(0), ..Options::new(75, 2, 2) })
 }
 
-/// A square picture of noise, without restart markers.
+/// A square image of noise, without restart markers.
 pub(in crate::device) fn noise(side: u32) -> Vec<u8> {
     let mut rng = Rng::new(3, 1, 4);
     let pixels: Vec<u8> = (0..side * side * 3).map(|_| rng.next_u64() as u8).collect();
     encode(&pixels, side, side, 3, &Options::new(75, 2, 2))
 }
 
-/// Pictures whole and cropped, without and with bytes after the last MCU of a segment, and whether
+/// Images whole and cropped, without and with bytes after the last MCU of a segment, and whether
 /// a device leaves them to the host.
 pub(in crate::device) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) {
     let (mut rng, mut coded, mut faults) = (Rng::new(23, 0, 0), Coded::new(size), Vec::new());
@@ -225,7 +225,7 @@ pub(in crate::device) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) 
     (coded, faults)
 }
 
-/// The plan for the last pixels of a square picture, for an output of (`height`, `width`). Without
+/// The plan for the last pixels of a square image, for an output of (`height`, `width`). Without
 /// restart markers, everything before them is decoded too.
 pub(in crate::device) fn corner(side: u32, (height, width): (usize, usize)) -> Plan {
     let output = Size::new(width as u32, height as u32);
@@ -233,7 +233,7 @@ pub(in crate::device) fn corner(side: u32, (height, width): (usize, usize)) -> P
     Plan::resized_crop(Size::new(side, side), region, output, Rect::full(output))
 }
 
-/// Adds a picture of `size` with a restart marker for each row of MCUs, once for each of `regions`,
+/// Adds an image of `size` with a restart marker for each row of MCUs, once for each of `regions`,
 /// as it is and [`extended`].
 pub(in crate::device) fn add_large(coded: &mut Coded, size: Size, (h, v): (u8, u8), regions: &[Rect]) {
     let mut rng = Rng::new(size.area(), 0, 0);
@@ -244,7 +244,7 @@ pub(in crate::device) fn add_large(coded: &mut Coded, size: Size, (h, v): (u8, u
         for &region in regions {
             let plan = Plan::resized_crop(size, region, output, Rect::full(output));
             assert!(coded.add(jpeg, &plan, true), "{region:?} of {size:?}");
-            assert!(coded.expected.last().unwrap().is_some(), "a sound picture is decoded on the host");
+            assert!(coded.expected.last().unwrap().is_some(), "a sound image is decoded on the host");
         }
     }
 }
@@ -267,7 +267,7 @@ pub(in crate::device) fn random_plan(rng: &mut Rng, size: Size, (height, width):
     augment.plan(size, rng).or_else(|_| any.plan(size, rng)).expect("a plan for any size")
 }
 
-/// A batch of `count` pictures.
+/// A batch of `count` images.
 pub(in crate::device) fn random_batch(seed: u64, size: (usize, usize), count: usize, largest: u64) -> Coded {
     let (mut rng, mut coded, kinds) = (Rng::new(seed, 0, 0), Coded::new(size), kinds());
     for i in 0.. {
@@ -282,10 +282,10 @@ pub(in crate::device) fn random_batch(seed: u64, size: (usize, usize), count: us
             coded.add_copy(rng.below(coded.count() as u64) as usize);
             continue;
         }
-        let (jpeg, picture) = random_jpeg(&mut rng, &kinds[i % kinds.len()], largest);
-        let plan = random_plan(&mut rng, picture, size);
+        let (jpeg, image) = random_jpeg(&mut rng, &kinds[i % kinds.len()], largest);
+        let plan = random_plan(&mut rng, image, size);
         let added = coded.add(&jpeg, &plan, true);
-        assert!(added || !DecodeOps::takes(&plan), "a sound picture is decoded on the device: {plan:?}");
+        assert!(added || !DecodeOps::takes(&plan), "a sound image is decoded on the device: {plan:?}");
     }
     coded
 }

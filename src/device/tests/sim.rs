@@ -4,7 +4,7 @@
 //!
 //! **Invariants**
 //! 1. Device memory is atomic bytes: work that is not ordered reads old, new or mixed bytes, as on
-//!    a device, and is never undefined behaviour.
+//!    a device, and is never undefined behavior.
 //! 2. An upload reads the host slot through the pointer of the `&[u8]` it was given, which the ring
 //!    keeps alive (`Gpu::upload`). The tests' slots are atomic bytes too, so a ring that breaks
 //!    this contract delivers torn batches, which the tests detect.
@@ -165,7 +165,7 @@ fn failure(what: &str) -> Error {
 
 pub(crate) type SimMemory = Arc<[AtomicU8]>;
 
-/// Faults of decoded pictures.
+/// Faults of decoded images.
 pub(crate) struct SimFaults(Arc<[AtomicU32]>);
 
 /// The simulated kernel of an array.
@@ -173,7 +173,7 @@ pub(crate) struct SimFaults(Arc<[AtomicU32]>);
 pub(crate) struct SimKernel {
     /// Bytes per sample of the output, and of the input.
     bytes: (usize, usize),
-    /// Height and width of the pictures that are retouched.
+    /// Height and width of the images that are retouched.
     retouched: Option<(usize, usize)>,
 }
 
@@ -181,7 +181,7 @@ pub(crate) type SimKernels = Vec<SimKernel>;
 
 /// Byte that the simulated conversion writes for `byte`, with the first byte of the sample's
 /// record. It ignores types, because it only shows that each byte is read at the right time.
-/// Pictures are converted byte by byte, and rows of shares repeat the label's bytes.
+/// Images are converted byte by byte, and rows of shares repeat the label's bytes.
 pub(crate) fn converted(byte: u8, record: u8) -> u8 {
     byte ^ 0x5a ^ record
 }
@@ -454,7 +454,7 @@ impl Gpu for Sim {
         stream.run(move |pace| {
             if let (Some(size), Some(records)) = (retouched, records) {
                 pace.pause();
-                // Effects that read neighbours use the place of the batch for a copy of the image.
+                // Effects that read neighbors use the place of the batch for a copy of the image.
                 memory[to..to + count * of].iter().for_each(|byte| byte.store(0xa5, Relaxed));
                 (0..count).for_each(|n| retouch(&memory, from + n * of, records + n * SampleOps::BYTES, size));
             }
@@ -471,15 +471,15 @@ impl Gpu for Sim {
     }
 }
 
-/// Runs the effects on pixels in `record` on the picture at `picture`, like the kernel.
-fn retouch(memory: &SimMemory, picture: usize, record: usize, (height, width): (usize, usize)) {
+/// Runs the effects on pixels in `record` on the image at `at`, like the kernel.
+fn retouch(memory: &SimMemory, at: usize, record: usize, (height, width): (usize, usize)) {
     let record = std::array::from_fn(|i| memory[record + i].load(Relaxed));
-    let at = &memory[picture..picture + height * width * 3];
-    let mut pixels: Vec<u8> = at.iter().map(|byte| byte.load(Relaxed)).collect();
+    let bytes = &memory[at..at + height * width * 3];
+    let mut pixels: Vec<u8> = bytes.iter().map(|byte| byte.load(Relaxed)).collect();
     let mut image = ImageMut::new(&mut pixels, width as u32, height as u32);
     let mut scratch = Scratch::default();
     SampleOps::read_pixels(&record).iter().for_each(|effect| effect.run(&mut image, &mut scratch));
-    at.iter().zip(pixels).for_each(|(to, byte)| to.store(byte, Relaxed));
+    bytes.iter().zip(pixels).for_each(|(to, byte)| to.store(byte, Relaxed));
 }
 
 /// Device slots in the tests of single mistakes, which identify events by their numbers.

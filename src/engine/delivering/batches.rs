@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::batch::{BatchInfo, Course, Delivered, Feed, Wait, goes_on};
-use crate::engine::state::{self, Checkpoint, Fault, Monitor, Shared};
+use crate::engine::state::{self, Checkpoint, LoaderHandle, SampleError, Shared};
 use crate::error::{Error, ErrorKind, Result, counted, guarded, panicked};
-use crate::source::Place;
+use crate::source::BatchIndex;
 use crate::trace::{self, Stats, WAIT};
 
 /// Interval at which a waiting consumer checks whether another batch can still arrive.
@@ -25,12 +25,12 @@ pub struct Batches<B> {
     /// `None` in drop only.
     feed: Option<Box<dyn Feed<Batch = B>>>,
     info: fn(&B) -> &BatchInfo,
-    monitor: Monitor,
+    monitor: LoaderHandle,
     process: u32,
     /// The epoch at which the loader was opened.
     first_epoch: u64,
     /// Position at which a resumed run continues. It has no effect later.
-    resume: Place,
+    resume: BatchIndex,
     /// Number of runs of the feed.
     runs: u64,
     /// Number of batches that the epoch in progress has yet to deliver.
@@ -66,7 +66,7 @@ impl<B> Batches<B> {
         Batches {
             feed: Some(Box::new(feed)),
             info: B::info,
-            monitor: Monitor(shared.clone()),
+            monitor: LoaderHandle(shared.clone()),
             process: std::process::id(),
             first_epoch: position.epoch,
             resume: position,
@@ -141,13 +141,13 @@ impl<B> Batches<B> {
     /// Begins epoch `epoch` at batch `first` like [`epoch_from`](Batches::epoch_from). Ends the epoch
     /// in progress.
     pub fn begin_from(&mut self, epoch: u64, first: u64) {
-        self.resume = Place::default();
+        self.resume = BatchIndex::default();
         let first = self.start(epoch, first);
         // After `fork`, no lock of the parent may be taken.
         if self.feed().is_none() {
             return;
         }
-        self.reach(Place { epoch, batch: first });
+        self.reach(BatchIndex { epoch, batch: first });
     }
 
     /// Begins `epoch` at batch `first`, or at the end of the epoch if that comes before. The feed
@@ -163,7 +163,7 @@ impl<B> Batches<B> {
                 return first;
             }
         };
-        let first = Place { epoch, batch: first.min(end) };
+        let first = BatchIndex { epoch, batch: first.min(end) };
         self.left = end - first.batch;
         let ahead = self.feed().is_some_and(|feed| feed.at() == Some(first)) && self.is_unchanged();
         tracing::debug!(epoch, first = first.batch, end, ahead, "epoch begins");
@@ -185,7 +185,7 @@ impl<B> Batches<B> {
     }
 
     /// A run that begins with the batches that are left, from `first` on.
-    fn course(&mut self, first: Place) -> Course {
+    fn course(&mut self, first: BatchIndex) -> Course {
         self.runs += 1;
         let (batches, again) = (first.batch + self.left, self.finished == Some(first.epoch));
         Course { run: self.runs, first, batches, again, epochs: self.shared().epochs }
@@ -229,15 +229,15 @@ impl<B> Batches<B> {
 
     /// Moves the position to `next`, or to the start of the next epoch after the last batch of an
     /// epoch.
-    fn reach(&self, next: Place) {
+    fn reach(&self, next: BatchIndex) {
         let epoch = next.epoch.saturating_add(1);
-        self.shared().reach(if self.left > 0 { next } else { Place { epoch, batch: 0 } });
+        self.shared().reach(if self.left > 0 { next } else { BatchIndex { epoch, batch: 0 } });
     }
 
     /// Moves the position past its batch. Returns the place of the next one.
-    fn pass(&mut self) -> Place {
-        let Place { epoch, batch } = self.shared().position();
-        let next = Place { epoch, batch: batch + 1 };
+    fn pass(&mut self) -> BatchIndex {
+        let BatchIndex { epoch, batch } = self.shared().position();
+        let next = BatchIndex { epoch, batch: batch + 1 };
         self.left -= 1;
         if self.left == 0 {
             self.finished = Some(epoch);
@@ -303,7 +303,7 @@ impl<B> Batches<B> {
         if let Err(e) = state::check_process("loader", self.process) {
             return Some(Err(e));
         }
-        let Batches { feed: Some(feed), monitor: Monitor(shared), left, next, given_up, .. } = self else {
+        let Batches { feed: Some(feed), monitor: LoaderHandle(shared), left, next, given_up, .. } = self else {
             unreachable!("the feed leaves in drop only")
         };
         let _range = trace::range(WAIT);
@@ -372,7 +372,7 @@ impl<B> Batches<B> {
     }
 
     /// Position at which the loader would continue from `state`.
-    fn place(&self, state: &Checkpoint) -> Result<Place> {
+    fn place(&self, state: &Checkpoint) -> Result<BatchIndex> {
         let Shared { recipe, run, schedule, .. } = self.shared();
         state.check(recipe, &run.counters, schedule)
     }
@@ -403,8 +403,8 @@ impl<B> Batches<B> {
         self.first_epoch
     }
 
-    /// A handle for use while batches are taken; see [`Monitor`].
-    pub fn monitor(&self) -> Monitor {
+    /// A handle for use while batches are taken; see [`LoaderHandle`].
+    pub fn handle(&self) -> LoaderHandle {
         self.monitor.clone()
     }
 
@@ -426,8 +426,8 @@ impl<B> Batches<B> {
     /// The samples that were skipped so far, in order of their first failure. Each is listed once,
     /// with the epoch and batch of that failure and its cause; see
     /// [`OnError::Skip`](crate::OnError::Skip). The list has at most `max_skipped` + 1 entries.
-    pub fn faults(&self) -> Vec<Fault> {
-        self.monitor.faults()
+    pub fn sample_errors(&self) -> Vec<SampleError> {
+        self.monitor.sample_errors()
     }
 }
 
@@ -440,8 +440,8 @@ impl<G: crate::device::Gpu> Batches<crate::device::DeviceBatch<G>> {
 }
 
 /// The error of an epoch that was prepared with `next.batch` batches, although `left` more follow.
-fn other_length(next: Place, left: u64) -> Error {
-    let Place { epoch, batch } = next;
+fn other_length(next: BatchIndex, left: u64) -> Error {
+    let BatchIndex { epoch, batch } = next;
     let began = batch + left;
     Error::config(format!(
         "the order gave epoch {epoch} another number of batches when it was prepared, {batch}, than when it began, {began}; an order must \
@@ -484,8 +484,8 @@ mod tests {
     #[test]
     fn a_forked_child_takes_no_lock() {
         let samples = (0..8).map(|n| OwnedSample::new(n.to_string()).field("x.json", "1")).collect();
-        let loader = Loader::source(Memory::new(samples)).without("image").without("label");
-        let loader = loader.field("x", crate::field::Numbers::new(crate::Dtype::F32, [])).batch_size(2).workers(1);
+        let loader = Loader::source(Memory::new(samples)).drop_field("image").drop_field("label");
+        let loader = loader.field("x", crate::field::NdArray::new(crate::Dtype::F32, [])).batch_size(2).workers(1);
         let (done, came) = channel();
         std::thread::spawn(move || {
             let mut batches = loader.host().unwrap();

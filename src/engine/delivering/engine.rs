@@ -17,7 +17,7 @@ use crate::engine::state::{OnError, Shared};
 use crate::engine::working::Again;
 use crate::engine::working::{BatchSampler, Coordinator, Ended, Outcome, Pool, Task, WorkSender};
 use crate::error::{Error, ErrorKind, Result, guarded, panicked};
-use crate::source::Place;
+use crate::source::BatchIndex;
 use crate::trace;
 
 /// Interval between log messages about a stall.
@@ -53,7 +53,7 @@ pub(crate) struct Engine<B> {
     /// Number of the run.
     run: u64,
     /// The next batch and its number in the run; `None` if the run has ended.
-    next: Option<Place>,
+    next: Option<BatchIndex>,
     turn: u64,
     /// Time of the wait for the next batch at the last log message.
     logged: Duration,
@@ -270,7 +270,7 @@ impl<B> Engine<B> {
     pub(crate) fn judge(&mut self, full: Full) -> Result<Full> {
         let mut failed: Vec<_> = full.info().failed().map(|(sample, error)| (sample, error.clone())).collect();
         let (None, Some((_, last))) = (&self.asked, failed.last().cloned()) else { return Ok(full) };
-        let error = if let OnError::Stop = self.shared.on_error {
+        let error = if let OnError::CancelToken = self.shared.on_error {
             failed.truncate(1);
             failed[0].1.clone()
         } else if let Some((_, error)) = failed.iter().find(|(_, error)| error.is_exhausted()) {
@@ -309,7 +309,7 @@ impl<B> Feed for Engine<B> {
         }
     }
 
-    fn at(&self) -> Option<Place> {
+    fn at(&self) -> Option<BatchIndex> {
         self.next
     }
 

@@ -5,7 +5,7 @@ use super::batches::{Batches, TICK};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
-use crate::source::Place;
+use crate::source::BatchIndex;
 
 impl<B> Batches<B> {
     /// The batches of epoch `epoch`, in order. Workers start at once, and continue while the
@@ -61,7 +61,7 @@ pub struct Epoch<'a, B> {
 
 impl<B> fmt::Debug for Epoch<'_, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { epoch, batch } = self.batches.shared().position();
+        let BatchIndex { epoch, batch } = self.batches.shared().position();
         let mut shown = f.debug_struct("Epoch");
         shown.field("epoch", &epoch).field("next", &batch).field("left", &self.batches.left()).finish_non_exhaustive()
     }

@@ -8,9 +8,9 @@
 //! 2. `upload`: full slots on their way to a device.
 //! 3. `batches`: [`Batches`], the open loader; `epoch`: [`Epoch`], one pass; `into_iter`:
 //!    [`IntoIter`], a loader in `for`; `replay`: [`Replay`], a few batches again and again;
-//!    `about`: the numbers of the loader.
+//!    `accessors`: the numbers of the loader.
 
-mod about;
+mod accessors;
 mod batches;
 mod engine;
 mod epoch;

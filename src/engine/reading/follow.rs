@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::engine::state::Shared;
 use crate::error::{Result, guarded, panicked};
-use crate::order::Position;
 use crate::recipe::partners;
-use crate::source::{Follow, Lookahead, Place};
+use crate::sampler::Position;
+use crate::source::{BatchIndex, Lookahead, Prefetcher};
 
-/// The [`Follow`] of the source, if it fetches ahead. Its methods are the user's code, so their
+/// The [`Prefetcher`] of the source, if it fetches ahead. Its methods are the user's code, so their
 /// panics are caught.
 pub(crate) struct Following {
-    follow: Option<Box<dyn Follow>>,
+    follow: Option<Box<dyn Prefetcher>>,
     /// The run that the source follows; 0 for none. Locked during each call, so that the source
     /// never hears of a cancelled run after the start of the next one.
     run: Mutex<u64>,
@@ -46,7 +46,7 @@ impl Following {
             }
         };
         let (augment, seed) = (recipe.augment.clone(), recipe.seed);
-        let samples = move |Place { epoch, batch }| {
+        let samples = move |BatchIndex { epoch, batch }| {
             let mut entries = Vec::new();
             guarded(|| {
                 order.fill(epoch, batch, &mut entries);
@@ -64,7 +64,7 @@ impl Following {
         let (inverse, augment) = (schedule.clone(), recipe.augment.clone());
         let next = move |epoch, sample, batch| {
             // Partners are drawn, so any batch may read the sample.
-            if augment.at_epoch(epoch).most_pictures() > 1 {
+            if augment.at_epoch(epoch).max_images() > 1 {
                 return Position::Unknown;
             }
             guarded(|| Ok(inverse.next(epoch, sample, batch))).unwrap_or(Position::Unknown)
@@ -85,7 +85,7 @@ impl Following {
     ///
     /// # Errors
     /// If the source panics.
-    pub(crate) fn start(&self, run: u64, place @ Place { epoch, batch }: Place) -> Result<()> {
+    pub(crate) fn start(&self, run: u64, place @ BatchIndex { epoch, batch }: BatchIndex) -> Result<()> {
         let mut now = self.lock();
         *now = run;
         self.epochs.fetch_max(epoch.saturating_add(1), Ordering::Relaxed);
@@ -101,7 +101,7 @@ impl Following {
         let now = self.lock();
         if *now == run {
             // The batch is complete, so a panic here costs only the bytes that the source keeps.
-            let _ = self.call(|follow| follow.done(Place { epoch, batch }));
+            let _ = self.call(|follow| follow.done(BatchIndex { epoch, batch }));
         }
     }
 
@@ -116,7 +116,7 @@ impl Following {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn call(&self, told: impl FnOnce(&dyn Follow)) -> Result<()> {
+    fn call(&self, told: impl FnOnce(&dyn Prefetcher)) -> Result<()> {
         let Some(follow) = &self.follow else { return Ok(()) };
         guarded(|| {
             told(&**follow);
@@ -131,11 +131,11 @@ mod tests {
 
     struct Calls(Arc<Mutex<Vec<String>>>);
 
-    impl Follow for Calls {
-        fn start(&self, Place { epoch, batch }: Place) {
+    impl Prefetcher for Calls {
+        fn start(&self, BatchIndex { epoch, batch }: BatchIndex) {
             self.0.lock().unwrap().push(format!("start {epoch} {batch}"));
         }
-        fn done(&self, Place { epoch, batch }: Place) {
+        fn done(&self, BatchIndex { epoch, batch }: BatchIndex) {
             self.0.lock().unwrap().push(format!("done {epoch} {batch}"));
         }
         fn stop(&self) {
@@ -147,7 +147,7 @@ mod tests {
     fn batches_of_a_cancelled_run_are_not_done_in_the_next() {
         let calls = Arc::new(Mutex::new(Vec::new()));
         let following = Following { follow: Some(Box::new(Calls(calls.clone()))), ..Following::none() };
-        let first = Place::default();
+        let first = BatchIndex::default();
         following.start(1, first).unwrap();
         following.done(1, 0, 0);
         following.stop();

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A reader takes a part, reads its samples and passes both to the workers. Readers spend their
-//! time blocked on I/O, so there are more of them than processors.
+//! time blocked on I/O, so there are more of them than cores.
 //!
 //! The bytes that have been read but not decoded are bounded. A reader reserves room before it
 //! starts a part, in the order of the parts, and workers return room without waiting. This order
@@ -26,7 +26,7 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 use super::depth::{Depth, FIRST_READERS};
 use super::fetched::{At, ReadBuffers};
 use super::follow::Following;
-use super::waits::{Waits, Watch};
+use super::storage_wait::{Waits, Watch};
 use crate::batch::Part;
 use crate::decode::MAX_GROUP;
 use crate::engine::state::{Run, Shared};

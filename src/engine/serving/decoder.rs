@@ -6,19 +6,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::reply::Reply;
-use super::requests::{Owned, Picture, Requests};
+use super::requests::{Image, Owned, Requests};
 use crate::batch::{Delivered, goes_on};
 use crate::engine::delivering::Batches;
 use crate::engine::settings::MemoryPlan;
-use crate::engine::state::{Monitor, check_process};
+use crate::engine::state::{LoaderHandle, check_process};
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace::Stats;
 
 /// Interval at which a wait for a batch checks whether the decoder is closed.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Decodes pictures that come in requests, for inference servers. A request is a list of encoded
-/// pictures. Its answer is one batch, with the pixels that a loader with the same options gives.
+/// Decodes images that come in requests, for inference servers. A request is a list of encoded
+/// images. Its answer is one batch, with the pixels that a loader with the same options gives.
 ///
 /// [`Decoder::builder`] sets its options, and [`Loader::decoder`](crate::Loader::decoder) takes
 /// those of a loader.
@@ -34,10 +34,10 @@ const TICK: Duration = Duration::from_millis(20);
 /// let options = options.normalize(Normalize::IMAGENET).dtype(Dtype::F16).layout(Layout::Nchw);
 /// let decoder: Decoder<HostBatch> = options.host()?;
 ///
-/// let uploads: Vec<Vec<u8>> = vec![read(0)?, b"no picture".to_vec(), read(1)?];
+/// let uploads: Vec<Vec<u8>> = vec![read(0)?, b"no image".to_vec(), read(1)?];
 /// let batch = decoder.decode(uploads)?;
 /// assert_eq!(batch.images().shape(), [3, 3, 64, 64]);
-/// // A bad picture affects only its own place.
+/// // A bad image affects only its own place.
 /// assert!(batch.error(0).is_none() && batch.error(2).is_none());
 /// assert!(batch.error(1).unwrap().to_string().starts_with("sample 1: decode: "));
 /// assert!(batch.valid().eq([true, false, true]));
@@ -45,9 +45,9 @@ const TICK: Duration = Duration::from_millis(20);
 /// # }
 /// ```
 ///
-/// - **Pictures** are bytes of any kind that a [loader reads](crate::decode#what-is-read): JPEGs
+/// - **Images** are bytes of any kind that a [loader reads](crate::decode#what-is-read): JPEGs
 ///   (also progressive, turned or CMYK), PNG, WebP and others, detected by their first bytes.
-/// - **Bad pictures** are black in the batch. At their places,
+/// - **Bad images** are black in the batch. At their places,
 ///   [`BatchInfo::error`](crate::BatchInfo::error) returns the cause, and
 ///   [`BatchInfo::valid`](crate::BatchInfo::valid) is false.
 /// - **Threads.** Many threads may call [`decode`](Decoder::decode) at once. While one request is
@@ -55,7 +55,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// - **No waiting.** [`submit`](Decoder::submit) returns a [`Pending`] at once. Wait for it, or
 ///   await it as a future. Dropping the [`Pending`] cancels the request.
 /// - **Overload.** If [`max_queued`](crate::DecoderBuilder::max_queued) requests are queued, the
-///   next is refused with [`ErrorKind::Busy`](crate::ErrorKind::Busy). A picture of more than
+///   next is refused with [`ErrorKind::Busy`](crate::ErrorKind::Busy). An image of more than
 ///   [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) is dropped at once, and is an
 ///   error at its place.
 /// - **Streams.** On a device, batches are ordered on the stream that the decoder was opened with.
@@ -68,18 +68,18 @@ const TICK: Duration = Duration::from_millis(20);
 ///   2, including answers that were not taken yet. If all of them are alive, a request waits, and
 ///   fails after [`timeout`](crate::DecoderBuilder::timeout). So take answers about in the order of
 ///   the requests, and copy what you keep.
-/// - **Large pictures** are decoded on the device too, as long as the pictures of a request fit
+/// - **Large images** are decoded on the device too, as long as the images of a request fit
 ///   together: 10,240 blocks of 64 samples for each of the
-///   [`batch_size`](crate::DecoderBuilder::batch_size) pictures, and at least 327,680 blocks, which
+///   [`batch_size`](crate::DecoderBuilder::batch_size) images, and at least 327,680 blocks, which
 ///   is a photograph of 12 megapixels. Workers decode the others, to the same bits.
-///   [`max_pixels`](crate::DecoderBuilder::max_pixels) refuses pictures that are too large to
+///   [`max_pixels`](crate::DecoderBuilder::max_pixels) refuses images that are too large to
 ///   serve.
 ///
 /// Dropping the decoder ends its threads. Unanswered requests become errors. Batches that you hold
 /// stay valid.
 pub struct Decoder<B> {
     pub(super) requests: Arc<Requests<B>>,
-    monitor: Monitor,
+    monitor: LoaderHandle,
     memory: MemoryPlan,
     thread: Option<JoinHandle<()>>,
     /// Called for each batch on the thread that takes it.
@@ -100,7 +100,7 @@ impl<B: Send + 'static> Decoder<B> {
     where
         B: Delivered,
     {
-        let (monitor, memory) = (batches.monitor(), batches.memory_plan());
+        let (monitor, memory) = (batches.handle(), batches.memory_plan());
         let room = if memory.device_slots > 0 { memory.device_slots } else { memory.slots };
         let server = Server { requests: requests.clone(), batches, room };
         let thread = std::thread::Builder::new()
@@ -111,25 +111,25 @@ impl<B: Send + 'static> Decoder<B> {
         Ok(Decoder { requests, monitor, memory, thread: Some(thread), taken, ends: Mutex::default(), process })
     }
 
-    /// Decodes `pictures` to a batch, in their order, and waits for it. On a device it also waits
-    /// for decoding, because only decoding shows which pictures are damaged. It does not wait for
+    /// Decodes `images` to a batch, in their order, and waits for it. On a device it also waits
+    /// for decoding, because only decoding shows which images are damaged. It does not wait for
     /// work on your stream.
     ///
     /// `P` is any owner of the bytes: `Vec<u8>`, `Arc<[u8]>`, `bytes::Bytes`. The calling thread
     /// does not copy them.
     ///
     /// # Errors
-    /// Those of [`submit`](Decoder::submit) and of [`Pending::wait`]. A bad picture is an error at
+    /// Those of [`submit`](Decoder::submit) and of [`Pending::wait`]. A bad image is an error at
     /// its place, but not of the batch. If the stream may be captured meanwhile, use
     /// [`submit`](Decoder::submit), whose answer can still be taken after the capture.
-    pub fn decode<P>(&self, pictures: impl IntoIterator<Item = P>) -> Result<B>
+    pub fn decode<P>(&self, images: impl IntoIterator<Item = P>) -> Result<B>
     where
         P: AsRef<[u8]> + Send + Sync + 'static,
     {
-        self.submit(pictures)?.wait()
+        self.submit(images)?.wait()
     }
 
-    /// Begins to decode `pictures`, and returns at once. Dropping the [`Pending`] cancels the
+    /// Begins to decode `images`, and returns at once. Dropping the [`Pending`] cancels the
     /// request.
     ///
     /// ```
@@ -143,22 +143,22 @@ impl<B: Send + 'static> Decoder<B> {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) without pictures, with more than
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) without images, with more than
     /// [`max_batch`](Decoder::max_batch), and in a process other than the one that opened the
     /// decoder. [`ErrorKind::Busy`](crate::ErrorKind::Busy) if
     /// [`max_queued`](crate::DecoderBuilder::max_queued) requests are queued.
-    pub fn submit<P>(&self, pictures: impl IntoIterator<Item = P>) -> Result<Pending<B>>
+    pub fn submit<P>(&self, images: impl IntoIterator<Item = P>) -> Result<Pending<B>>
     where
         P: AsRef<[u8]> + Send + Sync + 'static,
     {
         check_process("decoder", self.process)?;
-        let pictures = pictures.into_iter().map(|picture| Box::new(picture) as Owned).collect();
-        Ok(self.pending(self.requests.ask(pictures)?))
+        let images = images.into_iter().map(|image| Box::new(image) as Owned).collect();
+        Ok(self.pending(self.requests.ask(images)?))
     }
 
-    /// Begins to decode the pictures of joined requests.
-    pub(super) fn begin_joined(&self, pictures: Vec<Picture>) -> Pending<B> {
-        self.pending(self.requests.ask_joined(pictures))
+    /// Begins to decode the images of joined requests.
+    pub(super) fn begin_joined(&self, images: Vec<Image>) -> Pending<B> {
+        self.pending(self.requests.ask_joined(images))
     }
 
     fn pending(&self, (ticket, reply): (u64, Arc<Reply<B>>)) -> Pending<B> {
@@ -167,13 +167,13 @@ impl<B: Send + 'static> Decoder<B> {
 }
 
 impl<B> Decoder<B> {
-    /// Maximum number of pictures per request: [`batch_size`](crate::DecoderBuilder::batch_size).
+    /// Maximum number of images per request: [`batch_size`](crate::DecoderBuilder::batch_size).
     pub fn max_batch(&self) -> usize {
-        self.requests.limits.pictures
+        self.requests.limits.images
     }
 
     /// Ends the decoder for all threads that share it. Unanswered and further requests become
-    /// errors, also those that are [joined](Decoder::joined). Batches that the program holds stay
+    /// errors, also those that are [joined](Decoder::dynamic_batcher). Batches that the program holds stay
     /// valid. Memory is freed when the last owner drops the decoder.
     pub fn close(&self) {
         if check_process("decoder", self.process).is_ok() {
@@ -232,7 +232,7 @@ impl<B> fmt::Debug for Decoder<B> {
 /// a future. After an error of the kind [`Capturing`](crate::ErrorKind::Capturing) the batch can
 /// still be taken; so await `&mut pending` if that may happen.
 ///
-/// Dropping it cancels the request: pictures whose decoding has not begun are not decoded.
+/// Dropping it cancels the request: images whose decoding has not begun are not decoded.
 #[must_use = "dropping it cancels the request"]
 pub struct Pending<B> {
     reply: Arc<Reply<B>>,

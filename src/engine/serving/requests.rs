@@ -1,8 +1,8 @@
-//! Requests of pictures, each of which becomes a batch.
+//! Requests of images, each of which becomes a batch.
 //!
 //! A request is first *pending* in a queue. When a slot is filled for it, it has *begun*, and is
 //! one batch of the run. A cancelled request leaves the queue. If it has begun, its batch continues
-//! without its pictures, so that later batches keep their numbers.
+//! without its images, so that later batches keep their numbers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -11,26 +11,26 @@ use std::time::{Duration, Instant};
 use super::reply::Reply;
 use crate::engine::working::BatchSampler;
 use crate::error::{Error, ErrorKind, Result, guarded};
-use crate::order::Entry;
+use crate::sampler::Entry;
 use crate::source::{Sample, Source};
 
-/// An encoded picture in a container supplied by the user.
+/// An encoded image in a container supplied by the user.
 pub(crate) type Owned = Box<dyn AsRef<[u8]> + Send + Sync>;
 
-/// A picture of a request.
-pub(super) enum Picture {
+/// An image of a request.
+pub(super) enum Image {
     Kept(Owned),
-    /// Number of bytes of a picture that exceeds the limit. The bytes are dropped.
+    /// Number of bytes of an image that exceeds the limit. The bytes are dropped.
     TooLarge(usize),
 }
 
 /// Limits of a decoder.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Maximum number of pictures of a request.
-    pub(crate) pictures: usize,
-    /// Maximum bytes of a picture.
-    pub(crate) picture_bytes: u64,
+    /// Maximum number of images of a request.
+    pub(crate) images: usize,
+    /// Maximum bytes of an image.
+    pub(crate) image_bytes: u64,
     /// Maximum number of requests in the queue.
     pub(crate) queued: usize,
     /// Maximum time that a request waits while all batches are held.
@@ -38,20 +38,20 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// The pictures of a request, without the bytes of those that are too large.
+    /// The images of a request, without the bytes of those that are too large.
     ///
     /// # Errors
-    /// If there is no picture, or if there are too many.
-    pub(super) fn request(&self, pictures: Vec<Owned>) -> Result<Vec<Picture>> {
-        let (count, most) = (pictures.len(), self.pictures);
+    /// If there is no image, or if there are too many.
+    pub(super) fn request(&self, images: Vec<Owned>) -> Result<Vec<Image>> {
+        let (count, most) = (images.len(), self.images);
         if count == 0 || count > most {
-            return Err(Error::config(format!("a request of {count} pictures; the decoder takes from 1 to {most}")));
+            return Err(Error::config(format!("a request of {count} images; the decoder takes from 1 to {most}")));
         }
-        let kept = pictures.into_iter().map(|picture| {
-            // This runs the user's code. If it panics, the picture fails when it is read.
-            match guarded(|| Ok((*picture).as_ref().len())) {
-                Ok(bytes) if bytes as u64 > self.picture_bytes => Picture::TooLarge(bytes),
-                _ => Picture::Kept(picture),
+        let kept = images.into_iter().map(|image| {
+            // This runs the user's code. If it panics, the image fails when it is read.
+            match guarded(|| Ok((*image).as_ref().len())) {
+                Ok(bytes) if bytes as u64 > self.image_bytes => Image::TooLarge(bytes),
+                _ => Image::Kept(image),
             }
         });
         Ok(kept.collect())
@@ -66,7 +66,7 @@ impl Limits {
     }
 }
 
-/// Requests that are not answered yet. As a source, it holds the pictures of those that have begun.
+/// Requests that are not answered yet. As a source, it holds the images of those that have begun.
 pub(crate) struct Requests<B> {
     pub(super) limits: Limits,
     state: Mutex<State<B>>,
@@ -82,7 +82,7 @@ struct State<B> {
     number: u64,
     /// The ticket of the next request.
     ticket: u64,
-    /// The source index of the next picture.
+    /// The source index of the next image.
     next: u64,
     /// Number of the run. After an error that ends a run, the next begins.
     epoch: u64,
@@ -93,13 +93,13 @@ struct State<B> {
 
 struct Request<B> {
     since: Instant,
-    pictures: Arc<[Picture]>,
+    images: Arc<[Image]>,
     reply: Arc<Reply<B>>,
 }
 
 struct Begun<B> {
     ticket: u64,
-    /// The source index of its first picture.
+    /// The source index of its first image.
     first: u64,
     count: u64,
     /// `None` once the request is cancelled.
@@ -115,7 +115,7 @@ impl<B> State<B> {
     /// Begins the oldest request of the queue.
     fn begin_next(&mut self) -> Option<&Begun<B>> {
         let (ticket, request) = self.queued.pop_first()?;
-        let (first, count) = (self.next, request.pictures.len() as u64);
+        let (first, count) = (self.next, request.images.len() as u64);
         self.next += count;
         self.begun.push_back(Begun { ticket, first, count, request: Some(request) });
         self.begun.back()
@@ -123,8 +123,8 @@ impl<B> State<B> {
 }
 
 impl<B> Requests<B> {
-    /// Name of the sample field that holds the picture.
-    pub(crate) const FIELD: &'static str = "picture";
+    /// Name of the sample field that holds the image.
+    pub(crate) const FIELD: &'static str = "image";
 
     pub(crate) fn new(limits: Limits) -> Self {
         let state = State {
@@ -147,33 +147,33 @@ impl<B> Requests<B> {
     /// Queues a request. Returns its ticket and its reply.
     ///
     /// # Errors
-    /// If there is no picture, if there are too many, or if the queue is full.
-    pub(crate) fn ask(&self, pictures: Vec<Owned>) -> Result<(u64, Arc<Reply<B>>)> {
-        let pictures = self.limits.request(pictures)?;
+    /// If there is no image, if there are too many, or if the queue is full.
+    pub(crate) fn ask(&self, images: Vec<Owned>) -> Result<(u64, Arc<Reply<B>>)> {
+        let images = self.limits.request(images)?;
         let state = self.state();
         if !state.closed && state.queued.len() >= self.limits.queued {
             drop(state);
             return Err(self.limits.busy());
         }
-        Ok(self.put(state, pictures))
+        Ok(self.put(state, images))
     }
 
-    /// Queues the pictures of joined requests. Their own queue is bounded, so a full queue does not
+    /// Queues the images of joined requests. Their own queue is bounded, so a full queue does not
     /// refuse them.
-    pub(super) fn ask_joined(&self, pictures: Vec<Picture>) -> (u64, Arc<Reply<B>>) {
-        self.put(self.state(), pictures)
+    pub(super) fn ask_joined(&self, images: Vec<Image>) -> (u64, Arc<Reply<B>>) {
+        self.put(self.state(), images)
     }
 
-    fn put(&self, mut state: MutexGuard<'_, State<B>>, pictures: Vec<Picture>) -> (u64, Arc<Reply<B>>) {
+    fn put(&self, mut state: MutexGuard<'_, State<B>>, images: Vec<Image>) -> (u64, Arc<Reply<B>>) {
         let (ticket, reply) = (state.ticket, Arc::new(Reply::default()));
         if state.closed {
             drop(state);
             reply.give(Err(ended()));
             return (ticket, reply);
         }
-        let pictures = pictures.into();
+        let images = images.into();
         state.ticket += 1;
-        state.queued.insert(ticket, Request { since: Instant::now(), pictures, reply: reply.clone() });
+        state.queued.insert(ticket, Request { since: Instant::now(), images, reply: reply.clone() });
         drop(state);
         self.changed.notify_all();
         (ticket, reply)
@@ -185,7 +185,7 @@ impl<B> Requests<B> {
         let queued = state.queued.remove(&ticket);
         let begun = state.place(ticket).and_then(|place| state.begun[place].request.take());
         drop(state);
-        // Dropping pictures runs the user's code, so the lock is not held.
+        // Dropping images runs the user's code, so the lock is not held.
         drop((queued, begun));
     }
 
@@ -300,7 +300,7 @@ impl<B: Send> BatchSampler for Requests<B> {
 
 impl<B: Send> Source for Requests<B> {
     fn len(&self) -> usize {
-        if self.limits.pictures == 0 { 0 } else { usize::MAX }
+        if self.limits.images == 0 { 0 } else { usize::MAX }
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
@@ -308,18 +308,18 @@ impl<B: Send> Source for Requests<B> {
         let state = self.state();
         let after = state.begun.partition_point(|begun| begun.first <= index);
         let begun = after.checked_sub(1).and_then(|place| state.begun.get(place));
-        let found = begun.and_then(|begun| Some((index - begun.first, begun.request.as_ref()?.pictures.clone())));
+        let found = begun.and_then(|begun| Some((index - begun.first, begun.request.as_ref()?.images.clone())));
         drop(state);
-        let picture = found.as_ref().and_then(|(place, pictures)| pictures.get(*place as usize));
-        match picture.ok_or_else(|| Error::in_source("the request was cancelled"))? {
-            Picture::Kept(picture) => {
+        let image = found.as_ref().and_then(|(place, images)| images.get(*place as usize));
+        match image.ok_or_else(|| Error::in_source("the request was cancelled"))? {
+            Image::Kept(image) => {
                 scratch.clear();
-                scratch.extend_from_slice((**picture).as_ref());
+                scratch.extend_from_slice((**image).as_ref());
                 Sample::new("").with_field(Self::FIELD, scratch)
             }
-            Picture::TooLarge(bytes) => {
-                let most = self.limits.picture_bytes;
-                Err(Error::in_source(format!("the picture has {bytes} bytes, max_sample_bytes is {most}")))
+            Image::TooLarge(bytes) => {
+                let most = self.limits.image_bytes;
+                Err(Error::in_source(format!("the image has {bytes} bytes, max_sample_bytes is {most}")))
             }
         }
     }

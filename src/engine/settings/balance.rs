@@ -13,7 +13,7 @@ pub enum DecodeOn {
     /// On the workers.
     #[default]
     Cpu,
-    /// On the device, if it can decode the picture.
+    /// On the device, if it can decode the image.
     Gpu,
     /// On the device while the workers alone are too slow for the consumer.
     Auto,

@@ -7,14 +7,14 @@ use super::scratch::ScratchPlan;
 /// The memory of a loader, in bytes. Slots and device memory are allocated on opening. Workers take
 /// scratch when they need it.
 ///
-/// Scratch holds the encoded bytes and pixels of pictures in progress, and the memory of decoders.
-/// Decoders' memory is estimated from the pictures' headers
-/// ([`Codec::memory`](crate::decode::Codec::memory)). Pictures that need more than a worker's own
+/// Scratch holds the encoded bytes and pixels of images in progress, and the memory of decoders.
+/// Decoders' memory is estimated from the images' headers
+/// ([`Codec::memory`](crate::decode::Codec::memory)). Images that need more than a worker's own
 /// share take turns on `shared_scratch_bytes`.
 ///
-/// A picture that needs more than all of the shared scratch waits until no other picture holds any,
+/// An image that needs more than all of the shared scratch waits until no other image holds any,
 /// and then exceeds the plan. [`Loader::max_pixels`](crate::Loader::max_pixels) refuses such
-/// pictures.
+/// images.
 ///
 /// The plan leaves out four things:
 ///
@@ -49,7 +49,7 @@ pub struct MemoryPlan {
     pub scratch_bytes: usize,
     /// Part of `scratch_bytes` that is each worker's own share.
     pub worker_scratch_bytes: usize,
-    /// Part of `scratch_bytes` that all workers share, for pictures that need more.
+    /// Part of `scratch_bytes` that all workers share, for images that need more.
     pub shared_scratch_bytes: usize,
     /// Part of `scratch_bytes` for samples that are read ahead when reads wait. Each reader thread
     /// may exceed it by one sample, until that sample is decoded.
@@ -104,7 +104,7 @@ impl fmt::Display for MemoryPlan {
         }
         write!(
             f,
-            "; workers take {:.1} MiB at most, {:.1} MiB each, {:.1} MiB shared for large pictures",
+            "; workers take {:.1} MiB at most, {:.1} MiB each, {:.1} MiB shared for large images",
             mib(self.scratch_bytes),
             mib(self.worker_scratch_bytes),
             mib(self.shared_scratch_bytes)
@@ -145,7 +145,7 @@ mod tests {
             source_bytes: 0,
             transform_bytes: 0,
         };
-        let workers = "; workers take 64.0 MiB at most, 16.0 MiB each, 32.0 MiB shared for large pictures";
+        let workers = "; workers take 64.0 MiB at most, 16.0 MiB each, 32.0 MiB shared for large images";
         assert_eq!(host.to_string(), format!("3 slots of 2.5 MiB: 7.5 MiB of ordinary host memory{workers}"));
         let (pinned_bytes, device_bytes, staging_bytes) = (mib(75), mib(90), mib(15));
         let device = MemoryPlan { slots_in_use: 2, pinned_bytes, device_bytes, staging_bytes, ..host };

@@ -5,8 +5,8 @@
 //! 1. `nice` has no arguments that could be invalid, and on Linux it changes the calling thread
 //!    alone.
 
-/// Increment of the `nice` value. A worker then gets a tenth of the processor time of a thread
-/// that wants the same processor.
+/// Increment of the `nice` value. A worker then gets a tenth of the CPU time of a thread
+/// that wants the same core.
 const NICE: i32 = 10;
 
 /// Lets other threads of the machine run before this one. Does nothing on systems other than Linux,

@@ -1,17 +1,17 @@
 //! Scratch memory of the workers: sizes and admission.
 //!
-//! Each worker owns a fixed share, enough for eight typical photographs. A picture that needs more
-//! takes turns on memory that all workers share, in the order of the requests. A picture that needs
+//! Each worker owns a fixed share, enough for eight typical photographs. An image that needs more
+//! takes turns on memory that all workers share, in the order of the requests. An image that needs
 //! more than all of it is admitted when the shared memory is unused. A worker never holds shared
 //! memory while it waits, so every holder can finish.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Bytes of a worker's own share if memory is not scarce. Half of it is for pictures that are
+/// Bytes of a worker's own share if memory is not scarce. Half of it is for images that are
 /// decoded together: eight of 0.7 megapixels. A quarter is for encoded bytes, and a quarter for
 /// memory that decoders keep.
 const OWN: usize = 32 << 20;
-/// Bytes of shared memory per processor. A picture of 24 megapixels takes 72 MB, and a progressive
+/// Bytes of shared memory per core. An image of 24 megapixels takes 72 MB, and a progressive
 /// JPEG of that size twice as much.
 const SHARED_EACH: usize = 128 << 20;
 /// Bytes for samples that are read ahead if memory is not scarce. This holds 500 typical
@@ -22,7 +22,7 @@ const AHEAD: usize = 128 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScratchPlan {
     pub(crate) workers: usize,
-    /// Memory that a worker needs for any picture: one image of the batch, and scratch for mixing.
+    /// Memory that a worker needs for any image: one image of the batch, and scratch for mixing.
     pub(crate) fixed: usize,
     /// A worker's own share in addition to that.
     pub(crate) own: usize,
@@ -37,9 +37,9 @@ pub(crate) struct ScratchPlan {
 }
 
 impl ScratchPlan {
-    /// Largest useful plan for `workers` workers on `processors` processors.
-    pub(crate) fn ample(workers: usize, processors: usize, fixed: usize) -> Self {
-        let shared = processors.min(workers).saturating_mul(SHARED_EACH);
+    /// Largest useful plan for `workers` workers on `cores` cores.
+    pub(crate) fn ample(workers: usize, cores: usize, fixed: usize) -> Self {
+        let shared = cores.min(workers).saturating_mul(SHARED_EACH);
         ScratchPlan { workers, fixed, own: OWN, shared, ahead: AHEAD, source: 0, transforms: 0 }
     }
 
@@ -88,11 +88,11 @@ impl ScratchPlan {
 /// Parts of a worker's own share, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Pixels of pictures that are decoded together.
+    /// Pixels of images that are decoded together.
     pub(crate) decode: usize,
     /// Encoded bytes of the current samples.
     pub(crate) encoded: usize,
-    /// Memory that decoders keep between pictures.
+    /// Memory that decoders keep between images.
     pub(crate) kept: usize,
 }
 

@@ -10,7 +10,7 @@ use crate::trace::Task;
 
 use super::priority;
 
-/// Maximum number of workers: the processors of the largest machines. When they start and end,
+/// Maximum number of workers: the cores of the largest machines. When they start and end,
 /// threads of a pool search each other for work, which takes a second for this many. Slow storage
 /// needs readers, not workers.
 pub(crate) const MOST_WORKERS: usize = 768;
@@ -45,7 +45,7 @@ impl Bounds {
 pub(crate) struct Settings {
     /// The options of the loader, as calls.
     pub(crate) options: String,
-    pub(crate) processors: usize,
+    pub(crate) cores: usize,
     pub(crate) workers: usize,
     pub(crate) prefetch: Bounds,
     /// Whether workers run at a lower priority than the program's threads.
@@ -84,10 +84,10 @@ struct Reserve {
 }
 
 impl Settings {
-    pub(crate) fn new(processors: usize, workers: usize, prefetch: Bounds) -> Self {
+    pub(crate) fn new(cores: usize, workers: usize, prefetch: Bounds) -> Self {
         Settings {
             options: String::new(),
-            processors,
+            cores,
             workers,
             prefetch,
             yields: false,
@@ -99,10 +99,10 @@ impl Settings {
     }
 
     /// Lowers the priority of workers that prepare batches for a device, so that the threads that
-    /// launch the kernels of a step do not wait for a processor. With only one processor, a program
+    /// launch the kernels of a step do not wait for a core. With only one core, a program
     /// that spins while it waits would starve the workers.
     pub(crate) fn for_device(self) -> Self {
-        Settings { yields: self.processors > 1, ..self }
+        Settings { yields: self.cores > 1, ..self }
     }
 
     fn clock(&self) -> MutexGuard<'_, Clock> {
@@ -247,7 +247,7 @@ mod tests {
 
     fn slots(count: usize) -> Vec<Free> {
         let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };
-        let schemas = Schemas::one(Schema::new(2, [(field, Role::Picture)]).unwrap());
+        let schemas = Schemas::one(Schema::new(2, [(field, Role::Image)]).unwrap());
         (0..count).map(|_| Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap())).collect()
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The tuner climbs. It doubles the prefetch depth if workers are idle because all slots are taken
 //! while the consumer is waiting. This combination means uneven steps, uneven samples, or too few
-//! concurrent reads. It does nothing while the processors are saturated. Demand for processor time
+//! concurrent reads. It does nothing while the cores are saturated. Demand for CPU time
 //! is the time threads ran plus the time they were runnable while something else, including other
 //! programs, was running.
 //!
@@ -31,7 +31,7 @@ const BLOCK: u32 = 4;
 const LONGEST_TRY: u32 = 12;
 /// Minimum share of time spent waiting before the tuner acts.
 const STALLED: f64 = 0.03;
-/// Share of processor time in demand from which the processors count as saturated.
+/// Share of CPU time in demand from which the cores count as saturated.
 const SATURATED: f64 = 0.92;
 /// Number of blocks without a trial after the first reverted trial, and its maximum.
 const REST: u32 = 4;
@@ -50,7 +50,7 @@ struct Sums {
     blocked: f64,
     /// The workers' time in their stages.
     busy: f64,
-    /// Processor time of the process, and the time in which workers were runnable but not
+    /// Core time of the process, and the time in which workers were runnable but not
     /// scheduled.
     cpu: f64,
     delayed: f64,
@@ -145,7 +145,7 @@ struct Rest {
 /// The climber, apart from clocks and threads.
 #[derive(Debug)]
 struct Climb {
-    processors: usize,
+    cores: usize,
     workers: usize,
     prefetch: usize,
     most: usize,
@@ -161,7 +161,7 @@ struct Climb {
 impl Climb {
     fn new(settings: &Settings) -> Self {
         Climb {
-            processors: settings.processors,
+            cores: settings.cores,
             workers: settings.workers,
             prefetch: settings.prefetch(),
             most: settings.prefetch.most,
@@ -232,7 +232,7 @@ impl Climb {
         let rested = self.rest.left == 0;
         self.rest.left = self.rest.left.saturating_sub(1);
         let (from, to) = (self.prefetch, (2 * self.prefetch).min(self.most));
-        let idle = busy < 0.95 && demand < SATURATED * self.processors as f64;
+        let idle = busy < 0.95 && demand < SATURATED * self.cores as f64;
         if !rested || from == to || wait < STALLED || !idle || blocked < STALLED * seconds {
             return Some(None);
         }

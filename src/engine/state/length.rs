@@ -1,5 +1,5 @@
 use crate::error::{Error, Result, guarded, panicked};
-use crate::order::Schedule;
+use crate::sampler::Schedule;
 
 /// Number of batches in `epoch`; an error if the order, which may be the user's, panics.
 pub(crate) fn batches(schedule: &Schedule, epoch: u64) -> Result<u64> {

@@ -3,15 +3,15 @@ use std::fmt::Display;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, guarded};
-use crate::order::{Order, Schedule};
 use crate::recipe::Recipe;
-use crate::source::{Hash, Place, retried};
+use crate::sampler::{Sampler, Schedule};
+use crate::source::{BatchIndex, Hash, retried};
 use crate::trace::Counters;
 use crate::transform::{Augment, Step};
 
 /// The version of [`Checkpoint`] that this build writes and reads.
 const VERSION: u32 = 1;
-/// Number of samples whose keys are compared to tell data sets apart.
+/// Number of samples whose keys are compared to tell datasets apart.
 const PROBES: u64 = 8;
 /// Number of positions of the saved epoch that are compared to tell orders apart.
 const POSITIONS: u64 = 256;
@@ -20,7 +20,7 @@ const POSITIONS: u64 = 256;
 /// takes a few hundred bytes in any `serde` format.
 ///
 /// [`Batches::checkpoint`](crate::Batches::checkpoint) and
-/// [`Monitor::checkpoint`](crate::Monitor::checkpoint) return it.
+/// [`LoaderHandle::checkpoint`](crate::LoaderHandle::checkpoint) return it.
 /// [`Loader::resume`](crate::Loader::resume) takes it. It is the same on every rank that has seen
 /// as many batches, so it is enough to save it on one of them.
 ///
@@ -80,7 +80,7 @@ impl Probe {
             return Err(differs(&what, &sample, &shown(now.sample)));
         }
         let (Some(saved), Some(now)) = (&self.key, &now.key) else { return Ok(()) };
-        same(&format!("the data set (key of sample {sample})"), saved, now)
+        same(&format!("the dataset (key of sample {sample})"), saved, now)
     }
 }
 
@@ -123,8 +123,14 @@ impl Checkpoint {
 
     /// The checkpoint of a loader whose next batch is `next`. `stateful` says whether the order may
     /// depend on state. Such an order is asked for an epoch only when that has begun.
-    pub(crate) fn new(recipe: &Recipe, schedule: &Schedule, next: Place, stateful: bool, probes: Vec<Probe>) -> Self {
-        let Place { epoch, batch } = next;
+    pub(crate) fn new(
+        recipe: &Recipe,
+        schedule: &Schedule,
+        next: BatchIndex,
+        stateful: bool,
+        probes: Vec<Probe>,
+    ) -> Self {
+        let BatchIndex { epoch, batch } = next;
         // An epoch at which the order panics cannot be resumed: `check` asks for its length.
         let asked = !(stateful && batch == 0);
         let order = schedule.order();
@@ -155,14 +161,14 @@ impl Checkpoint {
     }
 
     /// Position at which a loader of `recipe` and `schedule` continues, if the checkpoint fits it.
-    pub(crate) fn check(&self, recipe: &Recipe, counters: &Counters, schedule: &Schedule) -> Result<Place> {
+    pub(crate) fn check(&self, recipe: &Recipe, counters: &Counters, schedule: &Schedule) -> Result<BatchIndex> {
         let Checkpoint { version, epoch, batch, stateful, .. } = *self;
         if version != VERSION {
             return Err(Error::config(format!(
                 "resume: the checkpoint has version {version}; this build reads version {VERSION}"
             )));
         }
-        let next = Place { epoch, batch };
+        let next = BatchIndex { epoch, batch };
         // The order may be the user's, and may panic for an epoch that was never requested.
         let asked = guarded(|| {
             let probes = probe(recipe, counters, schedule, stateful);
@@ -221,7 +227,7 @@ impl Checkpoint {
 }
 
 /// Hash of the order of `epoch`; `None` if the order panics.
-fn hash(order: &dyn Order, epoch: u64) -> Option<u64> {
+fn hash(order: &dyn Sampler, epoch: u64) -> Option<u64> {
     let hashed = guarded(|| {
         let Some(last) = order.len(epoch).checked_sub(1) else { return Ok(Hash::default()) };
         let places = spread(last, POSITIONS.min(last + 1));

@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::batch::BatchInfo;
 use crate::engine::settings::{Balance, Scratch, Settings, Tuner};
 use crate::error::Result;
-use crate::source::Stop;
+use crate::source::CancelToken;
 use crate::trace::Counters;
 
 /// Maximum number of threads that read: 10,000 reads per second if each takes 50 ms.
@@ -54,8 +54,8 @@ impl Run {
     }
 
     /// Ends the reads of `run` when it is no longer the current run.
-    pub(crate) fn stop(&self, run: u64) -> Stop {
-        Stop::of_run(run, self.ended.clone())
+    pub(crate) fn stop(&self, run: u64) -> CancelToken {
+        CancelToken::of_run(run, self.ended.clone())
     }
 
     /// Whether to retry a failed read of run `run`. Counts the retry.

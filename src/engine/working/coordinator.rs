@@ -12,8 +12,8 @@ use crate::engine::reading::ReadStage;
 use crate::engine::settings::Settings;
 use crate::engine::state::{self, Shared};
 use crate::error::{Error, Result, guarded, panicked};
-use crate::order::Entry;
-use crate::source::Place;
+use crate::sampler::Entry;
+use crate::source::BatchIndex;
 use crate::trace::{self, WAIT_FOR_SLOT};
 
 /// Chooses the samples of batches on request, in place of a schedule.
@@ -99,8 +99,8 @@ impl Coordinator {
     fn hand_out(
         &self,
         slot: Free,
-        (run, turn, next): (u64, u64, Option<Place>),
-        place: Place,
+        (run, turn, next): (u64, u64, Option<BatchIndex>),
+        place: BatchIndex,
         entries: &mut Vec<Entry>,
     ) {
         let recipe = &self.shared.recipe;
@@ -130,7 +130,7 @@ impl Coordinator {
     }
 
     /// Fills `entries` from the order, which may be the user's code.
-    fn choose(&self, Place { epoch, batch: number }: Place, entries: &mut Vec<Entry>) -> Result<()> {
+    fn choose(&self, BatchIndex { epoch, batch: number }: BatchIndex, entries: &mut Vec<Entry>) -> Result<()> {
         let len = self.shared.recipe.source.len() as u64;
         guarded(|| {
             match &self.asked {

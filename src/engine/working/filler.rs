@@ -13,14 +13,14 @@ use crate::engine::settings::Share;
 use crate::engine::state::Run;
 use crate::error::{Error, Result, guarded};
 use crate::field::{Image, NOTHING, Pasted};
-use crate::order::Entry;
 use crate::recipe::{self, Partners, Recipe, Shot};
+use crate::sampler::Entry;
 use crate::source::Sample;
 use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::{Plan, Resizer, TILES};
 
-/// Maximum bytes of pixels for which the pixels alone count as a picture's memory, if eight such
-/// pictures fit into a worker's own share. Decoders estimate the memory of larger pictures.
+/// Maximum bytes of pixels for which the pixels alone count as an image's memory, if eight such
+/// images fit into a worker's own share. Decoders estimate the memory of larger images.
 const SMALL: u64 = 1 << 20;
 
 /// A sample that was read.
@@ -30,11 +30,11 @@ pub(super) struct Taken<'a> {
     /// The other samples that its image shows, each with its number in the source.
     pub(super) others: Others<'a>,
     pub(super) timed: Timed<'a>,
-    /// Number of its pictures in the group.
-    pub(super) pictures: usize,
+    /// Number of its images in the group.
+    pub(super) shots: usize,
     /// Bytes of memory that decoding its images and computing its fields takes.
     pub(super) memory: usize,
-    /// The plan of its picture in a loader without images, if fields follow the picture.
+    /// The plan of its image in a loader without images, if fields follow the image.
     shown: Option<Box<Plan>>,
 }
 
@@ -44,7 +44,7 @@ type Reads<'a> = (&'a mut [Box<[Vec<u8>]>], Option<&'a Fetched>);
 type Others<'a> = ArrayVec<(u64, Sample<'a>), { TILES - 1 }>;
 
 impl Taken<'_> {
-    /// Number and key of the sample with picture `tile` of an image.
+    /// Number and key of the sample with image `tile` of an image.
     fn owner(&self, tile: usize) -> (u64, &str) {
         let other = tile.checked_sub(1).map(|number| &self.others[number]);
         other.map_or((self.timed.id, self.timed.key), |(id, sample)| (*id, sample.key()))
@@ -60,7 +60,7 @@ struct Got {
     ahead_ns: u64,
 }
 
-/// Samples that are decoded together, with their pictures.
+/// Samples that are decoded together, with their images.
 #[derive(Default)]
 pub(super) struct Group<'a> {
     pub(super) samples: ArrayVec<Taken<'a>, MAX_GROUP>,
@@ -68,18 +68,18 @@ pub(super) struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// Takes the first `count` samples out, with their pictures.
+    /// Takes the first `count` samples out, with their images.
     pub(super) fn split(&mut self, count: usize) -> Self {
         let samples: ArrayVec<_, MAX_GROUP> = self.samples.drain(..count).collect();
-        let pictures: usize = samples.iter().map(|taken| taken.pictures).sum();
-        Group { samples, shots: self.shots.drain(..pictures).collect() }
+        let shots: usize = samples.iter().map(|taken| taken.shots).sum();
+        Group { samples, shots: self.shots.drain(..shots).collect() }
     }
 
-    /// The samples, each with its pictures.
+    /// The samples, each with its images.
     fn each(&mut self) -> impl Iterator<Item = (&mut Taken<'a>, &mut [Shot<'a>])> {
         let mut rest = &mut self.shots[..];
         self.samples.iter_mut().map(move |taken| {
-            let (own, others) = std::mem::take(&mut rest).split_at_mut(taken.pictures);
+            let (own, others) = std::mem::take(&mut rest).split_at_mut(taken.shots);
             rest = others;
             (taken, own)
         })
@@ -108,7 +108,7 @@ pub(super) struct PartFiller<'a> {
     pub(super) resizer: &'a mut Resizer,
     pub(super) pasted: &'a mut Pasted,
     pub(super) boxes: &'a mut Vec<[f32; 4]>,
-    /// Scratch for pictures that are left to the device, and whether they are.
+    /// Scratch for images that are left to the device, and whether they are.
     pub(super) bitstream: &'a mut Bitstream,
     pub(super) leaves: bool,
     pub(super) part: &'a mut Part,
@@ -141,9 +141,9 @@ impl<'a> PartFiller<'a> {
             timed.ns[Stage::Read] += got.ahead_ns;
             match taken {
                 Ok((sample, others, memory, shown)) => {
-                    let (buffer, pictures) = (Share::buffer(got.copied), group.shots.len() - before);
+                    let (buffer, shots) = (Share::buffer(got.copied), group.shots.len() - before);
                     let memory = memory.saturating_add(share.admitted(got.copied));
-                    group.samples.push(Taken { place, sample, others, timed, pictures, memory, shown });
+                    group.samples.push(Taken { place, sample, others, timed, shots, memory, shown });
                     held += buffer;
                     // Another sample of this size might exceed the share.
                     if held + buffer > share.encoded {
@@ -216,7 +216,7 @@ impl<'a> PartFiller<'a> {
     }
 
     /// Plans the images of a sample. Returns the bytes of memory that decoding them and computing
-    /// its fields takes, and the plan of a picture that is no image.
+    /// its fields takes, and the plan of an image that is no image.
     fn plan(
         &mut self,
         (sample, others): (&Sample<'a>, &Others<'a>),
@@ -242,29 +242,29 @@ impl<'a> PartFiller<'a> {
                 plan(other, tile).map_err(|e: Error| e.at_sample(*id, other.key()))?;
             }
         }
-        // A device takes pictures one by one.
+        // A device takes images one by one.
         if !self.leaves {
             recipe::share(&mut group.shots[first..], share.decode as u64);
         }
-        // Pictures are copied for the device one at a time.
+        // Images are copied for the device one at a time.
         let (mut memory, mut copied) = (0, 0);
         for shot in &group.shots[first..] {
-            let Some(picture) = &shot.picture else { continue };
-            if picture.is_plain_jpeg() {
+            let Some(encoded) = &shot.opened else { continue };
+            if encoded.is_plain_jpeg() {
                 self.meter.counts().plain_jpegs.bump();
             }
-            let all = picture.size().area().saturating_mul(3);
-            let one = if ample && all <= SMALL { all } else { picture.memory(shot.region) };
-            let one = if self.recipe.strict { one.saturating_add(picture.check_memory()) } else { one };
+            let all = encoded.size().area().saturating_mul(3);
+            let one = if ample && all <= SMALL { all } else { encoded.memory(shot.region) };
+            let one = if self.recipe.strict { one.saturating_add(encoded.check_memory()) } else { one };
             memory = usize::saturating_add(memory, usize::try_from(one).unwrap_or(usize::MAX));
             if self.leaves && others.is_empty() && fields[shot.field].may_be_left() {
-                copied = copied.max(picture.bitstream_memory(shot.plan.region, self.part.encoded_room()));
+                copied = copied.max(encoded.bitstream_memory(shot.plan.region, self.part.encoded_room()));
             }
         }
         let shown = match &self.recipe.any_fields().shown {
             Some(name) => {
-                let picture = (&Image::new(), &**name);
-                Some(Box::new(self.recipe.plan(picture, sample, (epoch, entry), None, (&[], self.boxes))?.plan))
+                let field = (&Image::new(), &**name);
+                Some(Box::new(self.recipe.plan(field, sample, (epoch, entry), None, (&[], self.boxes))?.plan))
             }
             None => None,
         };
@@ -294,12 +294,12 @@ impl<'a> PartFiller<'a> {
         }
     }
 
-    /// Decodes the pictures of `group`, or leaves them to the device.
+    /// Decodes the images of `group`, or leaves them to the device.
     fn decode(&mut self, group: &mut Group<'a>) {
         if self.recipe.strict {
             // An image that is damaged anywhere is an error, and is not decoded.
             for shot in &mut group.shots {
-                shot.result = shot.picture.as_mut().map_or(Ok(()), Recipe::refuse_damage);
+                shot.result = shot.opened.as_mut().map_or(Ok(()), Recipe::refuse_damage);
             }
         }
         if self.leaves {
@@ -308,9 +308,9 @@ impl<'a> PartFiller<'a> {
         let mut jobs = ArrayVec::<Job<'_>, MAX_PLANNED>::new();
         let mut numbers = ArrayVec::<usize, MAX_PLANNED>::new();
         for (number, (shot, pixels)) in group.shots.iter_mut().zip(self.pixels.iter_mut()).enumerate() {
-            let Some(picture) = shot.picture.take() else { continue };
+            let Some(encoded) = shot.opened.take() else { continue };
             if !shot.left && shot.result.is_ok() && shot.is_shown() {
-                jobs.push(Job::new(picture, shot.region, pixels));
+                jobs.push(Job::new(encoded, shot.region, pixels));
                 numbers.push(number);
             }
         }
@@ -332,21 +332,21 @@ impl<'a> PartFiller<'a> {
             first += shots.len();
         }
         let Group { samples, shots } = group;
-        self.meter.decoded(shots, samples.iter_mut().map(|taken| (&mut taken.timed, taken.pictures)));
+        self.meter.decoded(shots, samples.iter_mut().map(|taken| (&mut taken.timed, taken.shots)));
     }
 
-    /// Leaves pictures to the device, except failed ones.
+    /// Leaves images to the device, except failed ones.
     fn leave(&mut self, group: &mut Group<'a>) {
         let PartFiller { recipe, run, bitstream, part, meter, .. } = self;
         let fields = &recipe.fields_of(part.header()).images;
-        // Pictures that are joined become one image here, and its sample is not decoded again.
+        // Images that are joined become one image here, and its sample is not decoded again.
         for (taken, shots) in group.each().filter(|(taken, _)| taken.others.is_empty()) {
             for shot in shots.iter_mut().filter(|shot| shot.result.is_ok()) {
-                let Some(picture) = &shot.picture else { continue };
+                let Some(encoded) = &shot.opened else { continue };
                 let (field, plan, start) = (&fields[shot.field], &shot.plan, Instant::now());
                 let left = guarded(|| {
                     let room = part.encoded_room().saturating_sub(DecodeOps::SLACK);
-                    let grid = picture.bitstream(plan.region, room, bitstream);
+                    let grid = encoded.bitstream(plan.region, room, bitstream);
                     Ok(grid.is_some_and(|grid| field.leave(&grid, bitstream, plan, part, taken.place)))
                 });
                 // A failure here repeats on the worker, which reports it.
@@ -362,7 +362,7 @@ impl<'a> PartFiller<'a> {
     }
 
     /// Writes the images and the other fields of a sample. `first` is the number of its first
-    /// picture in the group.
+    /// image in the group.
     fn write(&mut self, taken: &mut Taken<'a>, shots: &mut [Shot<'a>], first: usize) -> Result<()> {
         let pastes = shots.iter().any(|shot| shot.pastes);
         let mut made = if pastes { self.paste(taken, shots) } else { Ok(()) };
@@ -374,8 +374,8 @@ impl<'a> PartFiller<'a> {
         part.meta(place).damaged = recipe::damaged(shots);
         let (plan, tiles) = recipe.shown(shots, &taken.others);
         let plan = plan.or(taken.shown.as_deref());
-        let picture = |plan: &Plan| recipe.part_with_picture(plan, (!tiles.is_empty() && !pastes, pastes));
-        part.meta(place).shown = plan.map(picture).unwrap_or_default();
+        let image = |plan: &Plan| recipe.part_with_image(plan, (!tiles.is_empty() && !pastes, pastes));
+        part.meta(place).shown = plan.map(image).unwrap_or_default();
         let (sample, timed, shown) = (&taken.sample, &mut taken.timed, (plan, &tiles[..], pastes.then_some(&**pasted)));
         if made.is_ok() {
             made = fields.copied.iter().try_for_each(|field| recipe.write(field, sample, shown, part, place));
@@ -398,8 +398,8 @@ impl<'a> PartFiller<'a> {
         self.recipe.paste(shots, &taken.others, (epoch, &entry), self.pasted)
     }
 
-    /// Transforms picture `number` of a sample, and writes its image after its last picture.
-    /// `first` is the number of the sample's first picture in the group.
+    /// Transforms image `number` of a sample, and writes its image after its last image.
+    /// `first` is the number of the sample's first image in the group.
     fn image(&mut self, taken: &mut Taken<'a>, shots: &mut [Shot<'a>], (number, first): (usize, usize)) -> Result<()> {
         let PartFiller { recipe, pixels, image, resizer, pasted, part, meter, .. } = self;
         let with = shots[number].with.unwrap_or(number);
@@ -435,20 +435,20 @@ impl<'a> PartFiller<'a> {
         (header.epoch, header.entries[place])
     }
 
-    /// Frees the memory of pictures.
+    /// Frees the memory of images.
     pub(super) fn release(&mut self) {
         self.pixels.iter_mut().for_each(Pixels::release);
         self.bitstream.keep(0);
         decode::release();
     }
 
-    /// Frees pixels of earlier pictures if they and `samples` together exceed the worker's own
+    /// Frees pixels of earlier images if they and `samples` together exceed the worker's own
     /// share.
     pub(super) fn make_room(&mut self, samples: &[Taken<'_>]) {
         let kept = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
         let (mut sum, mut rest) = (0_usize, &self.pixels[..]);
         for taken in samples {
-            let (own, others) = rest.split_at(taken.pictures);
+            let (own, others) = rest.split_at(taken.shots);
             sum = sum.saturating_add(kept(own).max(taken.memory));
             rest = others;
         }

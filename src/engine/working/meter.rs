@@ -74,7 +74,7 @@ impl<'a> Meter<'a> {
     }
 
     /// Ends a lap in which `shots` were decoded. They belong to `samples`, each with its number of
-    /// pictures. Pictures that were decoded together share the rest of the time in proportion to
+    /// images. Images that were decoded together share the rest of the time in proportion to
     /// their encoded bytes.
     pub(crate) fn decoded<'t, 'k: 't>(
         &mut self,
@@ -89,8 +89,8 @@ impl<'a> Meter<'a> {
         let trace = self.counters.tracing();
         let mut begin = trace.map_or(0, |trace| trace.at(self.now).saturating_sub(took));
         let mut rest = shots.iter();
-        for (sample, pictures) in samples {
-            for shot in rest.by_ref().take(pictures) {
+        for (sample, images) in samples {
+            for shot in rest.by_ref().take(images) {
                 let share = || (together as f64 * shot.encoded as f64 / encoded.max(1) as f64) as u64;
                 let ns = shot.ns.unwrap_or_else(share);
                 self.spent(Stage::Decode, sample, ns, shot.pixels);

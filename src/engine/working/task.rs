@@ -1,4 +1,4 @@
-// Without the feature, no picture is left to a device.
+// Without the feature, no image is left to a device.
 #![cfg_attr(not(feature = "_device"), allow(dead_code))]
 
 use std::sync::{Arc, Weak};

@@ -18,10 +18,10 @@ use crate::engine::state::Run;
 use crate::engine::state::Shared;
 use crate::error::{Result, guarded, panicked};
 use crate::field::{ImageField, MixScratch, Pasted};
-#[cfg(test)]
-use crate::order::Entry;
 use crate::recipe::{Recipe, Shot};
-use crate::source::Stop;
+#[cfg(test)]
+use crate::sampler::Entry;
+use crate::source::CancelToken;
 use crate::trace::{Stage, nanos};
 use crate::transform::Resizer;
 
@@ -43,7 +43,7 @@ pub(crate) struct Worker {
     mixing: MixScratch,
     /// Boxes of a sample whose plan depends on them.
     boxes: Vec<[f32; 4]>,
-    /// Entropy-coded data of a picture that a device decodes.
+    /// Entropy-coded data of an image that a device decodes.
     bitstream: Bitstream,
 }
 
@@ -64,7 +64,7 @@ impl Worker {
         }
     }
 
-    /// Fills the part of `task`, unless its run is cancelled. Leaves pictures to the device if
+    /// Fills the part of `task`, unless its run is cancelled. Leaves images to the device if
     /// `leave` is true. The last part of a batch to end returns the full slot.
     pub(crate) fn run(&mut self, task: Task, waits: &Waits, leave: bool) -> Option<Full> {
         let Task { mut part, fetched, .. } = task;
@@ -119,7 +119,7 @@ impl Worker {
         Some(full)
     }
 
-    /// Decodes the pictures of a part that a device could not decode. The last part of a batch to
+    /// Decodes the images of a part that a device could not decode. The last part of a batch to
     /// end returns the full slot. A failure is a fault of the sample, as if a worker had decoded it
     /// first.
     pub(crate) fn run_again(&mut self, mut part: Part, again: &Again) -> Option<Full> {
@@ -129,7 +129,7 @@ impl Worker {
                 break;
             }
             let of = again.clone();
-            let stop = Stop::new(move || !of.is_wanted());
+            let stop = CancelToken::new(move || !of.is_wanted());
             let made = guarded(|| stop.during(|| self.make_again(&mut part, place, again)));
             if let Err(e) = made {
                 part.meta(place).fault = Some(e);
@@ -151,7 +151,7 @@ impl Worker {
         Some(full)
     }
 
-    /// Decodes the pictures of the sample at `place`, whose other fields are already written.
+    /// Decodes the images of the sample at `place`, whose other fields are already written.
     fn make_again(&mut self, part: &mut Part, place: usize, again: &Again) -> Result<()> {
         let Worker { recipe, run, index, encoded, pixels: [pixels, ..], resizer, boxes, .. } = self;
         let (entry, epoch, share) = (part.header().entries[place], part.header().epoch, run.scratch.share());
@@ -159,17 +159,16 @@ impl Worker {
         let sample = recipe.read(entry.sample, &mut encoded[0], || again.is_wanted());
         let sample = sample.map_err(|e| recipe.at_sample(entry.sample, "", e))?;
         recipe.check_length(&sample, entry.sample)?;
-        // A mosaic leaves no picture to the device, so the sample is none. Those that a worker
+        // A mosaic leaves no image to the device, so the sample is none. Those that a worker
         // decoded before are decoded again.
         part.meta(place).damaged = 0;
         let buffer = share.admitted(sample.memory());
         let mut damaged = ArrayVec::<&[u8], MAX_IMAGES>::new();
         for field in &recipe.fields_of(part.header()).images {
             let shot = recipe.plan(field.described(), &sample, (epoch, &entry), None, (&[], boxes));
-            let Shot { bytes, picture, plan, .. } =
-                shot.map_err(|e| recipe.at_sample(entry.sample, sample.key(), e))?;
-            let mut picture = picture.expect("it waits to be decoded");
-            let memory = usize::try_from(picture.memory(plan.region)).unwrap_or(usize::MAX).saturating_add(buffer);
+            let Shot { bytes, opened, plan, .. } = shot.map_err(|e| recipe.at_sample(entry.sample, sample.key(), e))?;
+            let mut encoded = opened.expect("it waits to be decoded");
+            let memory = usize::try_from(encoded.memory(plan.region)).unwrap_or(usize::MAX).saturating_add(buffer);
             let large = memory > share.decode;
             let hold = large.then(|| {
                 // Release buffers before blocking.
@@ -178,7 +177,7 @@ impl Worker {
                 run.scratch.take(memory)
             });
             let made = guarded(|| {
-                picture.decode(plan.region, pixels)?;
+                encoded.decode(plan.region, pixels)?;
                 let is_damaged = recipe.note_damage(entry.sample, sample.key(), pixels);
                 if is_damaged && !damaged.iter().any(|before| std::ptr::eq(*before, bytes)) {
                     damaged.push(bytes);
@@ -280,7 +279,7 @@ fn keep(pixels: &mut [Pixels], limit: usize) {
     }
 }
 
-/// Frees memory beyond the share that is kept between pictures. Data for a device may keep half of
+/// Frees memory beyond the share that is kept between images. Data for a device may keep half of
 /// the share, and decoders the rest.
 fn keep_for_decoding(bitstream: &mut Bitstream, share: Share) {
     bitstream.keep(share.kept / 2);
@@ -288,7 +287,7 @@ fn keep_for_decoding(bitstream: &mut Bitstream, share: Share) {
 }
 
 /// Fills a slot with the first `samples` samples, as one part, mixed if `mixing` says so. Leaves
-/// their pictures to a device if `leave` is true. Returns the batch, and the worker.
+/// their images to a device if `leave` is true. Returns the batch, and the worker.
 #[cfg(test)]
 pub(crate) fn filled(
     shared: &Shared,
@@ -307,8 +306,8 @@ pub(crate) fn filled(
     (full.expect("the only part"), worker)
 }
 
-/// Fills the first `samples` places of a slot, and leaves their pictures to a device. Returns the
-/// number of pictures left, the bytes that the worker keeps, and the size of its share.
+/// Fills the first `samples` places of a slot, and leaves their images to a device. Returns the
+/// number of images left, the bytes that the worker keeps, and the size of its share.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn kept_after(shared: &Shared, slot: crate::batch::Free, samples: u64) -> (u64, usize, usize) {
     let run = &shared.run;
@@ -320,7 +319,7 @@ pub(crate) fn kept_after(shared: &Shared, slot: crate::batch::Free, samples: u64
     (run.counters.stats().decoded_on_device, encoded + pixels + worker.bitstream.memory(), decode + read + kept)
 }
 
-/// Fills a slot with the first sample, and decodes its pictures again, as those that a device could
+/// Fills a slot with the first sample, and decodes its images again, as those that a device could
 /// not decode. Returns the bytes of shared memory that the second decoding asked for.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn taken_again(shared: &Shared, slot: crate::batch::Free) -> usize {

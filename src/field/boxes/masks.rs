@@ -6,7 +6,7 @@ use crate::error::{Result, resize};
 use crate::field::encoded;
 use crate::field::pasted::{Objects, Pasted};
 use crate::field::segments::Segments;
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::source::Sample;
 use crate::transform::{Clipped, Plan};
 

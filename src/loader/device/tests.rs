@@ -20,9 +20,9 @@ use crate::engine::{Batches, Decoder, OnError};
 use crate::error::ErrorKind;
 use crate::libjpeg::with_rest;
 use crate::loader::DecoderBuilder;
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::source::{Memory as Samples, OwnedSample};
-use crate::transform::{Augment, Border, ColorJitter, Filter, ImageMut, Interpolation, Mosaic, RandomAffine};
+use crate::transform::{Augment, Border, ColorJitter, ImageMut, Interpolation, Mosaic, RandomAffine};
 use crate::warnings::Warnings;
 
 mod batches;
@@ -37,7 +37,7 @@ mod split;
 mod stored;
 mod texts;
 
-/// A drawn picture as a JPEG.
+/// A drawn image as a JPEG.
 fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
     let mut rng = Rng::new(number, 1, 1);
     let (width, height) = (40 + rng.below(90) as u16, 40 + rng.below(90) as u16);
@@ -59,29 +59,29 @@ fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
     bytes
 }
 
-/// Pictures of many kinds: decodable by the device, not decodable by it, and damaged.
-fn pictures(damaged: bool) -> Vec<Vec<u8>> {
+/// Images of many kinds: decodable by the device, not decodable by it, and damaged.
+fn originals(damaged: bool) -> Vec<Vec<u8>> {
     let kinds = [F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4];
-    let picture = |n: u64| {
+    let original = |n: u64| {
         let mut bytes = jpeg(n, kinds[n as usize % kinds.len()], 60 + n as u8 % 40);
         if n % 7 == 6 {
             bytes = oriented(&bytes, 1 + (n / 7 + 4) as u8 % 8);
         }
         if damaged && n % 5 == 4 {
-            // In the middle of the data, where a decoder loses synchronisation.
+            // In the middle of the data, where a decoder loses synchronization.
             let at = bytes.len() * 2 / 3;
             bytes[at..at + 6].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa, 0x31, 0x77]);
         }
         bytes
     };
-    (0..48).map(picture).collect()
+    (0..48).map(original).collect()
 }
 
-fn loader(pictures: &[Vec<u8>]) -> Loader {
+fn loader(originals: &[Vec<u8>]) -> Loader {
     let sample = |(n, bytes): (usize, &Vec<u8>)| {
         OwnedSample::new(format!("{n}")).field("jpg", bytes.clone()).label(n as i64 % 7)
     };
-    let samples = Samples::new(pictures.iter().enumerate().map(sample).collect());
+    let samples = Samples::new(originals.iter().enumerate().map(sample).collect());
     Loader::source(samples).batch_size(8).shuffle(3).workers(2).prefetch(2).augment(Augment::train(32))
 }
 
@@ -139,7 +139,7 @@ fn on_host(loader: Loader, epoch: u64) -> Vec<Vec<u8>> {
 #[test]
 fn the_device_decodes_to_the_bits_of_the_host() {
     for damaged in [false, true] {
-        let pictures = pictures(damaged);
+        let originals = originals(damaged);
         for augment in [
             Augment::train(32),
             Augment::train(48).vertical_flip(0.5),
@@ -152,16 +152,16 @@ fn the_device_decodes_to_the_bits_of_the_host() {
             Augment::own_size(132, 131).flip(0.5),
             Augment::own_size(50, 60).shrink_larger().vertical_flip(0.5),
         ] {
-            let loader = loader(&pictures).augment(augment);
+            let loader = loader(&originals).augment(augment);
             let expected = on_host(loader.clone(), 2);
             for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
                 let (batches, left) = on_device(loader.clone().decode_on(decode_on), 2, 0).unwrap();
                 assert!(batches == expected, "{decode_on:?}, damaged {damaged}");
                 match decode_on {
                     DecodeOn::Cpu => assert_eq!(left, 0),
-                    // The encoder writes one scan per component for every third picture, and some
+                    // The encoder writes one scan per component for every third image, and some
                     // are progressive.
-                    DecodeOn::Gpu => assert!(left > 24, "{left} pictures of 48"),
+                    DecodeOn::Gpu => assert!(left > 24, "{left} images of 48"),
                     DecodeOn::Auto => assert!(left > 0),
                 }
             }
@@ -171,37 +171,37 @@ fn the_device_decodes_to_the_bits_of_the_host() {
 
 #[test]
 fn workers_decode_what_only_the_host_resizes() {
-    let pictures = pictures(false);
+    let originals = originals(false);
     let by = |filter| Augment::train(32).interpolation(filter);
     let border = |shows| Augment::random_crop(40).padding(8).border(shows).pad_if_needed();
     for (augment, never_left) in [
-        (by(Filter::BilinearExact), true),
-        (by(Filter::Bicubic), true),
-        (by(Filter::Lanczos), true),
-        (by(Filter::Nearest), true),
-        (by(Filter::Bilinear).antialias(false), true),
-        (by(Filter::Bicubic).antialias(false), true),
+        (by(Interpolation::BilinearExact), true),
+        (by(Interpolation::Bicubic), true),
+        (by(Interpolation::Lanczos), true),
+        (by(Interpolation::Nearest), true),
+        (by(Interpolation::Bilinear).antialias(false), true),
+        (by(Interpolation::Bicubic).antialias(false), true),
         (border(Border::Reflect), false),
         (border(Border::Edge), false),
         // The device resizes from the second epoch on.
-        (by(Filter::Bicubic).from_epoch(1, Augment::train(32)), false),
+        (by(Interpolation::Bicubic).from_epoch(1, Augment::train(32)), false),
         (Augment::train(32).antialias(false).from_epoch(1, Augment::train(32)), false),
     ] {
-        let loader = loader(&pictures).augment(augment.clone());
+        let loader = loader(&originals).augment(augment.clone());
         let expected = on_host(loader.clone(), 2);
         for decode_on in [DecodeOn::Gpu, DecodeOn::Auto] {
             let (batches, left) = on_device(loader.clone().decode_on(decode_on), 2, 0).unwrap();
             assert!(batches == expected, "{decode_on:?} {augment:?}");
-            assert!(if never_left { left == 0 } else { left > 0 }, "{left} pictures of {augment:?}");
+            assert!(if never_left { left == 0 } else { left > 0 }, "{left} images of {augment:?}");
         }
     }
 }
 
 #[test]
-fn the_device_jitters_colours_to_the_bits_of_the_host() {
-    let pictures = pictures(true);
+fn the_device_jitters_colors_to_the_bits_of_the_host() {
+    let originals = originals(true);
     let jitter = ColorJitter::new().brightness(0.4).contrast(0.4).saturation(0.4).hue(0.1);
-    let loader = loader(&pictures).augment(Augment::train(32).jitter(jitter));
+    let loader = loader(&originals).augment(Augment::train(32).jitter(jitter));
     let expected: Vec<Vec<u8>> = on_host(loader.clone(), 1).into_iter().map(all_converted).collect();
     for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
         let (batches, left) = on_device(loader.clone().decode_on(decode_on), 1, 0).unwrap();
@@ -212,7 +212,7 @@ fn the_device_jitters_colours_to_the_bits_of_the_host() {
 
 #[test]
 fn the_device_runs_every_effect_to_the_bits_of_the_host() {
-    let pictures = pictures(true);
+    let originals = originals(true);
     let train = || Augment::train(32);
     let affine = RandomAffine::new().rotate(-40.0, 40.0).scale(0.7, 1.4).interpolation(Interpolation::Bilinear);
     for (augment, most_left) in [
@@ -224,25 +224,25 @@ fn the_device_runs_every_effect_to_the_bits_of_the_host() {
         // It has no device code.
         (train().aug_mix(), false),
     ] {
-        let loader = loader(&pictures).augment(augment);
+        let loader = loader(&originals).augment(augment);
         let expected: Vec<Vec<u8>> = on_host(loader.clone(), 1).into_iter().map(all_converted).collect();
         for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
             let (batches, left) = on_device(loader.clone().decode_on(decode_on), 1, 0).unwrap();
             assert!(batches == expected, "{decode_on:?}");
-            assert_eq!(left > 24, decode_on == DecodeOn::Gpu && most_left, "{left} pictures");
+            assert_eq!(left > 24, decode_on == DecodeOn::Gpu && most_left, "{left} images");
         }
     }
 }
 
 #[test]
 fn the_device_makes_views_to_the_bits_of_the_host() {
-    let pictures = pictures(true);
+    let originals = originals(true);
     let dino = Augment::dino_views(20, 12, 1);
     let plain = vec![Augment::train(32), Augment::resize(20, 70), Augment::eval(40, 36).flip(0.5)];
     // Of these views one has effects on pixels.
     let one = vec![Augment::train(24), Augment::train(16).invert(0.5)];
     for (views, converts) in [(dino, true), (plain, false), (one, true)] {
-        let loader = loader(&pictures).views(views.clone());
+        let loader = loader(&originals).views(views.clone());
         for view in 0..views.len() {
             let name = format!("views.{view}");
             let mut batches = loader.clone().host().unwrap();
@@ -253,19 +253,19 @@ fn the_device_makes_views_to_the_bits_of_the_host() {
                 let made = field_on_device(loader.clone().decode_on(decode_on), 1, 0, Some(&name));
                 let (batches, left) = made.unwrap();
                 assert!(batches == expected, "{name} {decode_on:?}");
-                assert_eq!(left > 24, decode_on == DecodeOn::Gpu, "{left} pictures");
+                assert_eq!(left > 24, decode_on == DecodeOn::Gpu, "{left} images");
             }
         }
     }
 }
 
 #[test]
-fn the_device_turns_pictures_as_exif_says() {
+fn the_device_turns_images_as_exif_says() {
     let kinds = [F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4];
     let upright = (0..48).filter(|n| n % 11 != 10).map(|n| jpeg(n, kinds[n as usize % 6], 80));
     let turned = upright.zip(0..).map(|(bytes, n)| oriented(&bytes, 2 + n % 7));
-    let pictures: Vec<Vec<u8>> = turned.collect();
-    let loader = loader(&pictures).decode_on(DecodeOn::Gpu);
+    let originals: Vec<Vec<u8>> = turned.collect();
+    let loader = loader(&originals).decode_on(DecodeOn::Gpu);
     for augment in [Augment::train(48).vertical_flip(0.5), Augment::resize(20, 70), Augment::eval(40, 36)] {
         let loader = loader.clone().augment(augment);
         let (batches, left) = on_device(loader.clone(), 0, 0).unwrap();
@@ -281,20 +281,20 @@ fn all_converted(batch: Vec<u8>) -> Vec<u8> {
 
 #[test]
 fn an_operation_without_device_code_sends_its_samples_alone_to_the_workers() {
-    let pictures = pictures(false);
-    let plain = loader(&pictures).decode_on(DecodeOn::Gpu);
+    let originals = originals(false);
+    let plain = loader(&originals).decode_on(DecodeOn::Gpu);
     let (_, most) = on_device(plain.clone(), 0, 0).unwrap();
     let halved = plain.augment(Augment::train(32).halve(0.5).jitter(ColorJitter::new().hue(0.3)));
     let expected: Vec<Vec<u8>> = on_host(halved.clone(), 0).into_iter().map(all_converted).collect();
     let (batches, left) = on_device(halved, 0, 0).unwrap();
     assert!(batches == expected);
-    assert!(left > 8 && left + 8 < most, "{left} pictures, {most} without the effect");
+    assert!(left > 8 && left + 8 < most, "{left} images, {most} without the effect");
 }
 
 #[test]
 fn workers_decode_mosaics_and_the_device_all_other_samples() {
-    let pictures = pictures(false);
-    let plain = loader(&pictures).decode_on(DecodeOn::Gpu).without("label");
+    let originals = originals(false);
+    let plain = loader(&originals).decode_on(DecodeOn::Gpu).drop_field("label");
     let augment = || Augment::train(32).vertical_flip(0.5).jitter(ColorJitter::new().hue(0.3));
     let (_, most) = on_device(plain.clone().augment(augment()), 0, 0).unwrap();
     for (probability, range) in [(0.5, 8..most - 8), (1.0, 0..1)] {
@@ -302,19 +302,19 @@ fn workers_decode_mosaics_and_the_device_all_other_samples() {
         let expected: Vec<Vec<u8>> = on_host(mosaics.clone(), 0).into_iter().map(all_converted).collect();
         let (batches, left) = on_device(mosaics, 0, 0).unwrap();
         assert!(batches == expected);
-        assert!(range.contains(&left), "{left} pictures at {probability}, {most} without mosaics");
+        assert!(range.contains(&left), "{left} images at {probability}, {most} without mosaics");
     }
 }
 
 #[test]
 fn a_transform_of_the_user_sends_all_samples_to_the_workers() {
-    let pictures = pictures(false);
+    let originals = originals(false);
     let invert = |image: &mut ImageMut<'_>, _: &mut Rng| {
         image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
         Ok(())
     };
     // The jitter comes before the transform.
-    let loader = loader(&pictures).augment(Augment::train(32).jitter(ColorJitter::new().contrast(0.5)));
+    let loader = loader(&originals).augment(Augment::train(32).jitter(ColorJitter::new().contrast(0.5)));
     let loader = loader.transform(invert).decode_on(DecodeOn::Gpu);
     let (batches, left) = on_device(loader.clone(), 0, 0).unwrap();
     assert!(batches == on_host(loader, 0));
@@ -332,15 +332,15 @@ fn niceness() -> i64 {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn workers_of_a_device_yield_to_the_program_unless_there_is_one_processor() {
-    let pictures = pictures(false);
+fn workers_of_a_device_yield_to_the_program_unless_there_is_one_core() {
+    let originals = originals(false);
     let (before, seen) = (niceness(), Arc::new(Mutex::new(Vec::new())));
     let notes = seen.clone();
     let note = move |_: &mut ImageMut<'_>, _: &mut Rng| {
         notes.lock().unwrap().push(niceness());
         Ok(())
     };
-    let loader = loader(&pictures).transform(note);
+    let loader = loader(&originals).transform(note);
     on_host(loader.clone(), 0);
     let host = std::mem::take(&mut *seen.lock().unwrap());
     assert!(!host.is_empty() && host.iter().all(|nice| *nice == before), "{host:?}");
@@ -354,18 +354,18 @@ fn workers_of_a_device_yield_to_the_program_unless_there_is_one_processor() {
 
 #[test]
 fn a_loader_says_once_that_workers_decode_what_a_device_could() {
-    let pictures = pictures(false);
+    let originals = originals(false);
     let said = |loader: Loader| {
         let warnings = Warnings::default();
         tracing::subscriber::with_default(warnings.clone(), || drop(on_device(loader, 0, 0).unwrap()));
         std::mem::take(&mut *warnings.0.lock().unwrap())
     };
-    let gpu = loader(&pictures).decode_on(DecodeOn::Gpu);
+    let gpu = loader(&originals).decode_on(DecodeOn::Gpu);
     let halved = Augment::train(32).halve(0.5).jitter(ColorJitter::new().hue(0.3));
     let own = |loader: Loader| loader.transform(|_: &mut ImageMut<'_>, _: &mut Rng| Ok(()));
-    let operation = "the workers decode the pictures that halve changes, because only the host can run it";
+    let operation = "the workers decode the images that halve changes, because only the host can run it";
     assert_eq!(said(gpu.clone().augment(halved.clone())), [operation]);
-    let transform = "the workers decode all pictures, because a transform of your own runs on the host";
+    let transform = "the workers decode all images, because a transform of your own runs on the host";
     assert_eq!(said(own(gpu.clone().augment(halved.clone()))), [transform]);
     let jitter = Augment::train(32).jitter(ColorJitter::new().hue(0.3));
     for quiet in [gpu.clone().augment(jitter), own(gpu.clone().augment(halved).decode_on(DecodeOn::Cpu))] {
@@ -373,7 +373,7 @@ fn a_loader_says_once_that_workers_decode_what_a_device_could() {
     }
 }
 
-/// Number of damaged pictures that an epoch counts on the simulated device, and number that it
+/// Number of damaged images that an epoch counts on the simulated device, and number that it
 /// decoded.
 fn damaged_on_device(loader: Loader) -> (u64, u64) {
     let sim = Sim::new(Mistake::None, 20);
@@ -386,21 +386,21 @@ fn damaged_on_device(loader: Loader) -> (u64, u64) {
 }
 
 #[test]
-fn damaged_pictures_are_counted_alike_wherever_they_are_decoded() {
-    let mut pictures = pictures(true);
-    // A segment that ends early, which no decoding of the whole picture misses.
+fn damaged_images_are_counted_alike_wherever_they_are_decoded() {
+    let mut originals = originals(true);
+    // A segment that ends early, which no decoding of the whole image misses.
     for n in [3, 8, 14] {
-        let start = pictures[n].windows(2).rposition(|marker| marker == [0xff, 0xda]).unwrap() + 14;
-        let at = start + (pictures[n].len() - start) / 3;
-        pictures[n][at..at + 2].copy_from_slice(&[0xff, 0xd9]);
+        let start = originals[n].windows(2).rposition(|marker| marker == [0xff, 0xda]).unwrap() + 14;
+        let at = start + (originals[n].len() - start) / 3;
+        originals[n][at..at + 2].copy_from_slice(&[0xff, 0xd9]);
     }
     // A byte after the last MCU, of which the pixels show nothing.
     for n in [1, 7, 12] {
-        assert!(matches!(check(&pictures[n]), Condition::Sound));
-        pictures[n] = with_rest(&pictures[n], 0, &[0x55]);
+        assert!(matches!(check(&originals[n]), Condition::Sound));
+        originals[n] = with_rest(&originals[n], 0, &[0x55]);
     }
     for augment in [Augment::train(32), Augment::resize(20, 70), Augment::eval(40, 36)] {
-        let loader = loader(&pictures).augment(augment).epochs(1);
+        let loader = loader(&originals).augment(augment).epochs(1);
         let mut batches = loader.clone().host().unwrap();
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
         let expected = batches.stats().damaged;
@@ -414,7 +414,7 @@ fn damaged_pictures_are_counted_alike_wherever_they_are_decoded() {
         let skip = loader.strict(true).on_error(OnError::Skip { max_skipped: 48 });
         let mut host = skip.clone().host().unwrap();
         host.epoch(0).for_each(|batch| drop(batch.unwrap()));
-        assert!(host.faults().len() as u64 >= expected);
+        assert!(host.sample_errors().len() as u64 >= expected);
         assert_eq!(
             damaged_on_device(skip.decode_on(DecodeOn::Gpu)).0,
             0,
@@ -424,13 +424,13 @@ fn damaged_pictures_are_counted_alike_wherever_they_are_decoded() {
 }
 
 #[test]
-fn errors_and_replacements_do_not_depend_on_where_pictures_are_decoded() {
-    let mut pictures = pictures(true);
+fn errors_and_replacements_do_not_depend_on_where_images_are_decoded() {
+    let mut originals = originals(true);
     for n in [5, 23, 30] {
-        let half = pictures[n].len() / 2;
-        pictures[n].truncate(half);
+        let half = originals[n].len() / 2;
+        originals[n].truncate(half);
     }
-    let loader = loader(&pictures);
+    let loader = loader(&originals);
     let mut host = loader.clone().host().unwrap();
     let expected = host.epoch(0).find_map(Result::err).unwrap();
     let skipping = loader.clone().on_error(OnError::Skip { max_skipped: 3 });
@@ -439,14 +439,14 @@ fn errors_and_replacements_do_not_depend_on_where_pictures_are_decoded() {
         let found = on_device(loader.clone().decode_on(decode_on), 0, 0).unwrap_err();
         assert_eq!(found.to_string(), expected.to_string());
         let (batches, left) = on_device(skipping.clone().decode_on(decode_on), 0, 0).unwrap();
-        assert!(batches == replaced && left > 0, "{decode_on:?}: a stand-in's picture is its donor's");
+        assert!(batches == replaced && left > 0, "{decode_on:?}: a stand-in's image is its donor's");
     }
 }
 
 #[test]
 fn an_epoch_that_is_resumed_or_abandoned_continues_with_the_same_pixels() {
-    let pictures = pictures(true);
-    let loader = loader(&pictures).decode_on(DecodeOn::Gpu);
+    let originals = originals(true);
+    let loader = loader(&originals).decode_on(DecodeOn::Gpu);
     let expected = on_host(loader.clone(), 1);
     let (rest, _) = on_device(loader.clone(), 1, 4).unwrap();
     assert!(rest == expected[4..], "from batch 4 on");
@@ -462,16 +462,16 @@ fn an_epoch_that_is_resumed_or_abandoned_continues_with_the_same_pixels() {
 }
 
 #[test]
-fn pictures_that_do_not_fit_into_the_devices_memory_are_decoded_by_workers() {
-    // One picture is larger than the whole room of its batch.
+fn images_that_do_not_fit_into_the_devices_memory_are_decoded_by_workers() {
+    // One image is larger than the whole room of its batch.
     let mut rgb = vec![0; 1200 * 1200 * 3];
     let mut rng = Rng::new(1, 1, 1);
     rgb.iter_mut().for_each(|value| *value = rng.next_u64() as u8);
     let mut large = Vec::new();
     Encoder::new(&mut large, 90).encode(&rgb, 1200, 1200, ColorType::Rgb).unwrap();
-    let mut pictures = pictures(false);
-    pictures[7] = large;
-    let loader = loader(&pictures).augment(Augment::eval(256, 224)).batch_size(4);
+    let mut originals = originals(false);
+    originals[7] = large;
+    let loader = loader(&originals).augment(Augment::eval(256, 224)).batch_size(4);
     let expected = on_host(loader.clone(), 0);
     let (batches, left) = on_device(loader.decode_on(DecodeOn::Gpu), 0, 0).unwrap();
     assert!(batches == expected);
@@ -495,35 +495,35 @@ fn open_decoder(sim: &Sim, with: impl Fn(DecoderBuilder) -> DecoderBuilder) -> R
 }
 
 #[test]
-fn a_decoder_on_a_device_gives_the_bits_of_the_host_and_an_error_for_each_bad_picture() {
-    let mut pictures = pictures(true);
+fn a_decoder_on_a_device_gives_the_bits_of_the_host_and_an_error_for_each_bad_image() {
+    let mut originals = originals(true);
     let expected =
-        on_host(Loader { sampling: Default::default(), ..loader(&pictures) }.augment(Augment::eval(40, 36)), 0);
+        on_host(Loader { sampling: Default::default(), ..loader(&originals) }.augment(Augment::eval(40, 36)), 0);
     let sim = Sim::new(Mistake::None, 20);
     let decoder = decoder(&sim);
     // All at once, so that several requests are in flight.
-    let ask = |pictures: &[Vec<u8>]| -> Vec<_> {
-        pictures.chunks(8).map(|request| decoder.submit(request.to_vec()).unwrap()).collect()
+    let ask = |originals: &[Vec<u8>]| -> Vec<_> {
+        originals.chunks(8).map(|request| decoder.submit(request.to_vec()).unwrap()).collect()
     };
     for _ in 0..3 {
-        for (answer, expected) in ask(&pictures).into_iter().zip(&expected) {
+        for (answer, expected) in ask(&originals).into_iter().zip(&expected) {
             let batch = answer.wait().unwrap();
             assert!(pixels(&sim, &batch) == *expected && (0..8).all(|place| batch.slot().info.error(place).is_none()));
         }
     }
     let left = decoder.stats().decoded_on_device;
-    assert!(left > 3 * 24, "{left} pictures of 144");
+    assert!(left > 3 * 24, "{left} images of 144");
     for bad in (2..48).step_by(5) {
-        pictures[bad].truncate(200);
+        originals[bad].truncate(200);
     }
-    for (number, (answer, expected)) in ask(&pictures).into_iter().zip(&expected).enumerate() {
+    for (number, (answer, expected)) in ask(&originals).into_iter().zip(&expected).enumerate() {
         let batch = answer.wait().unwrap();
         let (found, each) = (pixels(&sim, &batch), expected.len() / 8);
         let info = &batch.slot().info;
         for place in 0..8 {
             let (found, error) = (&found[place * each..][..each], info.error(place));
             if (8 * number + place) % 5 == 2 {
-                assert!(found.iter().all(|value| *value == 0), "a bad picture is black");
+                assert!(found.iter().all(|value| *value == 0), "a bad image is black");
                 assert!(error.unwrap().to_string().starts_with(&format!("sample {place}: decode: ")));
             } else {
                 assert!(error.is_none() && *found == expected[place * each..][..each]);
@@ -534,15 +534,15 @@ fn a_decoder_on_a_device_gives_the_bits_of_the_host_and_an_error_for_each_bad_pi
 
 #[test]
 fn an_answer_that_is_taken_during_a_capture_can_be_taken_after_it() {
-    let pictures = pictures(false);
+    let originals = originals(false);
     let expected =
-        on_host(Loader { sampling: Default::default(), ..loader(&pictures) }.augment(Augment::eval(40, 36)), 0);
+        on_host(Loader { sampling: Default::default(), ..loader(&originals) }.augment(Augment::eval(40, 36)), 0);
     let sim = Sim::new(Mistake::None, 20);
     let decoder = decoder(&sim);
     // The first answer is taken before the capture, and shows the consumer's stream.
-    let stream = decoder.decode(pictures[..8].to_vec()).unwrap().shared.clone();
+    let stream = decoder.decode(originals[..8].to_vec()).unwrap().shared.clone();
     let mut answers: Vec<_> =
-        pictures.chunks(8).take(2).map(|request| decoder.submit(request.to_vec()).unwrap()).collect();
+        originals.chunks(8).take(2).map(|request| decoder.submit(request.to_vec()).unwrap()).collect();
     stream.consumer.capturing.store(true, Relaxed);
     for _ in 0..3 {
         let capturing = answers[0].wait().map(drop).unwrap_err();
@@ -560,7 +560,7 @@ fn an_answer_that_is_taken_during_a_capture_can_be_taken_after_it() {
 }
 
 #[test]
-fn a_request_of_one_large_picture_is_decoded_by_the_device() {
+fn a_request_of_one_large_image_is_decoded_by_the_device() {
     let mut large = Vec::new();
     let rgb: Vec<u8> = (0..1000 * 1000 * 3_u32).map(|i| (i / 3000 * 7 + i % 3000) as u8).collect();
     Encoder::new(&mut large, 80).encode(&rgb, 1000, 1000, ColorType::Rgb).unwrap();
@@ -571,10 +571,10 @@ fn a_request_of_one_large_picture_is_decoded_by_the_device() {
     let samples = Samples::new(vec![OwnedSample::new("x").field("jpg", large.clone())]);
     let expected = on_host(Loader::source(samples), 0);
     assert!(pixels(&sim, &decoder.decode([large]).unwrap()) == expected[0]);
-    assert_eq!(decoder.stats().decoded_on_device, 1, "a batch of one has room for more than a usual picture");
+    assert_eq!(decoder.stats().decoded_on_device, 1, "a batch of one has room for more than a usual image");
 }
 
-/// A picture that counts the accesses to its bytes.
+/// An image that counts the accesses to its bytes.
 #[derive(Clone)]
 struct Counted(Vec<u8>, Arc<AtomicUsize>);
 
@@ -587,13 +587,13 @@ impl AsRef<[u8]> for Counted {
 
 #[test]
 fn a_client_that_holds_every_batch_loses_no_prepared_answer() {
-    let (pictures, reads, sim) = (pictures(false), Arc::new(AtomicUsize::new(0)), Sim::new(Mistake::None, 5));
+    let (originals, reads, sim) = (originals(false), Arc::new(AtomicUsize::new(0)), Sim::new(Mistake::None, 5));
     let expected =
-        on_host(Loader { sampling: Default::default(), ..loader(&pictures) }.augment(Augment::eval(40, 36)), 0);
+        on_host(Loader { sampling: Default::default(), ..loader(&originals) }.augment(Augment::eval(40, 36)), 0);
     let decoder = decoder_with(&sim, |options| options.prefetch(2).timeout(Duration::from_millis(400)));
     assert_eq!(decoder.memory_plan().device_slots, 3);
-    let held: Vec<_> = (0..3).map(|_| decoder.decode(pictures[..8].to_vec()).unwrap()).collect();
-    let counted: Vec<_> = pictures[..8].iter().map(|bytes| Counted(bytes.clone(), reads.clone())).collect();
+    let held: Vec<_> = (0..3).map(|_| decoder.decode(originals[..8].to_vec()).unwrap()).collect();
+    let counted: Vec<_> = originals[..8].iter().map(|bytes| Counted(bytes.clone(), reads.clone())).collect();
     let first = decoder.submit(counted.clone()).unwrap();
     std::thread::sleep(Duration::from_millis(300));
     let behind = [(); 2].map(|()| decoder.submit(counted.clone()).unwrap());
@@ -610,13 +610,13 @@ fn a_client_that_holds_every_batch_loses_no_prepared_answer() {
 
 #[test]
 fn a_decoder_on_a_device_may_be_dropped_at_any_point() {
-    let pictures = pictures(true);
+    let originals = originals(true);
     for turn in 0..20 {
         let sim = Sim::new(Mistake::None, 200);
         let decoder = decoder(&sim);
-        let kept = decoder.decode(pictures[..8].to_vec()).unwrap();
+        let kept = decoder.decode(originals[..8].to_vec()).unwrap();
         let before = pixels(&sim, &kept);
-        let pending: Vec<_> = pictures.chunks(8).map(|request| decoder.submit(request.to_vec()).unwrap()).collect();
+        let pending: Vec<_> = originals.chunks(8).map(|request| decoder.submit(request.to_vec()).unwrap()).collect();
         std::thread::sleep(Duration::from_micros(turn * 300));
         drop(decoder);
         for answer in pending {
@@ -630,7 +630,7 @@ fn a_decoder_on_a_device_may_be_dropped_at_any_point() {
 
 #[test]
 fn a_share_of_the_devices_time_limits_what_is_left_to_it() {
-    let loader = loader(&pictures(false)).decode_on(DecodeOn::Gpu);
+    let loader = loader(&originals(false)).decode_on(DecodeOn::Gpu);
     // Decoding one of these batches takes the simulated device longer than this share allows for
     // all of them.
     let left = |share: f64| {
@@ -646,6 +646,6 @@ fn a_share_of_the_devices_time_limits_what_is_left_to_it() {
         on.shared.run.counters.stats().decoded_on_device
     };
     let (all, some) = (left(1.0), left(0.0001));
-    assert!(all > 20 * 24, "{all} of 960 pictures are left to a device that may take all of its time");
+    assert!(all > 20 * 24, "{all} of 960 images are left to a device that may take all of its time");
     assert!(some > 0 && some < all / 3, "{some} of {all} are left to one that may take a ten-thousandth");
 }

@@ -8,7 +8,7 @@ use crate::decode::raw::npy_header;
 use crate::decode::{Codecs, Pixels, Rect, Size};
 use crate::field::{Boxes, Mask};
 use crate::loader::Loader;
-use crate::order::{Order, Rng, Shuffled};
+use crate::sampler::{Rng, Sampler, Shuffled};
 use crate::source::{Memory, OwnedSample};
 use crate::transform::{Augment, Join, Mosaic, Plan, Resizer, Tiling};
 
@@ -18,7 +18,7 @@ pub(in crate::loader) const SIDE: u32 = 48;
 pub(in crate::loader) const FILL: [u8; 3] = [114, 7, 30];
 const IGNORED: u8 = 255;
 
-/// A picture with its mask and its boxes, (x1, y1, x2, y2) and a class.
+/// An image with its mask and its boxes, (x1, y1, x2, y2) and a class.
 pub(in crate::loader) struct Truth {
     pub(in crate::loader) size: Size,
     pixels: Vec<u8>,
@@ -65,13 +65,13 @@ impl Truth {
 
 pub(in crate::loader) fn loader(augment: Augment) -> Loader {
     let boxes = Boxes::new(12).column("class", Dtype::I64).masks().points(1);
-    pictures(augment).field("boxes", boxes).field("mask", Mask::new(Dtype::U8).fill(IGNORED.into()))
+    images(augment).field("boxes", boxes).field("mask", Mask::new(Dtype::U8).fill(IGNORED.into()))
 }
 
 /// The same without annotations.
-fn pictures(augment: Augment) -> Loader {
+fn images(augment: Augment) -> Loader {
     let samples = (0..LEN).map(|number| truth(number).sample(number)).collect();
-    Loader::source(Memory::new(samples)).without("label").shuffle(SEED).augment(augment)
+    Loader::source(Memory::new(samples)).drop_field("label").shuffle(SEED).augment(augment)
 }
 
 /// The numbers in `bytes`.
@@ -124,7 +124,7 @@ fn tiling(augment: &Augment, epoch: u64, sample: u64) -> Tiling {
     }
 }
 
-/// The mosaic of a sample, each picture resized alone and then pasted.
+/// The mosaic of a sample, each image resized alone and then pasted.
 fn expected(augment: &Augment, epoch: u64, sample: u64) -> Shown {
     let tiling = tiling(augment, epoch, sample);
     let order = Shuffled::new(LEN, SEED);
@@ -138,21 +138,21 @@ fn expected(augment: &Augment, epoch: u64, sample: u64) -> Shown {
     all
 }
 
-/// An output without pictures.
+/// An output without images.
 fn blank() -> Shown {
     let area = (SIDE * SIDE) as usize;
     let image = FILL.repeat(area);
     Shown { image, mask: vec![IGNORED; area], boxes: Vec::new(), points: Vec::new(), masks: Vec::new() }
 }
 
-/// The output of one picture.
+/// The output of one image.
 pub(in crate::loader) fn drawn(truth: &Truth, plan: &Plan) -> Shown {
     let mut all = blank();
     draw(truth, plan, &mut all);
     all
 }
 
-/// Adds a picture to an output.
+/// Adds an image to an output.
 fn draw(Truth { size, pixels, mask, boxes }: &Truth, plan: &Plan, all: &mut Shown) {
     let side = SIDE as usize;
     let Rect { x, y, width, height } = plan.shown();
@@ -191,8 +191,10 @@ fn moved(plan: &Plan, [x1, y1, x2, y2]: [u32; 4]) -> Option<[f32; 4]> {
         let place = f64::from(v) * f64::from(resized) / f64::from(of) - f64::from(offset) + f64::from(start);
         place.clamp(start.into(), (start + length).into())
     };
-    let across = |v| along(v, plan.picture.width, plan.resized.width, plan.offset.0, plan.target.x, plan.target.width);
-    let down = |v| along(v, plan.picture.height, plan.resized.height, plan.offset.1, plan.target.y, plan.target.height);
+    let across =
+        |v| along(v, plan.image_size.width, plan.resized.width, plan.offset.0, plan.target.x, plan.target.width);
+    let down =
+        |v| along(v, plan.image_size.height, plan.resized.height, plan.offset.1, plan.target.y, plan.target.height);
     let (mut x, mut y) = ((across(x1), across(x2)), (down(y1), down(y2)));
     let side = f64::from(SIDE);
     if plan.flip {
@@ -205,7 +207,7 @@ fn moved(plan: &Plan, [x1, y1, x2, y2]: [u32; 4]) -> Option<[f32; 4]> {
 }
 
 #[test]
-fn a_mosaic_is_the_four_pictures_loaded_alone_and_pasted() {
+fn a_mosaic_is_the_four_images_loaded_alone_and_pasted() {
     let augment = Augment::letterbox(SIDE, SIDE).fill(FILL).flip(0.5).vertical_flip(0.5).mosaic(Mosaic::new());
     let mut boxes = 0;
     for (batch_size, workers) in [(1, 1), (5, 3), (23, 2)] {
@@ -226,7 +228,7 @@ fn a_mosaic_is_the_four_pictures_loaded_alone_and_pasted() {
 }
 
 /// Without a random scale and shift, an image is the middle of Ultralytics' canvas, on which
-/// pictures lie that were resized alone.
+/// images lie that were resized alone.
 #[test]
 fn an_unscaled_mosaic_is_the_middle_of_the_canvas() {
     let augment = Augment::letterbox(SIDE, SIDE).fill(FILL).mosaic(Mosaic::new().scale(1.0, 1.0).translate(0.0));
@@ -236,7 +238,7 @@ fn an_unscaled_mosaic_is_the_middle_of_the_canvas() {
             let Size { width, height } = truth(number).size;
             let most = width.max(height);
             let (w, h) = ((SIDE * width / most).max(1), (SIDE * height / most).max(1));
-            let alone = pictures(Augment::resize(w, h)).subset(vec![number]);
+            let alone = images(Augment::resize(w, h)).subset(vec![number]);
             let batch = alone.batch_size(1).host().unwrap().epoch(0).next().unwrap().unwrap();
             (w.into(), h.into(), batch.images().bytes().to_vec())
         })
@@ -245,7 +247,7 @@ fn an_unscaled_mosaic_is_the_middle_of_the_canvas() {
     for batch in loader(augment.clone()).batch_size(4).host().unwrap().epoch(0) {
         for (sample, found) in shown(&batch.unwrap()) {
             let tiling = tiling(&augment, 0, sample);
-            let [xc, yc] = tiling.centre.map(|v| (v * side as f64).round() as i64);
+            let [xc, yc] = tiling.center.map(|v| (v * side as f64).round() as i64);
             let ids = std::iter::once(sample).chain(tiling.partners.map(|at| order.index(0, at)));
             let mut canvas = FILL.repeat(4 * (side * side) as usize);
             for (tile, id) in ids.enumerate() {

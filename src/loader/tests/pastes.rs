@@ -5,7 +5,7 @@ use super::mosaics::{FILL, LEN, SEED, SIDE, Shown, drawn, loader, read, shown, t
 use crate::batch::Dtype;
 use crate::field::Boxes;
 use crate::loader::Loader;
-use crate::order::{Order, Rng, Shuffled};
+use crate::sampler::{Rng, Sampler, Shuffled};
 use crate::source::{Memory, OwnedSample};
 use crate::transform::{Augment, CopyPaste, Join, Pasting};
 
@@ -145,7 +145,7 @@ fn pasting_equals_torchvisions_reference() {
                 .field("boxes.class.txt", words((0..masks.len()).map(|k| (10 * number + k).to_string()).collect()))
         };
         let augment = Augment::pass_through(width, height).copy_paste(CopyPaste::new().margin(case.margin));
-        let loader = Loader::source(Memory::new(vec![sample(0), sample(1)])).without("label").augment(augment);
+        let loader = Loader::source(Memory::new(vec![sample(0), sample(1)])).drop_field("label").augment(augment);
         let boxes = Boxes::new(12).column("class", Dtype::I64).masks();
         let mut batches = loader.field("boxes", boxes).seed(3).batch_size(1).host().unwrap();
         for epoch in 0..40 {

@@ -21,7 +21,7 @@ fn stage(count: u64, seconds: f64, bytes: u64) -> StageStats {
 fn loader() -> Stats {
     Stats {
         workers: 4,
-        processors: 4,
+        cores: 4,
         prefetch: 2,
         slots: 4,
         seconds: 10.0,
@@ -43,7 +43,7 @@ fn loader() -> Stats {
 #[test]
 fn decoding_on_the_device_is_named_and_advised() {
     let decode = Stats { device_decode: Some(stage(100, 9.0, 0)), decoded_on_device: 6400, ..loader() }.verdict();
-    assert_eq!(decode.limit, Limit::DeviceDecode);
+    assert_eq!(decode.limit, Bottleneck::DeviceDecode);
     assert!(
         decode.text.starts_with(
             "device-decode-bound\n- decoding takes 90 % of the device's time, 90.00 ms per batch\n- the step waited 40 %"
@@ -64,7 +64,7 @@ fn decoding_on_the_device_is_named_and_advised() {
 #[test]
 fn streams_that_are_always_busy_are_named() {
     let copy = Stats { copy: Some(stage(100, 9.2, 230_000_000_000)), ..loader() }.verdict();
-    assert_eq!(copy.limit, Limit::Copy);
+    assert_eq!(copy.limit, Bottleneck::Copy);
     assert!(
         copy.text.starts_with(
             "copy-bound\n- the copy stream is busy 92 % of the time, at 25.0 GB/s\n- the step waited 40 %"
@@ -72,11 +72,11 @@ fn streams_that_are_always_busy_are_named() {
         "{copy}"
     );
     let convert = Stats { convert: Some(stage(100, 8.5, 0)), copy: Some(stage(100, 5.0, 1)), ..loader() }.verdict();
-    assert_eq!(convert.limit, Limit::Convert);
+    assert_eq!(convert.limit, Bottleneck::Convert);
     // The host hardly waits because copies are queued. The device's clock shows the wait.
     let device =
         Stats { waited_seconds: 0.1, stall: Some(stage(100, 5.0, 0)), copy: Some(stage(100, 9.0, 1)), ..loader() };
-    assert_eq!(device.verdict().limit, Limit::Copy);
+    assert_eq!(device.verdict().limit, Bottleneck::Copy);
     assert_eq!(device.verdict().max_speedup, Some(2.0));
 }
 
@@ -86,18 +86,18 @@ fn streams_that_are_always_busy_are_named() {
 fn a_host_that_waits_for_its_busy_device_is_step_bound() {
     let stats = Stats { waited_seconds: 9.0, stall: Some(stage(96, 0.1, 0)), ..loader() };
     let verdict = stats.verdict();
-    assert_eq!(verdict.limit, Limit::Step, "{verdict}");
+    assert_eq!(verdict.limit, Bottleneck::Step, "{verdict}");
     assert!(verdict.text.contains("the step waited 1 % of the time\n- a step takes 99.0 ms"), "{verdict}");
     let untimed = Stats { stall: Some(stage(3, 0.1, 0)), ..stats };
-    assert_ne!(untimed.verdict().limit, Limit::Step, "three batches say too little");
+    assert_ne!(untimed.verdict().limit, Bottleneck::Step, "three batches say too little");
 }
 
 #[test]
 fn a_loader_without_a_single_cause_is_unclear() {
     let verdict = loader().verdict();
-    assert_eq!(verdict.limit, Limit::Unclear, "{verdict}");
-    assert_eq!(Stats { batches: 3, ..loader() }.verdict().limit, Limit::Unclear);
-    assert_eq!(Stats::default().verdict().limit, Limit::Unclear);
+    assert_eq!(verdict.limit, Bottleneck::Unclear, "{verdict}");
+    assert_eq!(Stats { batches: 3, ..loader() }.verdict().limit, Bottleneck::Unclear);
+    assert_eq!(Stats::default().verdict().limit, Bottleneck::Unclear);
 }
 
 fn slow(sample: u64, seconds: f64, at_seconds: f64) -> Straggler {
@@ -117,54 +117,58 @@ fn samples_that_were_slow_at_the_same_moment_are_not_blamed() {
     let slowest = vec![slow(7, 2.5, 3.0), slow(8, 2.4, 3.01), slow(9, 2.4, 2.9)];
     let stats = Stats { slowest, decode: changed(loader().decode, |decode| decode.seconds = 24.0), ..loader() };
     let verdict = stats.verdict();
-    assert_eq!(verdict.limit, Limit::Decode, "{verdict}");
+    assert_eq!(verdict.limit, Bottleneck::Decode, "{verdict}");
     assert!(verdict.text.contains("3 samples were slow at the same moments on several workers"), "{verdict}");
     let slowest = vec![slow(7, 2.5, 3.0), slow(8, 2.4, 3.3), slow(9, 2.4, 2.7)];
-    assert_eq!(Stats { slowest, ..stats }.verdict().limit, Limit::Straggler);
+    assert_eq!(Stats { slowest, ..stats }.verdict().limit, Bottleneck::Straggler);
 }
 
 #[test]
-fn a_slow_sample_is_named_unless_its_thread_had_no_processor() {
+fn a_slow_sample_is_named_unless_its_thread_had_no_core() {
     let slowest = vec![slow(7, 2.5, 3.0), slow(8, 1.0, 5.0), slow(9, 0.1, 6.0)];
     let stats = Stats { slowest, ..loader() };
     let verdict = stats.verdict();
-    assert_eq!(verdict.limit, Limit::Straggler);
+    assert_eq!(verdict.limit, Bottleneck::Straggler);
     let words = "limited by 2 slow samples\n- sample 7 (key7) takes 2500.0 ms, most of it in decode; a usual sample takes 3.13 ms,";
     assert!(verdict.text.starts_with(words), "{verdict}");
     let unread = Straggler { key: String::new(), ..stats.slowest[0].clone() };
     let unread = Stats { slowest: vec![unread], ..stats.clone() };
     assert!(unread.verdict().text.contains("- sample 7 takes 2500.0 ms"), "{}", unread.verdict());
-    assert_eq!(Stats { delayed_seconds: 3.0, ..stats }.verdict().limit, Limit::Unclear);
+    assert_eq!(Stats { delayed_seconds: 3.0, ..stats }.verdict().limit, Bottleneck::Unclear);
 }
 
 #[test]
 fn each_rule_holds_on_its_numbers() {
     let cases = [
         (
-            Limit::Step,
+            Bottleneck::Step,
             Stats { waited_seconds: 0.4, ..loader() },
             "a step takes 60.0 ms: 640 samples/s\n- 2.0 of 4 workers are busy",
         ),
-        (Limit::Read, Stats { read: stage(6400, 20.0, 1 << 30), ..loader() }, "read-bound\n- 3.9 of 4 workers"),
+        (Bottleneck::Read, Stats { read: stage(6400, 20.0, 1 << 30), ..loader() }, "read-bound\n- 3.9 of 4 workers"),
         (
-            Limit::Read,
+            Bottleneck::Read,
             Stats { ahead: Some(stage(6400, 80.0, 1 << 30)), ..loader() },
             "8.0 reads are in flight on average",
         ),
-        (Limit::Decode, Stats { decode: stage(6400, 30.0, 0), ..loader() }, "decode-bound\n- 3.6 of 4 workers"),
-        (Limit::Transform, Stats { transform: stage(6400, 20.0, 0), ..loader() }, "transform-bound\n- 3.6 of 4"),
-        (Limit::Memory, Stats { write: stage(6400, 20.0, 1 << 34), ..loader() }, "memory-bound\n- 3.9 of 4 workers"),
+        (Bottleneck::Decode, Stats { decode: stage(6400, 30.0, 0), ..loader() }, "decode-bound\n- 3.6 of 4 workers"),
+        (Bottleneck::Transform, Stats { transform: stage(6400, 20.0, 0), ..loader() }, "transform-bound\n- 3.6 of 4"),
         (
-            Limit::Workers,
-            Stats { decode: stage(6400, 30.0, 0), processors: 16, ..loader() },
-            "workers(16), one for each processor, would give at most 1.7 times as much",
+            Bottleneck::Memory,
+            Stats { write: stage(6400, 20.0, 1 << 34), ..loader() },
+            "memory-bound\n- 3.9 of 4 workers",
         ),
         (
-            Limit::EpochStart,
+            Bottleneck::Workers,
+            Stats { decode: stage(6400, 30.0, 0), cores: 16, ..loader() },
+            "workers(16), one for each core, would give at most 1.7 times as much",
+        ),
+        (
+            Bottleneck::EpochStart,
             Stats { epochs: 10, start_seconds: 3.0, ..loader() },
             "75 % of the wait is for the first batches of 10 epochs (300.0 ms each, 10.0 batches per epoch)",
         ),
-        (Limit::Slots, Stats { slot: stage(100, 3.0, 0), ..loader() }, "prefetch(3) in place of 2"),
+        (Bottleneck::Slots, Stats { slot: stage(100, 3.0, 0), ..loader() }, "prefetch(3) in place of 2"),
     ];
     for (limit, stats, words) in cases {
         let verdict = stats.verdict();
@@ -174,22 +178,21 @@ fn each_rule_holds_on_its_numbers() {
 }
 
 #[test]
-fn time_on_a_processor_and_time_without_one_add_up() {
+fn time_on_a_core_and_time_without_one_add_up() {
     let running = |cpu_seconds, delayed_seconds| {
         let process = ProcessStats { cpu_seconds, ..ProcessStats::default() };
         let verdict = Stats { decode: stage(6400, 30.0, 0), delayed_seconds, process, ..loader() }.verdict();
-        assert_eq!(verdict.limit, Limit::Decode);
+        assert_eq!(verdict.limit, Bottleneck::Decode);
         verdict.text
     };
-    // 36 seconds of work. The time on a processor cannot exceed the rest.
+    // 36 seconds of work. The time on a core cannot exceed the rest.
     for cpu_seconds in [18.0, 25.0] {
         let text = running(cpu_seconds, 18.0);
-        let words = "workers were running 50 % of their busy time; for the rest they were waiting for a free processor";
+        let words = "workers were running 50 % of their busy time; for the rest they were waiting for a free core";
         assert!(text.contains(words), "{text}");
     }
     let text = running(9.0, 18.0);
-    let words =
-        "workers were running 25 % of their busy time, waiting for a free processor 50 %, and blocked for the rest";
+    let words = "workers were running 25 % of their busy time, waiting for a free core 50 %, and blocked for the rest";
     assert!(text.contains(words), "{text}");
     assert!(running(9.0, 100.0).contains("running 0 % of their busy time; for the rest they were waiting"));
     assert!(running(9.0, 0.0).contains("running 25 % of their busy time; for the rest they were blocked"));
@@ -200,11 +203,11 @@ fn time_on_a_processor_and_time_without_one_add_up() {
 fn packing_is_advised_for_plain_jpegs_alone() {
     let busy = Stats { decode: stage(6400, 30.0, 0), ..loader() };
     let plain = Stats { plain_jpegs: 6400, ..busy.clone() }.verdict();
-    assert_eq!(plain.limit, Limit::Decode);
+    assert_eq!(plain.limit, Bottleneck::Decode);
     let words = "100 % of the samples are JPEGs without restart markers: `warpfeed pack`";
     assert!(plain.text.contains(words) && plain.text.contains("gives about 1.7 times as much"), "{plain}");
     let packed = busy.verdict();
-    assert_eq!(packed.limit, Limit::Decode);
+    assert_eq!(packed.limit, Bottleneck::Decode);
     assert!(!packed.text.contains("pack") && packed.text.contains("1.7 times as much"), "{packed}");
 }
 
@@ -217,27 +220,27 @@ fn the_step_bounds_the_possible_speed_up() {
 
 #[test]
 fn no_advice_promises_more_than_the_loop_can_gain() {
-    let many = Stats { workers: 1, processors: 64, decode: stage(6400, 7.5, 0), ..loader() };
+    let many = Stats { workers: 1, cores: 64, decode: stage(6400, 7.5, 0), ..loader() };
     for waited_seconds in [0.6, 1.0, 4.0, 7.0] {
         let stats = Stats { waited_seconds, transform: stage(6400, 1.0, 0), plain_jpegs: 6400, ..many.clone() };
-        for processors in [1, 64] {
-            let verdict = Stats { processors, ..stats.clone() }.verdict();
+        for cores in [1, 64] {
+            let verdict = Stats { cores, ..stats.clone() }.verdict();
             let most = verdict.max_speedup.unwrap();
             let promised = verdict.text.split(" times as ").next().unwrap().rsplit(' ').next().unwrap();
             let promised: f64 = promised.parse().unwrap_or_else(|_| panic!("{verdict}"));
             assert!(promised <= most + 0.05, "{promised} of {most}: {verdict}");
         }
     }
-    // If threads already wait for processors, more threads gain nothing.
+    // If threads already wait for cores, more threads gain nothing.
     let crowded = Stats { delayed_seconds: 4.0, ..many };
-    assert_eq!(crowded.verdict().limit, Limit::Decode, "{}", crowded.verdict());
+    assert_eq!(crowded.verdict().limit, Bottleneck::Decode, "{}", crowded.verdict());
 }
 
 #[test]
 fn slow_starts_of_epochs_are_named_next_to_another_limit() {
     let busy = Stats { decode: stage(6400, 30.0, 0), epochs: 10, start_seconds: 1.6, ..loader() };
     let verdict = busy.verdict();
-    assert_eq!(verdict.limit, Limit::Decode);
+    assert_eq!(verdict.limit, Bottleneck::Decode);
     let words =
         "40 % of the wait is for the first batches of 10 epochs (160.0 ms each, 10.0 batches per epoch): `.repeat(n)`";
     assert!(verdict.text.contains(words), "{verdict}");
@@ -275,7 +278,7 @@ fn every_share_is_from_0_to_1() {
             epochs: random(20.0) as u64,
             delayed_seconds: random(80.0),
             plain_jpegs: random(12_000.0) as u64,
-            processors: 1 + random(16.0) as usize,
+            cores: 1 + random(16.0) as usize,
             process: ProcessStats { cpu_seconds: random(80.0), disk_bytes: Some(1 << 33), ..ProcessStats::default() },
             stall: stall.filter(|_| random(1.0) > 0.3),
             copy: copy.filter(|_| random(1.0) > 0.3),
@@ -314,12 +317,12 @@ fn waits_for_a_store_are_network_bound_with_advice_for_what_it_did() {
     });
     let but = |change: fn(&mut NetworkStats)| changed(usual.clone(), change);
     let verdict = remote(usual.clone()).verdict();
-    assert_eq!(verdict.limit, Limit::Network);
+    assert_eq!(verdict.limit, Bottleneck::Network);
     let text = "network-bound\n- 2.0 of 4 workers are busy\n- the step waited 40 % of the time\n\
                 - 100.0 MB/s in 900 requests/s, 100.0 in flight on average; first byte after 10 ms (p99 10 ms)\n\
                 - 9000 requests: 0 repeated, 0 sent twice because they were late, 0 refused\n\
                 - 99.0 % of the bytes that arrived were read\n\
-                - a request has 111 KB on average: `shuffle_window` reads neighbours together, in requests of up to 4 MiB\n\
+                - a request has 111 KB on average: `shuffle_window` reads neighbors together, in requests of up to 4 MiB\n\
                 - a cache in a folder of this machine would answer later epochs";
     assert_eq!(verdict.text, text);
     let advised = |network: NetworkStats, advice: &str| remote(network).verdict().text.contains(advice);
@@ -339,12 +342,12 @@ fn waits_for_a_store_are_network_bound_with_advice_for_what_it_did() {
     assert!(few.verdict().text.contains("few requests are in flight: prefetch(4) or a higher memory_limit"));
     // Workers that read themselves.
     let reads = Stats { ahead: None, read: stage(6400, 30.0, 1 << 30), ..remote(usual.clone()) };
-    assert_eq!(reads.verdict().limit, Limit::Network);
+    assert_eq!(reads.verdict().limit, Bottleneck::Network);
     // A store that is not waited for is not the limit, and neither is one that nothing was asked
     // of.
     let decodes = Stats { decode: stage(6400, 36.0, 0), ahead: None, ..remote(usual) };
-    assert_eq!(decodes.verdict().limit, Limit::Decode);
-    assert_eq!(remote(NetworkStats::default()).verdict().limit, Limit::Read);
+    assert_eq!(decodes.verdict().limit, Bottleneck::Decode);
+    assert_eq!(remote(NetworkStats::default()).verdict().limit, Bottleneck::Read);
 }
 
 #[test]
@@ -362,7 +365,7 @@ fn the_table_of_statistics_has_the_wait_for_slots_and_the_bytes_of_the_process()
     assert_eq!(cells[1..5], ["100", "25000.0", "25000.0", "25000.0"], "{table}");
     assert!(slot.ends_with(" 25.0 % the coordinator's time, waiting for a free slot"), "{table}");
     assert!(table.contains("7 major and 0 minor page faults, 3.0 MiB from the disk, 2.5 MiB of anonymous memory"));
-    assert!(table.ends_with("\n  2 pictures were decoded although they are damaged"), "{table}");
+    assert!(table.ends_with("\n  2 images were decoded although they are damaged"), "{table}");
     // A system without these counts, and a loader that never waited.
     let table = Stats { slot: stage(0, 0.0, 0), process: ProcessStats::default(), ..loader() }.to_string();
     assert!(!table.contains("MiB") && !table.lines().any(|line| line.starts_with("  slot ")), "{table}");

@@ -9,7 +9,7 @@ fn plan(augment: &Augment, size: (u32, u32)) -> Plan {
 }
 
 #[test]
-fn evaluation_takes_the_window_of_the_resized_picture() {
+fn evaluation_takes_the_window_of_the_resized_image() {
     let plan = plan(&Augment::eval(256, 224), (500, 375));
     let s = 375.0 / 256.0;
     assert_eq!(plan.window.y, 16.0 * s);
@@ -20,21 +20,21 @@ fn evaluation_takes_the_window_of_the_resized_picture() {
 }
 
 #[test]
-fn a_crop_larger_than_the_picture_names_both_sizes() {
+fn a_crop_larger_than_the_image_names_both_sizes() {
     let e = Augment::center_crop(224).plan(Size::new(300, 200), &mut Rng::new(0, 0, 0)).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Transform);
-    assert_eq!(e.cause(), "a centre crop of 224x224 is larger than the picture of 300x200");
+    assert_eq!(e.cause(), "a center crop of 224x224 is larger than the image of 300x200");
 }
 
 #[test]
 fn another_size_than_exact_is_an_error() {
     assert_eq!(plan(&Augment::pass_through(32, 16), (32, 16)).region, Rect::new(0, 0, 32, 16));
     let e = Augment::pass_through(32, 16).plan(Size::new(16, 32), &mut Rng::new(0, 0, 0)).unwrap_err();
-    assert_eq!(e.cause(), "the picture is 16x32, but Augment::pass_through says 32x16");
+    assert_eq!(e.cause(), "the image is 16x32, but Augment::pass_through says 32x16");
 }
 
 #[test]
-fn a_picture_keeps_its_size_or_is_refused_or_shrunk() {
+fn an_image_keeps_its_size_or_is_refused_or_shrunk() {
     let own = || Augment::own_size(40, 30);
     let part = |augment: &Augment, size| {
         let plan = plan(augment, size);
@@ -51,7 +51,7 @@ fn a_picture_keeps_its_size_or_is_refused_or_shrunk() {
     let e = own().plan(Size::new(41, 9), &mut Rng::new(0, 0, 0)).unwrap_err();
     assert_eq!(
         e.cause(),
-        "the picture is 41x9, and Augment::own_size has room for 40x30: make room, or add Augment::shrink_larger"
+        "the image is 41x9, and Augment::own_size has room for 40x30: make room, or add Augment::shrink_larger"
     );
     assert_eq!(part(&own().shrink_larger(), (80, 20)), (all(80, 20), all(40, 10), output));
     assert_eq!(part(&own().shrink_larger(), (20, 90)), (all(20, 90), all(6, 30), output));
@@ -127,7 +127,7 @@ fn a_later_epoch_has_its_own_augmentation() {
 }
 
 #[test]
-fn a_mirrored_picture_stays_in_the_upper_left_corner() {
+fn a_mirrored_image_stays_in_the_upper_left_corner() {
     for augment in
         [Augment::random_resize(40, 10, 20), Augment::shortest_size(&[10, 20], 40), Augment::own_size(60, 40)]
     {

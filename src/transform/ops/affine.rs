@@ -5,19 +5,9 @@ use super::registry::Drawn;
 use super::warp::{Affine, Sampling, Warp};
 use crate::decode::Size;
 use crate::error::{Error, Result};
-use crate::order::Rng;
+use crate::sampler::Rng;
+use crate::transform::Interpolation;
 use crate::transform::geometry::Interval;
-
-/// How [`RandomAffine`] and others read positions between pixels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Interpolation {
-    /// The nearest pixel.
-    #[default]
-    Nearest,
-    /// Weighted sum of the four pixels around the position.
-    Bilinear,
-}
 
 /// Random rotation, translation, scale and shear about the image's middle: torchvision's
 /// `RandomAffine` and `RandomRotation` (transforms v2). The image keeps its size. Parts that are
@@ -101,7 +91,8 @@ impl RandomAffine {
         self
     }
 
-    /// How positions between pixels are read; [`Interpolation::Nearest`] by default.
+    /// Sets how positions between pixels are read: [`Interpolation::Nearest`], the default, or
+    /// [`Interpolation::Bilinear`]. A loader refuses the others when it opens.
     #[must_use]
     pub fn interpolation(mut self, interpolation: Interpolation) -> Self {
         self.interpolation = interpolation;
@@ -110,8 +101,8 @@ impl RandomAffine {
 
     /// Red, green and blue of what lies outside the image; black by default.
     #[must_use]
-    pub fn fill(mut self, colour: [u8; 3]) -> Self {
-        self.fill = colour;
+    pub fn fill(mut self, color: [u8; 3]) -> Self {
+        self.fill = color;
         self
     }
 
@@ -126,6 +117,9 @@ impl RandomAffine {
         interval("scale", self.scale, 0.01, 100.0)?;
         interval("shear_x", self.shear_x, -89.0, 89.0)?;
         interval("shear_y", self.shear_y, -89.0, 89.0)?;
+        if !self.interpolation.is_for_warps() {
+            return Err(Error::config(format!("affine: {}", Interpolation::NOT_FOR_WARPS)));
+        }
         match self.translate {
             Some(shares) if !shares.iter().all(|share| (0.0..=1.0).contains(share)) => {
                 let [across, down] = shares;
@@ -152,7 +146,7 @@ impl RandomAffine {
         }
         drawn(self.scale, &mut affine.scale);
         [self.shear_x, self.shear_y].into_iter().zip(&mut affine.shear).for_each(|(shear, to)| drawn(shear, to));
-        // torchvision's functions have no fill colour by default, but its classes have black.
+        // torchvision's functions have no fill color by default, but its classes have black.
         let bilinear = self.interpolation == Interpolation::Bilinear;
         Warp::affine(affine, size, Sampling { bilinear, fill: Some(self.fill) })
     }
@@ -183,7 +177,7 @@ pub(crate) struct Perspective {
 }
 
 impl Operation for RandomAffine {
-    fn changes_colours(&self) -> Option<&'static str> {
+    fn changes_colors(&self) -> Option<&'static str> {
         None
     }
 
@@ -197,7 +191,7 @@ impl Operation for RandomAffine {
 }
 
 impl Operation for Perspective {
-    fn changes_colours(&self) -> Option<&'static str> {
+    fn changes_colors(&self) -> Option<&'static str> {
         None
     }
 

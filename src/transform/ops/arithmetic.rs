@@ -17,7 +17,7 @@ fn luma([r, g, b]: [f32; 3]) -> i32 {
 }
 
 /// The luma of a pixel.
-pub(super) fn grey(pixel: &[u8; 3]) -> u8 {
+pub(super) fn gray(pixel: &[u8; 3]) -> u8 {
     luma(pixel.map(f32::from)) as u8
 }
 
@@ -27,27 +27,27 @@ pub(super) fn blend(value: f32, other: f32, [own, rest]: [f32; 2]) -> u8 {
     level(fused(other, rest, value * own))
 }
 
-/// Number of neighbouring pixels that are changed at a time, as many vectors.
+/// Number of neighboring pixels that are changed at a time, as many vectors.
 pub(super) const BLOCK: usize = 64;
 
-/// Neighbouring pixels by channel, and their greys.
+/// Neighboring pixels by channel, and their grays.
 pub(super) struct Planes {
     pub(super) channels: [[f32; BLOCK]; 3],
-    pub(super) greys: [i32; BLOCK],
+    pub(super) grays: [i32; BLOCK],
 }
 
 impl Planes {
     #[inline(always)]
     pub(super) fn of(pixels: &[[u8; 3]; BLOCK]) -> Self {
-        let (mut channels, mut greys) = ([[0.0; BLOCK]; 3], [0; BLOCK]);
+        let (mut channels, mut grays) = ([[0.0; BLOCK]; 3], [0; BLOCK]);
         for (i, pixel) in pixels.iter().enumerate() {
             channels.iter_mut().zip(pixel).for_each(|(channel, &v)| channel[i] = f32::from(v));
         }
         let [red, green, blue] = &channels;
-        for (((grey, &r), &g), &b) in greys.iter_mut().zip(red).zip(green).zip(blue) {
-            *grey = luma([r, g, b]);
+        for (((gray, &r), &g), &b) in grays.iter_mut().zip(red).zip(green).zip(blue) {
+            *gray = luma([r, g, b]);
         }
-        Planes { channels, greys }
+        Planes { channels, grays }
     }
 }
 

@@ -15,7 +15,7 @@ const BLOCK: usize = 32;
 record! {
     /// torchvision's `gaussian_blur` with the same standard deviation across and down.
     pub(crate) struct Blur {
-        /// Weight of the neighbours at distance 1, in units of the pixel's own weight.
+        /// Weight of the neighbors at distance 1, in units of the pixel's own weight.
         near: f64,
         /// Largest distance of a pixel that is added.
         radius: u32,
@@ -56,7 +56,7 @@ fn reflected(at: i64, length: i64) -> usize {
 impl PixelEffect for Blur {
     const DEVICE: Option<&'static str> = Some("blur.cuh");
 
-    /// Adds rows first, then columns. Sums go from the first neighbour to the last.
+    /// Adds rows first, then columns. Sums go from the first neighbor to the last.
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {
         let (width, height) = (image.width() as usize, image.height() as usize);
         let (radius, stride) = (self.radius as usize, width * 3);
@@ -102,7 +102,7 @@ wide! {
 }
 
 wide! {
-    /// Sums of neighbouring pixels of `sums`, each times its weight, rounded to levels.
+    /// Sums of neighboring pixels of `sums`, each times its weight, rounded to levels.
     fn add_columns(sums: &[f32], kernel: &[f32], to: &mut [u8]) {
         let (blocks, rest) = to.as_chunks_mut::<BLOCK>();
         let end = blocks.len() * BLOCK;

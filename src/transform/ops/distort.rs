@@ -6,7 +6,7 @@ use super::tint::{Tint, permutation};
 use super::tone::Tone;
 use crate::decode::Size;
 use crate::error::Result;
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::transform::geometry::Interval;
 
 const BRIGHTNESS: Interval = [0.875, 1.125];
@@ -64,7 +64,7 @@ impl Params {
 }
 
 impl Operation for Distort {
-    fn changes_colours(&self) -> Option<&'static str> {
+    fn changes_colors(&self) -> Option<&'static str> {
         Some("photometric_distort")
     }
 
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::transform::ImageMut;
 
-    /// A picture of `tests/fixtures/parity`.
+    /// An image of `tests/fixtures/parity`.
     fn fixture(name: &str) -> Vec<u8> {
         let path = format!("{}/tests/fixtures/parity/{name}.png", env!("CARGO_MANIFEST_DIR"));
         image::open(path).unwrap().into_rgb8().into_raw()
@@ -111,7 +111,7 @@ mod tests {
                 contrast_first,
                 channels: Some([2, 0, 1]),
             };
-            let (mut ours, theirs) = (fixture("colour"), fixture(&format!("distort.{name}")));
+            let (mut ours, theirs) = (fixture("color"), fixture(&format!("distort.{name}")));
             let mut drawn = Drawn::default();
             params.push(&mut drawn);
             drawn.run(&mut ImageMut::new(&mut ours, 32, 24));

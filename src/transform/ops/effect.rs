@@ -22,7 +22,7 @@ pub(crate) trait Naive: std::fmt::Debug {
     fn naive(&self, image: &[[u8; 3]], size: Size) -> Vec<[u8; 3]>;
 }
 
-/// An effect on normalised values.
+/// An effect on normalized values.
 pub(crate) trait ValueEffect: Record {
     /// The file with the device code, because a batch for a device has values only there. It
     /// defines `run<P>(const EFFECT&, u32 x, u32 y, float (&v)[3 * P])`.
@@ -38,7 +38,7 @@ pub(crate) trait ValueEffect: Record {
 /// Memory of the effects on pixels, which each thread keeps from sample to sample.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    /// The image before an effect that reads neighbours.
+    /// The image before an effect that reads neighbors.
     copy: Vec<u8>,
     /// Rows of floats.
     pub(super) row: Vec<f32>,

@@ -7,7 +7,7 @@ record! {
     pub struct Erase {
         /// The rectangle, in pixels of the output.
         pub rect: Rect,
-        /// Red, green and blue in the units of the batch: normalised floats, or 0 to 255 in a batch
+        /// Red, green and blue in the units of the batch: normalized floats, or 0 to 255 in a batch
         /// of bytes.
         pub value: [f32; 3],
     }

@@ -6,12 +6,12 @@ use super::operation::{Operation, check_probability};
 use super::registry::Drawn;
 use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::transform::geometry::Interval;
 use crate::transform::mix::normal;
 
 /// torchvision's `RandomErasing`, after Zhong et al., "Random Erasing Data Augmentation" (2017),
-/// applied after normalisation.
+/// applied after normalization.
 ///
 /// A rectangle is filled with probability `p`. Its area is uniform in `scale` (0.02 to 0.33) times
 /// the image's area, and its height / width is log-uniform in `ratio` (0.3 to 3.3). It is drawn up
@@ -31,7 +31,7 @@ pub struct RandomErasing {
 #[serde(rename_all = "snake_case")]
 enum Fill {
     Value,
-    Colour(f32),
+    Color(f32),
     Noise(f32),
 }
 
@@ -40,7 +40,7 @@ impl RandomErasing {
         Self::new(0.0)
     }
 
-    /// Erases with probability `probability` and fills with 0, the mean colour after normalisation.
+    /// Erases with probability `probability` and fills with 0, the mean color after normalization.
     pub fn new(probability: f64) -> Self {
         RandomErasing { probability, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: [0.0; 3], fill: Fill::Value }
     }
@@ -68,19 +68,19 @@ impl RandomErasing {
 
     /// Fills with noise around [`value`](RandomErasing::value): each channel of each pixel is drawn
     /// for itself, from a distribution close to a normal one with this standard deviation. With 1,
-    /// and normalised images, this is timm's mode `pixel`.
+    /// and normalized images, this is timm's mode `pixel`.
     #[must_use]
     pub fn noise(mut self, deviation: f32) -> Self {
         self.fill = Fill::Noise(deviation);
         self
     }
 
-    /// Fills each rectangle with a colour of its own, from a normal distribution around
-    /// [`value`](RandomErasing::value) with this standard deviation. With 1, and normalised images,
+    /// Fills each rectangle with a color of its own, from a normal distribution around
+    /// [`value`](RandomErasing::value) with this standard deviation. With 1, and normalized images,
     /// this is timm's mode `rand`.
     #[must_use]
-    pub fn random_colour(mut self, deviation: f32) -> Self {
-        self.fill = Fill::Colour(deviation);
+    pub fn random_color(mut self, deviation: f32) -> Self {
+        self.fill = Fill::Color(deviation);
         self
     }
 }
@@ -90,7 +90,7 @@ impl Operation for RandomErasing {
         true
     }
 
-    fn changes_colours(&self) -> Option<&'static str> {
+    fn changes_colors(&self) -> Option<&'static str> {
         Some("erase")
     }
 
@@ -104,7 +104,7 @@ impl Operation for RandomErasing {
             return Err(Error::config(format!("erase: ratio of {r0} to {r1}: needs 0 < low <= high")));
         }
         match self.fill {
-            Fill::Colour(deviation) | Fill::Noise(deviation) if !(0.0 <= deviation && deviation.is_finite()) => {
+            Fill::Color(deviation) | Fill::Noise(deviation) if !(0.0 <= deviation && deviation.is_finite()) => {
                 Err(Error::config(format!("erase: a deviation of {deviation}: it must be finite and not negative")))
             }
             _ => Ok(()),
@@ -112,7 +112,7 @@ impl Operation for RandomErasing {
     }
 
     /// Draws one number for the decision. An erased sample draws two more per try, two for the
-    /// place, one for noise and six for a colour.
+    /// place, one for noise and six for a color.
     fn draw(&self, size: Size, rng: &mut Rng, to: &mut Drawn) {
         if !rng.chance(self.probability) {
             return;
@@ -129,7 +129,7 @@ impl Operation for RandomErasing {
                 let (rect, value) = (Rect::new(x, y, w, h), self.value);
                 to.values.push(match self.fill {
                     Fill::Value => Erase { rect, value }.into(),
-                    Fill::Colour(by) => Erase { rect, value: value.map(|v| v + by * normal(rng) as f32) }.into(),
+                    Fill::Color(by) => Erase { rect, value: value.map(|v| v + by * normal(rng) as f32) }.into(),
                     Fill::Noise(deviation) => {
                         let bits = rng.next_u64();
                         Noise { rect, mean: value, deviation, seed: [bits as u32, (bits >> 32) as u32] }.into()
@@ -153,11 +153,11 @@ mod tests {
         drawn.values.first().copied()
     }
 
-    /// Noise and colours fill the same rectangles as a value.
+    /// Noise and colors fill the same rectangles as a value.
     #[test]
-    fn a_rectangle_has_a_value_a_colour_of_its_own_or_noise() {
+    fn a_rectangle_has_a_value_a_color_of_its_own_or_noise() {
         let erasing = RandomErasing::new(0.7).value([0.5, 1.0, -1.0]);
-        let (mut colours, mut seeds) = (Vec::new(), Vec::new());
+        let (mut colors, mut seeds) = (Vec::new(), Vec::new());
         for sample in 0..400 {
             let Some(OnValues::Erase(plain)) = drawn(&erasing, sample) else {
                 assert!(drawn(&erasing.clone().noise(1.0), sample).is_none());
@@ -167,19 +167,19 @@ mod tests {
             let Some(OnValues::Noise(noise)) = drawn(&erasing.clone().noise(2.0), sample) else { panic!("no noise") };
             assert_eq!((noise.rect, noise.mean, noise.deviation), (plain.rect, plain.value, 2.0));
             seeds.push(noise.seed);
-            let Some(OnValues::Erase(colour)) = drawn(&erasing.clone().random_colour(2.0), sample) else {
-                panic!("no colour")
+            let Some(OnValues::Erase(color)) = drawn(&erasing.clone().random_color(2.0), sample) else {
+                panic!("no color")
             };
-            assert_eq!(colour.rect, plain.rect);
-            colours.push(colour.value);
+            assert_eq!(color.rect, plain.rect);
+            colors.push(color.value);
         }
         seeds.sort_unstable();
         seeds.dedup();
-        assert!(colours.len() > 200 && seeds.len() == colours.len());
+        assert!(colors.len() > 200 && seeds.len() == colors.len());
         for channel in 0..3 {
-            let z = colours.iter().map(|colour| f64::from((colour[channel] - [0.5, 1.0, -1.0][channel]) / 2.0));
+            let z = colors.iter().map(|color| f64::from((color[channel] - [0.5, 1.0, -1.0][channel]) / 2.0));
             let (mean, square) = z.fold((0.0, 0.0), |(mean, square), z| (mean + z, square + z * z));
-            let n = colours.len() as f64;
+            let n = colors.len() as f64;
             assert!((mean / n).abs() < 0.25 && (square / n - 1.0).abs() < 0.35, "{mean} {square} of {n}");
         }
     }

@@ -6,14 +6,14 @@ use super::tint::Tint;
 use super::tone::Tone;
 use crate::decode::Size;
 use crate::error::{Error, Result};
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::transform::geometry::Interval;
 
 /// torchvision's `ColorJitter` (transforms v2, on `uint8` tensors). Brightness, contrast,
 /// saturation and hue each get a random factor, and are applied in an order that is drawn for each
 /// sample.
 ///
-/// The jitter follows the resize, so its cost does not depend on the picture's size. Each effect
+/// The jitter follows the resize, so its cost does not depend on the image's size. Each effect
 /// rounds as torchvision does. Results may differ from torchvision by one level, because its sums
 /// of 32-bit floats may round differently.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,21 +53,21 @@ impl ColorJitter {
     }
 
     /// Draws a factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives the image's mean
-    /// grey, 1 the image.
+    /// gray, 1 the image.
     #[must_use]
     pub fn contrast(mut self, amount: f64) -> Self {
         self.contrast = Some(amount);
         self
     }
 
-    /// Draws a factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives greys, 1 the image.
+    /// Draws a factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives grays, 1 the image.
     #[must_use]
     pub fn saturation(mut self, amount: f64) -> Self {
         self.saturation = Some(amount);
         self
     }
 
-    /// Draws a turn of the colour circle, uniform in `-amount` to `amount`. The maximum is half a
+    /// Draws a turn of the color circle, uniform in `-amount` to `amount`. The maximum is half a
     /// circle, 0.5. This effect is the slowest of the four.
     #[must_use]
     pub fn hue(mut self, amount: f64) -> Self {
@@ -86,7 +86,7 @@ impl ColorJitter {
 }
 
 impl Operation for ColorJitter {
-    fn changes_colours(&self) -> Option<&'static str> {
+    fn changes_colors(&self) -> Option<&'static str> {
         Some("jitter")
     }
 
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use crate::transform::ImageMut;
 
-    /// A picture made by `tests/fixtures/parity/make.py`.
+    /// An image made by `tests/fixtures/parity/make.py`.
     fn fixture(name: &str) -> Vec<u8> {
         let path = format!("{}/tests/fixtures/parity/{name}.png", env!("CARGO_MANIFEST_DIR"));
         image::open(path).unwrap().into_rgb8().into_raw()
@@ -155,7 +155,7 @@ mod tests {
             ("hue", Tint::hue(-0.21).into()),
         ];
         for (name, effect) in effects {
-            let (mut ours, theirs) = (fixture("colour"), fixture(&format!("colour.{name}")));
+            let (mut ours, theirs) = (fixture("color"), fixture(&format!("color.{name}")));
             assert_ne!(ours, theirs);
             effect.run(&mut ImageMut::new(&mut ours, 32, 24), &mut Scratch::default());
             let far = ours.iter().zip(&theirs).filter(|(a, b)| a.abs_diff(**b) > 1).count();
@@ -168,7 +168,7 @@ mod tests {
     fn the_order_and_the_factors_vary() {
         let jitter = ColorJitter::new().brightness(0.4).contrast(0.4).saturation(0.4).hue(0.1);
         jitter.check().unwrap();
-        let image = fixture("colour");
+        let image = fixture("color");
         let run = |sample| {
             let mut image = image.clone();
             let mut drawn = Drawn::default();

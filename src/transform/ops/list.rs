@@ -7,7 +7,7 @@ use super::operation::Operation;
 use super::registry::{Drawn, EFFECTS_ON_PIXELS};
 use crate::decode::Size;
 use crate::error::{Error, Result};
-use crate::order::Rng;
+use crate::sampler::Rng;
 
 macro_rules! operations {
     ($($(#[$oon:meta])* $name:literal super::$omod:ident::$op:ident,)+) => {

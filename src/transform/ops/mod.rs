@@ -9,7 +9,7 @@
 //! 5. This file: the list of effects with their rows.
 //! 6. `registry`: the effects as one type, and [`Drawn`], those that were drawn for one sample.
 //! 7. `operation`: [`Operation`], which rows and the operations below implement.
-//! 8. `jitter`: [`ColorJitter`]. `distort`: each effect of colours with its own decision.
+//! 8. `jitter`: [`ColorJitter`]. `distort`: each effect of colors with its own decision.
 //!    `erasing`: [`RandomErasing`]. `affine`: [`RandomAffine`] and a perspective. `policy`:
 //!    [`Policy`], such as RandAugment.
 //! 9. `list`: the list of operations.
@@ -22,7 +22,7 @@
 //! a [record](super::record) with everything that was random. `ops/NAME.rs` holds an effect's host
 //! code, and `ops/NAME.cuh` next to it the device code. Both take the effect, and give the same
 //! bits. So the plan of a sample contains its effects, and the side that has the pixels runs them:
-//! a worker or the device. Operations share effects: the colour jitter and the policies draw the
+//! a worker or the device. Operations share effects: the color jitter and the policies draw the
 //! same effects.
 //!
 //! A **row** is the operation that draws one effect for a share of the samples, next to the effect.
@@ -43,7 +43,7 @@
 //! - **on pixels**: on the resized `u8` image, before your own transforms. The kernel
 //!   `device/nvidia/kernels/retouch.cu` runs the effects of a sample with one block of threads, so
 //!   an effect may look at all of its image.
-//! - **on values**: on normalised floats, before mixing. The kernel
+//! - **on values**: on normalized floats, before mixing. The kernel
 //!   `device/nvidia/kernels/convert.cu` runs these effects on each pixel alone.
 //!
 //! Effects on pixels run in the order in which their operations were added, and so do effects on
@@ -63,7 +63,7 @@ macro_rules! effects {
                     "invert" Invert, "posterize" Posterize, "solarize" Solarize, "equalize" Equalize,
                     "autocontrast" Autocontrast
                 },
-                tint::Tint { "grayscale" Greyscale, "permute_channels" PermuteChannels },
+                tint::Tint { "grayscale" Grayscale, "permute_channels" PermuteChannels },
                 sharpen::Sharpen { "sharpness" Sharpness },
                 blur::Blur { "blur" GaussianBlur },
                 warp::Warp {},
@@ -128,5 +128,5 @@ pub(crate) fn numbers() -> String {
 }
 
 pub(super) use affine::Perspective;
-pub use affine::{Interpolation, RandomAffine};
+pub use affine::RandomAffine;
 pub(super) use warp::Warp;

@@ -71,7 +71,7 @@ mod tests {
             for (power, expected, room) in [(1, 0.0, 0.03), (2, 1.0, 0.04), (3, 0.0, 0.1), (4, 2.9, 0.25)] {
                 assert!((moment(power) - expected).abs() < room, "moment {power}: {}", moment(power));
             }
-            // Neighbours, and the channels of a pixel, do not depend on each other.
+            // Neighbors, and the channels of a pixel, do not depend on each other.
             let with = |other: usize, right: u32, below: u32| {
                 all().map(|(x, y)| z(channel, (x, y)) * z(other, (x + right, y + below))).sum::<f64>() / n
             };

@@ -3,7 +3,7 @@ use super::registry::{Drawn, OnPixels};
 use super::row::Row;
 use crate::decode::Size;
 use crate::error::{Error, Result};
-use crate::order::Rng;
+use crate::sampler::Rng;
 
 /// An operation of the augmentation: its options. The [module](super) says where its code is.
 pub(crate) trait Operation {
@@ -25,7 +25,7 @@ pub(crate) trait Operation {
     }
 
     /// Name of the operation, if it changes more than the places of pixels.
-    fn changes_colours(&self) -> Option<&'static str>;
+    fn changes_colors(&self) -> Option<&'static str>;
 
     /// Bytes per pixel that its effects on pixels need next to the image. Most need a copy.
     fn bytes_per_pixel(&self) -> u64 {
@@ -56,7 +56,7 @@ where
         R::Effect::DEVICE.is_none().then_some(R::NAME)
     }
 
-    fn changes_colours(&self) -> Option<&'static str> {
+    fn changes_colors(&self) -> Option<&'static str> {
         Some(R::NAME)
     }
 

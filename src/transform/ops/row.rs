@@ -2,7 +2,7 @@
 //! effect.
 
 use super::effect::PixelEffect;
-use crate::order::Rng;
+use crate::sampler::Rng;
 
 /// An operation that draws one effect. [`row!`](row) implements it.
 pub(crate) trait Row {
@@ -98,8 +98,8 @@ macro_rules! row {
                 refused.iter().find_map(|refused| refused(self))
             }
 
-            fn effect(&self, rng: &mut $crate::order::Rng) -> $effect {
-                let draw: fn(&Self, &mut $crate::order::Rng) -> $effect = $draw;
+            fn effect(&self, rng: &mut $crate::sampler::Rng) -> $effect {
+                let draw: fn(&Self, &mut $crate::sampler::Rng) -> $effect = $draw;
                 draw(self, rng)
             }
 

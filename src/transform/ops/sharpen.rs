@@ -22,7 +22,7 @@ impl Sharpen {
 impl PixelEffect for Sharpen {
     const DEVICE: Option<&'static str> = Some("sharpen.cuh");
 
-    /// The smoothed image has weights of 1/13 for the eight neighbours and 5/13 for the pixel,
+    /// The smoothed image has weights of 1/13 for the eight neighbors and 5/13 for the pixel,
     /// rounded. No sum lies between two levels, because 13 is odd. The border stays as it is.
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {
         let (width, height) = (image.width() as usize, image.height() as usize);

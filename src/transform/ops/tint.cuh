@@ -24,14 +24,14 @@ __device__ __forceinline__ void turn_hue(u32 (&rgb)[3], float turn) {
 __device__ __forceinline__ void run(const Tint& tint, const Image& image, Scratch&) {
     if (tint.kind == SATURATION) {
         image.map([&](u32 (&rgb)[3]) {
-            const float own = float(grey(rgb));
+            const float own = float(gray(rgb));
             #pragma unroll
             for (int c = 0; c < 3; c++) rgb[c] = level(blend(float(rgb[c]), own, tint.by));
         });
     } else if (tint.kind == HUE) {
         image.map([&](u32 (&rgb)[3]) { turn_hue(rgb, tint.by[0]); });
-    } else if (tint.kind == GREYSCALE) {
-        image.map([&](u32 (&rgb)[3]) { rgb[0] = rgb[1] = rgb[2] = grey(rgb); });
+    } else if (tint.kind == GRAYSCALE) {
+        image.map([&](u32 (&rgb)[3]) { rgb[0] = rgb[1] = rgb[2] = gray(rgb); });
     } else {
         image.map([&](u32 (&rgb)[3]) {
             const u32 all = rgb[0] | rgb[1] << 8 | rgb[2] << 16;

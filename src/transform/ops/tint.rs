@@ -1,16 +1,16 @@
-use super::arithmetic::{BLOCK, Planes, blend, grey, shares};
+use super::arithmetic::{BLOCK, Planes, blend, gray, shares};
 use super::effect::{PixelEffect, Scratch};
 use super::row::row;
 use super::wide::{below, level, wide};
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::transform::{ImageMut, record};
 
 record! {
-    /// Changes the colour of each pixel on its own.
+    /// Changes the color of each pixel on its own.
     pub(crate) struct Tint {
         /// SATURATION and the other numbers.
         kind: u32,
-        /// SATURATION: shares of the pixel and of its grey. HUE: the turn of the colour circle, in
+        /// SATURATION: shares of the pixel and of its gray. HUE: the turn of the color circle, in
         /// circles.
         by: [f32; 2],
         /// PERMUTED: the old channel of each new one, in two bits each from the lowest on.
@@ -21,18 +21,18 @@ record! {
 impl Tint {
     const SATURATION: u32 = 0;
     const HUE: u32 = 1;
-    const GREYSCALE: u32 = 2;
+    const GRAYSCALE: u32 = 2;
     const PERMUTED: u32 = 3;
 
     /// The numbers in C.
     #[cfg(test)]
     pub(crate) fn kinds() -> String {
-        let names = "SATURATION, HUE, GREYSCALE, PERMUTED";
+        let names = "SATURATION, HUE, GRAYSCALE, PERMUTED";
         assert_eq!((Self::SATURATION, Self::PERMUTED), (0, names.split(',').count() as u32 - 1));
         format!("enum {{ {names} }};\n")
     }
 
-    /// torchvision's `adjust_saturation`: blends with the pixel's grey.
+    /// torchvision's `adjust_saturation`: blends with the pixel's gray.
     pub(super) fn saturation(factor: f64) -> Self {
         Tint { kind: Self::SATURATION, by: shares(factor), channels: 0 }
     }
@@ -43,8 +43,8 @@ impl Tint {
     }
 
     /// torchvision's `rgb_to_grayscale` with three channels.
-    pub(super) fn greyscale() -> Self {
-        Tint { kind: Self::GREYSCALE, by: [0.0; 2], channels: 0 }
+    pub(super) fn grayscale() -> Self {
+        Tint { kind: Self::GRAYSCALE, by: [0.0; 2], channels: 0 }
     }
 
     /// torchvision's `permute_channels`.
@@ -69,7 +69,7 @@ impl PixelEffect for Tint {
         match self.kind {
             Self::SATURATION => saturate(image.data_mut().as_chunks_mut().0, self.by),
             Self::HUE => turn_hues(image.data_mut().as_chunks_mut().0, self.by[0]),
-            Self::GREYSCALE => remove_colour(image.data_mut().as_chunks_mut().0),
+            Self::GRAYSCALE => remove_color(image.data_mut().as_chunks_mut().0),
             _ => {
                 let from = [0, 2, 4].map(|shift| (self.channels >> shift & 3) as usize);
                 image.pixels_mut().for_each(|pixel| *pixel = from.map(|channel| pixel[channel]));
@@ -79,15 +79,15 @@ impl PixelEffect for Tint {
 }
 
 wide! {
-    /// Blends each pixel with its grey.
+    /// Blends each pixel with its gray.
     fn saturate(pixels: &mut [[u8; 3]], shares: [f32; 2]) {
         let (blocks, rest) = pixels.as_chunks_mut::<BLOCK>();
         for block in blocks {
-            let Planes { channels, greys } = Planes::of(block);
+            let Planes { channels, grays } = Planes::of(block);
             let mut levels = [[0; BLOCK]; 3];
             for (levels, channel) in levels.iter_mut().zip(&channels) {
-                for ((level, &v), &grey) in levels.iter_mut().zip(channel).zip(&greys) {
-                    *level = blend(v, grey as f32, shares);
+                for ((level, &v), &gray) in levels.iter_mut().zip(channel).zip(&grays) {
+                    *level = blend(v, gray as f32, shares);
                 }
             }
             for (i, pixel) in block.iter_mut().enumerate() {
@@ -95,21 +95,21 @@ wide! {
             }
         }
         for pixel in rest {
-            let grey = f32::from(grey(pixel));
-            *pixel = pixel.map(|v| blend(f32::from(v), grey, shares));
+            let gray = f32::from(gray(pixel));
+            *pixel = pixel.map(|v| blend(f32::from(v), gray, shares));
         }
     }
 }
 
 wide! {
-    /// Replaces each pixel by its grey.
-    fn remove_colour(pixels: &mut [[u8; 3]]) {
+    /// Replaces each pixel by its gray.
+    fn remove_color(pixels: &mut [[u8; 3]]) {
         let (blocks, rest) = pixels.as_chunks_mut::<BLOCK>();
         for block in blocks {
-            let greys = Planes::of(block).greys;
-            block.iter_mut().zip(greys).for_each(|(pixel, grey)| *pixel = [grey as u8; 3]);
+            let grays = Planes::of(block).grays;
+            block.iter_mut().zip(grays).for_each(|(pixel, gray)| *pixel = [gray as u8; 3]);
         }
-        rest.iter_mut().for_each(|pixel| *pixel = [grey(pixel); 3]);
+        rest.iter_mut().for_each(|pixel| *pixel = [gray(pixel); 3]);
     }
 }
 
@@ -173,7 +173,7 @@ fn turn_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
     }
     for (i, pixel) in block.iter_mut().enumerate() {
         let [r, g, b] = *pixel;
-        // A grey has no hue.
+        // A gray has no hue.
         *pixel = if (r == g) & (g == b) { *pixel } else { std::array::from_fn(|channel| levels[channel][i]) };
     }
 }
@@ -195,14 +195,14 @@ fn unit(v: f32) -> f32 {
 }
 
 row! {
-    /// Removes the colour with this probability: torchvision's `RandomGrayscale`.
-    grayscale: Greyscale -> Tint {}
+    /// Removes the color with this probability: torchvision's `RandomGrayscale`.
+    grayscale: Grayscale -> Tint {}
     probability 0.1;
-    draw |_, _| Tint::greyscale();
+    draw |_, _| Tint::grayscale();
 }
 
 row! {
-    /// Exchanges the colour channels at random with this probability: torchvision's
+    /// Exchanges the color channels at random with this probability: torchvision's
     /// `RandomChannelPermutation`.
     permute_channels: PermuteChannels -> Tint {}
     probability 1.0;
@@ -221,7 +221,7 @@ pub(super) mod naive {
             let changed = |pixel: [u8; 3]| match self.kind {
                 Self::SATURATION => pixel.map(|v| blended(v, f32::from(luma(pixel)), self.by)),
                 Self::HUE => turn_hue(pixel, self.by[0]),
-                Self::GREYSCALE => [luma(pixel); 3],
+                Self::GRAYSCALE => [luma(pixel); 3],
                 _ => [0, 1, 2].map(|channel| pixel[self.channels as usize / 4_usize.pow(channel) % 4]),
             };
             image.iter().copied().map(changed).collect()

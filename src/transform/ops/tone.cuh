@@ -30,7 +30,7 @@ __device__ __forceinline__ void run(const Tone& tone, const Image& image, Scratc
         return;
     }
     float mean = 0.0f;
-    if (tone.kind == CONTRAST) mean = float(double(image.sum(scratch, grey)) / double(image.pixels));
+    if (tone.kind == CONTRAST) mean = float(double(image.sum(scratch, gray)) / double(image.pixels));
     image.map_levels(scratch, [&](u32 level_of) {
         const float v = float(level_of);
         switch (tone.kind) {

@@ -1,4 +1,4 @@
-use super::arithmetic::{BLOCK, Planes, blend, grey, shares};
+use super::arithmetic::{BLOCK, Planes, blend, gray, shares};
 use super::effect::{PixelEffect, Scratch};
 use super::row::row;
 use super::wide::{level, wide};
@@ -9,7 +9,7 @@ record! {
     pub(crate) struct Tone {
         /// BRIGHTNESS and the other numbers.
         kind: u32,
-        /// BRIGHTNESS: the factor. CONTRAST: shares of the image and of its mean grey. POSTERIZE:
+        /// BRIGHTNESS: the factor. CONTRAST: shares of the image and of its mean gray. POSTERIZE:
         /// the bits that are kept, as a mask. SOLARIZE: the threshold. ADD: what is added, and the
         /// level from which on nothing is added.
         by: [f32; 2],
@@ -39,7 +39,7 @@ impl Tone {
         Tone { kind: Self::BRIGHTNESS, by: [factor as f32, 0.0] }
     }
 
-    /// torchvision's `adjust_contrast`: blends with the mean of the greys.
+    /// torchvision's `adjust_contrast`: blends with the mean of the grays.
     pub(super) fn contrast(factor: f64) -> Self {
         Tone { kind: Self::CONTRAST, by: shares(factor) }
     }
@@ -84,7 +84,7 @@ impl PixelEffect for Tone {
         match self.kind {
             Self::BRIGHTNESS => scale(image.data_mut(), a),
             Self::CONTRAST => {
-                let mean = (grey_sum(image.data().as_chunks().0) as f64 / image.size().area() as f64) as f32;
+                let mean = (gray_sum(image.data().as_chunks().0) as f64 / image.size().area() as f64) as f32;
                 blend_with(image.data_mut(), mean, self.by);
             }
             Self::POSTERIZE => image.data_mut().iter_mut().for_each(|v| *v &= a as u8),
@@ -129,14 +129,14 @@ wide! {
 }
 
 wide! {
-    /// Sum of the pixels' greys.
-    fn grey_sum(pixels: &[[u8; 3]]) -> u64 {
+    /// Sum of the pixels' grays.
+    fn gray_sum(pixels: &[[u8; 3]]) -> u64 {
         let (blocks, rest) = pixels.as_chunks::<BLOCK>();
         let mut sum = 0;
         for block in blocks {
-            sum += Planes::of(block).greys.iter().map(|&grey| grey as u64).sum::<u64>();
+            sum += Planes::of(block).grays.iter().map(|&gray| gray as u64).sum::<u64>();
         }
-        sum + rest.iter().map(|pixel| u64::from(grey(pixel))).sum::<u64>()
+        sum + rest.iter().map(|pixel| u64::from(gray(pixel))).sum::<u64>()
     }
 }
 

@@ -23,7 +23,7 @@ record! {
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Sampling {
     pub(crate) bilinear: bool,
-    /// The colour of positions outside the image. `None` is black, and torchvision's `fill=None`.
+    /// The color of positions outside the image. `None` is black, and torchvision's `fill=None`.
     pub(crate) fill: Option<[u8; 3]>,
 }
 
@@ -38,19 +38,19 @@ pub(super) struct Affine {
     /// Degrees across and down.
     pub(super) shear: [f64; 2],
     /// Pixels from the middle of the image to the point that stays in place.
-    pub(super) centre: [f64; 2],
+    pub(super) center: [f64; 2],
 }
 
 impl Affine {
     /// Leaves the image as it is.
     pub(super) const NONE: Affine =
-        Affine { angle: 0.0, translate: [0.0; 2], scale: 1.0, shear: [0.0; 2], centre: [0.0; 2] };
+        Affine { angle: 0.0, translate: [0.0; 2], scale: 1.0, shear: [0.0; 2], center: [0.0; 2] };
 
     /// torchvision's `_get_inverse_affine_matrix`.
     fn inverse(&self) -> [f64; 6] {
         let rotation = self.angle.to_radians();
         let [sx, sy] = self.shear.map(f64::to_radians);
-        let ([cx, cy], [tx, ty]) = (self.centre, self.translate);
+        let ([cx, cy], [tx, ty]) = (self.center, self.translate);
         let a = (rotation - sy).cos() / sy.cos();
         let b = -(rotation - sy).cos() * sx.tan() / sy.cos() - rotation.sin();
         let c = (rotation - sy).sin() / sy.cos();
@@ -129,7 +129,7 @@ impl Warp {
         !self.is(Self::OF_CHAIN)
     }
 
-    /// The colour of positions outside the image.
+    /// The color of positions outside the image.
     fn fill(&self) -> [u8; 3] {
         let [red, green, blue, _] = self.mode.to_le_bytes();
         [red, green, blue]
@@ -161,7 +161,7 @@ impl Warp {
         Some((inside(x, size.width)?, inside(y, size.height)?))
     }
 
-    /// The pixel of an image of `size` that pixel (`x`, `y`) shows with nearest-neighbour sampling.
+    /// The pixel of an image of `size` that pixel (`x`, `y`) shows with nearest-neighbor sampling.
     pub(crate) fn nearest_source(&self, x: u32, y: u32, size: Size) -> Option<(u32, u32)> {
         Self::nearest(self.source(x, y, size), size)
     }
@@ -377,7 +377,7 @@ const BORDER: u32 = u32::MAX - 1;
 const OUTSIDE: u32 = u32::MAX;
 
 wide! {
-    /// The colours of the pixels of a row from (`x`, `y`) on, between the pixels `from`. Where all
+    /// The colors of the pixels of a row from (`x`, `y`) on, between the pixels `from`. Where all
     /// four pixels lie inside, the sums are those of [`Warp::between`].
     fn sum_pixels(warp: &Warp, at: (u32, u32), size: Size, from: &[[u8; 3]], to: &mut [[u8; 3]]) {
         let mut positions = [[0.0; BLOCK]; 2];
@@ -434,7 +434,7 @@ wide! {
 }
 
 impl Warp {
-    /// The colour at a position between pixels.
+    /// The color at a position between pixels.
     fn between(&self, at: (f32, f32), size: Size, from: &[[u8; 3]]) -> [u8; 3] {
         let between = Between::new(at, size);
         let inside = between.sum(|_| 1.0);

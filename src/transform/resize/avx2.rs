@@ -38,7 +38,7 @@ pub(super) fn kernels() -> Option<Kernels> {
 super::lanes::pairs!("avx2");
 super::lanes::lanes!("avx2");
 
-/// `sum` plus the products of `values` and `taps`, added in neighbouring pairs of 16-bit values.
+/// `sum` plus the products of `values` and `taps`, added in neighboring pairs of 16-bit values.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn add_pixels(sum: Vector, values: Vector, taps: Vector) -> Vector {

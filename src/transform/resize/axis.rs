@@ -1,15 +1,15 @@
 use std::ops::Range;
 
-use crate::transform::filter::Resampling;
+use crate::transform::interpolation::Resampling;
 
 /// Filter of one axis: the source positions that each output reads, and their weights.
 ///
 /// The filters are those of Pillow's `Resample.c`. The support of the triangle is one output step,
-/// or one source pixel where the picture grows or without antialiasing, and its weights sum to 1.
+/// or one source pixel where the image grows or without antialiasing, and its weights sum to 1.
 /// Without antialiasing, weights beyond the edge are added to that of the edge, as in PyTorch;
 /// otherwise they are left out. The weights are rounded to 16 bits, with as many fractional bits as
 /// the largest of them allows, like in `fast_image_resize` and PyTorch, so the results are bit for
-/// bit the same. PyTorch resizes all of a picture before it crops, so the largest weight of the
+/// bit the same. PyTorch resizes all of an image before it crops, so the largest weight of the
 /// whole resize counts there, which [`Key::whole`] provides.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
@@ -34,7 +34,7 @@ pub(super) struct Key {
     pub(super) outputs: u32,
     /// Whether the output is reversed.
     pub(super) mirrored: bool,
-    /// Not that of [`Filter::Nearest`](crate::transform::Filter::Nearest), which [`Axis::pick`]
+    /// Not that of [`Interpolation::Nearest`](crate::transform::Interpolation::Nearest), which [`Axis::pick`]
     /// carries out.
     pub(super) by: Resampling,
     /// Positions in the source and in the output of the resize of which the outputs are a part, if
@@ -85,7 +85,7 @@ impl Axis {
         }
         let (start, end) = key.window;
         if start.fract() == 0.0 && end - start == f64::from(key.outputs) {
-            // Each output is a position of the source, whose neighbours all filters weigh with 0.
+            // Each output is a position of the source, whose neighbors all filters weigh with 0.
             let (first, last) = (start as u32, start as u32 + key.outputs - 1);
             self.pick((0..key.outputs).map(|output| if key.mirrored { last - output } else { first + output }));
             self.key = Some(key);
@@ -237,8 +237,8 @@ fn ceil(value: f64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::Rng;
-    use crate::transform::Filter;
+    use crate::sampler::Rng;
+    use crate::transform::Interpolation;
 
     /// The weight of each source position in PyTorch's interpolation without antialiasing: the
     /// polynomials of `aten/src/ATen/native/UpSample.h`, with positions limited to the source.
@@ -253,7 +253,7 @@ mod tests {
         const A: f64 = -0.75;
         let near = |x: f64| ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0;
         let far = |x: f64| ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A;
-        if key.by.filter == Filter::Bicubic {
+        if key.by.filter == Interpolation::Bicubic {
             let weights = [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)];
             weights.into_iter().zip(-1..).for_each(|(weight, offset)| add(offset, weight));
         } else {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn without_antialiasing_weights_are_those_of_the_neighbours() {
+    fn without_antialiasing_weights_are_those_of_the_neighbors() {
         let (mut rng, mut axis) = (Rng::new(3, 1, 4), Axis::default());
         for case in 0..3000 {
             let most = [3, 20, 300][case % 3];
@@ -276,7 +276,7 @@ mod tests {
             } else {
                 rng.range(from + 0.1, f64::from(length).max(from + 0.2))
             };
-            let filter = [Filter::Bilinear, Filter::BilinearExact, Filter::Bicubic][case / 3 % 3];
+            let filter = [Interpolation::Bilinear, Interpolation::BilinearExact, Interpolation::Bicubic][case / 3 % 3];
             let by = Resampling { filter, antialias: false };
             let key = Key {
                 length,
@@ -299,15 +299,15 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_that_grows_is_interpolated_with_and_without_antialiasing() {
+    fn an_image_that_grows_is_interpolated_with_and_without_antialiasing() {
         let (mut with, mut without) = (Axis::default(), Axis::default());
         for (length, outputs) in [(7, 7), (7, 8), (30, 41), (1, 9)] {
             let key = |filter, antialias| {
                 let by = Resampling { filter, antialias };
                 Key { length, window: (0.0, length.into()), outputs, mirrored: false, by, whole: None }
             };
-            with.prepare(key(Filter::Bilinear, true));
-            without.prepare(key(Filter::Bilinear, false));
+            with.prepare(key(Interpolation::Bilinear, true));
+            without.prepare(key(Interpolation::Bilinear, false));
             (0..outputs as usize).for_each(|output| assert_eq!(with.taps(output), without.taps(output)));
         }
     }

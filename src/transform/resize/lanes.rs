@@ -5,7 +5,7 @@
 //! which differ between widths; and `narrower`, for rows shorter than a vector.
 //!
 //! `add_rows` and `add_pixels` add two taps to sums, and differ between instruction sets. x86
-//! multiplies and adds neighbouring elements, so values with their two taps must be next to each
+//! multiplies and adds neighboring elements, so values with their two taps must be next to each
 //! other. NEON multiplies all elements by one tap.
 
 /// Drops the fourth byte of each pixel.

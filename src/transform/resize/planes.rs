@@ -3,8 +3,8 @@
 use super::axis::{Axis, Key};
 use crate::decode::Rect;
 use crate::error::resize;
-use crate::transform::filter::Resampling;
-use crate::transform::{Filter, Plan};
+use crate::transform::interpolation::Resampling;
+use crate::transform::{Interpolation, Plan};
 
 /// Resizes maps of floats, reusing its scratch memory.
 ///
@@ -19,7 +19,7 @@ pub(crate) struct Planes {
 
 impl Planes {
     /// Writes the part that the plan shows to its place in `to`, (H, W, `channels`) of the output.
-    /// `pixel` returns channel `c` of the picture's pixel (x, y). Values that the picture does not
+    /// `pixel` returns channel `c` of the image's pixel (x, y). Values that the image does not
     /// cover stay unchanged.
     ///
     /// The plan's window must not be empty, which holds for every plan of an
@@ -39,7 +39,7 @@ impl Planes {
         let Plan { window, target, .. } = plan;
         let across = within(window.x, window.width, x, width);
         let down = within(window.y, window.height, y, height);
-        let by = Resampling { filter: Filter::Bilinear, antialias: plan.antialias };
+        let by = Resampling { filter: Interpolation::Bilinear, antialias: plan.antialias };
         let key = |length, window, outputs, mirrored| Key { length, window, outputs, mirrored, by, whole: None };
         self.across.prepare(key(width, across, target.width, plan.flip));
         self.down.prepare(key(height, down, target.height, plan.vertical_flip));

@@ -10,12 +10,12 @@ use super::table::Table;
 use super::{avx2, avx512};
 use crate::decode::Pixels;
 use crate::error::{Error, ErrorKind, Result, resize};
-use crate::transform::{Filter, Plan};
+use crate::transform::{Interpolation, Plan};
 
 /// Crops, resizes and flips images, reusing its scratch memory.
 ///
 /// The antialiased bilinear filter is the triangle that Pillow and torchvision (`antialias=True`) use. Its
-/// pixels equal those of `fast_image_resize` bit for bit on every CPU. [`Filter`] lists the others.
+/// pixels equal those of `fast_image_resize` bit for bit on every CPU. [`Interpolation`] lists the others.
 #[derive(Debug)]
 pub struct Resizer {
     across: Axis,
@@ -96,7 +96,7 @@ impl Resizer {
             return Err(Error::new(ErrorKind::Transform, cause));
         }
         let filter = plan.interpolation;
-        let nearest = filter == Filter::Nearest;
+        let nearest = filter == Interpolation::Nearest;
         let changed = if nearest {
             self.pick(plan)?;
             true
@@ -179,7 +179,7 @@ impl Resizer {
                     None => scalar::horizontal(row, &self.across, to),
                     Some(kernels) if row.len() >= self.table.reach => (kernels.horizontal)(row, &self.table, to),
                     Some(kernels) => {
-                        // Loads would reach past the end of the picture.
+                        // Loads would reach past the end of the image.
                         self.row[..length].copy_from_slice(&row[..length]);
                         (kernels.horizontal)(&self.row, &self.table, to);
                     }
@@ -230,7 +230,7 @@ impl Resizer {
     }
 }
 
-/// Returns the rows of the target. Fills the area that the picture does not cover if `fill` is
+/// Returns the rows of the target. Fills the area that the image does not cover if `fill` is
 /// given.
 fn target_rows<'a>(
     plan: &Plan,
@@ -262,8 +262,8 @@ fn target_rows<'a>(
 mod tests {
     use super::*;
     use crate::decode::{Rect, Size};
-    use crate::order::Rng;
-    use crate::transform::filter::Resampling;
+    use crate::sampler::Rng;
+    use crate::transform::interpolation::Resampling;
     use crate::transform::{Augment, Window};
 
     /// One resizer for each vector backend of this CPU.
@@ -271,7 +271,7 @@ mod tests {
         kernels().map(|kernels| Resizer::with(Some(kernels))).collect()
     }
 
-    fn picture(size: Size, seed: u64) -> Pixels {
+    fn image(size: Size, seed: u64) -> Pixels {
         let mut rng = Rng::new(seed, 0, 0);
         let mut pixels = Pixels::new();
         // Runs of one value between noise, so that clamping to black and to white is tested.
@@ -315,7 +315,7 @@ mod tests {
             let most = [6, 40, 130][case % 3];
             let mut side = || rng.below(most) as u32 + 1;
             let (size, output) = (Size::new(side(), side()), Size::new(side(), side()));
-            let pixels = picture(size, case as u64);
+            let pixels = image(size, case as u64);
             let (w, h) = (rng.below(size.width.into()) as u32 + 1, rng.below(size.height.into()) as u32 + 1);
             let (x, y) =
                 (rng.below(u64::from(size.width - w) + 1) as u32, rng.below(u64::from(size.height - h) + 1) as u32);
@@ -338,7 +338,8 @@ mod tests {
     }
 
     /// The filters whose pixels are weighted sums.
-    const FILTERS: [Filter; 4] = [Filter::Bilinear, Filter::BilinearExact, Filter::Bicubic, Filter::Lanczos];
+    const FILTERS: [Interpolation; 4] =
+        [Interpolation::Bilinear, Interpolation::BilinearExact, Interpolation::Bicubic, Interpolation::Lanczos];
 
     /// Each pixel of a resize across, then down, each rounded to a level as soon as it is known.
     fn across_then_down(pixels: &Pixels, output: Size, by: Resampling) -> Vec<u8> {
@@ -375,7 +376,7 @@ mod tests {
         for case in 0..200 {
             let mut side = || rng.below(50) as u32 + 1;
             let (size, output) = (Size::new(side(), side()), Size::new(side(), side()));
-            let pixels = picture(size, case);
+            let pixels = image(size, case);
             let mut plan = plan(Rect::full(size), Rect::full(size).into(), output);
             (plan.interpolation, plan.antialias) = (FILTERS[1 + case as usize % 3], rng.chance(0.5));
             let mut ours = vec![0; output.area() as usize * 3];
@@ -411,7 +412,7 @@ mod tests {
             {
                 drawn[axis][(from.cmp(&to) as i8 + 1) as usize] += u32::from(part.size() != resized);
             }
-            let pixels = picture(size, case);
+            let pixels = image(size, case);
             let whole = if filter.is_across_first() {
                 across_then_down(&pixels, resized, by)
             } else {
@@ -443,7 +444,7 @@ mod tests {
     fn the_nearest_pixel_is_that_of_the_mask() {
         let (size, mut resizers) = (Size::new(61, 47), backends());
         resizers.push(Resizer::with(None));
-        let pixels = picture(size, 3);
+        let pixels = image(size, 3);
         for sample in 0..150 {
             let augment = match sample % 4 {
                 0 => Augment::train(24).output(24, 31),
@@ -451,7 +452,7 @@ mod tests {
                 2 => Augment::scale_jitter(48, 0.3, 2.5).fill([1, 2, 3]),
                 _ => Augment::resize(61, 47),
             };
-            let augment = augment.interpolation(Filter::Nearest).flip(0.5).vertical_flip(0.5);
+            let augment = augment.interpolation(Interpolation::Nearest).flip(0.5).vertical_flip(0.5);
             let plan = augment.plan(size, &mut Rng::new(8, 0, sample)).unwrap();
             for resizer in &mut resizers {
                 let mut ours = vec![0; plan.output.area() as usize * 3];
@@ -485,18 +486,18 @@ mod tests {
             for filter in FILTERS {
                 let mut plan = plan(Rect::full(size), Rect::full(size).into(), Size::new(output.0, output.1));
                 (plan.interpolation, plan.antialias) = (filter, true);
-                assert_equal(&picture(size, 1), &plan, &mut resizers);
+                assert_equal(&image(size, 1), &plan, &mut resizers);
                 plan.antialias = false;
-                assert_equal(&picture(size, 3), &plan, &mut resizers);
+                assert_equal(&image(size, 3), &plan, &mut resizers);
                 (plan.flip, plan.vertical_flip) = (true, true);
-                assert_equal(&picture(size, 2), &plan, &mut resizers);
+                assert_equal(&image(size, 2), &plan, &mut resizers);
             }
         }
     }
 
     #[test]
     fn an_impossible_plan_is_an_error() {
-        let pixels = picture(Size::new(8, 8), 0);
+        let pixels = image(Size::new(8, 8), 0);
         let mut plan = plan(Rect::new(0, 0, 8, 8), Rect::new(0, 0, 8, 8).into(), Size::new(4, 4));
         let e = Resizer::new().run(&pixels, &plan, &mut [0; 47]).unwrap_err();
         assert_eq!(e.cause(), "47 bytes for an image of 4x4, which needs 48");

@@ -22,7 +22,7 @@ pub(super) fn vertical(rows: &[u8], stride: usize, taps: &[i16], precision: u32,
     }
 }
 
-/// Computes one row, in which each pixel is a weighted sum of neighbouring pixels. `row` starts
+/// Computes one row, in which each pixel is a weighted sum of neighboring pixels. `row` starts
 /// with the first position of the axis's span.
 pub(super) fn horizontal(row: &[u8], axis: &Axis, out: &mut [u8]) {
     let (precision, origin, row) = (axis.precision(), axis.span().start, row.as_chunks::<3>().0);

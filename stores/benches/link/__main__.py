@@ -72,7 +72,7 @@ class Link:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         begun = self.log.stat().st_size if self.log.exists() else 0
-        # Thread pools of the rivals take as many processors as they find.
+        # Thread pools of the rivals take as many cores as they find.
         command = inside(CLIENT, self.options.python, "-W", "ignore", HERE / "readers.py", name, "--work", work)
         command += [str(word) for word in ("--server", f"http://{ADDRESS}:{PORT}", "--root", self.options.root, *more)]
         environment = {**os.environ, "HOME": str(work), "PYTHONPATH": str(self.options.path)}

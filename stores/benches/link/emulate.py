@@ -2,13 +2,13 @@
 
 `tc netem` needs a module that many kernels lack, so packets pass through this process: each
 namespace has a TUN device, and what leaves one arrives at the other after it has been sent at the
-link's rate and has travelled half of the round trip. TCP is the kernel's own, with its handshake,
+link's rate and has traveled half of the round trip. TCP is the kernel's own, with its handshake,
 slow start and windows.
 
 The kernel hands over segments of one connection together (up to 64 KiB, as to a network card), and
 such a train has one header here. The rate therefore counts the bytes of the payload almost alone.
 For a distant client the kernel makes short trains, of two segments, to spare the buffers on the
-way. Moving these took most of a processor, which the loaders then lacked. Both namespaces therefore
+way. Moving these took most of a core, which the loaders then lacked. Both namespaces therefore
 make long trains (`tcp_tso_rtt_log`), as for a client nearby. On a busy machine of two cores, 64
 requests in flight at 30 ms filled 80 % of the link before and 99.9 % since.
 """
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--gbit", type=float, default=1.0, help="rate in each direction")
     parser.add_argument("--ms", type=float, default=30.0, help="round trip")
     options = parser.parse_args()
-    # The other programs leave no processor free.
+    # The other programs leave no core free.
     os.nice(-15)
     for stop in (signal.SIGTERM, signal.SIGINT):
         signal.signal(stop, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))

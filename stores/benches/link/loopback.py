@@ -1,11 +1,11 @@
 """Reads photographs from a web server on this machine into batches that the GPU decodes, and counts
-the processors that reading takes.
+the cores that reading takes.
 
     python loopback.py PHOTOGRAPHS --nginx PROGRAM --seconds 12
 
 It packs the photographs into tar shards, and copies them until the set is large enough for a
-shuffle. nginx serves the shards on the loopback interface. "Reading" is the processor time of the
-threads that transfer bytes, plan requests and wait for samples; the workers that prepare pictures
+shuffle. nginx serves the shards on the loopback interface. "Reading" is the CPU time of the
+threads that transfer bytes, plan requests and wait for samples; the workers that prepare images
 for the GPU and the server are counted on their own.
 """
 
@@ -45,7 +45,7 @@ READING = ("transfer", "requests", "readers")
 
 
 def spent(process: int | str, names: bool = True) -> collections.Counter[str]:
-    """Seconds of processor time by group of threads."""
+    """Seconds of CPU time by group of threads."""
     seconds: collections.Counter[str] = collections.Counter()
     for task in pathlib.Path(f"/proc/{process}/task").iterdir():
         try:
@@ -97,7 +97,7 @@ def measure(name: str, url: str, server: subprocess.Popen | None, options: argpa
 
     device = {"device": options.device, "decode_on": "gpu"} if options.device != "cpu" else {"output": "numpy"}
     loader = warpfeed.Loader(
-        url, batch_size=256, augment=warpfeed.Augment.train(224), unlabelled=True, **device, **more
+        url, batch_size=256, augment=warpfeed.Augment.train(224), unlabeled=True, **device, **more
     )
     begun, images, first = time.monotonic(), 0, None
     before = after = None
@@ -108,9 +108,9 @@ def measure(name: str, url: str, server: subprocess.Popen | None, options: argpa
             images += 256
             del batch
             if before is None and now - begun > options.warmup:
-                before = (now, images, spent("self"), processors(server), loader.stats())
+                before = (now, images, spent("self"), cores(server), loader.stats())
             if before is not None and now - before[0] > options.seconds:
-                after = (now, images, spent("self"), processors(server), loader.stats())
+                after = (now, images, spent("self"), cores(server), loader.stats())
                 break
     seconds = after[0] - before[0]
     cores = {group: (after[2][group] - before[2][group]) / seconds for group in GROUPS}
@@ -131,7 +131,7 @@ def measure(name: str, url: str, server: subprocess.Popen | None, options: argpa
     loader.close()
 
 
-def processors(server: subprocess.Popen | None) -> float:
+def cores(server: subprocess.Popen | None) -> float:
     if server is None:
         return 0.0
     # The lister's children are nginx, and those of nginx its workers.
@@ -159,7 +159,7 @@ def main() -> None:
         write_shards(options.photographs, shards)
         total = sum(path.stat().st_size for path in shards.glob("*.tar"))
         options.mean = total / SHARDS / EACH
-        print(f"{os.cpu_count()} processors, {SHARDS * EACH} photographs, {total / 1e9:.2f} GB", flush=True)
+        print(f"{os.cpu_count()} cores, {SHARDS * EACH} photographs, {total / 1e9:.2f} GB", flush=True)
         serve = [
             sys.executable,
             HERE / "serve.py",

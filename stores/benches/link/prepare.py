@@ -33,10 +33,10 @@ def folder(source: pathlib.Path, target: pathlib.Path, copies: int) -> None:
             os.link(first, first.with_name(f"{path.stem}_{copy:02}.jpg"))
 
 
-def shards(pictures: list[pathlib.Path], target: pathlib.Path, warpfeed: list[str]) -> None:
-    """Tar shards of shuffled pictures, with their classes, and the index that opening them writes."""
-    classes = {name: str(number) for number, name in enumerate(sorted({path.parent.name for path in pictures}))}
-    shuffled = random.Random(2).sample(pictures, len(pictures))
+def shards(images: list[pathlib.Path], target: pathlib.Path, warpfeed: list[str]) -> None:
+    """Tar shards of shuffled images, with their classes, and the index that opening them writes."""
+    classes = {name: str(number) for number, name in enumerate(sorted({path.parent.name for path in images}))}
+    shuffled = random.Random(2).sample(images, len(images))
     number, size, out = -1, SHARD, None
     for sample, path in enumerate(shuffled):
         if size >= SHARD:
@@ -71,22 +71,22 @@ def main() -> None:
     files = options.root / "photos/train"
     if "photos" in options.only:
         folder(options.photographs, files, options.copies)
-    pictures = photographs(files)
+    images = photographs(files)
     if "tar" in options.only:
         (options.root / "tar/train").mkdir(parents=True)
-        shards(pictures, options.root / "tar/train", options.warpfeed)
+        shards(images, options.root / "tar/train", options.warpfeed)
     if "mds" in options.only:
         from streaming import MDSWriter
 
         with MDSWriter(
             out=str(options.root / "mds/train"), columns={"image": "bytes", "label": "int"}, size_limit=SHARD
         ) as out:
-            for path in pictures:
+            for path in images:
                 out.write({"image": path.read_bytes(), "label": 0})
     if "litdata" in options.only:
         import litdata
 
-        inputs = [str(path) for path in pictures]
+        inputs = [str(path) for path in images]
         litdata.optimize(
             litdata_sample, inputs, output_dir=str(options.root / "litdata/train"), chunk_bytes=SHARD, num_workers=1
         )
@@ -96,11 +96,11 @@ def main() -> None:
 
         schema = pa.schema([pa.field("image", pa.large_binary())])
         # Copies next to each other are stored once.
-        random.Random(1).shuffle(pictures)
+        random.Random(1).shuffle(images)
 
         def batches():
-            for at in range(0, len(pictures), 500):
-                column = pa.array([path.read_bytes() for path in pictures[at : at + 500]], pa.large_binary())
+            for at in range(0, len(images), 500):
+                column = pa.array([path.read_bytes() for path in images[at : at + 500]], pa.large_binary())
                 yield pa.record_batch([column], schema=schema)
 
         (options.root / "lance").mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Reads one data set with one library, and prints when its samples came.
+"""Reads one dataset with one library, and prints when its samples came.
 
 warpfeed decodes every photograph, crops it to 224 pixels and returns batches. The others only
 return the encoded bytes, in the processes that their documentation names: no time is lost in

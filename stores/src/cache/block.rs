@@ -2,7 +2,7 @@
 //! bytes.
 //!
 //! The format is little-endian: the magic number, the offset, the number of bytes, the length of
-//! the object, the data set, the sample, the lengths of the tag and of the name as 32 bits, the
+//! the object, the dataset, the sample, the lengths of the tag and of the name as 32 bits, the
 //! CRC-32 of the bytes, the tag, the name, and the CRC-32 of the header. A missing tag has the
 //! length `u32::MAX`. The name is the URL, after the server between line feeds if there is one. The
 //! last byte of the magic number is the version.

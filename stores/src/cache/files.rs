@@ -53,7 +53,7 @@ pub(super) fn used(folder: &Folder) -> io::Result<u64> {
     Ok(bytes.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?))).unwrap_or(0))
 }
 
-/// The objects of a data set below the URL `base`, and the files that they become.
+/// The objects of a dataset below the URL `base`, and the files that they become.
 struct Set<'a> {
     base: &'a str,
     objects: &'a [Object],
@@ -79,7 +79,7 @@ pub(super) fn bring(
     if bytes > limit {
         let cause = format!(
             "the cache is too small: these files have {bytes} bytes, and it may take {limit} (cache_bytes); raise the \
-             limit, or copy the data set to this machine"
+             limit, or copy the dataset to this machine"
         );
         return Err(Error::config(cause).at_path(base));
     }
@@ -217,7 +217,7 @@ pub(super) fn sets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listing>)
     Ok(sets)
 }
 
-/// The data sets whose files are in the folder, with the number of the files and their bytes.
+/// The datasets whose files are in the folder, with the number of the files and their bytes.
 pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>> {
     let known = sets(folder)?.into_iter().filter_map(|(_, listing)| listing);
     let known = known.map(|Listing { prefix, objects, .. }| {

@@ -6,7 +6,7 @@
 //! come from the inverse of the order, so none are stored. Without a known order, the block that
 //! was used longest ago is removed first.
 //!
-//! Next uses of several data sets are compared by their distance in epochs: training and validation
+//! Next uses of several datasets are compared by their distance in epochs: training and validation
 //! alternate once per epoch.
 //!
 //! When a loader comes, goes or steps back, the next uses of its set's blocks are unknown. They are
@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use warpfeed_sources::{Lookahead, NextUse, Place};
+use warpfeed_sources::{BatchIndex, Lookahead, NextUse};
 
 /// Name of a block: a hash of its object, version and range.
 pub(super) type Key = u128;
@@ -30,7 +30,7 @@ const RANKED: usize = 256;
 /// The sample that a block belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Owner {
-    /// Hash of the data set, or 0.
+    /// Hash of the dataset, or 0.
     pub(super) set: u64,
     pub(super) sample: u64,
 }
@@ -57,19 +57,19 @@ enum Rank {
 struct Follower {
     number: u64,
     order: Lookahead,
-    now: Place,
+    now: BatchIndex,
 }
 
 impl Follower {
     /// A place as a fixed-point number of epochs with 32 fractional bits.
-    fn time(&self, place: Place) -> u64 {
+    fn time(&self, place: BatchIndex) -> u64 {
         let batches = self.order.batches(place.epoch).max(1);
         let fraction = (u128::from(place.batch.min(batches)) << 32) / u128::from(batches);
         (place.epoch.min(u64::from(u32::MAX) - 1) << 32) + fraction as u64
     }
 
     /// Time of the next use of `sample`, from `from` on. `None` if the order has no inverse.
-    fn next(&self, sample: u64, from: Place) -> Option<u64> {
+    fn next(&self, sample: u64, from: BatchIndex) -> Option<u64> {
         match self.order.next_use(sample, from, EPOCHS) {
             NextUse::At(place) => Some(self.time(place)),
             NextUse::Later => Some(u64::MAX),
@@ -83,7 +83,7 @@ impl Follower {
     }
 }
 
-/// The blocks of one data set.
+/// The blocks of one dataset.
 #[derive(Default)]
 struct Set {
     /// Loaders that read the set. The last one counts.
@@ -158,7 +158,7 @@ impl Index {
     pub(super) fn follow(&mut self, set: u64, order: Lookahead) -> u64 {
         self.followers += 1;
         let number = self.followers;
-        let follower = Follower { number, order, now: Place::default() };
+        let follower = Follower { number, order, now: BatchIndex::default() };
         let set = self.sets.entry(set).or_default();
         set.followers.push(follower);
         set.outdate();
@@ -174,7 +174,7 @@ impl Index {
     }
 
     /// Notes that the loader with this number has reached `now`.
-    pub(super) fn start(&mut self, set: u64, number: u64, now: Place) {
+    pub(super) fn start(&mut self, set: u64, number: u64, now: BatchIndex) {
         let Some(set) = self.sets.get_mut(&set) else { return };
         let Some(follower) = set.followers.iter_mut().find(|follower| follower.number == number) else { return };
         // Passed uses are updated one by one. After a step back, earlier uses lie ahead again.
@@ -280,7 +280,7 @@ impl Index {
     /// removed before them, or if the next uses of some blocks are not known yet. The new block's
     /// next use is searched from `from` on, or from now on.
     /// Only the ranks of blocks change.
-    pub(super) fn admit(&mut self, bytes: u64, owner: Owner, from: Option<Place>) -> Option<Vec<Key>> {
+    pub(super) fn admit(&mut self, bytes: u64, owner: Owner, from: Option<BatchIndex>) -> Option<Vec<Key>> {
         if bytes > self.limit {
             return None;
         }
@@ -338,7 +338,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use warpfeed::order::{Order, Position, Shuffled};
+    use warpfeed::sampler::{Position, Sampler, Shuffled};
 
     use super::*;
 
@@ -346,7 +346,7 @@ mod tests {
     fn order(len: u64, seed: u64, node: u64, nodes: u64, batch: u64) -> (Lookahead, Arc<Shuffled>) {
         let order = Arc::new(Shuffled::new(len, seed));
         let (global, of) = (nodes * batch, order.clone());
-        let samples = move |at: Place| {
+        let samples = move |at: BatchIndex| {
             let first = at.batch * global + node * batch;
             Some((first..first + batch).map(|position| of.index(at.epoch, position)).collect())
         };
@@ -360,9 +360,10 @@ mod tests {
 
     /// Hits of an index of `limit` blocks over `epochs` epochs, and hits of the optimal choice.
     fn hits(order: &Lookahead, limit: usize, from: u64, epochs: u64) -> (u64, u64) {
-        let all: Vec<(Place, Vec<u64>)> =
-            order.from(Place::default()).take_while(|(at, _)| at.epoch < epochs + 40).collect();
-        let reads: Vec<(Place, u64)> = all.iter().flat_map(|(at, samples)| samples.iter().map(|&s| (*at, s))).collect();
+        let all: Vec<(BatchIndex, Vec<u64>)> =
+            order.from(BatchIndex::default()).take_while(|(at, _)| at.epoch < epochs + 40).collect();
+        let reads: Vec<(BatchIndex, u64)> =
+            all.iter().flat_map(|(at, samples)| samples.iter().map(|&s| (*at, s))).collect();
         // For each read, the next read of the same sample, from the list.
         let mut next = vec![usize::MAX; reads.len()];
         let mut last = HashMap::new();
@@ -454,7 +455,7 @@ mod tests {
         index.remove(3);
         index.add(3, 1, soon);
         assert_eq!(index.admit(1, late, None), None, "farther than both");
-        index.start(7, followers.0, Place { epoch: 0, batch: 21 });
+        index.start(7, followers.0, BatchIndex { epoch: 0, batch: 21 });
         let again = Owner { set: 7, sample: order(60) };
         assert_eq!(index.admit(1, again, None), Some(vec![3]), "its use has passed");
         index.unfollow(6, followers.1);
@@ -466,7 +467,7 @@ mod tests {
         let (len, searched) = (2_000, Arc::new(AtomicUsize::new(0)));
         let (_, order) = order(len, 3, 0, 1, 1);
         let (of, inverse, count) = (order.clone(), order.clone(), searched.clone());
-        let samples = move |at: Place| Some(vec![of.index(at.epoch, at.batch)]);
+        let samples = move |at: BatchIndex| Some(vec![of.index(at.epoch, at.batch)]);
         let next = move |epoch, sample, batch| {
             count.fetch_add(1, Ordering::Relaxed);
             inverse.position(epoch, sample, batch)
@@ -498,8 +499,8 @@ mod tests {
         };
         assert_eq!(settle(&mut index, Some(vec![key(len - 1)])), 4, "the one that is read last");
         // After a step of one epoch and back, the blocks are ranked again.
-        index.start(7, number, Place { epoch: 1, batch: 0 });
-        index.start(7, number, Place::default());
+        index.start(7, number, BatchIndex { epoch: 1, batch: 0 });
+        index.start(7, number, BatchIndex::default());
         assert_eq!(settle(&mut index, Some(vec![key(len - 1)])), 4);
         // A block that is used or removed in between is found wherever it is.
         index.unfollow(7, number);

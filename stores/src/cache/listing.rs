@@ -1,4 +1,4 @@
-//! Listings of stores in the folder of a cache, so that a folder of a million pictures is listed
+//! Listings of stores in the folder of a cache, so that a folder of a million images is listed
 //! once.
 //!
 //! A listing is the file `files/KEY.listing`, whose key is a hash of the listed prefix. Next to it
@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use warpfeed_sources::{CancelToken, Object, Store, is_stopped};
 use warpfeed_sources::{Error, Result};
-use warpfeed_sources::{Object, Stop, Store, is_stopped};
 
 use super::folder::{FILES, Folder, present};
 
@@ -107,7 +107,7 @@ impl Listing {
         let count = self.objects.len().min(PROBES);
         let last = self.objects.len() - 1;
         let probes = (0..count).map(|i| &self.objects[i * last / (count - 1).max(1)]);
-        let stop = Stop::current();
+        let stop = CancelToken::current();
         let ask = |object: &Object| match store.object(&object.url) {
             Ok(found) => Ok(found == *object),
             Err(e) if e.is_transient() => Err(e),

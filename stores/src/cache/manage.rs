@@ -27,7 +27,7 @@ pub struct Contents {
     pub sets: BTreeMap<String, (u64, u64)>,
     /// Number of objects of each kept listing, and its age in seconds, by the URL that was listed.
     pub listings: BTreeMap<String, (u64, u64)>,
-    /// Number of whole files of each data set that needs them, and their bytes in whole pages, by
+    /// Number of whole files of each dataset that needs them, and their bytes in whole pages, by
     /// the URL of the set.
     pub files: BTreeMap<String, (u64, u64)>,
     /// Damaged blocks, listings and whole files; [`check`] drops them.

@@ -51,7 +51,7 @@ use tiered::TieredCache;
 /// With other orders, such as draws with replacement, the sample that was used longest ago is
 /// dropped first.
 ///
-/// **Sharing.** All processes of a user on a machine may use one folder at once, with any data sets
+/// **Sharing.** All processes of a user on a machine may use one folder at once, with any datasets
 /// and versions of the data. Each process fetches what it does not find. A process may be killed at
 /// any time. A restarted job finds the existing blocks.
 ///
@@ -61,7 +61,7 @@ use tiered::TieredCache;
 /// one, are not kept. The cache deletes only blocks that it has written, and refuses a folder with
 /// other files.
 ///
-/// **Listings.** The folder also keeps the listings of stores, so a folder of a million pictures is
+/// **Listings.** The folder also keeps the listings of stores, so a folder of a million images is
 /// listed once, by one of the ranks. An opening asks the server for eight of the objects, and lists
 /// again if one of them has changed. If another one changed, reading it is an error, and the next
 /// opening lists again. Objects that were added are found after [`refresh`]. Listings do not count

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use warpfeed_sources::{BatchIndex, Lookahead, Object, ObjectCache, ReadCompletion, ReadParts, Store, Tier, Upload};
 use warpfeed_sources::{Error, ErrorKind, Result};
-use warpfeed_sources::{Keep, Lookahead, Object, Place, ReadParts, Reply, Store, Tier, Upload};
 
 use super::Cache;
 use super::index::Owner;
@@ -75,7 +75,7 @@ impl Store for Cached {
     }
 
     /// Reads from the store, because the caller has already asked the cache for each sample.
-    fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+    fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         let (cache, listed, url) = (self.cache.clone(), self.listed.clone(), object.url.clone());
         self.store.fetch(object, range, reply.map(move |answer| Self::seen(&cache, &listed, &url, answer)));
     }
@@ -90,7 +90,7 @@ impl Store for Cached {
         self.store.remove(url)
     }
 
-    fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn Keep>> {
+    fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
         // 0 is for reads outside a known order.
         let set = set.max(1);
         let number = self.cache.0.follow(set, order);
@@ -109,8 +109,8 @@ struct Following {
     number: u64,
 }
 
-impl Keep for Following {
-    fn start(&self, place: Place) {
+impl ObjectCache for Following {
+    fn start(&self, place: BatchIndex) {
         self.cache.0.start(self.set, self.number, place);
     }
 
@@ -122,7 +122,7 @@ impl Keep for Following {
         self.cache.0.get(object, at, to)
     }
 
-    fn offer(&self, object: &Object, at: u64, bytes: &[u8], sample: u64, next: Place) {
+    fn offer(&self, object: &Object, at: u64, bytes: &[u8], sample: u64, next: BatchIndex) {
         self.cache.0.missed(bytes.len());
         self.cache.0.offer(object, at, bytes, Owner { set: self.set, sample }, Some(next));
     }

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use warpfeed_sources::{BatchIndex, Lookahead, Object, ReadParts, Store, Tier};
 use warpfeed_sources::{Error, Result};
-use warpfeed_sources::{Lookahead, Object, Place, ReadParts, Store, Tier};
 
 use super::block::{self, Range};
 use super::folder::{Folder, Journal, Record};
@@ -263,7 +263,7 @@ impl TieredCache {
     }
 
     /// Offers the bytes of `object` from `at` on, whose next use is at `from` or later.
-    pub(super) fn offer(&self, object: &Object, at: u64, bytes: &[u8], owner: Owner, from: Option<Place>) {
+    pub(super) fn offer(&self, object: &Object, at: u64, bytes: &[u8], owner: Owner, from: Option<BatchIndex>) {
         if !self.is_here() || !versioned(object) {
             return;
         }
@@ -298,7 +298,7 @@ impl TieredCache {
     }
 
     /// Writes a block to the folder, unless it would be the first to be removed.
-    fn write(&self, range: Range<'_>, bytes: &[u8], owner: Owner, from: Option<Place>) {
+    fn write(&self, range: Range<'_>, bytes: &[u8], owner: Owner, from: Option<BatchIndex>) {
         let Some(folder) = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)) else { return };
         let (key, size) = (range.key(), range.bytes());
         {
@@ -373,12 +373,12 @@ impl TieredCache {
     /// If there is no folder, it has no room, or the objects cannot be read.
     pub(super) fn bring(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
         if !self.is_here() {
-            let cause = "the cache was opened before this process was forked: open the data set after the fork";
+            let cause = "the cache was opened before this process was forked: open the dataset after the fork";
             return Err(Error::config(cause).at_path(base));
         }
         let folder = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)).ok_or_else(|| {
             let cause = "this format needs files of this machine, and the cache has no folder that it may write to: \
-                         choose another folder, or copy the data set to this machine";
+                         choose another folder, or copy the dataset to this machine";
             Error::config(cause).at_path(base)
         })?;
         files::bring(folder, self.limit, base, objects, read, || self.shrink())
@@ -431,7 +431,7 @@ impl TieredCache {
         followers.remove(&number).into_iter().for_each(|number| index.unfollow(set, number));
     }
 
-    pub(super) fn start(&self, set: u64, number: u64, place: Place) {
+    pub(super) fn start(&self, set: u64, number: u64, place: BatchIndex) {
         if !self.is_here() {
             return;
         }
@@ -506,7 +506,7 @@ mod tests {
             let (begun, mut found) = (Instant::now(), [1; 9]);
             assert!(kept.has(&object, 0, 9) && !kept.has(&object, 9, 9));
             assert_eq!(kept.get(&object, 0, &mut found), Some(Tier::Folder));
-            kept.start(7, kept.follow(7, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))), Place::default());
+            kept.start(7, kept.follow(7, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))), BatchIndex::default());
             assert!(!writes.is_finished() && begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
             assert_eq!(found, [0; 9]);
         });

@@ -19,7 +19,7 @@ use crate::sweep::{Case, Table};
 
 const ROOM: u64 = 1 << 30;
 
-/// A data set in a store.
+/// A dataset in a store.
 struct Data {
     objects: Arc<Objects>,
     url: String,
@@ -28,7 +28,7 @@ struct Data {
 impl Data {
     fn new(format: &str) -> Data {
         let root = tempfile::tempdir().unwrap();
-        let set = small(crate::sets::Kind::Labelled);
+        let set = small(crate::sets::Kind::Labeled);
         let format = FORMATS.iter().find(|known| known.name == format).unwrap();
         let name = (format.write)(&set, root.path());
         let url = if name.is_empty() { "mem://set".to_owned() } else { format!("mem://set/{name}") };

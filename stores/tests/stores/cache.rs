@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use crate::process::child;
-use warpfeed::order::{Order, Position, Rng, Shuffled};
-use warpfeed::source::{Lookahead, Object, Place, Reply, Store, Tier};
+use warpfeed::sampler::{Position, Rng, Sampler, Shuffled};
+use warpfeed::source::{BatchIndex, Lookahead, Object, ReadCompletion, Store, Tier};
 use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
@@ -75,7 +75,7 @@ impl Store for Objects {
 /// Shuffled epochs of batches of 10 samples.
 fn lookahead() -> Lookahead {
     let of = |epoch: u64, position: u64| Shuffled::new(SAMPLES, 3).index(epoch, position);
-    let samples = move |place: Place| Some((0..10).map(|i| of(place.epoch, place.batch * 10 + i)).collect());
+    let samples = move |place: BatchIndex| Some((0..10).map(|i| of(place.epoch, place.batch * 10 + i)).collect());
     Lookahead::new(0, |_| SAMPLES / 10, samples).with_next(|epoch, sample, batch| {
         match Shuffled::new(SAMPLES, 3).position(epoch, sample, batch * 10) {
             Position::At(position) => Position::At(position / 10),
@@ -86,7 +86,7 @@ fn lookahead() -> Lookahead {
 
 /// Reads `batches` batches from `place` on, like a loader that fetches ahead, and compares every
 /// byte.
-fn epochs(store: &Arc<dyn Store>, mut place: Place, batches: u64) -> Place {
+fn epochs(store: &Arc<dyn Store>, mut place: BatchIndex, batches: u64) -> BatchIndex {
     let (order, object) = (lookahead(), store.object("mem://set/x").unwrap());
     let version: u64 = object.tag.as_ref().unwrap().parse().unwrap();
     let keep = store.keep(9, &order).unwrap();
@@ -103,7 +103,7 @@ fn epochs(store: &Arc<dyn Store>, mut place: Place, batches: u64) -> Place {
             if !found {
                 let (send, fetched) = mpsc::channel();
                 let range = at(sample)..at(sample) + len(sample);
-                store.fetch(&object, range, Reply::new(move |bytes| send.send(bytes).unwrap()));
+                store.fetch(&object, range, ReadCompletion::new(move |bytes| send.send(bytes).unwrap()));
                 bytes = fetched.recv().unwrap().unwrap();
                 keep.offer(&object, at(sample), &bytes, sample, order.after(place));
             }
@@ -150,7 +150,7 @@ fn reads_are_those_of_the_store_for_any_size_of_the_cache_and_stay_within_it() {
         let objects = Objects::new(1);
         let cache = Cache::with_memory(folder.path(), limit, memory).unwrap();
         let store = cache.store(objects.clone());
-        epochs(&store, Place::default(), 6 * SAMPLES / 10);
+        epochs(&store, BatchIndex::default(), 6 * SAMPLES / 10);
         let written: u64 = blocks(folder.path()).iter().map(|(_, len)| len.next_multiple_of(4096)).sum();
         assert!(written <= limit, "{written} of {limit}");
         let counts = cache.counts();
@@ -159,7 +159,7 @@ fn reads_are_those_of_the_store_for_any_size_of_the_cache_and_stay_within_it() {
             assert_eq!((objects.bytes.load(Relaxed), counts.hit_rate()), (all, Some(5.0 / 6.0)));
             // Another process, or the next run, finds the blocks.
             let again = like_another_process(folder.path(), limit);
-            epochs(&again.store(objects.clone()), Place::default(), SAMPLES / 10);
+            epochs(&again.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
             assert_eq!((objects.bytes.load(Relaxed), again.counts().hit_rate()), (all, Some(1.0)));
         }
         // Reads without an order.
@@ -188,7 +188,7 @@ fn a_third_of_the_set_gives_a_third_of_the_bytes_on_one_machine() {
     let pages: u64 = (0..SAMPLES).map(|sample| (len(sample) + 100).next_multiple_of(4096)).sum();
     let cache = Cache::open(folder.path(), pages / 3).unwrap();
     let store = cache.store(Objects::new(1));
-    let place = epochs(&store, Place::default(), SAMPLES / 10);
+    let place = epochs(&store, BatchIndex::default(), SAMPLES / 10);
     let before = cache.counts();
     epochs(&store, place, 20 * SAMPLES / 10);
     let counts = cache.counts();
@@ -207,7 +207,7 @@ fn fill_the_folder_of_the_environment() {
     let number = |name| std::env::var(name).unwrap().parse::<u64>().unwrap();
     let cache = Cache::open(folder, number("WARPFEED_TEST_BYTES")).unwrap();
     let store = cache.store(Objects::new(1));
-    let place = Place { epoch: number("WARPFEED_TEST_EPOCH"), batch: 0 };
+    let place = BatchIndex { epoch: number("WARPFEED_TEST_EPOCH"), batch: 0 };
     epochs(&store, place, number("WARPFEED_TEST_BATCHES"));
 }
 
@@ -221,7 +221,7 @@ fn filler(folder: &Path, bytes: u64, epoch: u64, batches: u64) -> Child {
 /// The folder after its processes have ended: all blocks sound, within the limit, nothing else.
 fn sound(folder: &Path, limit: u64) {
     let cache = like_another_process(folder, limit);
-    epochs(&cache.store(Objects::new(1)), Place::default(), 2 * SAMPLES / 10);
+    epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 2 * SAMPLES / 10);
     assert_eq!(cache.counts().damaged, 0);
     let contents = check(folder).unwrap();
     assert_eq!((contents.damaged, &contents.others[..]), (0, &[][..]));
@@ -267,7 +267,7 @@ fn processes_that_are_killed_while_they_fill_leave_a_sound_folder() {
 fn a_process_killed_with_the_lock_or_with_an_unwritten_block_stops_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
-    epochs(&cache.store(Objects::new(1)), Place::default(), SAMPLES / 10);
+    epochs(&cache.store(Objects::new(1)), BatchIndex::default(), SAMPLES / 10);
     // Blocks in the journal without files: the process was killed before the rename.
     let all = blocks(folder.path());
     all.iter().take(20).for_each(|(path, _)| fs::remove_file(path).unwrap());
@@ -277,7 +277,7 @@ fn a_process_killed_with_the_lock_or_with_an_unwritten_block_stops_no_other() {
     records.extend_from_slice(b"part of a record");
     fs::write(&journal, records).unwrap();
     let again = like_another_process(folder.path(), 1 << 30);
-    epochs(&again.store(Objects::new(1)), Place::default(), 2 * SAMPLES / 10);
+    epochs(&again.store(Objects::new(1)), BatchIndex::default(), 2 * SAMPLES / 10);
     assert_eq!(blocks(folder.path()).len(), all.len(), "missing blocks are written again");
     sound(folder.path(), 1 << 30);
     // A missing journal, and a file that is not a journal.
@@ -287,7 +287,11 @@ fn a_process_killed_with_the_lock_or_with_an_unwritten_block_stops_no_other() {
             fs::write(&journal, content).unwrap();
         }
         let objects = Objects::new(1);
-        epochs(&like_another_process(folder.path(), 1 << 30).store(objects.clone()), Place::default(), SAMPLES / 10);
+        epochs(
+            &like_another_process(folder.path(), 1 << 30).store(objects.clone()),
+            BatchIndex::default(),
+            SAMPLES / 10,
+        );
         assert_eq!(objects.bytes.load(Relaxed), 0);
         sound(folder.path(), 1 << 30);
     }
@@ -298,7 +302,7 @@ fn a_damaged_block_is_fetched_again() {
     let mut rng = Rng::new(1, 2, 3);
     let folder = tempfile::tempdir().unwrap();
     let objects = Objects::new(1);
-    epochs(&Cache::open(folder.path(), 1 << 30).unwrap().store(objects.clone()), Place::default(), SAMPLES / 10);
+    epochs(&Cache::open(folder.path(), 1 << 30).unwrap().store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
     let all = blocks(folder.path());
     for (number, (path, _)) in all.iter().enumerate() {
         let mut bytes = fs::read(path).unwrap();
@@ -315,7 +319,7 @@ fn a_damaged_block_is_fetched_again() {
         fs::write(path, bytes).unwrap();
     }
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
-    epochs(&cache.store(objects.clone()), Place::default(), SAMPLES / 10);
+    epochs(&cache.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
     assert_eq!((cache.counts().damaged, objects.bytes.load(Relaxed)), (SAMPLES, 2 * at(SAMPLES)));
     sound(folder.path(), 1 << 30);
     // `check` finds them without a loader.
@@ -336,13 +340,13 @@ fn a_changed_object_is_read_again_and_old_bytes_never_come_back() {
     let store = cache.store(objects.clone());
     for version in [1, 2, 1, 3] {
         *objects.version.lock().unwrap() = version;
-        epochs(&store, Place::default(), 2 * SAMPLES / 10);
+        epochs(&store, BatchIndex::default(), 2 * SAMPLES / 10);
     }
     assert_eq!(objects.bytes.load(Relaxed), 3 * at(SAMPLES));
     // Without a tag two versions cannot be told apart, so nothing is kept.
     let keep = store.keep(9, &lookahead()).unwrap();
     let untagged = Object { tag: None, ..store.object("mem://set/x").unwrap() };
-    keep.offer(&untagged, 0, &[1; 5000], 0, Place::default());
+    keep.offer(&untagged, 0, &[1; 5000], 0, BatchIndex::default());
     assert!(keep.get(&untagged, 0, &mut [0; 5000]).is_none());
 }
 
@@ -391,11 +395,11 @@ fn a_folder_with_other_files_or_of_another_version_is_refused_and_nothing_is_del
     assert_eq!([old[0].exists(), old[1].exists(), block.exists()], [true, false, true]);
     fs::remove_file(block).unwrap();
     fs::remove_file(&old[0]).unwrap();
-    epochs(&cache.store(Objects::new(1)), Place::default(), 1);
+    epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 1);
     // Foreign files among the blocks are listed and never removed.
     let others = [path.join("blocks/mine.jpg"), blocks(&path)[0].0.with_file_name("mine.jpg")];
     others.iter().for_each(|other| fs::write(other, "x").unwrap());
-    epochs(&cache.store(Objects::new(1)), Place::default(), 3 * SAMPLES / 10);
+    epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 3 * SAMPLES / 10);
     let mut found = check(&path).unwrap().others;
     found.sort();
     let mut expected = others.to_vec();
@@ -406,7 +410,7 @@ fn a_folder_with_other_files_or_of_another_version_is_refused_and_nothing_is_del
     assert_eq!(empty(&path).unwrap(), before);
     assert_eq!((show(&path).unwrap().blocks, blocks(&path).len()), (0, 2));
     // The running process continues.
-    epochs(&cache.store(Objects::new(1)), Place::default(), SAMPLES / 10);
+    epochs(&cache.store(Objects::new(1)), BatchIndex::default(), SAMPLES / 10);
     assert!(show(&path).unwrap().blocks > 0);
 
     let elsewhere = folder.path().join("elsewhere");
@@ -436,7 +440,7 @@ fn objects_with_a_weak_version_or_none_are_not_kept() {
     let keep = store.keep(9, &lookahead()).unwrap();
     for (tag, kept) in [(None, false), (Some("W/\"1\""), false), (Some("\"1\""), true)] {
         let object = Object { url: "mem://set/y".to_owned(), len: 9, tag: tag.map(str::to_owned), server: None };
-        keep.offer(&object, 0, b"the bytes", 1, Place::default());
+        keep.offer(&object, 0, b"the bytes", 1, BatchIndex::default());
         assert_eq!((keep.has(&object, 0, 9), keep.get(&object, 0, &mut [0; 9]).is_some()), (kept, kept), "{tag:?}");
     }
 }
@@ -445,18 +449,18 @@ fn objects_with_a_weak_version_or_none_are_not_kept() {
 fn reads_continue_if_the_folder_cannot_be_written() {
     // Nobody can create files in it.
     let cache = Cache::open("/proc/warpfeed/cache", 1 << 30).unwrap();
-    epochs(&cache.store(Objects::new(1)), Place::default(), SAMPLES / 10);
+    epochs(&cache.store(Objects::new(1)), BatchIndex::default(), SAMPLES / 10);
     assert_eq!((cache.counts().written_bytes, cache.counts().disk), (0, 0));
 
     // Writing fails from some point on, for any user.
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
     let store = cache.store(Objects::new(1));
-    epochs(&store, Place::default(), 3);
+    epochs(&store, BatchIndex::default(), 3);
     let kept = blocks(folder.path()).len();
     fs::remove_dir_all(folder.path().join("partial")).unwrap();
     fs::write(folder.path().join("partial"), "").unwrap();
-    epochs(&store, Place::default(), SAMPLES / 10);
+    epochs(&store, BatchIndex::default(), SAMPLES / 10);
     assert_eq!((blocks(folder.path()).len(), cache.counts().disk), (kept, 30), "what is there is read");
 }
 
@@ -476,14 +480,14 @@ fn reads_continue_if_the_disk_is_full() {
     let run = std::panic::catch_unwind(|| {
         let path = folder.path().join("cache");
         let cache = Cache::open(&path, 1 << 30).unwrap();
-        epochs(&cache.store(Objects::new(1)), Place::default(), 2 * SAMPLES / 10);
+        epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 2 * SAMPLES / 10);
         assert!(cache.counts().disk > 0 && !blocks(&path).is_empty());
         assert!(files(&path.join("partial")).is_empty(), "no part of a block stays");
         let contents = check(&path).unwrap();
         assert_eq!((contents.damaged, contents.others.len()), (0, 0));
         assert!(mount("remount,ro"));
         let cache = like_another_process(&path, 1 << 30);
-        epochs(&cache.store(Objects::new(1)), Place::default(), SAMPLES / 10);
+        epochs(&cache.store(Objects::new(1)), BatchIndex::default(), SAMPLES / 10);
         assert_eq!((cache.counts().disk, cache.counts().written_bytes), (contents.blocks, 0));
     });
     assert!(Command::new("umount").arg(folder.path()).status().unwrap().success());
@@ -506,7 +510,7 @@ fn a_slow_folder_does_not_slow_reads_that_are_in_memory() {
     // Without a next use the samples fill the memory in their order.
     let mut kept = Vec::new();
     for sample in 0..60 {
-        keep.offer(&object, at(sample), &bytes(sample), sample, Place::default());
+        keep.offer(&object, at(sample), &bytes(sample), sample, BatchIndex::default());
         kept.extend((keep.get(&object, at(sample), &mut bytes(sample)) == Some(Tier::Memory)).then_some(sample));
     }
     assert!(kept.len() > 20, "{kept:?}");
@@ -527,7 +531,7 @@ fn a_slow_folder_does_not_slow_reads_that_are_in_memory() {
         // Another thread writes to the folder all the time, and waits for the lock.
         let writes = scope.spawn(|| {
             for sample in 60..80 {
-                keep.offer(&object, at(sample), &bytes(sample), sample, Place::default());
+                keep.offer(&object, at(sample), &bytes(sample), sample, BatchIndex::default());
             }
         });
         let expected: Vec<_> = kept.iter().map(|&sample| (sample, bytes(sample))).collect();
@@ -535,7 +539,7 @@ fn a_slow_folder_does_not_slow_reads_that_are_in_memory() {
         while !writes.is_finished() {
             for (sample, expected) in &expected {
                 let (sample, mut found) = (*sample, vec![0; expected.len()]);
-                keep.start(Place::default());
+                keep.start(BatchIndex::default());
                 // A sample that left the memory for a new one is read from the folder, or not at
                 // all.
                 let tier = keep.get(&object, at(sample), &mut found);
@@ -563,7 +567,7 @@ fn a_cache_with_a_lower_limit_shrinks_by_a_bounded_number_of_blocks_for_each_wri
         let keep = cache.store(Objects::new(1)).keep(number, &lookahead()).unwrap();
         move |at: u64, len: usize| {
             let object = Object { url: "mem://set/z".into(), len: 1 << 40, tag: Some("1".into()), server: None };
-            keep.offer(&object, at, &vec![1; len], at, Place::default());
+            keep.offer(&object, at, &vec![1; len], at, BatchIndex::default());
         }
     };
     let small = of(1 << 30, 1);
@@ -584,7 +588,7 @@ fn a_cache_with_a_lower_limit_shrinks_by_a_bounded_number_of_blocks_for_each_wri
 }
 
 #[test]
-fn a_cache_in_a_data_set_is_not_a_class_of_it() {
+fn a_cache_in_a_dataset_is_not_a_class_of_it() {
     let set = tempfile::tempdir().unwrap();
     for class in ["cat", "dog"] {
         std::fs::create_dir(set.path().join(class)).unwrap();

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::{Arc, Mutex};
 
-use warpfeed::order::Rng;
 use warpfeed::pack::Pack;
+use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, Object, Options, OwnedSample, Store, open};
 use warpfeed::{Augment, Error, Loader, Result};
 use warpfeed_stores::{Cache, show, warm};
@@ -46,7 +46,7 @@ impl Store for Objects {
 }
 
 /// A BMP of 32 by 32 pixels of noise.
-fn picture(number: u64) -> Vec<u8> {
+fn image(number: u64) -> Vec<u8> {
     let mut bytes = b"BM".to_vec();
     for word in [54 + 3072u32, 0, 54, 40, 32, 32, 1 | 24 << 16, 0, 3072, 0, 0, 0, 0] {
         bytes.extend(word.to_le_bytes());
@@ -59,7 +59,7 @@ fn picture(number: u64) -> Vec<u8> {
 /// Tar shards in a folder, and in a store.
 fn shards(faults: Option<u64>) -> (tempfile::TempDir, Arc<Objects>) {
     let root = tempfile::tempdir().unwrap();
-    let sample = |n: u64| OwnedSample::new(format!("s{n:03}")).field("bmp", picture(n)).label(n as i64);
+    let sample = |n: u64| OwnedSample::new(format!("s{n:03}")).field("bmp", image(n)).label(n as i64);
     let source = Memory::new((0..96).map(sample).collect());
     Pack::new(&source).shard_size(64_000).to(root.path().join("s.tar")).unwrap();
     let mut store = Objects { faults: faults.map(|seed| Mutex::new(Rng::new(seed, 0, 0))), ..Objects::default() };
@@ -168,5 +168,5 @@ fn warming_fills_the_cache_for_the_loader() {
     batches(Loader::new("mem://set").store("mem", store), 1);
     let counts = cache.counts();
     assert_eq!((counts.disk - before.disk, counts.misses - before.misses), (96, 0));
-    assert_eq!(open(folder.path()).err().map(|e| e.is_transient()), Some(false), "a cache is not a data set");
+    assert_eq!(open(folder.path()).err().map(|e| e.is_transient()), Some(false), "a cache is not a dataset");
 }

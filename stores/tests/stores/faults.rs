@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{SOUND, Server};
 use warpfeed::pack::Pack;
-use warpfeed::source::{Lookahead, Memory, Object, Options, OwnedSample, Place, Source, open};
+use warpfeed::source::{BatchIndex, Lookahead, Memory, Object, Options, OwnedSample, Source, open};
 use warpfeed::{Error, Result};
 use warpfeed_stores::Cache;
 
@@ -21,16 +21,16 @@ const BATCH: u64 = 4;
 /// Reads two epochs in the order of `seed`, ahead of need with `bytes` bytes. Calls `between` after
 /// the first epoch.
 fn drive(source: &dyn Source, expected: &[OwnedSample], seed: u64, bytes: usize, between: impl Fn()) -> Result<()> {
-    let order = move |Place { epoch, batch }: Place| -> Option<Vec<u64>> {
+    let order = move |BatchIndex { epoch, batch }: BatchIndex| -> Option<Vec<u64>> {
         let sample = |position| (position * 7 + epoch * 5 + seed) % SAMPLES;
         Some((batch * BATCH..batch * BATCH + BATCH).map(sample).collect())
     };
     let batches = |epoch| if epoch < 2 { SAMPLES / BATCH } else { 0 };
     let follow = source.follow(Lookahead::new(bytes, batches, order)).unwrap();
-    follow.start(Place::default());
+    follow.start(BatchIndex::default());
     for epoch in 0..2 {
         for batch in 0..SAMPLES / BATCH {
-            let place = Place { epoch, batch };
+            let place = BatchIndex { epoch, batch };
             for sample in order(place).unwrap() {
                 let found = OwnedSample::try_from(&source.read(sample as usize, &mut Vec::new())?)?;
                 assert!(found == expected[sample as usize], "seed {seed}, epoch {epoch}, sample {sample}");
@@ -51,7 +51,7 @@ fn run(seed: u64, shards: &[(String, Vec<u8>)], expected: &[OwnedSample], happen
     let folder = tempfile::tempdir().unwrap();
     let stores = match seed % 2 {
         0 => warpfeed_stores::all(),
-        // A third of the data set.
+        // A third of the dataset.
         _ => Cache::open(folder.path(), SAMPLES * 4096 / 3).unwrap().stores(warpfeed_stores::all()),
     };
     let url = format!("{address}/set/s-{{000000..{:06}}}.tar", shards.len() - 1);
@@ -118,7 +118,7 @@ fn fifty_schedules_of_faults_of_a_server_lose_nothing_and_change_no_byte() {
 }
 
 #[test]
-fn a_server_that_cannot_serve_a_data_set_fails_within_seconds_and_says_why() {
+fn a_server_that_cannot_serve_a_dataset_fails_within_seconds_and_says_why() {
     let (server, address) = Server::start();
     let answer = |status: &str, headers: &str, body: &str| {
         format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n{body}", body.len())

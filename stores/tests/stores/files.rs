@@ -1,4 +1,4 @@
-//! Promise: a data set of every format is opened from a store, through the cache if the format
+//! Promise: a dataset of every format is opened from a store, through the cache if the format
 //! needs files, and has the samples of the local files. An error names what is missing.
 
 use std::collections::BTreeMap;
@@ -11,8 +11,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::process::child;
-use warpfeed::order::Rng;
-use warpfeed::source::{DATA_FORMATS, Lookahead, Object, Options, OwnedSample, Place, Source, Stop, Store, open};
+use warpfeed::sampler::Rng;
+use warpfeed::source::{
+    BatchIndex, CancelToken, DATA_FORMATS, Lookahead, Object, Options, OwnedSample, Source, Store, open,
+};
 use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
@@ -86,7 +88,7 @@ fn with(folder: &Path, limit: u64, store: &Arc<Objects>) -> Options {
     Options::new().store("mem", Cache::open(folder, limit).unwrap().store(store.clone()))
 }
 
-/// A set of pictures with the annotations of YOLO and Pascal VOC.
+/// A set of images with the annotations of YOLO and Pascal VOC.
 fn annotated() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let put = |name: &str, bytes: &[u8]| {
@@ -94,22 +96,22 @@ fn annotated() -> tempfile::TempDir {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
     };
-    let picture = b"\xff\xd8\xff not decoded here";
-    put("yolo/images/1.jpg", picture);
+    let image = b"\xff\xd8\xff not decoded here";
+    put("yolo/images/1.jpg", image);
     put("yolo/labels/1.txt", b"0 0.5 0.5 0.25 0.25\n");
-    put("voc/JPEGImages/1.jpg", picture);
+    put("voc/JPEGImages/1.jpg", image);
     put("voc/ImageSets/Main/train.txt", b"1\n");
     let xml = "<annotation><size><width>8</width><height>8</height></size><object><name>cat</name><bndbox>\
                <xmin>1</xmin><ymin>1</ymin><xmax>4</xmax><ymax>4</ymax></bndbox></object></annotation>";
     put("voc/Annotations/1.xml", xml.as_bytes());
     put("table/t.csv", b"path,label\na.jpg,0\n");
-    put("table/a.jpg", picture);
-    put("folder/cat/1.jpg", picture);
+    put("table/a.jpg", image);
+    put("folder/cat/1.jpg", image);
     let coco = r#"{"images":[{"id":1,"file_name":"1.jpg","width":8,"height":8}],"categories":[{"id":1,"name":"cat"}],
         "annotations":[{"id":1,"image_id":1,"category_id":1,"bbox":[1,1,2,2],"area":4,"iscrowd":0}]}"#;
     put("coco/_annotations.coco.json", coco.as_bytes());
-    put("coco/1.jpg", picture);
-    let source = warpfeed::source::Memory::new(vec![OwnedSample::new("s").field("jpg", picture.to_vec()).label(3)]);
+    put("coco/1.jpg", image);
+    let source = warpfeed::source::Memory::new(vec![OwnedSample::new("s").field("jpg", image.to_vec()).label(3)]);
     fs::create_dir_all(root.path().join("tar")).unwrap();
     warpfeed::pack::Pack::new(&source).keep_bad(true).to(root.path().join("tar/s.tar")).unwrap();
     root
@@ -176,16 +178,16 @@ fn every_format_is_opened_from_a_store_and_has_the_samples_of_the_files() {
     }
 }
 
-/// The objects of a YOLO set at `url`, which needs files of this machine: two pictures of `bytes`
+/// The objects of a YOLO set at `url`, which needs files of this machine: two images of `bytes`
 /// bytes, and their labels.
 fn yolo(url: &str, bytes: usize) -> BTreeMap<String, Vec<u8>> {
-    let picture = |n: usize| {
+    let image = |n: usize| {
         let rest = (0..bytes).map(|i| ((i + n) * 31 % 251) as u8);
         b"\xff\xd8\xff".iter().copied().chain(rest).collect::<Vec<u8>>()
     };
     let both = |n: usize| {
         let labels = b"0 0.5 0.5 0.25 0.25\n".to_vec();
-        [(format!("{url}/images/{n}.jpg"), picture(n)), (format!("{url}/labels/{n}.txt"), labels)]
+        [(format!("{url}/images/{n}.jpg"), image(n)), (format!("{url}/labels/{n}.txt"), labels)]
     };
     (1..3).flat_map(both).collect()
 }
@@ -329,7 +331,7 @@ fn files_and_blocks_stay_within_the_bytes_of_the_cache() {
     let keep = cache.keep(1, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))).unwrap();
     let object = store.object("mem://2/images/1.jpg").unwrap();
     for sample in 0..8 {
-        keep.offer(&object, sample * 130_000, &bytes(1), sample, Place::default());
+        keep.offer(&object, sample * 130_000, &bytes(1), sample, BatchIndex::default());
     }
     let found = || {
         let contents = show(folder.path()).unwrap();
@@ -391,7 +393,7 @@ fn opening_can_be_given_up_while_another_process_makes_room() {
     room.lock().unwrap();
     let given_up = Arc::new(AtomicU64::new(0));
     let (is_given_up, (send, opened)) = (given_up.clone(), std::sync::mpsc::channel());
-    let stop = Stop::new(move || is_given_up.load(SeqCst) > 0);
+    let stop = CancelToken::new(move || is_given_up.load(SeqCst) > 0);
     thread::spawn(move || {
         let answer = stop.during(|| options.open("mem://set").map(|_| ()));
         send.send(answer)

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::process::own_process;
 use crate::support::Server;
-use warpfeed::source::{Concat, Options, OwnedSample, Source, Stop, open};
+use warpfeed::source::{CancelToken, Concat, Options, OwnedSample, Source, open};
 
 /// The hub of the test of this process, and its address.
 static HUB: LazyLock<(Arc<Server>, String)> = LazyLock::new(|| {
@@ -86,7 +86,7 @@ fn a_listing_of_the_hub_is_whole_or_an_error() {
             "the answer is not a list of files",
         ),
         ("outside", page(r#"[{"type":"file","path":"train/../../a.jpg","size":1}]"#, None), None, "invalid name"),
-        ("private", status("401 Unauthorized"), None, "set HF_TOKEN for a private data set"),
+        ("private", status("401 Unauthorized"), None, "set HF_TOKEN for a private dataset"),
         ("absent", status("404 Not Found"), None, "check the name"),
     ] {
         let mut pages = vec![(tree(name), vec![first])];
@@ -134,14 +134,14 @@ fn a_listing_of_the_hub_is_whole_or_an_error() {
 
     // A server that always refuses does not hold up giving up.
     let begun = Instant::now();
-    let stop = Stop::new(move || begun.elapsed() > Duration::from_millis(300));
+    let stop = CancelToken::new(move || begun.elapsed() > Duration::from_millis(300));
     let pages = vec![(tree("never"), vec![status("429 Too Many Requests")])];
     assert!(stop.during(|| set("never", vec![commit.clone()], pages)).is_err());
     // Its attempts alone would take more than a minute.
     assert!(begun.elapsed() < Duration::from_secs(30));
 }
 
-/// Puts the files below `folder` on the hub, as `place` in `commit` of the data set `name`.
+/// Puts the files below `folder` on the hub, as `place` in `commit` of the dataset `name`.
 fn publish(server: &Server, name: &str, (revision, commit): (&str, &str), folder: &Path, place: &str) {
     fn files(folder: &Path, below: &str, found: &mut Vec<(String, Vec<u8>)>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -202,7 +202,7 @@ fn a_folder_of_the_hub_has_the_names_classes_and_order_of_the_same_local_folder(
             let hub = options.open(&url).unwrap();
             assert_eq!(hub.classes(), local.classes(), "{url}");
             assert_eq!(samples(&*hub), samples(&*local), "{url}");
-            let joined = Concat::by_class_name(vec![local.clone(), hub]).unwrap();
+            let joined = Concat::match_labels_by_name(vec![local.clone(), hub]).unwrap();
             assert_eq!(joined.classes(), local.classes(), "{url}");
         }
     }

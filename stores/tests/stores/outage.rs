@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::Server;
 use warpfeed::pack::Pack;
-use warpfeed::source::{Memory, Options, OwnedSample, Stop};
+use warpfeed::source::{CancelToken, Memory, Options, OwnedSample};
 use warpfeed::{Augment, Loader};
 
 /// Far less than the half minute after which a request fails by itself, and far more than a busy
@@ -17,7 +17,7 @@ use warpfeed::{Augment, Loader};
 const MOMENT: Duration = Duration::from_secs(20);
 
 /// A BMP of 8 by 8 pixels.
-fn picture(number: u8) -> Vec<u8> {
+fn image(number: u8) -> Vec<u8> {
     let mut bytes = b"BM".to_vec();
     for word in [54 + 192u32, 0, 54, 40, 8, 8, 1 | 24 << 16, 0, 192, 0, 0, 0, 0] {
         bytes.extend(word.to_le_bytes());
@@ -30,7 +30,7 @@ fn picture(number: u8) -> Vec<u8> {
 fn a_loader_closes_in_a_moment_and_opening_is_given_up_although_the_server_is_silent() {
     let (server, address) = Server::start();
     let root = tempfile::tempdir().unwrap();
-    let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("bmp", picture(n)).label(n.into());
+    let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("bmp", image(n)).label(n.into());
     Pack::new(&Memory::new((0..80).map(sample).collect())).to(root.path().join("s.tar")).unwrap();
     server.put("/set/s.tar", fs::read(root.path().join("s.tar")).unwrap());
     let url = format!("{address}/set/s.tar");
@@ -53,7 +53,7 @@ fn a_loader_closes_in_a_moment_and_opening_is_given_up_although_the_server_is_si
 
     let asked = Arc::new(AtomicBool::new(false));
     let is_asked = asked.clone();
-    let stop = Stop::new(move || is_asked.load(Ordering::SeqCst));
+    let stop = CancelToken::new(move || is_asked.load(Ordering::SeqCst));
     let options = Options::new().stores(warpfeed_stores::all());
     thread::scope(|scope| {
         let opening = scope.spawn(|| stop.during(|| options.open(&url).map(|_| ())));

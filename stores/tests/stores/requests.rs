@@ -8,7 +8,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use warpfeed::pack::{Merge, Pack};
-use warpfeed::source::{Memory, Object, Options, OwnedSample, Reply, Source, Store, open};
+use warpfeed::source::{Memory, Object, Options, OwnedSample, ReadCompletion, Source, Store, open};
 use warpfeed_stores::object_store;
 
 fn samples(source: &dyn Source) -> Vec<OwnedSample> {
@@ -66,7 +66,7 @@ fn an_object_that_changes_is_an_error_with_its_range() {
     let e = source.read(0, &mut Vec::new()).unwrap_err();
     assert!(e.cause().contains("changed since it was opened") && !e.is_transient(), "{e}");
     let (send, received) = std::sync::mpsc::channel();
-    by_url.fetch(&object, 3..9, Reply::new(move |bytes| send.send(bytes).unwrap()));
+    by_url.fetch(&object, 3..9, ReadCompletion::new(move |bytes| send.send(bytes).unwrap()));
     let e = received.recv().unwrap().unwrap_err();
     assert!(e.cause().starts_with("bytes 3 to 9 of ") && e.path().unwrap().to_str() == Some(&url), "{e}");
     let e = by_url.object("mem://b/none").unwrap_err();

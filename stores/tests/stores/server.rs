@@ -1,4 +1,4 @@
-//! Promise: a loader reads shards and pictures from a server with HTTP's and S3's interface, bit
+//! Promise: a loader reads shards and images from a server with HTTP's and S3's interface, bit
 //! for bit as from local files, although the server cuts bodies, refuses requests and answers late;
 //! also after a `fork`. Errors say what to do.
 #![allow(unsafe_code)]
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use crate::process::own_process;
 use crate::support::Server;
 use warpfeed::pack::Pack;
-use warpfeed::source::{Lookahead, Memory, Options, OwnedSample, Place, Source, open};
+use warpfeed::source::{BatchIndex, Lookahead, Memory, Options, OwnedSample, Source, open};
 
 fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     let read = |index| OwnedSample::try_from(&source.read(index, &mut Vec::new()).unwrap()).unwrap();
@@ -19,10 +19,10 @@ fn samples(source: &dyn Source) -> Vec<OwnedSample> {
 /// The samples, read ahead in the order of the file.
 fn followed(source: &dyn Source) -> Vec<OwnedSample> {
     let len = source.len() as u64;
-    let batch = move |place: Place| Some((place.batch * 4..(place.batch * 4 + 4).min(len)).collect());
+    let batch = move |place: BatchIndex| Some((place.batch * 4..(place.batch * 4 + 4).min(len)).collect());
     let order = Lookahead::new(1 << 20, move |epoch| if epoch == 0 { len.div_ceil(4) } else { 0 }, batch);
     let follow = source.follow(order).unwrap();
-    follow.start(Place::default());
+    follow.start(BatchIndex::default());
     samples(source)
 }
 

@@ -1,4 +1,4 @@
-//! Promise: a data set gives the same batches in every format from a server and through the cache,
+//! Promise: a dataset gives the same batches in every format from a server and through the cache,
 //! whatever the options. The draws are those of `tests/twins`.
 #![allow(dead_code, unreachable_pub)] // each user of these files takes its part
 
@@ -44,8 +44,8 @@ fn upload(server: &Server, folder: &Path, path: &str) {
 }
 
 #[test]
-fn a_data_set_is_the_same_from_a_server_and_through_the_cache() {
-    own_process!(a_data_set_is_the_same_from_a_server_and_through_the_cache);
+fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
+    own_process!(a_dataset_is_the_same_from_a_server_and_through_the_cache);
     let (server, _) = Server::start_for_urls();
     let of_urls = |scheme: &str| warpfeed_stores::all().into_iter().find(|(name, _)| *name == scheme).unwrap().1;
     // Each set has a URL of its own, because a cache may know an earlier one by its URL.

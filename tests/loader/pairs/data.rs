@@ -1,4 +1,4 @@
-//! The data sets, and what setters need.
+//! The datasets, and what setters need.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use image::{GrayImage, Luma, Rgba, RgbaImage};
-use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
-use warpfeed::order::{Order, Rng};
+use warpfeed::sampler::{Rng, Sampler};
 use warpfeed::transform::ImageMut;
-use warpfeed::{DataSet, Loader, Result};
+use warpfeed::{Dataset, Loader, Result};
 
 /// Samples of each of the two sets. The first has nine of `even`, then two of `odd`, the second as many
 /// of `odd` and `zero`.
@@ -29,7 +29,7 @@ pub(super) fn length(id: u64) -> u32 {
 
 pub(super) struct Own;
 
-impl Order for Own {
+impl Sampler for Own {
     fn len(&self, _: u64) -> u64 {
         ORDER.len() as u64
     }
@@ -39,7 +39,7 @@ impl Order for Own {
     }
 }
 
-/// Replaces the codec of PNG. Its pictures have one color.
+/// Replaces the codec of PNG. Its images have one color.
 pub(super) struct Red;
 
 impl Codec for Red {
@@ -47,11 +47,11 @@ impl Codec for Red {
         Format::any("png")
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-        Ok(Picture::new(bytes, Size::new(4, 4)))
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
+        Ok(EncodedImage::new(bytes, Size::new(4, 4)))
     }
 
-    fn decode(&self, _: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+    fn decode(&self, _: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         out.reset(region.size()).chunks_exact_mut(3).for_each(|pixel| pixel.copy_from_slice(&[250, 20, 20]));
         out.place(region.x, region.y);
         Ok(())
@@ -75,7 +75,7 @@ pub(super) fn swapped(id: u64) -> &'static str {
     if id % COUNT < OF_FIRST { few } else { many }
 }
 
-/// Writes both sets as folders and as tables, with masks. The upper half of each picture is transparent.
+/// Writes both sets as folders and as tables, with masks. The upper half of each image is transparent.
 pub(super) fn write(root: &Path) {
     for (set, (name, _)) in SETS.iter().enumerate() {
         let mut table = "path,label,species\n".to_owned();
@@ -92,12 +92,12 @@ pub(super) fn write(root: &Path) {
                         .unwrap(),
                 )
             };
-            let picture = RgbaImage::from_fn(4, 4, color);
+            let original = RgbaImage::from_fn(4, 4, color);
             let path = format!("{}/p{id:02}.png", class(id));
             for folder in [*name, "masks"] {
                 fs::create_dir_all(root.join(folder).join(class(id))).unwrap();
             }
-            picture.save(root.join(name).join(&path)).unwrap();
+            original.save(root.join(name).join(&path)).unwrap();
             GrayImage::from_pixel(4, 4, Luma([id as u8])).save(root.join("masks").join(&path)).unwrap();
             writeln!(table, "{name}/{path},{},{}", class(id), swapped(id)).unwrap();
         }
@@ -127,14 +127,14 @@ impl World<'_> {
     }
 }
 
-/// Data sets that setters need.
+/// Datasets that setters need.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Data(pub(super) Vec<String>);
 
 impl Data {
     pub(super) fn of(names: &[&str]) -> Data {
         let has = |name| names.contains(&name);
-        let sets = &SETS[..if has("by_class_name") || has("keep_labels") { 2 } else { 1 }];
+        let sets = &SETS[..if has("match_labels_by_name") || has("keep_labels") { 2 } else { 1 }];
         let end = if has("table") { ".csv" } else { "" };
         let stores = ["store", "stores"].into_iter().zip(["one://data/", "two://data/"]);
         let mut places: Vec<_> = stores.filter(|(name, _)| has(name)).map(|(_, place)| place).collect();
@@ -148,7 +148,7 @@ impl Data {
         let path = |name: &String| if name.contains("://") { name.into() } else { root.join(name) };
         match &self.0[..] {
             [one] => Loader::new(path(one)),
-            all => Loader::mixture(all.iter().map(|name| (DataSet::from(path(name)), 0.5))),
+            all => Loader::mixture(all.iter().map(|name| (Dataset::from(path(name)), 0.5))),
         }
     }
 }

@@ -187,12 +187,12 @@ impl Run {
     }
 
     /// The images or the views.
-    pub(super) fn pictures(&self) -> impl Iterator<Item = &Array> {
+    pub(super) fn image_arrays(&self) -> impl Iterator<Item = &Array> {
         self.arrays().filter(|array| array.name == "image" || array.name.starts_with("views."))
     }
 
     pub(super) fn images(&self) -> Vec<Pixel> {
-        self.pictures().flat_map(Array::images).collect()
+        self.image_arrays().flat_map(Array::images).collect()
     }
 
     pub(super) fn sides(&self) -> BTreeSet<usize> {

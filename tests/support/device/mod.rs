@@ -1,5 +1,5 @@
 //! Shared parts of the tests on a device: a stream, the kernels of `examples/kernels/probe.cu`, and
-//! pictures that are identified by their bytes.
+//! images that are identified by their bytes.
 #![allow(dead_code, unsafe_code)] // each test uses its part; kernels are launched
 
 pub(crate) mod noise;
@@ -7,14 +7,14 @@ pub(crate) mod noise;
 use std::sync::Arc;
 
 use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaStream, CudaView, CudaViewMut, LaunchConfig, PushKernelArg};
-use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
+use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
-use warpfeed::order::Rng;
+use warpfeed::sampler::Rng;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Loader, Result};
 
 const PROBE: &str = include_str!("../../../examples/kernels/probe.ptx");
-/// Width and height of the pictures.
+/// Width and height of the images.
 pub(crate) const SIDE: u32 = 64;
 
 /// Returns a stream on device 0, or prints why the test is skipped.
@@ -62,7 +62,7 @@ impl Probe {
     }
 }
 
-/// Pictures of `SIDE` by `SIDE` whose bytes depend only on the sample.
+/// Images of `SIDE` by `SIDE` whose bytes depend only on the sample.
 #[derive(Clone, Copy)]
 pub(crate) struct Numbered(pub(crate) usize);
 
@@ -83,12 +83,12 @@ impl Codec for Numbered {
         Format::any("numbered")
     }
 
-    fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-        Ok(Picture::new(bytes, Size::new(SIDE, SIDE)))
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
+        Ok(EncodedImage::new(bytes, Size::new(SIDE, SIDE)))
     }
 
-    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
-        let bytes = picture.bytes();
+    fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        let bytes = image.bytes();
         out.reset(region.size());
         let mut rng = Rng::new(u64::from_le_bytes(bytes.try_into().expect("eight bytes")), 1, 2);
         out.place(region.x, region.y);
@@ -97,7 +97,7 @@ impl Codec for Numbered {
     }
 }
 
-/// A loader of this many [`Numbered`] pictures.
+/// A loader of this many [`Numbered`] images.
 pub(crate) fn loader(samples: usize) -> Loader {
     let source = Numbered(samples);
     Loader::source(source).codec(source).augment(Augment::pass_through(SIDE, SIDE))
@@ -108,7 +108,7 @@ pub(crate) fn batches(usual: usize) -> usize {
     std::env::var("WARPFEED_BATCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
-/// Pixels of a picture with gradients and noise, as (height, width, 3).
+/// Pixels of an image with gradients and noise, as (height, width, 3).
 pub(crate) fn textured(rng: &mut Rng, width: u16, height: u16) -> Vec<u8> {
     let mut pixels = Vec::new();
     for y in 0..height {

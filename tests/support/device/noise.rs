@@ -1,8 +1,8 @@
-//! Pictures of noise, and a loader of them.
+//! Images of noise, and a loader of them.
 
 use std::sync::Arc;
 
-use warpfeed::order::Rng;
+use warpfeed::sampler::Rng;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Dtype, Layout, Loader, Result};
 
@@ -13,12 +13,12 @@ pub(crate) fn random_bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
     (0..len).map(|_| rng.next_u64() as u8).collect()
 }
 
-/// Random pictures as uncompressed BMP files.
-pub(crate) struct Pictures {
+/// Random images as uncompressed BMP files.
+pub(crate) struct Images {
     pub(crate) bmps: Vec<Vec<u8>>,
 }
 
-impl Pictures {
+impl Images {
     pub(crate) fn new(len: usize, side: u32) -> Self {
         let one = |i: usize| {
             let mut rng = Rng::new(5, 0, i as u64);
@@ -30,20 +30,20 @@ impl Pictures {
             bytes.extend(random_bytes(&mut rng, size as usize));
             bytes
         };
-        Pictures { bmps: (0..len).map(one).collect() }
+        Images { bmps: (0..len).map(one).collect() }
     }
 }
 
-impl Source for Pictures {
+impl Source for Images {
     fn len(&self) -> usize {
         self.bmps.len()
     }
     fn read<'a>(&'a self, index: usize, _scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        Ok(Sample::new("picture").with_field("bmp", &self.bmps[index])?.with_label(index as i64 % 10))
+        Ok(Sample::new("image").with_field("bmp", &self.bmps[index])?.with_label(index as i64 % 10))
     }
 }
 
-pub(crate) fn loader(source: &Arc<Pictures>, augment: Augment) -> Loader {
+pub(crate) fn loader(source: &Arc<Images>, augment: Augment) -> Loader {
     let source: Arc<dyn Source> = source.clone();
     Loader::source(source).batch_size(16).shuffle(3).augment(augment).workers(2).prefetch(3)
 }

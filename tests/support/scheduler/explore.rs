@@ -75,7 +75,7 @@ pub struct Explored<const N: usize> {
     pub covered: String,
 }
 
-/// Runs `one` in the order of each seed, on all processors. The process must have no thread except
+/// Runs `one` in the order of each seed, on all cores. The process must have no thread except
 /// this one and that of the test harness, which waits. The error is the seed of a schedule that
 /// failed.
 pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N]) -> Result<Explored<N>, u64> {
@@ -87,19 +87,19 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
     assert_eq!(unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_NONBLOCK) }, 0);
     let begun = std::time::Instant::now();
     let (mut counts, mut all, mut orders) = ([0; N], Covered::default(), HashSet::new());
-    let (mut idle, mut running, mut next, mut failed) = (processors(), HashMap::new(), seeds.start, None);
+    let (mut idle, mut running, mut next, mut failed) = (cores(), HashMap::new(), seeds.start, None);
     loop {
         while next < seeds.end
             && failed.is_none()
-            && let Some(processor) = idle.pop()
+            && let Some(core) = idle.pop()
         {
             let some = next..(next + TOGETHER).min(seeds.end);
             next = some.end;
             // SAFETY: this process has one thread.
             match unsafe { libc::fork() } {
-                0 => child(some, processor, pipe[1], &one),
+                0 => child(some, core, pipe[1], &one),
                 -1 => panic!("cannot start a process: {}", std::io::Error::last_os_error()),
-                process => running.insert(process, (some.start, some, processor)),
+                process => running.insert(process, (some.start, some, core)),
             };
         }
         if running.is_empty() {
@@ -117,8 +117,8 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
             let of = running.values_mut().find(|(_, left, _)| left.contains(&seed)).expect("a process runs it");
             of.1.start = seed + 1;
         }
-        let Some((first, left, processor)) = running.remove(&process) else { continue };
-        idle.push(processor);
+        let Some((first, left, core)) = running.remove(&process) else { continue };
+        idle.push(core);
         if status != 0 || !left.is_empty() {
             let seed = left.start;
             let hangs = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGALRM;
@@ -154,8 +154,8 @@ fn report_from<const N: usize>(pipe: c_int) -> Option<Report<N>> {
     (read == bytes as isize).then_some(report)
 }
 
-/// Processors of this process.
-fn processors() -> Vec<usize> {
+/// Cores of this process.
+fn cores() -> Vec<usize> {
     // SAFETY: a set consists of bits, and has room for the answer.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -189,13 +189,13 @@ fn prepare() {
     }
 }
 
-/// Runs schedules in a process of their own, on one processor, because a thread then hands over the
+/// Runs schedules in a process of their own, on one core, because a thread then hands over the
 /// baton in half the time.
-fn child<const N: usize>(seeds: Range<u64>, processor: usize, to: c_int, one: impl Fn(u64) -> [u64; N]) -> ! {
+fn child<const N: usize>(seeds: Range<u64>, core: usize, to: c_int, one: impl Fn(u64) -> [u64; N]) -> ! {
     // SAFETY: a set consists of bits.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(processor, &mut set);
+        libc::CPU_SET(core, &mut set);
         libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
     }
     for seed in seeds {

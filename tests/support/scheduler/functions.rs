@@ -11,8 +11,8 @@ use super::baton::{
 };
 use super::schedule::{MOST, On, PAGE, Stack, State, Step, next_random};
 
-/// Processors that the library sees.
-pub(super) const PROCESSORS: usize = 2;
+/// Cores that the library sees.
+pub(super) const CORES: usize = 2;
 
 /// The functions of a sanitizer in the place of libc's, or 0.
 mod sanitizer {
@@ -238,7 +238,7 @@ unsafe extern "C" fn sched_getaffinity(of: libc::pid_t, bytes: usize, set: *mut 
     // SAFETY: the caller guarantees that `bytes` bytes are valid for writes; a set consists of bits.
     unsafe {
         set.cast::<u8>().write_bytes(0, bytes);
-        (0..PROCESSORS).for_each(|n| libc::CPU_SET(n, &mut *set));
+        (0..CORES).for_each(|n| libc::CPU_SET(n, &mut *set));
     }
     0
 }

@@ -89,7 +89,7 @@ impl Group {
         Ok(())
     }
 
-    /// Replaces the running statistics of batch normalisation by their means over all processes.
+    /// Replaces the running statistics of batch normalization by their means over all processes.
     pub(crate) fn average_statistics(&self, sgd: &Sgd) -> Result<()> {
         let running: Vec<&Var> =
             sgd.variables().filter(|(name, _)| name.contains("running_")).map(|(_, v)| v).collect();

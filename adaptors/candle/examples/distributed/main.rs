@@ -8,7 +8,7 @@
 //!
 //! Each process takes its rank from the launcher's variables, reads its share of every global batch
 //! ([`Loader::distributed`]), and averages gradients with the others by NCCL, with one all-reduce
-//! of all gradients per step. Without PATH it generates pictures of six classes.
+//! of all gradients per step. Without PATH it generates images of six classes.
 //!
 //! The exit code is 0 if all processes end with bit-identical weights, and the held-out accuracy is
 //! well above chance.
@@ -38,7 +38,7 @@ use sgd::Sgd;
 
 const SIDE: u32 = 64;
 /// Batch size over all processes. A run is therefore the same for any number of processes, except
-/// for rounding, and for the statistics of batch normalisation, which are those of each share.
+/// for rounding, and for the statistics of batch normalization, which are those of each share.
 const GLOBAL_BATCH: usize = 128;
 const RATE: f64 = 0.1;
 const WARM_UP: f64 = 20.0;
@@ -168,7 +168,7 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
     Ok(())
 }
 
-/// Share of held-out pictures, over all processes, that the network classifies correctly.
+/// Share of held-out images, over all processes, that the network classifies correctly.
 fn accuracy(net: &ResNet, held_out: &mut Batches<CudaBatch>, group: &Group, device: &Device) -> Result<f64> {
     let mut counts = Tensor::zeros(2, DType::F32, device)?;
     for batch in held_out.epoch(0) {

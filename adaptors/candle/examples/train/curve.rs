@@ -19,10 +19,10 @@ const ACCURACY: Rgb<u8> = Rgb([214, 96, 20]);
 /// Weight of the latest step in the running mean.
 const FORGET: f32 = 0.15;
 
-/// Writes the picture. The left axis is the loss, from 0 to the maximum, and the right axis the
+/// Writes the image. The left axis is the loss, from 0 to the maximum, and the right axis the
 /// accuracy in percent.
 pub(crate) fn draw(path: &Path, measured: &Measured) -> ImageResult<()> {
-    let mut picture = RgbImage::from_pixel(SIZE.0, SIZE.1, Rgb([255, 255, 255]));
+    let mut image = RgbImage::from_pixel(SIZE.0, SIZE.1, Rgb([255, 255, 255]));
     let steps = measured.losses.len().max(2) as f64;
     let top = measured.losses.iter().copied().filter(|loss| loss.is_finite()).fold(0.5f32, f32::max);
     let top = f64::from(top * 2.0).ceil() / 2.0;
@@ -32,16 +32,16 @@ pub(crate) fn draw(path: &Path, measured: &Measured) -> ImageResult<()> {
     for tenth in 0..=5 {
         let share = f64::from(tenth) / 5.0;
         let (left, y) = place(0.0, share);
-        line(&mut picture, (left, y), (left + width, y), GRID);
-        write(&mut picture, left - 48.0, y - 4.0, &format!("{:5.2}", top * share), LOSS);
-        write(&mut picture, left + width + 8.0, y - 4.0, &format!("{:3.0} %", 100.0 * share), ACCURACY);
+        line(&mut image, (left, y), (left + width, y), GRID);
+        write(&mut image, left - 48.0, y - 4.0, &format!("{:5.2}", top * share), LOSS);
+        write(&mut image, left + width + 8.0, y - 4.0, &format!("{:3.0} %", 100.0 * share), ACCURACY);
         let (x, bottom) = place(steps * share, 0.0);
-        line(&mut picture, (x, bottom), (x, bottom + 5.0), INK);
-        write(&mut picture, x - 12.0, bottom + 10.0, &format!("{:.0}", steps * share), INK);
+        line(&mut image, (x, bottom), (x, bottom + 5.0), INK);
+        write(&mut image, x - 12.0, bottom + 10.0, &format!("{:.0}", steps * share), INK);
     }
-    write(&mut picture, MARGINS.0, 14.0, "loss of each step, and its running mean", LOSS);
-    write(&mut picture, f64::from(SIZE.0) - MARGINS.2 - 136.0, 14.0, "held-out accuracy", ACCURACY);
-    write(&mut picture, f64::from(SIZE.0) / 2.0 - 20.0, f64::from(SIZE.1) - 16.0, "steps", INK);
+    write(&mut image, MARGINS.0, 14.0, "loss of each step, and its running mean", LOSS);
+    write(&mut image, f64::from(SIZE.0) - MARGINS.2 - 136.0, 14.0, "held-out accuracy", ACCURACY);
+    write(&mut image, f64::from(SIZE.0) / 2.0 - 20.0, f64::from(SIZE.1) - 16.0, "steps", INK);
 
     let share = |loss: f32| (f64::from(loss) / top).clamp(0.0, 1.0);
     let points = |losses: &[f32]| losses.iter().zip(1..).map(|(&l, n)| place(f64::from(n), share(l))).collect();
@@ -50,52 +50,52 @@ pub(crate) fn draw(path: &Path, measured: &Measured) -> ImageResult<()> {
         let before = means.last().copied().unwrap_or(loss);
         means.push(before + FORGET * (loss - before));
     }
-    path_of(&mut picture, points(&measured.losses), PALE, 0);
-    path_of(&mut picture, points(&means), LOSS, 1);
+    path_of(&mut image, points(&measured.losses), PALE, 0);
+    path_of(&mut image, points(&means), LOSS, 1);
     let marks: Vec<_> = measured.accuracies.iter().map(|&(step, share)| place(step as f64, share)).collect();
     for &mark in &marks {
-        dot(&mut picture, mark, 4, ACCURACY);
+        dot(&mut image, mark, 4, ACCURACY);
     }
-    path_of(&mut picture, marks, ACCURACY, 1);
-    picture.save(path)
+    path_of(&mut image, marks, ACCURACY, 1);
+    image.save(path)
 }
 
-fn path_of(picture: &mut RgbImage, points: Vec<(f64, f64)>, colour: Rgb<u8>, thick: i64) {
+fn path_of(image: &mut RgbImage, points: Vec<(f64, f64)>, color: Rgb<u8>, thick: i64) {
     for pair in points.windows(2) {
         for offset in 0..=thick {
             let down = |(x, y): (f64, f64)| (x, y + offset as f64);
-            line(picture, down(pair[0]), down(pair[1]), colour);
+            line(image, down(pair[0]), down(pair[1]), color);
         }
     }
 }
 
-fn line(picture: &mut RgbImage, from: (f64, f64), to: (f64, f64), colour: Rgb<u8>) {
+fn line(image: &mut RgbImage, from: (f64, f64), to: (f64, f64), color: Rgb<u8>) {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let steps = dx.abs().max(dy.abs()).ceil().max(1.0);
     for step in 0..=steps as u32 {
         let share = f64::from(step) / steps;
-        dot(picture, (from.0 + dx * share, from.1 + dy * share), 0, colour);
+        dot(image, (from.0 + dx * share, from.1 + dy * share), 0, color);
     }
 }
 
-/// Draws a filled square, from `-radius` to `radius` around `at`, clipped to the picture.
-fn dot(picture: &mut RgbImage, at: (f64, f64), radius: i64, colour: Rgb<u8>) {
+/// Draws a filled square, from `-radius` to `radius` around `at`, clipped to the image.
+fn dot(image: &mut RgbImage, at: (f64, f64), radius: i64, color: Rgb<u8>) {
     let (x, y) = (at.0.round() as i64, at.1.round() as i64);
     for (dx, dy) in (-radius..=radius).flat_map(|dx| (-radius..=radius).map(move |dy| (dx, dy))) {
         if let (Ok(x), Ok(y)) = (u32::try_from(x + dx), u32::try_from(y + dy))
-            && x < picture.width()
-            && y < picture.height()
+            && x < image.width()
+            && y < image.height()
         {
-            picture.put_pixel(x, y, colour);
+            image.put_pixel(x, y, color);
         }
     }
 }
 
-fn write(picture: &mut RgbImage, x: f64, y: f64, text: &str, colour: Rgb<u8>) {
+fn write(image: &mut RgbImage, x: f64, y: f64, text: &str, color: Rgb<u8>) {
     for (place, letter) in text.chars().enumerate() {
         for (row, bits) in font8x8::BASIC_FONTS.get(letter).into_iter().flatten().enumerate() {
             for column in (0..8).filter(|column| bits >> column & 1 == 1) {
-                dot(picture, (x + 8.0 * place as f64 + f64::from(column), y + row as f64), 0, colour);
+                dot(image, (x + 8.0 * place as f64 + f64::from(column), y + row as f64), 0, color);
             }
         }
     }

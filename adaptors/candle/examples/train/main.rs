@@ -1,7 +1,7 @@
 //! Trains a residual network with candle, on class folders, an LMDB or tar shards.
 //!
 //! ```text
-//! cargo run --release --example train                                # generates pictures of six classes
+//! cargo run --release --example train                                # generates images of six classes
 //! cargo run --release --example train -- PATH [HELD_OUT_PATH]        # holds out a fifth of each class if there is no second path
 //!     --out FOLDER  --epochs N  --side PIXELS  --batch N  --widths 12,24,48  --rate R  --workers N  --stop STEPS
 //! cargo run --release --features cuda --example train -- PATH        # on the first GPU
@@ -16,7 +16,7 @@
 //! 1. This file: arguments, the data, the expected result.
 //! 2. `run`: the loop.
 //! 3. `net`: the network.
-//! 4. `sgd`: the optimiser, whose state can be saved.
+//! 4. `sgd`: the optimizer, whose state can be saved.
 //! 5. `saved`: the checkpoint.
 //! 6. `curve`: the plot of the losses.
 
@@ -82,10 +82,10 @@ fn train() -> Result<()> {
         println!("stopped and saved; start it again to continue");
         return Ok(());
     };
-    let picture = out.join("curve.png");
-    curve::draw(&picture, &measured)?;
+    let image = out.join("curve.png");
+    curve::draw(&image, &measured)?;
     fs::remove_file(&settings.checkpoint)?;
-    println!("{:.0} s; the learning curve is {}", began.elapsed().as_secs_f64(), picture.display());
+    println!("{:.0} s; the learning curve is {}", began.elapsed().as_secs_f64(), image.display());
     let accuracy = measured.accuracies.last().map_or(0.0, |&(_, share)| share);
     // Written without `accuracy <= ...`, so that NaN fails too.
     let learnt = accuracy > ACCURACY;

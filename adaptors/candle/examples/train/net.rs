@@ -3,8 +3,8 @@
 //! a linear layer. Every block after the first halves the side, and its shortcut averages 2x2
 //! pixels before the 1x1 convolution ("Bag of Tricks for Image Classification", 2018).
 //!
-//! The networks of candle-transformers are for inference: its ResNet fixes batch normalisation to
-//! the running statistics, and candle's layer normalisation, which its ConvNeXt uses, has no
+//! The networks of candle-transformers are for inference: its ResNet fixes batch normalization to
+//! the running statistics, and candle's layer normalization, which its ConvNeXt uses, has no
 //! gradient.
 
 use candle_core::{D, ModuleT, Result, Tensor, Var};
@@ -87,7 +87,7 @@ impl ResNet {
 
     /// Sets `variables`, in their order, from a fixed sequence, because candle cannot seed the
     /// CPU's random numbers. So every run is the same. Weights are uniform with the variance of He
-    /// ("Delving Deep into Rectifiers", 2015), and the head's bias is 0. Normalisations are already
+    /// ("Delving Deep into Rectifiers", 2015), and the head's bias is 0. Normalizations are already
     /// set to 0 and 1.
     pub(crate) fn initialize<'a>(variables: impl Iterator<Item = (&'a str, &'a Var)>) -> Result<()> {
         let mut state = 42u64;
@@ -108,7 +108,7 @@ impl ResNet {
         Ok(())
     }
 
-    /// Class scores, (N, classes). With `train`, the batch is normalised by its own statistics, and
+    /// Class scores, (N, classes). With `train`, the batch is normalized by its own statistics, and
     /// updates the running ones.
     pub(crate) fn forward(&self, images: &Tensor, train: bool) -> Result<Tensor> {
         let mut maps = self.stem_norm.forward_t(&self.stem.forward(images)?, train)?.relu()?;

@@ -59,7 +59,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Outcome> {
 }
 
 impl Settings {
-    /// The loaders of the training and held-out pictures.
+    /// The loaders of the training and held-out images.
     fn loaders(&self, resume: Option<Checkpoint>) -> Result<[Loader; 2]> {
         let data = Loader::source(self.data.clone());
         let parts = match &self.held_out {
@@ -155,7 +155,7 @@ fn train<B: ToCandle>(
     Ok(Outcome::Finished(measured))
 }
 
-/// Share of held-out pictures that the network classifies correctly.
+/// Share of held-out images that the network classifies correctly.
 fn accuracy<B: ToCandle>(net: &ResNet, held_out: &mut Batches<B>, device: &Device) -> Result<f64> {
     let (mut right, mut all) = (0.0, 0);
     for batch in held_out.epoch(0) {

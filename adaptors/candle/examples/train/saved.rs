@@ -1,4 +1,4 @@
-//! A checkpoint in one file: weights, the optimiser's momentum, and as JSON bytes the position of
+//! A checkpoint in one file: weights, the optimizer's momentum, and as JSON bytes the position of
 //! the loader and the measurements. The file is written atomically, so weights and loader never
 //! disagree.
 

@@ -4,12 +4,12 @@ use super::filters::Filter;
 use crate::error::{Error, Result};
 use crate::medium::HeldFile;
 use crate::values::grants::{Grants, Keeps};
-use crate::values::recent::Recent;
+use crate::values::lru_cache::Recent;
 
 /// Maximum size of a chunk.
 const MAX_CHUNK: u64 = 256 << 20;
 /// Bytes of decoded chunks that a loader grants to an array if its limit has room, and that are kept
-/// if no loader reads the data set. One chunk is kept in any case.
+/// if no loader reads the dataset. One chunk is kept in any case.
 const KEPT: usize = 32 << 20;
 /// Bytes of checksums that may be inside compressed chunks.
 const SLACK: usize = 64;

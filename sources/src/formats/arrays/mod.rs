@@ -1,4 +1,4 @@
-//! Data sets of whole arrays, whose first axis counts the samples.
+//! Datasets of whole arrays, whose first axis counts the samples.
 //!
 //! 1. [`Arrays`]: the arrays as a source. The names and types of the arrays decide their use, by
 //!    the rules of `record`.

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use crate::error::Result;
 use crate::format;
-use crate::medium::brought::Companions;
+use crate::medium::download::Companions;
 use crate::medium::tree::Tree;
 use crate::options::{DataFormat, with_feature};
 
@@ -15,7 +15,7 @@ pub(crate) const NPY: DataFormat = DataFormat {
         "an `.npy` file whose first axis counts the samples, or a folder of them",
         &["npy"],
         |at, options| {
-            with_feature!("arrays", "a data set of arrays", at, options => {
+            with_feature!("arrays", "a dataset of arrays", at, options => {
                 super::Arrays::with(&at, "npy", options)?
             })
         },
@@ -25,7 +25,7 @@ pub(crate) const NPY: DataFormat = DataFormat {
 pub(crate) const NPZ: DataFormat = DataFormat {
     has_parts: true,
     ..DataFormat::new("npz", "an `.npz` archive of NumPy", &["npz"], |at, options| {
-        with_feature!("arrays", "a data set of arrays", at, options => {
+        with_feature!("arrays", "a dataset of arrays", at, options => {
             super::Arrays::with(&at, "npz", options)?
         })
     })
@@ -34,7 +34,7 @@ pub(crate) const NPZ: DataFormat = DataFormat {
 pub(crate) const SAFETENSORS: DataFormat = DataFormat {
     has_parts: true,
     ..DataFormat::new("safetensors", "a `.safetensors` file", &["safetensors"], |at, options| {
-        with_feature!("arrays", "a data set of arrays", at, options => {
+        with_feature!("arrays", "a dataset of arrays", at, options => {
             super::Arrays::with(&at, "safetensors", options)?
         })
     })
@@ -43,7 +43,7 @@ pub(crate) const SAFETENSORS: DataFormat = DataFormat {
 pub(crate) const TORCH: DataFormat = DataFormat {
     has_parts: true,
     ..DataFormat::new("torch", "a `.pt` or `.pth` file of tensors", &["pt", "pth"], |at, options| {
-        with_feature!("arrays", "a data set of arrays", at, options => {
+        with_feature!("arrays", "a dataset of arrays", at, options => {
             super::Arrays::with(&at, "torch", options)?
         })
     })

@@ -16,8 +16,8 @@ use crate::machine::file::{has_extension, is_folder};
 use crate::medium::ahead::{Parts, Remote, ahead_of, wide};
 use crate::medium::{At, HeldFile, Part, are_unchanged};
 #[cfg(feature = "hdf5")]
-use crate::model::Place;
-use crate::model::{Follow, Lookahead, Sample, Source};
+use crate::model::BatchIndex;
+use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::options::Wanted;
 use crate::stats::NetworkStats;
@@ -34,9 +34,9 @@ use crate::values::record::{Found, Named, Rows, Survey, is_label};
 /// numpy.savez("train.npz", images=images, labels=labels)  # (n, height, width, 3) and (n,)
 /// ```
 ///
-/// Each array is a column. The array of pictures has the type `uint8` and the shape (n, height,
+/// Each array is a column. The array of images has the type `uint8` and the shape (n, height,
 /// width, channels), (n, channels, height, width) or (n, height, width), with 1, 3 or 4 channels.
-/// If several arrays may be the pictures, such as images of `float32` and masks of `uint8`, one
+/// If several arrays may be the images, such as images of `float32` and masks of `uint8`, one
 /// must be chosen. The array of labels is called `label`, `labels`, `target`, `y`, ... and has one
 /// integer per sample. Other arrays are the fields `<name>.npy`, of up to three axes per sample. An
 /// array without axes is ignored. A sample's key is its number.
@@ -56,7 +56,7 @@ use crate::values::record::{Found, Named, Rows, Survey, is_label};
 ///
 /// **HDF5.** Arrays may be contiguous, or in chunks with gzip, LZF, shuffle and fletcher32. A chunk
 /// is decoded as a whole, and up to 32 MiB of chunks are kept for each array; the memory plan calls
-/// them bytes of the source. Values of varying length are encoded pictures, bytes or text. Text called `label` is the
+/// them bytes of the source. Values of varying length are encoded images, bytes or text. Text called `label` is the
 /// label.
 ///
 /// **Refused:** arrays in Fortran order, tensors that are not contiguous, and elements that are not
@@ -75,7 +75,7 @@ pub struct Arrays {
     looks: AtomicU64,
 }
 
-/// Names of labels besides those of every format. They need a column of pictures.
+/// Names of labels besides those of every format. They need a column of images.
 const LABELS: [&str; 3] = ["y", "targets", "fine_labels"];
 
 fn is_other_label(name: &str) -> bool {
@@ -188,17 +188,17 @@ impl Arrays {
 
     /// Grants the memory of a loader to the caches of chunks.
     #[cfg(feature = "hdf5")]
-    fn keep(&self, order: &Lookahead) -> Option<Box<dyn Follow>> {
+    fn keep(&self, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         let (wanted, granted) = (self.ahead_bytes() as u128, order.bytes() as u128);
         let share = |(kept, bytes): (&Arc<Kept>, usize)| {
             // The result is at most `granted`.
             Grant::new(kept.clone(), (bytes as u128 * granted / wanted) as usize)
         };
-        (wanted > 0).then(|| Box::new(Following { _kept: self.kept().map(share).collect() }) as Box<dyn Follow>)
+        (wanted > 0).then(|| Box::new(Following { _kept: self.kept().map(share).collect() }) as Box<dyn Prefetcher>)
     }
 
     #[cfg(not(feature = "hdf5"))]
-    fn keep(&self, _: &Lookahead) -> Option<Box<dyn Follow>> {
+    fn keep(&self, _: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         None
     }
 
@@ -223,11 +223,11 @@ fn chosen(names: &[String], part: Option<&str>, wanted: &Wanted) -> Result<Vec<(
                 None => !wanted.without_label && (is_label(name) || is_other_label(name)),
                 label => is(label, name),
             };
-            let picture = match &wanted.picture {
+            let image = match &wanted.image {
                 None => pixels::is_usual(name),
-                picture => is(picture, name),
+                image => is(image, name),
             };
-            columns.contains(name) || label || picture
+            columns.contains(name) || label || image
         });
     }
     Ok(chosen)
@@ -331,8 +331,8 @@ struct Following {
 }
 
 #[cfg(feature = "hdf5")]
-impl Follow for Following {
-    fn start(&self, _place: Place) {}
+impl Prefetcher for Following {
+    fn start(&self, _place: BatchIndex) {}
 }
 
 impl Source for Arrays {
@@ -350,7 +350,7 @@ impl Source for Arrays {
         self.rows.sample(key, row, scratch).map_err(|e| e.at_path(&self.path))
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         if let Some(remote) = self.remote() {
             let (columns, width) = (self.columns.clone(), self.columns.len());
             let part = move |read: u64| columns[read as usize % width].part(read as usize / width);

@@ -404,7 +404,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbouring_values_are_loaded_once() {
+    fn neighboring_values_are_loaded_once() {
         let file: Vec<u8> = (0..20_000_u32).map(|n| (n * 7 / 3) as u8).collect();
         let (blocks, loads) = (Blocks::default(), std::cell::Cell::new(0));
         let get = |at: u64, len: u64| {

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::{Arrow, MAGIC};
-use crate::medium::brought::Companions;
+use crate::medium::download::Companions;
 use crate::options::DataFormat;
 
 pub(crate) const ROW: DataFormat = DataFormat {

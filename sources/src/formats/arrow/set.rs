@@ -29,9 +29,9 @@ const SPLITS: &str = "dataset_dict.json";
 ///
 /// | column | in the sample |
 /// |---|---|
-/// | pictures (the feature `Image`, or bytes of a known format), by preference `image` | the picture: `jpg`, `png`, ... |
+/// | images (the feature `Image`, or bytes of a known format), by preference `image` | the image: `jpg`, `png`, ... |
 /// | `label`, `labels`, `class`, ...: integers or text | the label; the names of a `ClassLabel` are the classes |
-/// | further pictures, such as masks | `<column>.png` or another format |
+/// | further images, such as masks | `<column>.png` or another format |
 /// | numbers, dates and times, lists of numbers | `<column>.npy` |
 /// | text | `<column>.txt` |
 /// | lists of lists | `<column>.json` |
@@ -39,15 +39,15 @@ const SPLITS: &str = "dataset_dict.json";
 /// | other bytes | `<column>.bin` |
 ///
 /// A null is not a field and not a label. With class names, a negative label means that the sample
-/// has none, as in `datasets`. A picture without bytes is read from its path, which is relative to
-/// the file's folder and must lead below it, unless [`TableOptions::picture`] names the column.
+/// has none, as in `datasets`. An image without bytes is read from its path, which is relative to
+/// the file's folder and must lead below it, unless [`TableOptions::image`] names the column.
 ///
 /// **Zero-copy.** Fields borrow from the memory map. Halves and flags become `f32` and `u8`.
 ///
 /// **Not read**: compressed batches (Feather), dictionaries, decimals, unions and views, each
 /// refused by name. Such a column is left out with a warning, unless it was chosen.
 ///
-/// [`TableOptions::picture`]: crate::TableOptions::picture
+/// [`TableOptions::image`]: crate::TableOptions::image
 pub struct Arrow {
     kind: &'static str,
     files: Files<Batches>,
@@ -55,7 +55,7 @@ pub struct Arrow {
     fields: Vec<Field>,
     forms: Vec<Option<Form>>,
     columns: Columns,
-    /// Whether paths of pictures may lead anywhere.
+    /// Whether paths of images may lead anywhere.
     anywhere: bool,
 }
 
@@ -117,7 +117,7 @@ impl Arrow {
     }
 
     /// The rows of parts of files: a stream or a file of Arrow in each, with this number of rows if
-    /// it is known. `kind` names the data set at `path`.
+    /// it is known. `kind` names the dataset at `path`.
     ///
     /// # Errors
     /// Those of [`open`](Arrow::open).
@@ -159,7 +159,7 @@ impl Arrow {
         let forms = fields.iter().map(|field| Form::of(field).ok()).collect();
         let wanted = options.wanted();
         let mut arrow =
-            Arrow { kind, files, fields, forms, columns: Columns::default(), anywhere: wanted.picture.is_some() };
+            Arrow { kind, files, fields, forms, columns: Columns::default(), anywhere: wanted.image.is_some() };
         let features = FileFeatures::new(Features::in_folder(folder)?, &named);
         let columns: Vec<Column> = (0..arrow.fields.len())
             .map(|place| Ok(Column::new(arrow.fields[place].name.clone(), arrow.holds(place, features.all())?)))
@@ -213,10 +213,10 @@ impl Arrow {
     }
 }
 
-/// The files of the data set at `path`, in order.
+/// The files of the dataset at `path`, in order.
 fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     let whole = |files| match split {
-        Some(split) => Err(Error::config(format!("arrow data sets have no parts such as {split:?}")).at_path(path)),
+        Some(split) => Err(Error::config(format!("arrow datasets have no parts such as {split:?}")).at_path(path)),
         None => Ok(files),
     };
     if !file::is_folder(path)? {
@@ -242,7 +242,7 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     }
     if !file::is_file(path.join(STATE))? {
         let found = splits::files_in(path, "arrow")?;
-        // Results of `map`, which the library keeps next to the data set.
+        // Results of `map`, which the library keeps next to the dataset.
         let own = |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));
         let grouped = splits::group(found.into_iter().filter(own).collect(), true, |path| {
             path.file_name().unwrap_or_default().to_string_lossy().into_owned()
@@ -271,7 +271,7 @@ impl Source for Arrow {
         let (file, _, _) = self.files.open(index)?;
         let root = file.path.parent().unwrap_or(Path::new(""));
         let found = self.columns.read(index, scratch, |place, scratch| {
-            let anywhere = self.anywhere && self.columns.picture() == Some(place);
+            let anywhere = self.anywhere && self.columns.image() == Some(place);
             self.find(index, place, scratch)?.opened(root, anywhere, scratch)
         });
         found.map_err(|e| e.at_path(&file.path))
@@ -287,8 +287,8 @@ impl Source for Arrow {
         found.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
     }
 
-    fn has_pictures(&self) -> Option<bool> {
-        Some(self.columns.picture().is_some())
+    fn has_images(&self) -> Option<bool> {
+        Some(self.columns.image().is_some())
     }
 
     fn fields(&self) -> Option<Vec<String>> {

@@ -23,7 +23,7 @@ pub(super) enum Kind {
     Float,
     Int,
     /// A JPEG, or pixels.
-    Picture,
+    Image,
     Bytes,
     Json,
     Array(Dtype, Vec<usize>),
@@ -101,11 +101,11 @@ impl Field {
             // inside records have no alignment.
             let (size, align) = match kind {
                 Kind::Float | Kind::Int | Kind::Array(..) => (8, 8),
-                Kind::Picture => (13, 1),
+                Kind::Image => (13, 1),
                 Kind::Bytes | Kind::Json => (16, 1),
                 Kind::Unread(ref why) => {
                     return Err(Error::in_source(format!(
-                        "field {name:?} {why}, so the places of all fields are unknown; write the data set without it"
+                        "field {name:?} {why}, so the places of all fields are unknown; write the dataset without it"
                     )));
                 }
             };
@@ -123,7 +123,7 @@ impl Kind {
         match number {
             0 => Kind::Float,
             1 => Kind::Int,
-            2 => Kind::Picture,
+            2 => Kind::Image,
             3 => Kind::Bytes,
             4 | 6 => {
                 Self::array(arguments).unwrap_or_else(|| Kind::Unread("is an array of a type that is not read".into()))

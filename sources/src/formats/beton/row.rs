@@ -4,5 +4,5 @@ pub(crate) const ROW: DataFormat = DataFormat::new(
     "beton",
     "a `.beton` file",
     &["beton"],
-    with_feature!("chunks", "a data set of FFCV", super::set::open),
+    with_feature!("chunks", "a dataset of FFCV", super::set::open),
 );

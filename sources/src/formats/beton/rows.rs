@@ -49,7 +49,7 @@ impl BetonRows {
         };
         let place = match &field.kind {
             Kind::Float | Kind::Int | Kind::Unread(_) => return Ok(None),
-            Kind::Picture => (word(5), allocated(word(5))?),
+            Kind::Image => (word(5), allocated(word(5))?),
             Kind::Bytes | Kind::Json => (word(0), word(8)),
             Kind::Array(..) => (word(0), allocated(word(0))?),
         };
@@ -109,7 +109,7 @@ impl Layout for BetonRows {
         Ok(match self.fields[column].kind {
             Kind::Int => Holds::Integers,
             Kind::Float | Kind::Array(..) => Holds::Numbers,
-            Kind::Picture => Holds::Pictures,
+            Kind::Image => Holds::Images,
             Kind::Bytes | Kind::Unread(_) => Holds::of_bytes(&first()?),
             Kind::Json => Holds::Json,
         })
@@ -131,8 +131,8 @@ impl Layout for BetonRows {
             Kind::Json => Found::Json(Part::Borrowed(bytes.strip_suffix(b"\0").unwrap_or(bytes))),
             Kind::Array(Dtype::Half, shape) => widened(bytes, shape, made),
             Kind::Array(Dtype::Of(element), shape) => Found::array(*element, shape, whole),
-            Kind::Picture if record[0] == 0 => Found::Bytes(whole),
-            Kind::Picture if record[0] == 1 => {
+            Kind::Image if record[0] == 0 => Found::Bytes(whole),
+            Kind::Image if record[0] == 1 => {
                 let side = |at| usize::from(u16_at(record, at).expect("inside the record"));
                 let (width, height) = (side(1), side(3));
                 if width * height * 3 != bytes.len() {
@@ -144,7 +144,7 @@ impl Layout for BetonRows {
                 made.extend_from_slice(bytes);
                 Found::Bytes(Part::since(start, made))
             }
-            Kind::Picture => return Err(Error::in_source(format!("a picture of the unknown mode {}", record[0]))),
+            Kind::Image => return Err(Error::in_source(format!("an image of the unknown mode {}", record[0]))),
         })
     }
 }

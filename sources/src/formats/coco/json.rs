@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 #[derive(Deserialize)]
 pub(super) struct File<'a> {
     #[serde(borrow)]
-    pub(super) images: Vec<Picture<'a>>,
+    pub(super) images: Vec<Image<'a>>,
     /// Missing in the test sets.
     #[serde(borrow, default)]
     pub(super) annotations: Vec<Object<'a>>,
@@ -22,7 +22,7 @@ pub(super) struct File<'a> {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Picture<'a> {
+pub(super) struct Image<'a> {
     #[serde(borrow)]
     pub(super) id: Id<'a>,
     #[serde(borrow)]
@@ -32,7 +32,7 @@ pub(super) struct Picture<'a> {
     pub(super) height: u32,
 }
 
-/// One annotation of a picture.
+/// One annotation of an image.
 #[derive(Deserialize)]
 pub(super) struct Object<'a> {
     #[serde(borrow, default)]
@@ -64,7 +64,7 @@ pub(super) struct Category<'a> {
     pub(super) keypoints: Vec<Cow<'a, str>>,
 }
 
-/// Id of a picture or an annotation. COCO has numbers, some other sets have text.
+/// Id of an image or an annotation. COCO has numbers, some other sets have text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(untagged, expecting = "expected an id: a whole number or a text")]
 pub(super) enum Id<'a> {

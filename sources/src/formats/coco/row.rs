@@ -2,14 +2,14 @@ use crate::error::Result;
 use crate::medium::Around;
 use crate::options::{DataFormat, with_feature};
 
-/// COCO annotations in a folder of pictures, as exporters name them.
+/// COCO annotations in a folder of images, as exporters name them.
 pub(super) const COCO_JSON: &str = "_annotations.coco.json";
 
 pub(crate) const ROW: DataFormat = DataFormat {
     is_folder: |folder| folder.has_file(COCO_JSON),
     annotates,
     ..DataFormat::new("coco", "a `.json` file, or a folder with `_annotations.coco.json`", &["json"], |at, options| {
-        with_feature!("annotations", "a COCO data set", at, options => {
+        with_feature!("annotations", "a COCO dataset", at, options => {
             let in_folder = match at.medium.is_store() {
                 true => !at.url().ends_with(".json"),
                 false => at.tree().has_file(COCO_JSON)?,
@@ -23,14 +23,14 @@ pub(crate) const ROW: DataFormat = DataFormat {
 };
 
 fn annotates(around: &Around<'_>) -> Result<Option<String>> {
-    let open = |json: &str| Ok(Some(format!("a COCO data set: open its annotations, such as {json:?}")));
+    let open = |json: &str| Ok(Some(format!("a COCO dataset: open its annotations, such as {json:?}")));
     if let Some(json) = around.file(&["json"], is_coco)? {
         return open(json);
     }
     for (place, names) in &around.above {
         for folder in names.iter().map(|name| format!("{place}{name}")) {
             if around.tree.has_file(&format!("{folder}/{COCO_JSON}"))? {
-                return Ok(Some(format!("a COCO data set: open {folder:?}, or another folder that has {COCO_JSON}")));
+                return Ok(Some(format!("a COCO dataset: open {folder:?}, or another folder that has {COCO_JSON}")));
             }
         }
     }

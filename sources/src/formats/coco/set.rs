@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::value::RawValue;
 
+use super::images::{check_folder, folder_of, url_folder_of};
 use super::json::{self, Id, Object};
-use super::pictures::{check_folder, folder_of, url_folder_of};
 use crate::error::{Error, Result, collected, counted, reserve, reserved};
 use crate::format::Format;
 use crate::machine::slashes::root;
@@ -15,21 +15,21 @@ use crate::model::{Sample, Source};
 use crate::options::Options;
 use crate::values::annotated::{Parts, below, check_box, key_and_field};
 
-/// Pictures with the annotations of a COCO JSON file: boxes, classes, masks, points.
+/// Images with the annotations of a COCO JSON file: boxes, classes, masks, points.
 ///
 /// ```no_run
 /// use warpfeed_sources::Coco;
 ///
-/// let set = Coco::open("coco/annotations/instances_val2017.json")?; // pictures in coco/val2017
+/// let set = Coco::open("coco/annotations/instances_val2017.json")?; // images in coco/val2017
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// - **Samples** are the pictures, sorted by id as in torchvision's `CocoDetection`. A picture
+/// - **Samples** are the images, sorted by id as in torchvision's `CocoDetection`. An image
 ///   without annotations has n = 0 boxes. The key is `file_name` without the extension; the field
 ///   `image_id.txt` holds the id.
 /// - **Boxes**: `boxes.npy`, (n, 4) f32, left, upper, right and lower edge in pixels, in the order
 ///   of the file. `boxes.crowd.npy`, (n) u8, is `iscrowd`.
-/// - **Areas**: `boxes.area.npy`, (n) f32, the `area` in pixels of the picture. The samples have the
+/// - **Areas**: `boxes.area.npy`, (n) f32, the `area` in pixels of the image. The samples have the
 ///   field if an annotation of the file has an area. The area of one without it is that of its box.
 /// - **Classes**: `boxes.class.npy`, (n) i64. The categories, sorted by id, are numbered 0, 1, 2,
 ///   …: COCO's ids 1 to 90 become 0 to 79. [`classes`](Source::classes) has their names.
@@ -38,10 +38,10 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 /// - **Points**: `boxes.points.npy`, (n, K, 3) f32, the `keypoints`: x, y and visibility. The
 ///   samples have the field if the categories name points or an annotation has them. A box without
 ///   points has zeros.
-/// - **Size**: `boxes.image_size.txt`, the `width` and `height` of the picture.
+/// - **Size**: `boxes.image_size.txt`, the `width` and `height` of the image.
 ///
 /// `field::Boxes` delivers all of these in batches. It compares the size
-/// with that of the picture. If EXIF turns the picture and the stored pixels were annotated, it
+/// with that of the image. If EXIF turns the image and the stored pixels were annotated, it
 /// turns the annotations too.
 ///
 /// **Memory.** Opening holds the whole file in memory: 468 MB of JSON with 860,000 annotations took
@@ -49,24 +49,24 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 /// are read from the file with the sample. If the file is written to while it is open, the next
 /// epoch is an error.
 ///
-/// **Stores.** The file and its pictures may be in a store. The folder of the pictures is listed
-/// once, and pictures are fetched before they are needed. The text of the segmentations then stays
+/// **Stores.** The file and its images may be in a store. The folder of the images is listed
+/// once, and images are fetched before they are needed. The text of the segmentations then stays
 /// in memory.
 ///
 /// **Bad annotations.** A category that the file does not list is an error of the sample, and so is
-/// a box that exceeds its picture by more than a pixel or a hundredth of the side, whichever is
-/// larger. The message names the annotation. Annotations of pictures that the file does not list are
+/// a box that exceeds its image by more than a pixel or a hundredth of the side, whichever is
+/// larger. The message names the annotation. Annotations of images that the file does not list are
 /// ignored, as by pycocotools. On opening, a warning reports their number. If all annotations are of
-/// such pictures, opening is an error.
+/// such images, opening is an error.
 #[derive(Debug)]
 pub struct Coco {
     /// The file, or the text of its segmentations if it is in a store.
     json: HeldFile,
-    /// Folder of the pictures, with a final `/`.
+    /// Folder of the images, with a final `/`.
     root: String,
     set: Set,
     formats: Vec<Format>,
-    /// The pictures, if they are in a store.
+    /// The images, if they are in a store.
     stored: Option<Stored>,
 }
 
@@ -126,24 +126,24 @@ struct Annotation {
 }
 
 impl Coco {
-    /// Opens the annotations in `json`. The pictures may be next to the file, in the folder that it
+    /// Opens the annotations in `json`. The images may be next to the file, in the folder that it
     /// is named after (`../train2017` for `instances_train2017.json`), or in `images`. These
     /// folders may be next to the file or next to its folder.
     ///
     /// # Errors
     /// If the file cannot be read or is not COCO's JSON (the message has line and column), if no
-    /// annotation is of a picture that is listed, if an id is used twice, or if the pictures are
+    /// annotation is of an image that is listed, if an id is used twice, or if the images are
     /// not found.
     pub fn open(json: impl AsRef<Path>) -> Result<Self> {
         Self::here(json.as_ref(), None)
     }
 
-    /// Opens the annotations in `json` of the pictures below `folder`.
+    /// Opens the annotations in `json` of the images below `folder`.
     ///
     /// # Errors
-    /// The errors of [`open`](Coco::open). Opening looks for the first 100 pictures and fails if the
-    /// folder has none of them. Otherwise a missing picture is an error when it is read.
-    pub fn with_pictures(json: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<Self> {
+    /// The errors of [`open`](Coco::open). Opening looks for the first 100 images and fails if the
+    /// folder has none of them. Otherwise a missing image is an error when it is read.
+    pub fn with_images(json: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<Self> {
         Self::here(json.as_ref(), Some(folder.as_ref()))
     }
 
@@ -151,7 +151,7 @@ impl Coco {
         Self::with(&Medium::Machine { mapped: false }, json, folder, &Options::default())
     }
 
-    /// Opens the annotations in `json` of pictures of the same medium.
+    /// Opens the annotations in `json` of images of the same medium.
     pub(crate) fn with(medium: &Medium, json: &Path, folder: Option<&Path>, options: &Options) -> Result<Self> {
         let file = if medium.is_store() { medium.open(json)? } else { HeldFile::open(json, false)?.0 };
         // The whole file stays in memory while it is opened, so most of it is never copied.
@@ -368,7 +368,7 @@ impl Set {
     }
 }
 
-/// Sorts the pictures and the categories.
+/// Sorts the images and the categories.
 ///
 /// # Errors
 /// If two of them have one id.
@@ -386,7 +386,7 @@ fn sort(content: &mut json::File<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Warns of annotations of pictures that are not `listed`.
+/// Warns of annotations of images that are not `listed`.
 ///
 /// # Errors
 /// If all of them are.

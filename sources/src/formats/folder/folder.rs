@@ -12,19 +12,19 @@ use crate::machine::file::{self, FIRST_READ, read_whole};
 use crate::machine::slashes::slashed;
 use crate::medium::ahead::{Parts, Remote, ahead_of, identity};
 use crate::medium::{At, Medium};
-use crate::model::{Follow, Lookahead, Object, Sample, Source};
+use crate::model::{Lookahead, Object, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
 
-/// Pictures in a folder.
+/// Images in a folder.
 ///
 /// A folder with sub-folders is read as by torchvision's `ImageFolder`. Each sub-folder of the top
-/// level is a class. The classes, sorted by name, give the labels 0, 1, 2, …. Pictures at any depth
+/// level is a class. The classes, sorted by name, give the labels 0, 1, 2, …. Images at any depth
 /// belong to the class folder above them, in the order of `ImageFolder`. A class folder without
-/// pictures keeps its label (`allow_empty=True`). Pictures next to the class folders are left out,
+/// images keeps its label (`allow_empty=True`). Images next to the class folders are left out,
 /// and a warning counts them.
 ///
-/// A folder without pictures in sub-folders is flat: it consists of its own pictures, sorted by
+/// A folder without images in sub-folders is flat: it consists of its own images, sorted by
 /// name, without labels.
 ///
 /// - The extensions are `jpg jpeg png webp gif bmp tif tiff`, in any case, and those of your own
@@ -38,16 +38,16 @@ use crate::stats::NetworkStats;
 /// - Names that begin with a dot are ignored. A name that is not UTF-8 is one bad sample. Symbolic
 ///   links are followed, unless they lead to a folder that contains them.
 ///
-/// Opening reads only names, several 100,000 per second. A picture is opened when it is read.
+/// Opening reads only names, several 100,000 per second. An image is opened when it is read.
 #[derive(Debug)]
 pub struct Folder {
     names: Names,
-    /// Picture formats in addition to the built-in ones.
+    /// Image formats in addition to the built-in ones.
     formats: Vec<Format>,
     files: Files,
 }
 
-/// The files of the pictures.
+/// The files of the images.
 #[derive(Debug)]
 enum Files {
     Local {
@@ -77,12 +77,12 @@ impl Files {
 }
 
 impl Folder {
-    /// Lists the pictures of the built-in formats under `path`.
+    /// Lists the images of the built-in formats under `path`.
     /// [`Options::formats`](crate::Options::formats) adds others.
     ///
     /// # Errors
     /// If the path does not exist or is not a folder, if a folder cannot be listed, or if there is
-    /// no picture. The last error lists the extensions that were looked for and the files that were
+    /// no image. The last error lists the extensions that were looked for and the files that were
     /// found.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(&At::here(path.as_ref()), &Options::new())
@@ -125,7 +125,7 @@ impl Folder {
         Ok(Folder { names, formats, files: Files::Local { root, masks } })
     }
 
-    /// The folders of the pictures, below the data set at the URL `url`, if there are class folders.
+    /// The folders of the images, below the dataset at the URL `url`, if there are class folders.
     pub(crate) fn class_folders<'a>(&'a self, url: &'a str) -> Box<dyn Iterator<Item = &'a str> + 'a> {
         match &self.files {
             Files::Local { .. } => Box::new(self.names.class_folders()),
@@ -148,7 +148,7 @@ fn beside(path: &Path, other: &Path) -> PathBuf {
 }
 
 impl Folder {
-    /// Reads the picture `index` of this machine, and its mask.
+    /// Reads the image `index` of this machine, and its mask.
     fn local<'a>(
         &'a self,
         index: usize,
@@ -212,7 +212,7 @@ impl Source for Folder {
         })
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let Files::Stored { objects, of, remote } = &self.files else { return None };
         let (all, of) = (objects.clone(), of.clone());
         let part = move |sample: u64| of.get(sample as usize).map(|&number| (number, 0..all[number as usize].len));
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_a_data_set_is_an_error_that_says_why() {
+    fn a_folder_that_is_not_a_dataset_is_an_error_that_says_why() {
         let root = tree(&["a/x.txt", "y.csv"]);
         let cause = |path: &Path| Folder::open(path).unwrap_err();
         let error = cause(root.path());

@@ -1,6 +1,6 @@
 //! The listing of the folder `x`, kept in `x.warpfeed-index` next to it.
 //!
-//! The file has the format of [`kept`]: hash of the known formats; numbers of folders, samples,
+//! The file has the format of [`index_file`]: hash of the known formats; numbers of folders, samples,
 //! classes, labels and bad names; length of all paths (each `u64`). Then follow the folders (`u64`
 //! time in ns, name), the samples (`u64` end of the path), the labels (`u32`), the bad names
 //! (`u64`), the classes, and the paths.
@@ -18,7 +18,7 @@ use super::walk::modified;
 use crate::error::push;
 use crate::format::Format;
 use crate::machine::hash::fnv1a;
-use crate::machine::kept::{self, Decoder, Encoder};
+use crate::machine::index_file::{self, Decoder, Encoder};
 
 const MAGIC: [u8; 8] = *b"wffoldr\x01";
 
@@ -38,7 +38,7 @@ fn path_of(path: &Path) -> Option<PathBuf> {
 /// The listing of the folder at `path`, if the index is current.
 pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Names> {
     let file = path_of(path)?;
-    let bytes = kept::load(&file, MAGIC)?;
+    let bytes = index_file::load(&file, MAGIC)?;
     let current = |(below, time): &(&str, u64)| nanoseconds(modified(&path.join(below))) == Some(*time);
     let names = decode(&bytes, hash(formats)).filter(|(_, folders)| folders.iter().all(current));
     if names.is_none() {
@@ -57,7 +57,7 @@ pub(super) fn store(path: &Path, formats: &[Format], names: &Names, visited: &Vi
     if visited.iter().any(|(name, time)| name.bad || !settled(time)) {
         return tracing::info!("{}: not written, a folder has changed just now", target.display());
     }
-    if let Err(e) = kept::store(&target, &encode(names, visited, hash(formats))) {
+    if let Err(e) = index_file::store(&target, &encode(names, visited, hash(formats))) {
         tracing::warn!("{}: cannot be written ({e}); the folder is listed each time", target.display());
     }
 }

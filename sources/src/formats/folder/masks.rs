@@ -1,10 +1,10 @@
-//! Masks that lie in a separate folder, under the names of the pictures.
+//! Masks that lie in a separate folder, under the names of the images.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use super::names::Names;
-use super::walk::pictures_below;
+use super::walk::images_below;
 use crate::error::{Error, Result, counted};
 use crate::format::Format;
 use crate::machine::file;
@@ -21,19 +21,19 @@ const FORMATS: [(&[&str], &str); 6] = [
     (&["webp"], "mask.webp"),
 ];
 
-/// Marks a picture without a mask.
+/// Marks an image without a mask.
 const NONE: u8 = u8::MAX;
 
-/// The mask of each picture of a folder.
+/// The mask of each image of a folder.
 #[derive(Debug)]
 pub(super) struct Masks {
     /// Ends with `/`.
     root: String,
-    /// What stands before and behind the name of the picture.
+    /// What stands before and behind the name of the image.
     around: (String, String),
     /// The extensions of all masks, as the files have them, each with its field.
     extensions: Vec<(String, &'static str)>,
-    /// Number of the extension of each picture's mask, or `NONE`.
+    /// Number of the extension of each image's mask, or `NONE`.
     of: Vec<u8>,
 }
 
@@ -43,17 +43,17 @@ fn field_of(extension: &str) -> Option<&'static str> {
     FORMATS.iter().find(|(extensions, _)| has(extensions)).map(|(_, field)| *field)
 }
 
-/// The path of a picture or mask without its extension, and the extension.
+/// The path of an image or mask without its extension, and the extension.
 fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('.').filter(|(_, end)| !end.contains('/')).unwrap_or((path, ""))
 }
 
 impl Masks {
-    /// Finds the masks of the pictures `names` in the folder at `path`, whose last part may have a
-    /// `*` for the name of the picture.
+    /// Finds the masks of the images `names` in the folder at `path`, whose last part may have a
+    /// `*` for the name of the image.
     ///
     /// # Errors
-    /// If the folder cannot be listed, no picture has a mask, or one has two.
+    /// If the folder cannot be listed, no image has a mask, or one has two.
     pub(super) fn find(path: &Path, names: &Names) -> Result<Self> {
         let last = path.file_name().and_then(|name| name.to_str()).filter(|name| name.contains('*'));
         let (folder, around) = match last.and_then(|name| name.split_once('*')) {
@@ -61,16 +61,16 @@ impl Masks {
             None => (path, Default::default()),
         };
         if !file::is_folder(folder)? {
-            let cause = "masks: no such folder; a relative path begins in the folder that holds the folder of pictures";
+            let cause = "masks: no such folder; a relative path begins in the folder that holds the folder of images";
             return Err(Error::config(cause).at_path(folder));
         }
         let Some(root) = folder.to_str() else {
             return Err(Error::in_source("the folder's path is not UTF-8").at_path(folder));
         };
         let root = format!("{}/", slashed(root).trim_end_matches('/'));
-        // An array counts as a picture in this listing only.
+        // An array counts as an image in this listing only.
         let npy = Format { name: "npy", field: "npy", extensions: &["npy"], matches: |_| false };
-        let files = pictures_below(folder, &[npy])?;
+        let files = images_below(folder, &[npy])?;
         let mut masks = Masks { root, around, extensions: Vec::new(), of: Vec::with_capacity(names.len()) };
         let mut found = HashMap::<&str, (u8, &str)>::with_capacity(files.len());
         for file in &files {
@@ -89,7 +89,7 @@ impl Masks {
         Ok(masks)
     }
 
-    /// Takes the mask of each picture of `names` from those that were `found` among `count` files of
+    /// Takes the mask of each image of `names` from those that were `found` among `count` files of
     /// `folder`.
     fn take(
         &mut self,
@@ -114,22 +114,20 @@ impl Masks {
         }
         if used == 0 {
             let key = missing.unwrap_or_default();
-            let cause = format!(
-                "masks: no picture has one; {key}.png was looked for among {}",
-                counted(count, "file", "files")
-            );
+            let cause =
+                format!("masks: no image has one; {key}.png was looked for among {}", counted(count, "file", "files"));
             return Err(Error::in_source(cause).at_path(folder));
         }
         let extra = found.len() - used;
         if extra > 0 {
             let first = found.values().map(|(_, file)| *file).filter(|file| !file.is_empty()).min().unwrap_or_default();
             let extra = counted(extra, "mask", "masks");
-            tracing::warn!("{}: left out {extra} without a picture, such as {first}", folder.display());
+            tracing::warn!("{}: left out {extra} without an image, such as {first}", folder.display());
         }
         Ok(())
     }
 
-    /// The path of the mask of the picture `path` in the folder, without its extension.
+    /// The path of the mask of the image `path` in the folder, without its extension.
     fn key(&self, path: &str) -> String {
         let (key, _) = split(path);
         let (folder, name) = key.rsplit_once('/').map_or(("", key), |(folder, name)| (folder, name));
@@ -138,7 +136,7 @@ impl Masks {
         format!("{folder}{slash}{before}{name}{behind}")
     }
 
-    /// The field and the file of the mask of picture `index`, which has the path `path`.
+    /// The field and the file of the mask of image `index`, which has the path `path`.
     ///
     /// # Errors
     /// If it has none. The error names the file.

@@ -1,11 +1,11 @@
-//! Pictures in a folder.
+//! Images in a folder.
 //!
 //! 1. `walk`: lists folders.
-//! 2. `names`: the pictures of a folder, their labels and classes.
+//! 2. `names`: the images of a folder, their labels and classes.
 //! 3. `index`: a file next to the folder that keeps them.
 //! 4. `folder`: [`Folder`], the source.
 //! 5. `masks`: masks in a separate folder.
-//! 6. `stored`: finds the pictures below a URL of a store.
+//! 6. `stored`: finds the images below a URL of a store.
 //!
 //! `row`: its row in the table of formats.
 
@@ -21,4 +21,4 @@ mod walk;
 pub use folder::Folder;
 pub(crate) use row::ROW;
 #[cfg(feature = "annotations")]
-pub(crate) use walk::pictures_below;
+pub(crate) use walk::images_below;

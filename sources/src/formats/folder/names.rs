@@ -8,7 +8,7 @@ use crate::format::{FORMATS, Format};
 use crate::machine::hash::Hash;
 use crate::machine::parallel::in_parallel;
 
-/// The pictures of a folder, their labels and classes.
+/// The images of a folder, their labels and classes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
     /// All paths below the root, concatenated: a name takes its bytes and 12 more, without its own
@@ -36,7 +36,7 @@ impl Names {
     /// Lists the folder at `path`.
     ///
     /// # Errors
-    /// If a folder cannot be listed, or if there is no picture.
+    /// If a folder cannot be listed, or if there is no image.
     pub(super) fn list(path: &Path, formats: &[Format]) -> Result<(Self, Visited)> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         let mut visited = vec![(Name { text: String::new(), bad: false }, modified(path))];
@@ -70,7 +70,7 @@ impl Names {
         } else {
             set.classes = class_paths.into_iter().map(|(_, name)| name.text).collect();
             if !top.images.is_empty() {
-                let found = counted(top.images.len(), "picture", "pictures");
+                let found = counted(top.images.len(), "image", "images");
                 tracing::warn!("{}: left out {found} next to the class folders", path.display());
             }
         }
@@ -90,7 +90,7 @@ impl Names {
         others.tell_hidden(path);
         if others.count > 0 {
             tracing::warn!(
-                "{}: left out {others}: no picture format that is read has these names; convert such pictures, or read \
+                "{}: left out {others}: no image format that is read has these names; convert such images, or read \
                  them with a codec of your own",
                 path.display()
             );
@@ -115,7 +115,7 @@ impl Names {
         self.ends.len()
     }
 
-    /// The folders of the pictures, if there are class folders.
+    /// The folders of the images, if there are class folders.
     pub(super) fn class_folders(&self) -> impl Iterator<Item = &str> {
         let mut last = "";
         let folders = (0..self.labels.len()).filter_map(|index| Some(self.path(index).rsplit_once('/')?.0));

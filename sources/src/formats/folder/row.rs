@@ -5,7 +5,7 @@ use crate::options::DataFormat;
 
 pub(crate) const ROW: DataFormat = DataFormat::new(
     "folder",
-    "any other folder: pictures, in one sub-folder for each class or flat",
+    "any other folder: images, in one sub-folder for each class or flat",
     &[],
     |mut at, options| {
         at.list()?;

@@ -1,4 +1,4 @@
-//! Pictures below a URL of a store, with the classes, labels and order of a local folder.
+//! Images below a URL of a store, with the classes, labels and order of a local folder.
 
 use std::collections::BTreeSet;
 
@@ -30,61 +30,59 @@ fn decoded(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
-/// Whether an object is a picture by its name.
-fn is_picture(object: &Object, formats: &[Format]) -> bool {
+/// Whether an object is an image by its name.
+fn is_image(object: &Object, formats: &[Format]) -> bool {
     let name = object.url.rsplit('/').next().unwrap_or_default();
     let extension = name.rsplit_once('.').map(|(_, extension)| extension);
     !name.starts_with('.') && extension.is_some_and(|extension| format::field_of_file(extension, formats).is_some())
 }
 
-/// The pictures among `objects`, all of which lie below `url`, and the number of the object of each.
+/// The images among `objects`, all of which lie below `url`, and the number of the object of each.
 ///
 /// # Errors
 /// If there is none.
 pub(super) fn of_objects(url: &str, objects: &[Object], formats: &[Format]) -> Result<(Names, Vec<u32>)> {
     let root = format!("{url}/");
     let hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));
-    let mut pictures: Vec<(String, u32)> = Vec::new();
-    // Also a folder without pictures is a class.
+    let mut images: Vec<(String, u32)> = Vec::new();
+    // Also a folder without images is a class.
     let mut classes = BTreeSet::new();
     for (object, number) in objects.iter().zip(0..) {
         let Some(path) = path_below(&root, &object.url) else { continue };
         if let Some((top, _)) = path.split_once('/').filter(|(top, _)| !hidden(top)) {
             classes.insert(top.to_owned());
         }
-        if is_picture(object, formats) && !hidden(&path) {
-            push(&mut pictures, (path, number))?;
+        if is_image(object, formats) && !hidden(&path) {
+            push(&mut images, (path, number))?;
         }
     }
-    if pictures.iter().any(|(path, _)| path.contains('/')) {
-        let all = pictures.len();
-        pictures.retain(|(path, _)| path.contains('/'));
-        if pictures.len() < all {
-            let found = counted(all - pictures.len(), "picture", "pictures");
+    if images.iter().any(|(path, _)| path.contains('/')) {
+        let all = images.len();
+        images.retain(|(path, _)| path.contains('/'));
+        if images.len() < all {
+            let found = counted(all - images.len(), "image", "images");
             tracing::warn!("{url}: left out {found} next to the class folders");
         }
     }
-    if pictures.is_empty() {
+    if images.is_empty() {
         let looked: Vec<_> = FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
         let (count, looked) = (objects.len(), looked.join(", ."));
-        return Err(Error::in_source(format!(
-            "no pictures among {count} objects below this URL; looked for .{looked}"
-        )));
+        return Err(Error::in_source(format!("no images among {count} objects below this URL; looked for .{looked}")));
     }
     // The classes by name, then the folders of a class by path, then the files of each by name.
     let split = |path: &str| {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         (folder.split('/').next().unwrap_or_default().to_owned(), folder.to_owned(), name.to_owned())
     };
-    pictures.sort_by_cached_key(|(path, _)| split(path));
+    images.sort_by_cached_key(|(path, _)| split(path));
     let (mut names, classes) = (Names::default(), classes.into_iter().collect::<Vec<_>>());
     let mut of = Vec::new();
-    reserve(&mut of, pictures.len())?;
-    for (path, number) in pictures {
+    reserve(&mut of, images.len())?;
+    for (path, number) in images {
         let (top, folder, name) = split(&path);
         names.push(&folder, &name, false)?;
         if !folder.is_empty() {
-            let label = classes.binary_search(&top).expect("the folder of a picture is listed");
+            let label = classes.binary_search(&top).expect("the folder of an image is listed");
             push(&mut names.labels, label as u32)?;
         }
         of.push(number);

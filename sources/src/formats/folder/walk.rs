@@ -34,12 +34,12 @@ impl Name {
     }
 }
 
-/// Files that are not pictures: their number, and some of their extensions, with the dot.
+/// Files that are not images: their number, and some of their extensions, with the dot.
 #[derive(Default)]
 pub(super) struct Others {
     pub(super) count: usize,
     extensions: BTreeSet<String>,
-    /// Hidden pictures and folders: their number, and the path of the first.
+    /// Hidden images and folders: their number, and the path of the first.
     hidden: Option<(usize, PathBuf)>,
 }
 
@@ -69,10 +69,10 @@ impl Others {
         self.hidden.get_or_insert((0, first)).0 += count;
     }
 
-    /// Warns of hidden pictures and folders in `root`.
+    /// Warns of hidden images and folders in `root`.
     pub(super) fn tell_hidden(&self, root: &Path) {
         if let Some((count, first)) = &self.hidden {
-            let found = counted(*count, "hidden picture or folder", "hidden pictures and folders");
+            let found = counted(*count, "hidden image or folder", "hidden images and folders");
             tracing::warn!("{}: left out {found}, such as {}", root.display(), first.display());
         }
     }
@@ -108,9 +108,9 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
         let extension = Path::new(&name).extension().and_then(|e| e.to_str());
         if name.as_encoded_bytes().starts_with(b".") {
             // A file `._x.jpg` of macOS has attributes of `x.jpg`.
-            let is_picture = !name.as_encoded_bytes().starts_with(b"._")
+            let is_image = !name.as_encoded_bytes().starts_with(b"._")
                 && extension.is_some_and(|e| format::field_of_file(e, formats).is_some());
-            if kind.is_dir() || is_picture {
+            if kind.is_dir() || is_image {
                 listing.others.hide(1, entry.path());
             }
         } else if kind.is_dir() {
@@ -122,7 +122,7 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
         } else {
             if name == CACHE {
                 let cause =
-                    "this folder is the cache of a loader, whose files would be samples: move it out of the data set";
+                    "this folder is the cache of a loader, whose files would be samples: move it out of the dataset";
                 return Err(Error::in_source(cause).at_path(path));
             }
             listing.others.push(extension);
@@ -133,12 +133,12 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
     Ok(listing)
 }
 
-/// Paths of the pictures at any depth below `path`, relative to it, in the order of
+/// Paths of the images at any depth below `path`, relative to it, in the order of
 /// [`Folder`](super::Folder).
 ///
 /// # Errors
-/// If a folder cannot be listed, or if a name is not UTF-8: annotations name pictures by text.
-pub(crate) fn pictures_below(path: &Path, formats: &[Format]) -> Result<Vec<String>> {
+/// If a folder cannot be listed, or if a name is not UTF-8: annotations name images by text.
+pub(crate) fn images_below(path: &Path, formats: &[Format]) -> Result<Vec<String>> {
     let (ancestors, found, visited) = (Vec::new(), Vec::new(), Vec::new());
     let mut walk = Walk { ancestors, found, others: Others::default(), visited };
     walk.folder(path, Name { text: String::new(), bad: false }, formats)?;
@@ -160,7 +160,7 @@ pub(crate) fn pictures_below(path: &Path, formats: &[Format]) -> Result<Vec<Stri
 pub(super) struct Walk {
     /// Canonical paths of the folders that contain the current one.
     pub(super) ancestors: Vec<PathBuf>,
-    /// Path of each folder below the root, and the pictures in it.
+    /// Path of each folder below the root, and the images in it.
     pub(super) found: Vec<(Name, Vec<Name>)>,
     pub(super) others: Others,
     /// Every listed folder, with its time before listing.

@@ -55,7 +55,7 @@ impl Chunk {
     }
 }
 
-/// The chunks of a data set, and the values that each sample has.
+/// The chunks of a dataset, and the values that each sample has.
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) chunks: Vec<Chunk>,
@@ -80,7 +80,7 @@ impl Index {
         let File { chunks, config } = serde_json::from_slice(text).map_err(bad)?;
         let unread =
             |what: String, advice: &str| Err(Error::in_source(format!("{what}, which are not read; {advice}")));
-        let rewrite = "write the data set with PyTreeLoader";
+        let rewrite = "write the dataset with PyTreeLoader";
         match config.item_loader.as_deref() {
             None | Some("PyTreeLoader") => {}
             Some("ParquetLoader") => return unread("chunks in Parquet".into(), "open the Parquet files themselves"),
@@ -88,10 +88,10 @@ impl Index {
             Some(loader) => return unread(format!("chunks for the item loader {loader:?}"), rewrite),
         }
         if config.encryption.as_ref().is_some_and(|encryption| !encryption.is_null()) {
-            return unread("encrypted chunks".into(), "write the data set without encryption");
+            return unread("encrypted chunks".into(), "write the dataset without encryption");
         }
         if let Some(format) = &config.format {
-            return unread(format!("chunks in the format {format:?}"), "open the data set that they were made from");
+            return unread(format!("chunks in the format {format:?}"), "open the dataset that they were made from");
         }
         let (Some(serializers), Some(spec)) = (config.data_format, config.data_spec) else {
             return unread("chunks without data_format and data_spec".into(), rewrite);
@@ -99,7 +99,7 @@ impl Index {
         let compression = config.compression.filter(|name| !name.is_empty());
         if compression.is_some() && !(config.compression_level.is_null() || config.compression_level == "chunk") {
             let level = format!("chunks with compression_level={}", config.compression_level);
-            return unread(level, "write the data set with compression_level=\"chunk\", or without compression");
+            return unread(level, "write the dataset with compression_level=\"chunk\", or without compression");
         }
         let names = tree::names(&spec)?;
         if names.len() != serializers.len() {

@@ -10,7 +10,7 @@ pub(crate) const ROW: DataFormat = DataFormat {
         "litdata",
         "a folder with the `index.json` of LitData's chunks, or that file",
         &[],
-        with_feature!("chunks", "a data set of LitData's chunks", super::set::open),
+        with_feature!("chunks", "a dataset of LitData's chunks", super::set::open),
     )
 };
 

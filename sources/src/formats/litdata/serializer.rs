@@ -7,8 +7,8 @@ use crate::values::record::{Found, Holds};
 /// Encoding of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Serializer {
-    /// An encoded picture.
-    Picture,
+    /// An encoded image.
+    Image,
     /// A Pillow image: size, mode and pixels.
     Pil,
     Bytes,
@@ -132,7 +132,7 @@ impl Serializer {
             library.dtype(number).map(Serializer::Flat)
         };
         Ok(match base {
-            "jpeg" | "image" | "tiff" | "tifffile" => Serializer::Picture,
+            "jpeg" | "image" | "tiff" | "tifffile" => Serializer::Image,
             "pil" => Serializer::Pil,
             "bytes" | "file" | "video" | "audio" | "nifti" | "mesh" | "pdf" => Serializer::Bytes,
             "str" | "text" => Serializer::Text,
@@ -144,7 +144,7 @@ impl Serializer {
             "no_header_tensor" => flat(Library::Torch)?,
             "no_header_numpy" => flat(Library::Numpy)?,
             "pickle" | "graph" => return unread("can run any code when it is read, so it is never read"),
-            "jpeg_array" => return unread("has several pictures in one value, which is not read"),
+            "jpeg_array" => return unread("has several images in one value, which is not read"),
             "json" => return unread("is not read"),
             _ => return unread("is not known"),
         })
@@ -153,7 +153,7 @@ impl Serializer {
     /// Type of a column. `first` reads its first value.
     pub(super) fn holds(self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
         Ok(match self {
-            Serializer::Picture | Serializer::Pil => Holds::Pictures,
+            Serializer::Image | Serializer::Pil => Holds::Images,
             Serializer::Bytes => Holds::of_bytes(&first()?),
             Serializer::Text => Holds::Text,
             Serializer::Int(_) | Serializer::Bool => Holds::Integers,
@@ -165,7 +165,7 @@ impl Serializer {
     pub(super) fn find<'a>(self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
         let part = Part::Borrowed(bytes);
         match self {
-            Serializer::Picture | Serializer::Bytes => Ok(Found::Bytes(part)),
+            Serializer::Image | Serializer::Bytes => Ok(Found::Bytes(part)),
             Serializer::Pil => pil(bytes, made),
             Serializer::Text => Ok(Found::Text(part)),
             Serializer::Int(Int::BitsOrDigits) if bytes.len() != 8 || is_integer(bytes) => decimal(bytes, true, made),
@@ -218,7 +218,7 @@ mod tests {
         for (name, why) in [
             ("pickle", "can run any code"),
             ("graph:pickle", "can run any code"),
-            ("jpeg_array", "several pictures"),
+            ("jpeg_array", "several images"),
             ("mine", "is not known; choose other columns with TableOptions::columns"),
             ("no_header_numpy:13", "arrays of type number 13 are not read"),
             ("no_header_tensor:4", "tensors of type number 4 are not read"),

@@ -5,7 +5,7 @@ use super::index::{Chunk, Index};
 use super::rows::LitRows;
 use crate::error::{Error, Result, push};
 use crate::formats::Arrow;
-use crate::medium::brought::Companions;
+use crate::medium::download::Companions;
 use crate::medium::{At, HeldFile};
 use crate::options::{Opened, Options};
 use crate::values::items::{Indexed, Items, Layout, Rows, Samples, Unpack, read_offsets, unpacked};

@@ -2,7 +2,7 @@ use crate::error::{Error, Result};
 use crate::format;
 use crate::medium::Part;
 use crate::model::{Numbers, Sample};
-use crate::values::pixels::{self, Channels, Colours};
+use crate::values::pixels::{self, Channels, Colors};
 use crate::values::protobuf::{Field, Fields};
 
 /// A message `Datum` of Caffe.
@@ -51,17 +51,17 @@ impl<'a> Datum<'a> {
     /// The sample under `key`. Raw pixels and numbers are written to `page`.
     ///
     /// # Errors
-    /// If the length of raw data is not that of its shape, or the order of its colours is not
+    /// If the length of raw data is not that of its shape, or the order of its colors is not
     /// known.
-    pub(super) fn sample(self, key: Part<'a>, colours: Option<Colours>, page: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+    pub(super) fn sample(self, key: Part<'a>, colors: Option<Colors>, page: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let shape = [self.channels, self.height, self.width];
         let claimed = shape.iter().try_fold(1_usize, |product, &side| product.checked_mul(side));
         let start = page.len();
         let raw = self.data.filter(|data| !self.encoded && claimed == Some(data.len()) && !data.is_empty());
         if let Some(data) = raw {
-            let colours = match (self.channels, colours) {
-                (1, _) => Colours::Rgb,
-                (3, Some(colours)) => colours,
+            let colors = match (self.channels, colors) {
+                (1, _) => Colors::Rgb,
+                (3, Some(colors)) => colors,
                 (3, None) => {
                     return Err(Error::in_source(
                         "raw pixels of 3 channels, which may be RGB or BGR (Caffe's convert_imageset writes BGR): \
@@ -72,7 +72,7 @@ impl<'a> Datum<'a> {
                     return Err(Error::in_source(format!("raw pixels of {channels} channels; 1 and 3 are supported")));
                 }
             };
-            pixels::append(page, data, &shape, Channels::First, colours)?;
+            pixels::append(page, data, &shape, Channels::First, colors)?;
         } else if self.data.is_none() || self.data == Some(b"") {
             self.floats.iter().for_each(|floats| {
                 page.extend(

@@ -1,4 +1,4 @@
-//! Recognises an LMDB file. Compiled with every set of features, as are the rows of the formats.
+//! Recognizes an LMDB file. Compiled with every set of features, as are the rows of the formats.
 
 /// Magic number of an LMDB file, at byte 16.
 pub(super) const LMDB_MAGIC: u32 = 0xbeef_c0de;

@@ -81,9 +81,9 @@ impl Keys {
     }
 }
 
-/// The label of a text recognition set whose picture has this key.
-pub(super) fn label_key(picture: &str) -> Option<String> {
-    picture.strip_prefix("image-").map(|number| format!("label-{number}"))
+/// The label of a text recognition set whose image has this key.
+pub(super) fn label_key(image: &str) -> Option<String> {
+    image.strip_prefix("image-").map(|number| format!("label-{number}"))
 }
 
 /// Returns the keys if they are those of a text recognition set: `num-samples`, `image-000000001`
@@ -96,7 +96,7 @@ fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
         Some(len @ 1..) if has(1)? => {
             if !has(len)? || has(len + 1)? {
                 return Err(Error::in_source(format!(
-                    "num-samples is {len}, and the last key of the pictures is not image-{len:09}"
+                    "num-samples is {len}, and the last key of the images is not image-{len:09}"
                 )));
             }
             Ok(Some(Keys::Pairs { len }))

@@ -10,7 +10,7 @@ use crate::model::Sample;
 /// ```
 /// use warpfeed_sources::{ValueFormat, Sample};
 ///
-/// /// A label of four bytes, little-endian, then the picture.
+/// /// A label of four bytes, little-endian, then the image.
 /// struct LabelThenJpeg;
 ///
 /// impl ValueFormat for LabelThenJpeg {
@@ -90,12 +90,12 @@ pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Values that consist of the encoded picture, without labels. The field is named after the format,
+/// Values that consist of the encoded image, without labels. The field is named after the format,
 /// which is detected from the first bytes.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Bare;
+pub struct RawValues;
 
-impl ValueFormat for Bare {
+impl ValueFormat for RawValues {
     fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
         Sample::new(key).with_field(format::of(value).map_or("img", |format| format.field), value)
     }
@@ -110,10 +110,10 @@ pub(super) enum Detected {
 
 /// The layout of a database whose first value is `value`.
 pub(super) fn detect(value: &[u8]) -> Result<Detected> {
-    // Pictures are tried first, because a PNG begins with the byte of a MessagePack map of nine
+    // Images are tried first, because a PNG begins with the byte of a MessagePack map of nine
     // pairs. Pickles are tried next, because most begin with that of an empty map.
     if format::of(value).is_some() {
-        return Ok(Detected::Plain(Box::new(Bare)));
+        return Ok(Detected::Plain(Box::new(RawValues)));
     }
     if is_pickle(value) {
         return Ok(Detected::Pickled);

@@ -2,14 +2,14 @@
 //!
 //! 1. `read`: [`Lmdb`], and the sample at each key.
 //! 2. `keys`: the keys of the samples.
-//! 3. [`ValueFormat`]: content of a value: [`MsgPack`] maps, [`Bare`] pictures, or a format of your
+//! 3. [`ValueFormat`]: content of a value: [`MsgPack`] maps, [`RawValues`] images, or a format of your
 //!    own.
 //! 4. `pickled` and `datum`: values of other libraries.
 //! 5. `msgpack`: MessagePack in place.
 //! 6. `snapshot`: the environment, and slices of its map that live as long as the source.
 //! 7. `header`: the meta pages, checked before LMDB maps the file.
 //!
-//! `row`: its row in the table of formats, and `detect`: what it is recognised by.
+//! `row`: its row in the table of formats, and `detect`: what it is recognized by.
 
 #[cfg(feature = "lmdb")]
 mod datum;
@@ -31,7 +31,7 @@ mod row;
 mod snapshot;
 
 #[cfg(feature = "lmdb")]
-pub use layout::{Bare, MsgPack, ValueFormat};
+pub use layout::{MsgPack, RawValues, ValueFormat};
 #[cfg(feature = "lmdb")]
 pub use read::CLASSES_KEY;
 #[cfg(feature = "lmdb")]

@@ -8,7 +8,7 @@ use crate::model::Sample;
 use crate::model::value::Element;
 use crate::options::Wanted;
 use crate::values::pickle::{self, Array, Id, Node, Nodes, append_json};
-use crate::values::pixels::Colours;
+use crate::values::pixels::Colors;
 use crate::values::record::{Found, Named, Rows, Survey};
 
 /// Maximum number of samples that opening looks at to find the columns.
@@ -87,10 +87,10 @@ impl Pickled {
         })
     }
 
-    /// Sets the order of the colours in arrays of pixels. Returns whether the pictures are such
+    /// Sets the order of the colors in arrays of pixels. Returns whether the images are such
     /// arrays.
-    pub(super) fn set_colours(&mut self, colours: Colours) -> bool {
-        self.rows.set_colours(colours)
+    pub(super) fn set_colors(&mut self, colors: Colors) -> bool {
+        self.rows.set_colors(colors)
     }
 
     /// Names of the classes, if the labels are text.
@@ -113,7 +113,7 @@ fn items<'n>(node: &'n Node<'_>) -> Option<&'n [Id]> {
     }
 }
 
-/// Names the places of the tuple at the root: the only picture is `image`, the only integer is
+/// Names the places of the tuple at the root: the only image is `image`, the only integer is
 /// `label`, and others are named by their number.
 fn names_of_places(nodes: &Nodes<'_>) -> Vec<String> {
     let Some(items) = items(nodes.root()) else { return Vec::new() };
@@ -121,19 +121,18 @@ fn names_of_places(nodes: &Nodes<'_>) -> Vec<String> {
         let mut found = (0..items.len()).filter(|&place| is(&nodes[items[place]]));
         found.next().filter(|_| found.next().is_none())
     };
-    // An array of floats may be the picture, and the one of bytes its mask.
+    // An array of floats may be the image, and the one of bytes its mask.
     let array = |node: &Node<'_>| matches!(node, Node::Array(Array { shape, .. }) if shape.len() >= 2);
     let pixels = |&place: &usize| matches!(&nodes[items[place]], Node::Array(Array { dtype, .. }) if dtype.element().is_ok_and(|element| element == Element::U8));
-    let picture = only(&|node| matches!(node, Node::Bytes(bytes) if format::of(bytes).is_some()));
-    let picture =
-        picture.or_else(|| only(&array).filter(pixels)).or_else(|| only(&|node| matches!(node, Node::Bytes(_))));
+    let image = only(&|node| matches!(node, Node::Bytes(bytes) if format::of(bytes).is_some()));
+    let image = image.or_else(|| only(&array).filter(pixels)).or_else(|| only(&|node| matches!(node, Node::Bytes(_))));
     let label = only(&|node| match node {
         Node::Int(_) => true,
         Node::Array(array) => array.shape.is_empty() && matches!(array.dtype.kind, b'i' | b'u'),
         _ => false,
     });
     let name = |place| match place {
-        place if Some(place) == picture => "image".to_owned(),
+        place if Some(place) == image => "image".to_owned(),
         place if Some(place) == label => "label".to_owned(),
         place => place.to_string(),
     };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::datum::Datum;
 use super::keys::{Keys, label_key};
-use super::layout::{self, Bare, Detected, ValueFormat};
+use super::layout::{self, Detected, RawValues, ValueFormat};
 use super::pickled::{self, Pickled, SURVEYED};
 use super::snapshot::Snapshot;
 use crate::error::{Error, Result};
@@ -16,7 +16,7 @@ use crate::machine::pages::{Map, fetch};
 use crate::medium::{At, Part};
 use crate::model::{Classes, Sample, Source};
 use crate::options::{Options, Wanted};
-use crate::values::pixels::Colours;
+use crate::values::pixels::Colors;
 
 /// Key of the class names, a MessagePack array of texts. It may be missing.
 pub const CLASSES_KEY: &str = "__classes__";
@@ -47,18 +47,18 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// | value | sample |
 /// |---|---|
 /// | [`MsgPack`](crate::MsgPack) map | its fields |
-/// | an encoded picture ([`Bare`]) | the picture |
+/// | an encoded image ([`RawValues`]) | the image |
 /// | a pickled dict | each entry is a column, with the uses of typed columns |
-/// | a pickled tuple or list | its only picture, its only integer as the label, and other columns by number |
-/// | Caffe's `Datum` | the encoded picture, or raw pixels, and the label |
-/// | pictures at `image-000000001`, text at `label-000000001`, and `num-samples` | the picture, the text as the field `label.txt`, and as the label if all texts are integers |
+/// | a pickled tuple or list | its only image, its only integer as the label, and other columns by number |
+/// | Caffe's `Datum` | the encoded image, or raw pixels, and the label |
+/// | images at `image-000000001`, text at `label-000000001`, and `num-samples` | the image, the text as the field `label.txt`, and as the label if all texts are integers |
 ///
 /// Other values need a [`ValueFormat`] of your own.
 ///
 /// **Pickles** hold plain data: numbers, text, bytes, tuples, lists, dicts, and NumPy arrays of
 /// numbers. Any other object is refused by name. No code of a pickle is ever run. The columns are
 /// those of 64 samples, which opening reads. A dict with another key is an error of its sample.
-/// `uint8` arrays of pixels are pictures, if no value is an encoded one; their colours are RGB
+/// `uint8` arrays of pixels are images, if no value is an encoded one; their colors are RGB
 /// unless [`bgr`](Lmdb::bgr) says otherwise. If labels are text and there is no list of classes,
 /// opening reads all values.
 ///
@@ -100,8 +100,8 @@ pub struct Lmdb {
 enum Layout {
     Custom(Box<dyn ValueFormat>),
     Pickled(Box<Pickled>),
-    Datum(Option<Colours>),
-    /// Pictures whose labels have keys of their own. The labels are classes if all are integers.
+    Datum(Option<Colors>),
+    /// Images whose labels have keys of their own. The labels are classes if all are integers.
     Pairs {
         integers: bool,
     },
@@ -229,7 +229,7 @@ impl Lmdb {
         Ok(true)
     }
 
-    /// The label of the picture under `key` in a text recognition set.
+    /// The label of the image under `key` in a text recognition set.
     fn label_text(&self, key: &str) -> Result<Option<&str>> {
         let Some(value) = label_key(key).map(|key| self.snapshot.get(key.as_bytes())).transpose()?.flatten() else {
             return Ok(None);
@@ -245,27 +245,27 @@ impl Lmdb {
     /// # Errors
     /// As [`bgr`](Lmdb::bgr).
     pub fn rgb(self) -> Result<Self> {
-        self.coloured(Colours::Rgb, "rgb")
+        self.colored(Colors::Rgb, "rgb")
     }
 
     /// Says that raw pixels of Caffe's `Datum` or of pickled arrays are BGR, as Caffe's
-    /// `convert_imageset` writes them, and as OpenCV decodes pictures. Encoded pictures have an
+    /// `convert_imageset` writes them, and as OpenCV decodes images. Encoded images have an
     /// order of their own.
     ///
     /// # Errors
     /// If the values of the database are of another layout, or pickled without arrays of pixels. No
-    /// `Datum` is looked at: a database of them may hold raw and encoded pictures.
+    /// `Datum` is looked at: a database of them may hold raw and encoded images.
     pub fn bgr(self) -> Result<Self> {
-        self.coloured(Colours::Bgr, "bgr")
+        self.colored(Colors::Bgr, "bgr")
     }
 
-    fn coloured(mut self, colours: Colours, method: &str) -> Result<Self> {
+    fn colored(mut self, colors: Colors, method: &str) -> Result<Self> {
         let has_pixels = match &mut self.layout {
             Layout::Datum(known) => {
-                *known = Some(colours);
+                *known = Some(colors);
                 true
             }
-            Layout::Pickled(pickled) => pickled.set_colours(colours),
+            Layout::Pickled(pickled) => pickled.set_colors(colors),
             Layout::Custom(_) | Layout::Pairs { .. } => false,
         };
         if !has_pixels {
@@ -333,7 +333,7 @@ impl Lmdb {
         fetch(value, Map::Random)?;
         match &self.layout {
             Layout::Pickled(pickled) => return pickled.sample(key, value, scratch),
-            Layout::Datum(colours) => return Datum::read(value)?.sample(key, *colours, scratch),
+            Layout::Datum(colors) => return Datum::read(value)?.sample(key, *colors, scratch),
             Layout::Custom(_) | Layout::Pairs { .. } => {}
         }
         let key = std::str::from_utf8(key.of(scratch)).expect("keys are text");
@@ -343,9 +343,9 @@ impl Lmdb {
         }
     }
 
-    /// A picture and its label.
+    /// An image and its label.
     fn paired<'a>(&'a self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
-        let mut sample = Bare.sample(key, value)?;
+        let mut sample = RawValues.sample(key, value)?;
         let Some(text) = self.label_text(key)? else { return Ok(sample) };
         sample.push("label.txt", text)?;
         let label = match self.layout {

@@ -1,6 +1,6 @@
 use super::detect::is_lmdb;
 use crate::error::Error;
-use crate::medium::brought::Companions;
+use crate::medium::download::Companions;
 use crate::options::{DataFormat, with_feature};
 
 pub(crate) const ROW: DataFormat = DataFormat {

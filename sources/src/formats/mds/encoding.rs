@@ -7,8 +7,8 @@ use crate::values::record::{Found, Holds};
 /// Encoding of a column's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// An encoded picture.
-    Picture,
+    /// An encoded image.
+    Image,
     /// A Pillow image: size, mode and pixels.
     Pil,
     Bytes,
@@ -69,7 +69,7 @@ impl Encoding {
                 Error::in_source(format!("{name:?} is not of the form ndarray, ndarray:dtype or ndarray:dtype:shape"))
             })?),
             _ if details.is_some() => return unread("is not known"),
-            "jpeg" | "jpegfile" | "png" => Encoding::Picture,
+            "jpeg" | "jpegfile" | "png" => Encoding::Image,
             "pil" => Encoding::Pil,
             "bytes" => Encoding::Bytes,
             "str" => Encoding::Text,
@@ -79,7 +79,7 @@ impl Encoding {
             "int" => Encoding::Number(Element::I64),
             "pkl" => return unread("can run any code when it is read, so it is never read"),
             "jpeg_array" | "jpegarray" | "list[pil]" | "list[jpeg]" | "list[png]" => {
-                return unread("has several pictures in one value, which is not read");
+                return unread("has several images in one value, which is not read");
             }
             _ => match DTYPES.iter().find(|dtype| dtype.0 == base) {
                 Some((_, _, Dtype::Of(element))) => Encoding::Number(*element),
@@ -92,7 +92,7 @@ impl Encoding {
     /// Type of a column. `first` reads its first value.
     pub(super) fn holds(&self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
         Ok(match self {
-            Encoding::Picture | Encoding::Pil => Holds::Pictures,
+            Encoding::Image | Encoding::Pil => Holds::Images,
             Encoding::Bytes => Holds::of_bytes(&first()?),
             Encoding::Text => Holds::Text,
             Encoding::Json => Holds::Json,
@@ -118,7 +118,7 @@ impl Encoding {
     pub(super) fn find<'a>(&self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
         let part = Part::Borrowed(bytes);
         Ok(match self {
-            Encoding::Picture | Encoding::Bytes => Found::Bytes(part),
+            Encoding::Image | Encoding::Bytes => Found::Bytes(part),
             Encoding::Pil => pil(bytes, made)?,
             Encoding::Text => Found::Text(part),
             Encoding::Json => Found::Json(part),
@@ -219,8 +219,8 @@ mod tests {
         assert_eq!(Encoding::named("ndarray").unwrap(), Encoding::Array(Array::default()));
         for (name, why) in [
             ("pkl", "can run any code"),
-            ("list[jpeg]", "several pictures"),
-            ("jpeg_array", "several pictures"),
+            ("list[jpeg]", "several images"),
+            ("jpeg_array", "several images"),
             ("jpeg:90", "is not known"),
             ("complex64", "is not known"),
             ("ndarray:complex64", "not of the form"),

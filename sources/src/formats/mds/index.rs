@@ -48,7 +48,7 @@ impl Info {
     }
 }
 
-/// The shards of a data set, and the columns that all of them have.
+/// The shards of a dataset, and the columns that all of them have.
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) columns: Vec<Column>,
@@ -94,7 +94,7 @@ impl Index {
             } else if index.columns != columns {
                 let name = &shard.raw.basename;
                 return Err(Error::in_source(format!(
-                    "shard {number} ({name}) has other columns than shard 0; open them as separate data sets, and join \
+                    "shard {number} ({name}) has other columns than shard 0; open them as separate datasets, and join \
                      those with Concat"
                 )));
             }

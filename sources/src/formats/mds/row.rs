@@ -10,7 +10,7 @@ pub(crate) const ROW: DataFormat = DataFormat {
         "mds",
         "a folder with the `index.json` of MosaicML's shards, or that file",
         &[],
-        with_feature!("chunks", "a data set of MDS shards", super::set::open),
+        with_feature!("chunks", "a dataset of MDS shards", super::set::open),
     )
 };
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::index::{Index, Shard};
 use super::rows::MdsRows;
 use crate::error::{Error, Result, collected};
-use crate::medium::brought::Companions;
+use crate::medium::download::Companions;
 use crate::medium::{At, HeldFile};
 use crate::options::{Opened, Options};
 use crate::values::items::{Checksum, Indexed, Items, Rows, Samples, Unpack, read_offsets, unpacked};

@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::block::Block;
 use crate::error::Result;
 use crate::values::grants::{Grants, Keeps};
-use crate::values::recent::Recent;
+use crate::values::lru_cache::Recent;
 
 /// Locks by page. Threads that need one page wait for the first of them, so no page is decoded
 /// twice at the same time.
 const LOCKS: usize = 64;
-/// Bytes that are kept when no loader reads the data set.
+/// Bytes that are kept when no loader reads the dataset.
 const UNUSED: usize = 32 << 20;
-/// Maximum memory of a decoded page when no loader reads the data set.
+/// Maximum memory of a decoded page when no loader reads the dataset.
 const MOST: usize = 512 << 20;
 /// A page may take this much, whatever the memory plan has.
 const LEAST: usize = 64 << 20;

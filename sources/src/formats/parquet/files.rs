@@ -1,8 +1,8 @@
-//! The files of a data set, and the order in which a loader needs their bytes.
+//! The files of a dataset, and the order in which a loader needs their bytes.
 //!
 //! Bytes in a store are read in **units**: a page, the dictionary of a column in a row group, or
-//! that column as a whole if the places of its pages are not known. A unit has a number in the data
-//! set, as a sample has in other sources, so the same machinery fetches units ahead, keeps them and
+//! that column as a whole if the places of its pages are not known. A unit has a number in the dataset
+//! , as a sample has in other sources, so the same machinery fetches units ahead, keeps them and
 //! counts them. Several samples need one unit, whose pages are decoded once and kept for a while:
 //! the order of the units leaves out those that are still kept.
 
@@ -17,15 +17,15 @@ use crate::error::{Error, Result};
 use crate::machine::parallel::in_parallel;
 use crate::medium::ahead::Parts;
 use crate::model::Position;
-use crate::model::{Lookahead, NextUse, Place};
-use crate::values::recent::Recent;
+use crate::model::{BatchIndex, Lookahead, NextUse};
+use crate::values::lru_cache::Recent;
 use crate::values::record::other_columns;
 
 /// Rows whose next uses are compared to find that of their page. A page with more is used all the
 /// time.
 const MOST_ROWS: usize = 512;
 
-/// The files of a data set.
+/// The files of a dataset.
 pub(super) struct Files {
     pub(super) parts: Vec<Part>,
     /// Number of the first row of each row group, then the number of rows.
@@ -138,7 +138,7 @@ impl Files {
         }
     }
 
-    /// The rows of the data set that need a unit.
+    /// The rows of the dataset that need a unit.
     fn rows_of_unit(&self, group: usize, leaf: usize, unit: Unit) -> Range<usize> {
         let start = self.starts[group];
         let (file, own) = self.groups[group];
@@ -202,7 +202,7 @@ impl Files {
             }
             let mut first = None;
             for row in rows {
-                match samples.next_use(row as u64, Place { epoch, batch: from }, 1) {
+                match samples.next_use(row as u64, BatchIndex { epoch, batch: from }, 1) {
                     NextUse::At(place) => first = Some(first.map_or(place.batch, |first: u64| first.min(place.batch))),
                     NextUse::Later => {}
                     NextUse::Unknown => return Position::Unknown,
@@ -281,7 +281,7 @@ pub(super) struct Needed {
 #[derive(Default)]
 struct Units {
     /// The place that follows.
-    next: Option<Place>,
+    next: Option<BatchIndex>,
     recent: Recent<u64, ()>,
 }
 

@@ -15,15 +15,17 @@ use super::Parquet;
 use crate::error::Result;
 use crate::lists;
 use crate::model::Position;
-use crate::model::{Keep, Lookahead, NextUse, Object, OwnedSample, Place, Reply, Source, Store, Tier};
+use crate::model::{
+    BatchIndex, Lookahead, NextUse, Object, ObjectCache, OwnedSample, ReadCompletion, Source, Store, Tier,
+};
 use crate::options::Options;
 
 const ROWS: u64 = 300;
 const BATCH: u64 = 8;
 const URL: &str = "mem://set/x.parquet";
 
-/// Bytes of picture `row`, between 1 and 7 kB. Every seventh is that of another row.
-fn picture(row: u64) -> Vec<u8> {
+/// Bytes of image `row`, between 1 and 7 kB. Every seventh is that of another row.
+fn image(row: u64) -> Vec<u8> {
     let row = if row.is_multiple_of(7) { 0 } else { row };
     let mut state = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -53,7 +55,7 @@ fn write(path: &Path, indexed: bool, dictionary: bool) {
     for rows in (0..ROWS).collect::<Vec<_>>().chunks(50) {
         let mut group = writer.next_row_group().unwrap();
         let mut column = group.next_column().unwrap().unwrap();
-        let values: Vec<ByteArray> = rows.iter().map(|&row| picture(row).into()).collect();
+        let values: Vec<ByteArray> = rows.iter().map(|&row| image(row).into()).collect();
         column.typed::<ByteArrayType>().write_batch(&values, None, None).unwrap();
         column.close().unwrap();
         let mut column = group.next_column().unwrap().unwrap();
@@ -99,22 +101,22 @@ impl Store for Cached {
         Ok(())
     }
 
-    fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+    fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         self.0.ahead.fetch_add(1, Ordering::Relaxed);
         let mut bytes = vec![0; (range.end - range.start) as usize];
         reply.done(self.read(object, range.start, &mut bytes).map(|()| bytes));
     }
 
-    fn keep(&self, _set: u64, order: &Lookahead) -> Option<Arc<dyn Keep>> {
+    fn keep(&self, _set: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
         // The order has an inverse for its units.
-        let (place, units) = order.from(Place::default()).find(|(_, units)| !units.is_empty())?;
+        let (place, units) = order.from(BatchIndex::default()).find(|(_, units)| !units.is_empty())?;
         assert_eq!(order.next_use(units[0], place, 1), NextUse::At(place));
-        (self.0.limit > 0).then(|| Arc::new(self.clone()) as Arc<dyn Keep>)
+        (self.0.limit > 0).then(|| Arc::new(self.clone()) as Arc<dyn ObjectCache>)
     }
 }
 
-impl Keep for Cached {
-    fn start(&self, _place: Place) {}
+impl ObjectCache for Cached {
+    fn start(&self, _place: BatchIndex) {}
 
     fn has(&self, _object: &Object, at: u64, len: u64) -> bool {
         self.0.kept.lock().unwrap().0.contains_key(&(at, len))
@@ -125,7 +127,7 @@ impl Keep for Cached {
         Some(Tier::Memory)
     }
 
-    fn offer(&self, _object: &Object, at: u64, bytes: &[u8], _sample: u64, _next: Place) {
+    fn offer(&self, _object: &Object, at: u64, bytes: &[u8], _sample: u64, _next: BatchIndex) {
         let (kept, used) = &mut *self.0.kept.lock().unwrap();
         if *used + bytes.len() <= self.0.limit && kept.insert((at, bytes.len() as u64), bytes.to_vec()).is_none() {
             *used += bytes.len();
@@ -156,7 +158,7 @@ impl Order {
 
     fn lookahead(self, bytes: usize) -> Lookahead {
         let batches = ROWS.div_ceil(BATCH);
-        let samples = move |place: Place| {
+        let samples = move |place: BatchIndex| {
             let first = place.batch * BATCH;
             Some((first..(first + BATCH).min(ROWS)).map(|at| self.at(at, place.epoch)).collect())
         };
@@ -192,7 +194,7 @@ fn epochs(store: &Cached, set: &Parquet, expected: &[OwnedSample], order: Order,
     let follow = set.follow(order.lookahead(budget)).unwrap();
     [0, 1].map(|epoch| {
         let before = store.0.bytes.load(Ordering::Relaxed);
-        follow.start(Place { epoch, batch: 0 });
+        follow.start(BatchIndex { epoch, batch: 0 });
         for batch in 0..ROWS.div_ceil(BATCH) {
             let rows: Vec<u64> =
                 (batch * BATCH..((batch + 1) * BATCH).min(ROWS)).map(|at| order.at(at, epoch)).collect();
@@ -205,7 +207,7 @@ fn epochs(store: &Cached, set: &Parquet, expected: &[OwnedSample], order: Order,
                     });
                 }
             });
-            follow.done(Place { epoch, batch });
+            follow.done(BatchIndex { epoch, batch });
             assert!(set.cache.bytes() <= budget - budget / 2, "{order:?}: {} of {budget}", set.cache.bytes());
         }
         store.0.bytes.load(Ordering::Relaxed) - before
@@ -221,13 +223,13 @@ fn samples_of_a_store_are_those_of_the_file_for_any_memory_order_and_cache() {
         let file = std::fs::read(&path).unwrap();
         let local = Parquet::open(&path).unwrap();
         let expected: Vec<_> = (0..ROWS).map(|row| owned(&local, row)).collect();
-        let has_picture = |row: u64| {
+        let has_image = |row: u64| {
             let mut scratch = Vec::new();
             let sample = local.read(row as usize, &mut scratch).unwrap();
-            sample.image().unwrap().1 == picture(row)
+            sample.image().unwrap().1 == image(row)
                 && sample.label().unwrap() == (!row.is_multiple_of(5)).then_some(row as i64)
         };
-        assert!((0..ROWS).all(has_picture));
+        assert!((0..ROWS).all(has_image));
         for order in [Order::Sequential, Order::Windowed, Order::Shuffled] {
             for budget in [0, 30_000, 300_000, 8 << 20] {
                 for limit in [0, 200_000, 8 << 20] {

@@ -8,6 +8,6 @@ pub(crate) const ROW: DataFormat = DataFormat {
         "parquet",
         "a `.parquet` file, or a folder of them, also in its folder `data`",
         &["parquet"],
-        |at, options| with_feature!("parquet", "a Parquet data set", at, options => super::Parquet::with(at, options)?),
+        |at, options| with_feature!("parquet", "a Parquet dataset", at, options => super::Parquet::with(at, options)?),
     )
 };

@@ -17,7 +17,7 @@ use crate::medium::ahead::{AHEAD, Remote};
 use crate::medium::splits;
 use crate::medium::{At, are_unchanged};
 use crate::model::value::Element;
-use crate::model::{Follow, Lookahead, Place, Sample, Source};
+use crate::model::{BatchIndex, Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
 use crate::values::features::{Features, FileFeatures};
@@ -30,12 +30,12 @@ use crate::values::record::{Column, Columns, Found, Holds, sniffed};
 /// [`Arrow`](crate::Arrow) files. Lists of bytes or text, maps and decimals are not read:
 /// such a column is left out with a warning, unless it was chosen.
 ///
-/// **Pages.** Values are compressed and packed in pages of about 1 MB, so reading one picture
+/// **Pages.** Values are compressed and packed in pages of about 1 MB, so reading one image
 /// decodes its whole page. Decoded pages are kept in memory, at most as much as the memory
 /// plan says, and the least recently used make room. With
 /// `shuffle_window` each page is decoded once for each epoch, if a
-/// window fits into that memory. With a full shuffle nearly every picture decodes a page: pack the
-/// data set, or save it as Arrow.
+/// window fits into that memory. With a full shuffle nearly every image decodes a page: pack the
+/// dataset, or save it as Arrow.
 ///
 /// **Compression.** Snappy, Zstandard, LZ4 and gzip.
 pub struct Parquet {
@@ -117,7 +117,7 @@ impl Parquet {
             remote,
             fields: columns.into(),
             columns: Columns::default(),
-            anywhere: wanted.picture.is_some(),
+            anywhere: wanted.image.is_some(),
             cache: Arc::new(Cache::new()),
             room: Arc::default(),
             whole: None,
@@ -311,16 +311,16 @@ impl Parquet {
 
 /// A loader reads: pages are kept within its plan until it ends, and fetched ahead from a store.
 struct Following {
-    ahead: Option<Box<dyn Follow>>,
+    ahead: Option<Box<dyn Prefetcher>>,
     _kept: [Grant; 2],
 }
 
-impl Follow for Following {
-    fn start(&self, place: Place) {
+impl Prefetcher for Following {
+    fn start(&self, place: BatchIndex) {
         self.ahead.iter().for_each(|ahead| ahead.start(place));
     }
 
-    fn done(&self, place: Place) {
+    fn done(&self, place: BatchIndex) {
         self.ahead.iter().for_each(|ahead| ahead.done(place));
     }
 
@@ -343,16 +343,16 @@ impl Source for Parquet {
             let found = self.find(index, place, scratch)?;
             if stored && matches!(found, Found::Path(_)) {
                 return Err(Error::in_source(
-                    "the bytes of the picture are in another file, which is not read from a store",
+                    "the bytes of the image are in another file, which is not read from a store",
                 ));
             }
-            let anywhere = self.anywhere && self.columns.picture() == Some(place);
+            let anywhere = self.anywhere && self.columns.image() == Some(place);
             found.opened(root, anywhere, scratch)
         });
         sample.map_err(|e| e.at_path(&file.path))
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let kept = self.kept(order.bytes());
         let grants = [Grant::new(self.cache.clone(), kept), Grant::new(self.room.clone(), kept)];
         let Some(remote) = &self.remote else { return Some(Box::new(Following { ahead: None, _kept: grants })) };
@@ -432,8 +432,8 @@ impl Source for Parquet {
         Some(self.part(index).file.path.clone())
     }
 
-    fn has_pictures(&self) -> Option<bool> {
-        Some(self.columns.picture().is_some())
+    fn has_images(&self) -> Option<bool> {
+        Some(self.columns.image().is_some())
     }
 
     fn fields(&self) -> Option<Vec<String>> {
@@ -475,6 +475,6 @@ mod tests {
         drop(grant);
         let _grant = Grant::new(set.cache.clone(), 0);
         (0..set.len()).for_each(read);
-        assert!(set.decoded() >= once + 2 * set.len(), "a picture and a label for each row");
+        assert!(set.decoded() >= once + 2 * set.len(), "an image and a label for each row");
     }
 }

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use super::record::{FRAME, Turn, frame, padded};
 use crate::error::{Error, Result, collected, push};
-use crate::machine::kept::{self, Decoder, Encoder};
+use crate::machine::index_file::{self, Decoder, Encoder};
 use crate::medium::HeldFile;
 
 /// Maximum size of an `.idx` file. One of 40 million records has 1 GiB.
@@ -32,14 +32,14 @@ pub(super) fn entries(file: &HeldFile, listed: Option<Vec<u8>>) -> Result<Vec<En
         let text = String::from_utf8(text).map_err(bad)?;
         return parse(&text, file.len()).map_err(|e| e.at_path(listed));
     }
-    let modified = std::fs::metadata(path).map_or(0, |metadata| kept::modified(&metadata));
+    let modified = std::fs::metadata(path).map_or(0, |metadata| index_file::modified(&metadata));
     let target = kept_path(path);
-    let kept = kept::load(&target, MAGIC).and_then(|bytes| decode(&bytes, file.len(), modified));
+    let kept = index_file::load(&target, MAGIC).and_then(|bytes| decode(&bytes, file.len(), modified));
     let offsets = match kept {
         Some(offsets) => offsets,
         None => {
             let offsets = scan(file).map_err(|e| e.at_path(path))?;
-            if let Err(e) = kept::store(&target, &encode(&offsets, file.len(), modified)) {
+            if let Err(e) = index_file::store(&target, &encode(&offsets, file.len(), modified)) {
                 tracing::debug!("{}: cannot store the index: {e}", target.display());
             }
             offsets

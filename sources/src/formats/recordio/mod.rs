@@ -1,8 +1,8 @@
-//! RecordIO files of MXNet and DALI: pictures with labels.
+//! RecordIO files of MXNet and DALI: images with labels.
 //!
 //! 1. `record`: the frame of a record, which may have several parts.
 //! 2. `index`: the places of the records, from the `.idx` file or the records themselves.
-//! 3. `rows`: the label and the picture of a record.
+//! 3. `rows`: the label and the image of a record.
 //! 4. `set`: opens a file.
 //!
 //! `row`: its row in the table of formats.

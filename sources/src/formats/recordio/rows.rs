@@ -59,11 +59,11 @@ impl RecordRows {
 pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
     let [four] = bytes.as_chunks::<4>().0 else { return None };
     let number = f32::from_le_bytes(*four);
-    // Above this, neighbouring integers have the same number.
+    // Above this, neighboring integers have the same number.
     (number.trunc() == number && number.abs() <= 16_777_216.0).then_some(number as i64)
 }
 
-/// The ranges of the labels and the picture in `data` of `len` bytes, which begins with the header.
+/// The ranges of the labels and the image in `data` of `len` bytes, which begins with the header.
 pub(super) fn columns(data: &[u8], len: usize) -> Result<(Range<usize>, Range<usize>)> {
     let cut = || Error::in_source(format!("a record of {len} bytes is too short for its header and its labels"));
     let labels = data.first_chunk::<4>().map(|word| u32::from_le_bytes(*word) as usize).ok_or_else(cut)?;
@@ -91,9 +91,9 @@ impl Layout for RecordRows {
         match turn {
             Turn::Whole if end > len => Err(Error::in_source(format!("a record of {end} bytes has {len} in the file"))),
             Turn::Whole => {
-                let (label, picture) = columns(&head[FRAME..], part)?;
+                let (label, image) = columns(&head[FRAME..], part)?;
                 let at = |range: Range<usize>| range.start + FRAME..range.end + FRAME;
-                Ok([at(label), at(picture)].into_iter().collect())
+                Ok([at(label), at(image)].into_iter().collect())
             }
             // The parts are joined first.
             _ => Ok([0..len, 0..len].into_iter().collect()),
@@ -113,17 +113,17 @@ impl Layout for RecordRows {
     }
 
     fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
-        // Only a record of several parts has a place with a frame: a label has four bytes, and a
-        // picture begins otherwise.
+        // Only a record of several parts has a place with a frame: a label has four bytes, and an
+        // image begins otherwise.
         if bytes.len() > FRAME && frame(bytes).is_some_and(|(_, turn)| turn == Turn::First) {
             let start = made.len();
             join(bytes, made)?;
-            let (labels, picture) = columns(&made[start..], made.len() - start)?;
+            let (labels, image) = columns(&made[start..], made.len() - start)?;
             if column == LABEL {
                 let bytes = made[start + labels.start..start + labels.end].to_vec();
                 return self.label(&bytes, made);
             }
-            return Ok(Found::Bytes(Part::Page(start + picture.start..start + picture.end)));
+            return Ok(Found::Bytes(Part::Page(start + image.start..start + image.end)));
         }
         match column {
             LABEL => self.label(bytes, made),

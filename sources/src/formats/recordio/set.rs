@@ -4,7 +4,7 @@ use super::index::{Entry, MOST, entries};
 use super::record::{FRAME, frame};
 use super::rows::{HEADER, Labels, RecordRows, columns, integer};
 use crate::error::{Result, collected};
-use crate::medium::brought::Companions;
+use crate::medium::download::Companions;
 use crate::medium::{At, HeldFile, Medium};
 use crate::options::{Opened, Options};
 use crate::values::items::{Items, Rows, Samples};
@@ -30,9 +30,9 @@ pub(crate) fn open(at: At, options: &Options) -> Opened {
     let len = file.len();
     let ends = entries.iter().skip(1).map(|entry| entry.at).chain([len]);
     let spans = collected(entries.iter().zip(ends).map(|(entry, end)| Ok((*entry, (entry.at, end)))))?;
-    let pictures = pictures(&file, &spans)?;
-    let is_picture = |key: u64| pictures.as_ref().is_none_or(|range| range.contains(&key));
-    let spans = spans.into_iter().filter(|(entry, _)| is_picture(entry.key)).map(|(_, span)| Ok(span));
+    let images = images(&file, &spans)?;
+    let is_image = |key: u64| images.as_ref().is_none_or(|range| range.contains(&key));
+    let spans = spans.into_iter().filter(|(entry, _)| is_image(entry.key)).map(|(_, span)| Ok(span));
     let spans = collected(spans)?;
     let labels = if options.wanted().without_label { Labels::Numbers } else { labels(medium, &file, &spans)? };
     let items = Items::new(vec![(file, Samples::Spans(spans))])?;
@@ -58,16 +58,16 @@ fn labels(medium: &Medium, file: &HeldFile, spans: &[(u64, u64)]) -> Result<Labe
     Ok(if numbers.contains(&true) { Labels::Numbers } else { Labels::Integers })
 }
 
-/// The keys of the pictures, in a file of InsightFace: its record 0 has no picture, and its first
+/// The keys of the images, in a file of InsightFace: its record 0 has no image, and its first
 /// label is the end of their keys. The records after them describe persons.
-fn pictures(file: &HeldFile, spans: &[(Entry, (u64, u64))]) -> Result<Option<std::ops::Range<u64>>> {
+fn images(file: &HeldFile, spans: &[(Entry, (u64, u64))]) -> Result<Option<std::ops::Range<u64>>> {
     let Some((_, (start, end))) = spans.iter().find(|(entry, _)| entry.key == 0) else { return Ok(None) };
     let mut scratch = Vec::new();
     let head = file.get(*start, (end - start).min(64), &mut scratch)?;
     let Some((len, _)) = frame(head) else { return Ok(None) };
     let Some(data) = FRAME.checked_add(len).and_then(|end| head.get(FRAME..end)) else { return Ok(None) };
     match columns(data, len) {
-        Ok((labels, picture)) if picture.is_empty() && labels.start == HEADER && labels.len() == 8 => {
+        Ok((labels, image)) if image.is_empty() && labels.start == HEADER && labels.len() == 8 => {
             let first = f32::from_le_bytes([data[HEADER], data[HEADER + 1], data[HEADER + 2], data[HEADER + 3]]);
             Ok(Some(1..first.max(1.0) as u64))
         }

@@ -9,8 +9,8 @@ use crate::model::sample::{Lacks, MAX_FIELDS};
 use crate::options::TableOptions;
 use crate::values::record::whole;
 
-/// Default names of the column of pictures. The first one in this list that a table has is used.
-const PICTURES: [&str; 6] = ["path", "file", "image", "filename", "file_name", "img"];
+/// Default names of the column of images. The first one in this list that a table has is used.
+const IMAGES: [&str; 6] = ["path", "file", "image", "filename", "file_name", "img"];
 
 /// Default names of the column of labels.
 const LABELS: [&str; 4] = ["label", "class", "cls", "category"];
@@ -20,7 +20,7 @@ const LABELS: [&str; 4] = ["label", "class", "cls", "category"];
 pub(super) struct Columns {
     /// The columns' names, for messages.
     pub(super) names: Vec<String>,
-    pub(super) picture: Option<usize>,
+    pub(super) image: Option<usize>,
     pub(super) label: Option<usize>,
     /// Columns with the paths of further files, and the stems of their fields.
     pub(super) files: Vec<(usize, String)>,
@@ -68,34 +68,34 @@ impl Header<'_> {
         names.iter().find_map(|want| self.0.iter().position(|have| have.eq_ignore_ascii_case(want)))
     }
 
-    fn picture(&self, options: &TableOptions) -> Result<Option<usize>> {
-        let chosen = options.picture.as_ref().map(|name| self.named(name)).transpose()?;
-        let picture = chosen.or_else(|| self.default(&PICTURES));
-        if picture.is_none()
+    fn image(&self, options: &TableOptions) -> Result<Option<usize>> {
+        let chosen = options.image.as_ref().map(|name| self.named(name)).transpose()?;
+        let image = chosen.or_else(|| self.default(&IMAGES));
+        if image.is_none()
             && !options.headerless
-            && let Some(path) = self.0.iter().find(|name| is_picture_file(name))
+            && let Some(path) = self.0.iter().find(|name| is_image_file(name))
         {
             return Err(Error::config(format!(
-                "no column of pictures among {}: {path:?} looks like a value. Does the table lack a line with the names of \
-                 its columns? Choose TableOptions::headerless then, or the column with TableOptions::picture",
+                "no column of images among {}: {path:?} looks like a value. Does the table lack a line with the names of \
+                 its columns? Choose TableOptions::headerless then, or the column with TableOptions::image",
                 shown(self.0)
             )));
         }
-        Ok(picture)
+        Ok(image)
     }
 
-    fn label(&self, options: &TableOptions, picture: Option<usize>) -> Result<Option<usize>> {
+    fn label(&self, options: &TableOptions, image: Option<usize>) -> Result<Option<usize>> {
         match (&options.label, options.without_label) {
             (Some(_), true) => Err(Error::config("label and without_label exclude each other")),
             (Some(name), false) => self.named(name).map(Some),
             (None, true) => Ok(None),
-            (None, false) => Ok(self.default(&LABELS).filter(|&column| Some(column) != picture)),
+            (None, false) => Ok(self.default(&LABELS).filter(|&column| Some(column) != image)),
         }
     }
 }
 
 /// Whether the first values of the column `name`, which are `texts`, are paths, and one of them is
-/// that of a file below the folder. Warns of names of pictures that are not.
+/// that of a file below the folder. Warns of names of images that are not.
 ///
 /// # Errors
 /// The errors of `is_file`.
@@ -109,9 +109,9 @@ fn are_files(name: &str, texts: &[String], is_file: impl Fn(&str) -> Result<bool
             return Ok(true);
         }
     }
-    if texts.iter().all(|path| is_picture_file(path) && !is_url(path)) {
+    if texts.iter().all(|path| is_image_file(path) && !is_url(path)) {
         tracing::warn!(
-            "column {name:?} has names of pictures, such as {:?}, but none of the first {} is a file below the folder of \
+            "column {name:?} has names of images, such as {:?}, but none of the first {} is a file below the folder of \
              the table: it is read as text; TableOptions can name the folder of the files, or the column",
             texts[0],
             texts.len(),
@@ -136,10 +136,10 @@ impl Columns {
     ) -> Result<Self> {
         let header = Header(&names);
         header.check_unique()?;
-        let picture = header.picture(options)?;
-        let label = header.label(options, picture)?;
-        let mut guessed: Vec<usize> = picture.filter(|_| options.picture.is_none()).into_iter().collect();
-        let mut used: Vec<usize> = picture.into_iter().chain(label).collect();
+        let image = header.image(options)?;
+        let label = header.label(options, image)?;
+        let mut guessed: Vec<usize> = image.filter(|_| options.image.is_none()).into_iter().collect();
+        let mut used: Vec<usize> = image.into_iter().chain(label).collect();
         let mut gathered = Vec::new();
         for (name, columns) in &options.gathered {
             let columns: Vec<usize> = header.all(columns)?;
@@ -172,15 +172,15 @@ impl Columns {
             label.is_none() && !options.without_label && value.is_some_and(|(_, value)| whole(value).is_some())
         };
         let integers: Vec<&str> = fields.iter().filter(is_integer).map(|field| &*names[field.column]).collect();
-        let lacks = Lacks { picture: None, label: Lacks::label_of(&integers) };
-        let columns = Columns { names, picture, label, files, guessed, fields, gathered, lacks };
+        let lacks = Lacks { image: None, label: Lacks::label_of(&integers) };
+        let columns = Columns { names, image, label, files, guessed, fields, gathered, lacks };
         columns.check()?;
         Ok(columns)
     }
 
-    /// The columns of paths: the picture, then further files.
+    /// The columns of paths: the image, then further files.
     pub(super) fn paths(&self) -> impl Iterator<Item = usize> + '_ {
-        self.picture.into_iter().chain(self.files.iter().map(|(column, _)| *column))
+        self.image.into_iter().chain(self.files.iter().map(|(column, _)| *column))
     }
 
     /// Makes the column of labels a field, because its values are not labels.
@@ -191,7 +191,7 @@ impl Columns {
         self.check()
     }
 
-    /// Names of the fields besides the picture, without the endings, which depend on the row.
+    /// Names of the fields besides the image, without the endings, which depend on the row.
     pub(super) fn stems(&self) -> impl Iterator<Item = &str> {
         let without_end = |name: &'_ str| name.len() - ".txt".len();
         let files = self.files.iter().map(|(_, stem)| &**stem);
@@ -205,7 +205,7 @@ impl Columns {
         if let Some(twice) = stems.iter().enumerate().find_map(|(i, stem)| stems[..i].contains(stem).then_some(stem)) {
             return Err(Error::config(format!("two columns would become the field {twice:?}")));
         }
-        let (fields, most) = (stems.len() + usize::from(self.picture.is_some()), MAX_FIELDS);
+        let (fields, most) = (stems.len() + usize::from(self.image.is_some()), MAX_FIELDS);
         if fields > most {
             return Err(Error::config(format!(
                 "{fields} columns would be fields, a sample has at most {most}; choose with TableOptions::columns, or join \
@@ -227,8 +227,8 @@ fn stem(column: &str) -> String {
     column.to_lowercase().replace(['/', '\0'], "_")
 }
 
-/// Whether a column's name is the path of a picture.
-fn is_picture_file(name: &str) -> bool {
+/// Whether a column's name is the path of an image.
+fn is_image_file(name: &str) -> bool {
     Path::new(name).extension().and_then(|end| end.to_str()).is_some_and(|end| field_of_file(end, &[]).is_some())
 }
 

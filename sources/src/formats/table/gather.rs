@@ -16,10 +16,10 @@ use crate::format;
 impl Table {
     /// Gathers the sample of `row` in `page`.
     pub(super) fn gather<'t>(&'t self, row: usize, cells: &Cells, page: &mut Page<'_>) -> Result<Gathered<'t>> {
-        let Columns { picture, files, fields, gathered, .. } = &self.columns;
+        let Columns { image, files, fields, gathered, .. } = &self.columns;
         let mut made = Gathered { key: 0..0, label: self.label_in(cells, row)?, fields: ArrayVec::new() };
         let path = |column: usize| self.path_in(cells, row, column);
-        let shown = picture.map(|column| Ok::<_, Error>((path(column)?, column))).transpose()?;
+        let shown = image.map(|column| Ok::<_, Error>((path(column)?, column))).transpose()?;
         made.key = match shown {
             Some((path, column)) => page.push(self.split(column, path).0.as_bytes()),
             None => {

@@ -5,7 +5,7 @@
 //!    and JSON lines. `syntax`: either of the two. `scan`: one pass over all rows.
 //! 3. `columns`: the use of each column in a sample.
 //! 4. `page`: the bytes of a sample while they are gathered.
-//! 5. `ending`: extensions of paths.
+//! 5. `extension`: extensions of paths.
 //! 6. `table`: [`Table`], the source; `learn`: its labels; `gather`: the sample of a row.
 //!
 //! `row`: its row in the table of formats.
@@ -17,7 +17,7 @@ mod columns;
 #[cfg(feature = "tables")]
 mod csv;
 #[cfg(feature = "tables")]
-mod ending;
+mod extension;
 #[cfg(feature = "tables")]
 mod gather;
 #[cfg(feature = "tables")]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::cells::{Cell, Cells};
 use super::columns::Columns;
 use super::csv::Csv;
-use super::ending::{ending, extension, is_whole};
+use super::extension::{ending, extension, is_whole};
 use super::page::{Gathered, Name, Page};
 use super::scan::{Scan, scan};
 use super::syntax::Syntax;
@@ -27,7 +27,7 @@ use crate::values::record::Labels;
 ///
 /// | column | in the sample |
 /// |---|---|
-/// | `path`, `file`, `image`, `filename`, `file_name` or `img`: a path | the picture: `jpg`, `png`, ... |
+/// | `path`, `file`, `image`, `filename`, `file_name` or `img`: a path | the image: `jpg`, `png`, ... |
 /// | `label`, `class`, `cls` or `category`: integers | the label |
 /// | the same with text | the label: the place of the text among all texts of the column, sorted, or in the list of classes |
 /// | the same with other numbers or lists | a field, as below |
@@ -37,7 +37,7 @@ use crate::values::record::Labels;
 ///
 /// Kinds refer to a field by the column's name: `.field("age",
 /// Numbers::new(Dtype::F32, []))`. Field names are in lower case. A sample's key is its path
-/// without the extension, or the row's number from 0 in a table without pictures.
+/// without the extension, or the row's number from 0 in a table without images.
 ///
 /// ```no_run
 /// // path,label,age
@@ -52,9 +52,9 @@ use crate::values::record::Labels;
 ///
 /// **Files.** A column that is chosen by its name or its values may only lead to files below
 /// the table's folder or [`TableOptions::root`]: an absolute path, or one with `..`, is a bad
-/// sample. A column that [`TableOptions::picture`] or [`TableOptions::file`] names may lead
+/// sample. A column that [`TableOptions::image`] or [`TableOptions::file`] names may lead
 /// anywhere. Only regular files of up to 2 GiB are read. If the paths of a column lack the extension
-/// of a picture, as in `image_id,label`, and the first 32 name files with one extension, this is
+/// of an image, as in `image_id,label`, and the first 32 name files with one extension, this is
 /// the extension of all of them.
 ///
 /// **Quotes.** A cell is quoted if its first character is a quote. It may span lines, and ends with
@@ -162,7 +162,7 @@ impl Table {
             columns.iter().copied().filter(named_url).find(|column| self.is_outside(*column, value(*column)))
         {
             let name = &self.columns.names[column];
-            let option = if self.columns.picture == Some(column) { "picture" } else { "file" };
+            let option = if self.columns.image == Some(column) { "image" } else { "file" };
             return Err(Error::config(format!(
                 "the paths in column {name:?} are URLs that are not below {:?}; name the column with \
                  TableOptions::{option}({name:?}) to read them",
@@ -257,7 +257,7 @@ impl Table {
     pub(super) fn file(&self, page: &mut Page<'_>, row: usize, column: usize, cell: &str) -> Result<Range<usize>> {
         if self.is_outside(column, Some(cell)) {
             let (name, root) = (&self.columns.names[column], self.shown_root());
-            let option = if self.columns.picture == Some(column) { "picture" } else { "file" };
+            let option = if self.columns.image == Some(column) { "image" } else { "file" };
             return Err(self.at(
                 row,
                 format!(
@@ -375,9 +375,9 @@ impl Source for Table {
         label
     }
 
-    /// The picture need not exist, so that `keys` of a pack can leave it out.
+    /// The image need not exist, so that `keys` of a pack can leave it out.
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
-        let Some(column) = self.columns.picture else { return Ok(index.to_string()) };
+        let Some(column) = self.columns.image else { return Ok(index.to_string()) };
         let mut cells = CELLS.take();
         let parsed = self.parse(index, &mut cells);
         let key = parsed.and_then(|()| Ok(self.split(column, self.path_in(&cells, index, column)?).0.to_owned()));
@@ -387,7 +387,7 @@ impl Source for Table {
 
     fn path(&self, index: usize) -> Option<PathBuf> {
         let mut cells = Cells::default();
-        let column = self.columns.picture.filter(|_| self.parse(index, &mut cells).is_ok());
+        let column = self.columns.image.filter(|_| self.parse(index, &mut cells).is_ok());
         let path = column.and_then(|column| {
             let cell = cells.filled(column)?;
             Some(format!("{cell}{}", self.ending(column, cell)))
@@ -405,8 +405,8 @@ impl Source for Table {
         Some(self.columns.stems().map(str::to_owned).collect())
     }
 
-    fn has_pictures(&self) -> Option<bool> {
-        Some(self.columns.picture.is_some())
+    fn has_images(&self) -> Option<bool> {
+        Some(self.columns.image.is_some())
     }
 
     fn classes(&self) -> &[String] {

@@ -146,7 +146,7 @@ impl Index {
     /// Reads every header of the tar in `bytes`.
     ///
     /// The rules are WebDataset's. A member's key is its path up to the first dot of its base name,
-    /// and the rest in lower case is the field's name. Neighbours with the same key are one sample.
+    /// and the rest in lower case is the field's name. Neighbors with the same key are one sample.
     /// Folders, hidden files and files without an extension are ignored. A link is the file that it
     /// leads to. If that is not in the tar, it is left out and [counted](Lost).
     ///

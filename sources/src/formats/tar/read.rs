@@ -15,7 +15,7 @@ use crate::machine::hash::Hash;
 use crate::machine::parallel::in_parallel;
 use crate::medium::{At, Files, HeldFile, Medium, of_files};
 use crate::model::sample::MAX_FIELDS;
-use crate::model::{Follow, Lookahead, Sample, Source};
+use crate::model::{Lookahead, Prefetcher, Sample, Source};
 
 /// Minimum size of a shard whose index is kept. The headers of a shard of some megabytes are read
 /// fast here, but not from a store, to which the shard may be copied with its index.
@@ -23,7 +23,7 @@ const KEEP_INDEX: u64 = 1 << 20;
 
 /// Samples in tar files, by WebDataset's rules. Fields borrow from the memory map without copying.
 ///
-/// - **Fields.** Neighbouring files that share a path up to the first dot of the base name are one
+/// - **Fields.** Neighboring files that share a path up to the first dot of the base name are one
 ///   sample: `n014/x.jpg` and `n014/x.cls` have the key `n014/x` and the fields `jpg` and `cls`.
 ///   Field names are in lower case, `jpg` for both of JPEG's extensions.
 /// - **Labels** are decimal text in the field `cls`. The **names of the classes** are a JSON array
@@ -238,7 +238,7 @@ impl Source for Tar {
         Ok(sample)
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         self.shards.follow(order, |index, place| stored::span(index.sample(place).1))
     }
 

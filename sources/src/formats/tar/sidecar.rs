@@ -1,6 +1,6 @@
 //! The index of `x.tar`, stored in `x.tar.index` so that the headers need not be read again.
 //!
-//! The format is that of [`kept`]: length of the tar, its modification time in ns, numbers of
+//! The format is that of [`index_file`]: length of the tar, its modification time in ns, numbers of
 //! samples, fields, field names and classes, length of all keys, number of links that are left out
 //! (each `u64`); then the samples (`u64` end of key, `u64` end of fields), the fields (`u64` offset,
 //! `u64` length, `u32` name, whose highest bit marks a link), names and classes, the path of the
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use super::index::{End, Field, Index};
 use super::links::Lost;
 use crate::error::push;
-use crate::machine::kept::{self, Decoder, Encoder, modified};
+use crate::machine::index_file::{self, Decoder, Encoder, modified};
 
 /// The bit of a name that marks a link.
 const LINKED: u32 = 1 << 31;
@@ -33,7 +33,7 @@ pub(super) fn path(tar: &Path) -> PathBuf {
 
 /// Bytes of the sidecar at `path`, if there is one.
 pub(super) fn load_bytes(path: &Path) -> Option<Vec<u8>> {
-    kept::load(path, MAGIC)
+    index_file::load(path, MAGIC)
 }
 
 /// The index of `tar`, if its sidecar is up to date.
@@ -48,7 +48,7 @@ pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
 
 /// Writes the sidecar of `tar`.
 pub(super) fn store(tar: &Path, metadata: &Metadata, index: &Index) -> std::io::Result<()> {
-    kept::store(&path(tar), &encode(index, metadata.len(), modified(metadata)))
+    index_file::store(&path(tar), &encode(index, metadata.len(), modified(metadata)))
 }
 
 pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {

@@ -15,8 +15,8 @@ use crate::error::{Error, ErrorKind, Result, counted};
 use crate::format;
 use crate::machine::bytes::{Bytes, room};
 use crate::machine::hash::fnv1a;
-use crate::machine::kept;
-use crate::machine::{Stop, during};
+use crate::machine::index_file;
+use crate::machine::{CancelToken, during};
 use crate::medium::HeldFile;
 use crate::medium::ahead::Remote;
 use crate::model::{Object, Sample};
@@ -61,7 +61,7 @@ fn in_parallel<T: Send, S: Sync>(threads: usize, items: &[S], make: impl Fn(&S) 
         .num_threads(items.len().clamp(1, threads))
         .build()
         .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?;
-    let stop = Stop::current();
+    let stop = CancelToken::current();
     let make = |item| during(stop.clone(), || make(item));
     Ok(pool.install(|| items.par_iter().with_max_len(1).map(make).collect()))
 }
@@ -121,7 +121,7 @@ fn sorted(remote: &Remote, url: &str) -> Result<Vec<Object>> {
 
 /// The shards at `urls`, which the user named by `url`.
 fn named(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
-    // The hub versions a data set as a whole, so one listing gives all shards of one commit.
+    // The hub versions a dataset as a whole, so one listing gives all shards of one commit.
     if is_hub(url) {
         let start = &url[..url.find('{').unwrap_or(url.len())];
         let below = sorted(remote, start.rsplit_once('/').map_or(start, |(folder, _)| folder))?;
@@ -276,7 +276,7 @@ fn scan(remote: &Remote, shard: &Object) -> Result<Index> {
         && let (Some(path), Some(version)) = (kept_path(shard), version(shard))
     {
         let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
-        if let Err(e) = folder.and_then(|()| kept::store(&path, &sidecar::encode(&index, shard.len, version))) {
+        if let Err(e) = folder.and_then(|()| index_file::store(&path, &sidecar::encode(&index, shard.len, version))) {
             tracing::debug!("{}: no index kept: {e}", path.display());
         }
     }

@@ -1,4 +1,4 @@
-//! Recognises files by their names.
+//! Recognizes files by their names.
 
 use std::path::Path;
 

@@ -4,7 +4,7 @@
 //! 2. `shard`: one file, and the place of each of its records.
 //! 3. `example`: the features of a record as cells.
 //!
-//! `row`: its row in the table of formats, and `detect`: what it is recognised by.
+//! `row`: its row in the table of formats, and `detect`: what it is recognized by.
 
 mod detect;
 #[cfg(feature = "arrays")]

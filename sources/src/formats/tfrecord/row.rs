@@ -22,7 +22,7 @@ pub(crate) const ROW: DataFormat = DataFormat {
 /// Number of entries that tell whether a folder holds TFRecord files. A folder may have millions.
 const LOOKED_AT: usize = 64;
 
-/// Whether a folder holds TFRecord files, and neither folders nor pictures.
+/// Whether a folder holds TFRecord files, and neither folders nor images.
 fn is_records_folder(folder: Tree<'_>) -> Result<bool> {
     let mut found = false;
     for entry in folder.entries().take(LOOKED_AT) {

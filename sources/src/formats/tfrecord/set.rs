@@ -9,17 +9,17 @@ use super::example;
 use super::shard::Places;
 use crate::error::{Error, Result, copied};
 use crate::machine::file;
-use crate::medium::brought::Companions;
+use crate::medium::download::Companions;
 use crate::medium::splits;
 use crate::medium::{At, Files, Medium, Part, of_files};
-use crate::model::{Follow, Lookahead, Sample, Source};
+use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::values::record::{Found, Holds, Named, Rows, Survey};
 
 /// Records of `tf.train.Example`, in one TFRecord file or a folder of shards.
 ///
 /// Each feature is a column, with its name in lower case and `_` for `/`. `image/encoded` is the
-/// picture and `image/class/label` the label, if it is one integer or text; other names follow the
+/// image and `image/class/label` the label, if it is one integer or text; other names follow the
 /// rules of all formats with typed columns. Bytes that are readable text are text. A feature that
 /// has more than one value in a sample that opening looks at is an array, or a list in JSON. A
 /// feature may be missing in some records. ImageNet's labels in this form count from 1.
@@ -108,8 +108,8 @@ impl TfRecord {
         survey.sort();
         let mut wanted = options.wanted();
         let has = |name: &str, types: &[Holds]| survey.holds_of(name).is_some_and(|holds| types.contains(&holds));
-        if wanted.picture.is_none() && has("image/encoded", &[Holds::Pictures, Holds::Bytes]) {
-            wanted.picture = Some("image/encoded".to_owned());
+        if wanted.image.is_none() && has("image/encoded", &[Holds::Images, Holds::Bytes]) {
+            wanted.image = Some("image/encoded".to_owned());
         }
         // Several labels of a sample are a field.
         let labels = [Holds::Integers, Holds::Text];
@@ -200,7 +200,7 @@ impl Source for TfRecord {
         self.rows.sample(key, row, scratch).map_err(named)
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         self.shards.follow(order, Places::range)
     }
 

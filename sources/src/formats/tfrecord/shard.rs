@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result, push};
 use crate::machine::bytes::Bytes;
-use crate::machine::kept::{self, Decoder, Encoder};
+use crate::machine::index_file::{self, Decoder, Encoder};
 use crate::medium::{HeldFile, Medium, Part};
 
 /// Minimum size of a file whose index is kept. Reading the lengths of a smaller one is fast.
@@ -67,7 +67,7 @@ impl Places {
             _ => {
                 let starts = scan(&file).map_err(|e| e.at_path(path))?;
                 if file.len() >= KEEP_INDEX
-                    && let Err(e) = kept::store(&index_path(path), &encode(&starts, &metadata))
+                    && let Err(e) = index_file::store(&index_path(path), &encode(&starts, &metadata))
                 {
                     tracing::debug!("{}: cannot store the index: {e}", path.display());
                 }
@@ -164,12 +164,12 @@ fn load(path: &Path, metadata: &Metadata) -> Option<Vec<u64>> {
     if metadata.len() < KEEP_INDEX {
         return None;
     }
-    decode(&kept::load(&index_path(path), MAGIC)?, metadata.len(), Some(kept::modified(metadata)))
+    decode(&index_file::load(&index_path(path), MAGIC)?, metadata.len(), Some(index_file::modified(metadata)))
 }
 
 fn encode(starts: &[u64], metadata: &Metadata) -> Vec<u8> {
     let mut out = Encoder::new(MAGIC);
-    [metadata.len(), kept::modified(metadata), starts.len() as u64].iter().for_each(|&number| out.long(number));
+    [metadata.len(), index_file::modified(metadata), starts.len() as u64].iter().for_each(|&number| out.long(number));
     starts.iter().for_each(|&start| out.long(start));
     out.finish()
 }

@@ -1,4 +1,4 @@
-//! Recognises the folders of a set.
+//! Recognizes the folders of a set.
 
 use std::path::{Path, PathBuf};
 
@@ -6,14 +6,14 @@ use crate::error::Result;
 use crate::medium::tree::Tree;
 
 /// Folders of a set.
-pub(super) const PICTURES: &str = "JPEGImages";
+pub(super) const IMAGES: &str = "JPEGImages";
 pub(super) const ANNOTATIONS: &str = "Annotations";
 pub(super) const MASKS: &str = "SegmentationClass";
 pub(super) const LISTS: &str = "ImageSets";
 
 /// Whether a folder is laid out as Pascal VOC.
 pub(super) fn is_voc(folder: Tree<'_>) -> Result<bool> {
-    Ok(folder.has_folder(PICTURES)? && (folder.has_folder(ANNOTATIONS)? || folder.has_folder(MASKS)?))
+    Ok(folder.has_folder(IMAGES)? && (folder.has_folder(ANNOTATIONS)? || folder.has_folder(MASKS)?))
 }
 
 /// Folder of the set, if `path` is one of its lists: `SET/ImageSets/Main/train.txt`.

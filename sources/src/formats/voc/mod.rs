@@ -1,9 +1,9 @@
-//! Pictures with the annotations of Pascal VOC.
+//! Images with the annotations of Pascal VOC.
 //!
 //! 1. `set`: [`Voc`], the samples.
 //! 2. `xml`: one file of annotations.
 //!
-//! `row`: its row in the table of formats, and `detect`: what it is recognised by.
+//! `row`: its row in the table of formats, and `detect`: what it is recognized by.
 
 mod detect;
 mod row;

@@ -1,7 +1,7 @@
-use super::detect::{ANNOTATIONS, PICTURES, is_voc, set_of_list};
+use super::detect::{ANNOTATIONS, IMAGES, is_voc, set_of_list};
 use crate::error::Result;
 use crate::medium::Around;
-use crate::medium::brought::Companions;
+use crate::medium::download::Companions;
 use crate::options::{DataFormat, with_feature};
 
 pub(crate) const ROW: DataFormat = DataFormat {
@@ -14,7 +14,7 @@ pub(crate) const ROW: DataFormat = DataFormat {
         "a folder with `JPEGImages` and `Annotations` or `SegmentationClass`, or a list in its `ImageSets`",
         &[],
         |at, options| {
-            with_feature!("annotations", "a Pascal VOC data set", at, options => {
+            with_feature!("annotations", "a Pascal VOC dataset", at, options => {
                 super::Voc::with_formats(&at.path, options.formats.clone(), 1.0)?
             })
         },
@@ -24,16 +24,16 @@ pub(crate) const ROW: DataFormat = DataFormat {
 fn annotates(around: &Around<'_>) -> Result<Option<String>> {
     for (place, names) in &around.above {
         let set = place.trim_end_matches('/');
-        if names.contains(&PICTURES) && !set.is_empty() && around.tree.within(set, is_voc)? {
-            return Ok(Some(format!("a Pascal VOC data set: open {set:?}")));
+        if names.contains(&IMAGES) && !set.is_empty() && around.tree.within(set, is_voc)? {
+            return Ok(Some(format!("a Pascal VOC dataset: open {set:?}")));
         }
     }
     let folders = around.annotations()?;
     let first = folders.iter().find(|files| files.iter().any(|file| file.ends_with(".xml"))).map(|files| &files[0]);
     Ok(first.map(|first| {
         format!(
-            "a Pascal VOC data set, whose boxes are in files such as {first:?}: call the folder of its pictures \
-             {PICTURES} and that of its boxes {ANNOTATIONS}, and open the folder of both"
+            "a Pascal VOC dataset, whose boxes are in files such as {first:?}: call the folder of its images \
+             {IMAGES} and that of its boxes {ANNOTATIONS}, and open the folder of both"
         )
     }))
 }

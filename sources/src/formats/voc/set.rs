@@ -2,11 +2,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::detect::{ANNOTATIONS, LISTS, MASKS, PICTURES, is_voc, set_of_list};
+use super::detect::{ANNOTATIONS, IMAGES, LISTS, MASKS, is_voc, set_of_list};
 use super::xml::Objects;
 use crate::error::{Error, Result, collected, push, reserve};
 use crate::format::Format;
-use crate::formats::folder::pictures_below;
+use crate::formats::folder::images_below;
 use crate::machine::file::{self, MAX_FILE, is_folder};
 use crate::machine::parallel::in_parallel;
 use crate::machine::slashes::root;
@@ -14,7 +14,7 @@ use crate::medium::tree::Tree;
 use crate::model::{Numbers, Sample, Source};
 use crate::values::annotated::{Parts, key_and_field};
 
-/// Maximum size of an annotation file. A picture with a hundred objects has about 50 KB.
+/// Maximum size of an annotation file. An image with a hundred objects has about 50 KB.
 const MAX_XML: u64 = 64 << 20;
 
 /// The classes of Pascal VOC, sorted.
@@ -41,7 +41,7 @@ const CLASSES: [&str; 20] = [
     "tvmonitor",
 ];
 
-/// Pictures with Pascal VOC annotations: boxes and class masks.
+/// Images with Pascal VOC annotations: boxes and class masks.
 ///
 /// ```no_run
 /// use warpfeed_sources::Voc;
@@ -52,8 +52,8 @@ const CLASSES: [&str; 20] = [
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// - **Samples** are the pictures of `JPEGImages` that a list names, in its order. For a folder,
-///   they are all of its pictures, sorted. A list has one name per line; the rest of the line is
+/// - **Samples** are the images of `JPEGImages` that a list names, in its order. For a folder,
+///   they are all of its images, sorted. A list has one name per line; the rest of the line is
 ///   ignored. The key is the name.
 /// - **Boxes**, if the set has `Annotations`: `boxes.npy`, (n, 4) f32, left, upper, right and lower
 ///   edge in pixels. The files count pixels from 1, and the last pixel belongs to the box. So **1
@@ -63,23 +63,23 @@ const CLASSES: [&str; 20] = [
 /// - **Classes**: the names in all files of `Annotations`, sorted. If all of them are classes of
 ///   Pascal VOC, its 20 classes are used. So every list of a set has the same numbers.
 /// - **Size**: `boxes.image_size.txt`, the `size` in the file, unless it is missing or 0.
-///   `field::Boxes` compares it with the size of the picture. If EXIF turns
-///   the picture and the stored pixels were annotated, the boxes are turned too.
-/// - **Masks**: `mask.png` from `SegmentationClass`, if the picture has one. 0 is the background,
+///   `field::Boxes` compares it with the size of the image. If EXIF turns
+///   the image and the stored pixels were annotated, the boxes are turned too.
+/// - **Masks**: `mask.png` from `SegmentationClass`, if the image has one. 0 is the background,
 ///   class c of the boxes is c + 1, and 255 marks outlines without a class. Classes that a loader
 ///   renumbers have their new numbers in the masks, too. A list in `ImageSets/Segmentation`
 ///   requires masks.
 ///
 /// **Bad annotations.** A missing or bad file is an error of the sample, with the file and the
-/// line. So is a box that exceeds its picture by more than a pixel or a hundredth of the side,
+/// line. So is a box that exceeds its image by more than a pixel or a hundredth of the side,
 /// whichever is larger.
 ///
 /// **Memory.** Opening reads all files of `Annotations`. It keeps 25 bytes per box, and about 60
-/// per picture.
+/// per image.
 #[derive(Debug)]
 pub struct Voc {
-    /// Folders of the pictures and of the masks, with a final `/`.
-    pictures: String,
+    /// Folders of the images and of the masks, with a final `/`.
+    images: String,
     masks: String,
     items: Vec<Item>,
     /// Whether the set has boxes.
@@ -94,7 +94,7 @@ pub struct Voc {
 
 #[derive(Debug)]
 struct Item {
-    /// The picture's file.
+    /// The image's file.
     name: Box<str>,
     /// End of its boxes in `Voc`'s arrays.
     end: usize,
@@ -109,7 +109,7 @@ impl Voc {
     /// Opens the set at `path`: its folder, or one of its lists.
     ///
     /// # Errors
-    /// If the path is neither, a folder cannot be listed, there are no pictures, or two pictures
+    /// If the path is neither, a folder cannot be listed, there are no images, or two images
     /// differ only in the extension. Reading a bad sample returns its error.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), Vec::new(), 1.0)
@@ -124,7 +124,7 @@ impl Voc {
         Self::with_formats(path.as_ref(), Vec::new(), 0.0)
     }
 
-    /// Opens a set whose pictures may also have the `formats`, and whose first pixel has the number
+    /// Opens a set whose images may also have the `formats`, and whose first pixel has the number
     /// `first`.
     pub(crate) fn with_formats(path: &Path, formats: Vec<Format>, first: f64) -> Result<Self> {
         let (folder, list) = match set_of_list(path) {
@@ -133,11 +133,11 @@ impl Voc {
         };
         if !is_voc(Tree::Local(&folder))? {
             let cause = format!(
-                "not a set of Pascal VOC: expected a folder {PICTURES} with {ANNOTATIONS} or {MASKS} next to it, or a list in {LISTS}"
+                "not a set of Pascal VOC: expected a folder {IMAGES} with {ANNOTATIONS} or {MASKS} next to it, or a list in {LISTS}"
             );
             return Err(Error::in_source(cause).at_path(path));
         }
-        let files = pictures(&folder.join(PICTURES), &formats)?;
+        let files = images(&folder.join(IMAGES), &formats)?;
         let names: Vec<String> = match list {
             Some(list) => {
                 let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
@@ -147,7 +147,7 @@ impl Voc {
             None => collected(files.keys().cloned().map(Ok))?,
         };
         if names.is_empty() {
-            return Err(Error::in_source("no pictures").at_path(path));
+            return Err(Error::in_source("no images").at_path(path));
         }
         let annotated = is_folder(folder.join(ANNOTATIONS))?;
         let found = if annotated { annotations(&folder.join(ANNOTATIONS), first)? } else { BTreeMap::new() };
@@ -155,9 +155,9 @@ impl Voc {
         let masked = masks(&folder.join(MASKS))?;
         let needs_mask = list.and_then(Path::parent).is_some_and(|parent| parent.ends_with("Segmentation"));
 
-        let (pictures, masks) = (root(&folder.join(PICTURES))?, root(&folder.join(MASKS))?);
+        let (images, masks) = (root(&folder.join(IMAGES))?, root(&folder.join(MASKS))?);
         let mut set = Voc {
-            pictures,
+            images,
             masks,
             items: Vec::new(),
             annotated,
@@ -172,7 +172,7 @@ impl Voc {
             let file = files.get(&name).cloned();
             let mut error = None;
             if file.is_none() {
-                error = Some(Error::in_source(format!("{name:?} has no picture in {PICTURES}")).at_path(path));
+                error = Some(Error::in_source(format!("{name:?} has no image in {IMAGES}")).at_path(path));
             } else if needs_mask && !mask {
                 let missing = folder.join(MASKS).join(format!("{name}.png"));
                 error = Some(Error::in_source("the mask is missing").at_path(missing));
@@ -186,7 +186,7 @@ impl Voc {
         Ok(set)
     }
 
-    /// Adds the boxes of a picture. Returns the error if they are bad.
+    /// Adds the boxes of an image. Returns the error if they are bad.
     fn add(&mut self, folder: &Path, name: &str, objects: Option<&Result<Objects>>) -> Result<Option<Error>> {
         let missing = || folder.join(ANNOTATIONS).join(format!("{name}.xml"));
         match objects {
@@ -207,10 +207,10 @@ impl Voc {
     }
 }
 
-/// The pictures in a folder, by their names without the extension.
-fn pictures(folder: &Path, formats: &[Format]) -> Result<BTreeMap<String, Box<str>>> {
+/// The images in a folder, by their names without the extension.
+fn images(folder: &Path, formats: &[Format]) -> Result<BTreeMap<String, Box<str>>> {
     let mut files = BTreeMap::<String, Box<str>>::new();
-    for file in pictures_below(folder, formats)? {
+    for file in images_below(folder, formats)? {
         let key = key_and_field(&file, formats).0.to_owned();
         if let Some(other) = files.insert(key, file.as_str().into()) {
             let cause = format!(
@@ -250,7 +250,7 @@ fn classes(found: &BTreeMap<String, Result<Objects>>) -> Vec<String> {
     names.into_iter().cloned().collect()
 }
 
-/// The pictures that have a mask.
+/// The images that have a mask.
 fn masks(folder: &Path) -> Result<BTreeSet<String>> {
     if !is_folder(folder)? {
         return Ok(BTreeSet::new());
@@ -291,7 +291,7 @@ impl Source for Voc {
             parts.keep("mask.first_class.txt", "1");
             parts.file("mask.png", &[&self.masks, key, ".png"])?;
         }
-        parts.file(field, &[&self.pictures, &item.name])?;
+        parts.file(field, &[&self.images, &item.name])?;
         parts.sample(key)
     }
 
@@ -304,7 +304,7 @@ impl Source for Voc {
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(format!("{}{}", self.pictures, self.items[index].name).into())
+        Some(format!("{}{}", self.images, self.items[index].name).into())
     }
 
     fn classes(&self) -> &[String] {

@@ -5,14 +5,14 @@ use roxmltree::{Document, Node};
 use crate::error::{Error, Result};
 use crate::values::annotated::check_box;
 
-/// The objects of a picture.
+/// The objects of an image.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     pub(super) names: Vec<String>,
     /// Left, upper, right and lower edge, counted from 0.
     pub(super) edges: Vec<[f32; 4]>,
     pub(super) difficult: Vec<u8>,
-    /// Width and height of the picture, if the file has them.
+    /// Width and height of the image, if the file has them.
     pub(super) size: Option<(u32, u32)>,
 }
 
@@ -20,7 +20,7 @@ impl Objects {
     /// Reads the text of a file whose first pixel has the number `first`.
     ///
     /// # Errors
-    /// If it is not such a file, or a box exceeds the picture. The message has the line.
+    /// If it is not such a file, or a box exceeds the image. The message has the line.
     pub(super) fn parse(text: &str, first: f64) -> Result<Self> {
         let document = Document::parse(text).map_err(|e| Error::in_source(format!("not XML: {e}")))?;
         let top = document.root_element();
@@ -119,8 +119,8 @@ mod tests {
             (object("<name>cat</name>"), "line 3: the cat has no bndbox"),
             (object("<name>cat</name>\n<bndbox/>"), "line 4: <bndbox> has no <xmin>"),
             (bndbox(["1", "1", "x", "2"]), "line 4: <xmax> is \"x\", not a number"),
-            (bndbox(["5", "1", "3", "2"]), "line 3: the cat: x from 4 to 3, the picture is 20 wide"),
-            (bndbox(["1", "1", "3", "12"]), "line 3: the cat: y from 0 to 12, the picture is 10 high"),
+            (bndbox(["5", "1", "3", "2"]), "line 3: the cat: x from 4 to 3, the image is 20 wide"),
+            (bndbox(["1", "1", "3", "12"]), "line 3: the cat: y from 0 to 12, the image is 10 high"),
         ] {
             let cause = Objects::parse(&text, 1.0).unwrap_err().cause().to_owned();
             assert!(cause.contains(words), "{text}: {cause}");

@@ -131,7 +131,7 @@ fn shown(value: &Yaml<'_>) -> String {
     format!("{value:?}").chars().take(60).collect()
 }
 
-/// Finds the `data.yaml` of the pictures in `folder`, or the only other YAML file there or in the
+/// Finds the `data.yaml` of the images in `folder`, or the only other YAML file there or in the
 /// parent folder.
 ///
 /// # Errors

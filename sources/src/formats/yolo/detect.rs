@@ -1,4 +1,4 @@
-//! Recognises the folders of a set.
+//! Recognizes the folders of a set.
 
 use std::path::{Path, PathBuf};
 
@@ -7,16 +7,16 @@ use crate::machine::file;
 use crate::machine::slashes::root;
 use crate::medium::tree::Tree;
 
-/// Folder of the pictures of a YOLO set, and of their labels.
+/// Folder of the images of a YOLO set, and of their labels.
 pub(super) const IMAGES: &str = "images";
 pub(super) const LABELS: &str = "labels";
 
-/// Pictures of a folder that is laid out as a YOLO set: it contains `images` and `labels`, or it is
+/// Images of a folder that is laid out as a YOLO set: it contains `images` and `labels`, or it is
 /// below a folder `images` that has a counterpart `labels`.
 ///
 /// # Errors
 /// If the system cannot tell.
-pub(super) fn yolo_pictures(folder: &Path) -> Result<Option<PathBuf>> {
+pub(super) fn yolo_images(folder: &Path) -> Result<Option<PathBuf>> {
     if file::is_folder(folder.join(IMAGES))? && file::is_folder(folder.join(LABELS))? {
         return Ok(Some(folder.join(IMAGES)));
     }
@@ -26,10 +26,10 @@ pub(super) fn yolo_pictures(folder: &Path) -> Result<Option<PathBuf>> {
     Ok(file::is_folder(&labels)?.then(|| folder.to_owned()))
 }
 
-/// Whether a folder has the pictures of a YOLO set, with their labels next to it or in it.
+/// Whether a folder has the images of a YOLO set, with their labels next to it or in it.
 pub(super) fn is_yolo(folder: Tree<'_>) -> Result<bool> {
     let (url, remote) = match folder {
-        Tree::Local(folder) => return Ok(yolo_pictures(folder)?.is_some()),
+        Tree::Local(folder) => return Ok(yolo_images(folder)?.is_some()),
         Tree::Stored(url, _, remote) => (url, remote),
     };
     if folder.has_folder(IMAGES)? && folder.has_folder(LABELS)? {

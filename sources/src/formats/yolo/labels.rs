@@ -3,11 +3,11 @@
 use crate::error::{Error, Result};
 use crate::values::annotated::check_box;
 
-/// The boxes of a picture. The memory is kept from sample to sample.
+/// The boxes of an image. The memory is kept from sample to sample.
 #[derive(Debug, Default)]
 pub(super) struct Labels {
     pub(super) classes: Vec<i64>,
-    /// Left, upper, right and lower edge, as fractions of the picture.
+    /// Left, upper, right and lower edge, as fractions of the image.
     pub(super) edges: Vec<[f64; 4]>,
     /// x, y and visibility of all points.
     pub(super) points: Vec<f32>,
@@ -24,7 +24,7 @@ impl Labels {
     ///
     /// # Errors
     /// If a line has too many or too few numbers, its class is not in the list, or its box exceeds
-    /// the picture. The message has the line.
+    /// the image. The message has the line.
     pub(super) fn parse(&mut self, text: &[u8], classes: usize, points: Option<(usize, usize)>) -> Result<()> {
         self.classes.clear();
         self.edges.clear();
@@ -78,7 +78,7 @@ impl Labels {
     }
 }
 
-/// Converts centre and size to edges.
+/// Converts center and size to edges.
 fn edges(x: f64, y: f64, width: f64, height: f64) -> [f64; 4] {
     [x - width / 2.0, y - height / 2.0, x + width / 2.0, y + height / 2.0]
 }
@@ -129,9 +129,9 @@ mod tests {
             ("0 0.5 0.5 1 1 1", None, "line 1: 5 numbers after the class; a box has 4, an outline 6 or more in pairs"),
             ("0 0.5 x 1 1", None, "line 1: \"x\" is not a number"),
             ("0 0.5 nan 1 1", None, "line 1: \"nan\" is not a number"),
-            ("0 0.9 0.5 0.5 1", None, "line 1: x from 0.65 to 1.15, the picture is 1 wide"),
-            ("0 320 200 40 40", None, "line 1: x from 300 to 340, the picture is 1 wide"),
-            ("0 0.5 0.5 1 -1", None, "line 1: y from 1 to 0, the picture is 1 high"),
+            ("0 0.9 0.5 0.5 1", None, "line 1: x from 0.65 to 1.15, the image is 1 wide"),
+            ("0 320 200 40 40", None, "line 1: x from 300 to 340, the image is 1 wide"),
+            ("0 0.5 0.5 1 -1", None, "line 1: y from 1 to 0, the image is 1 high"),
             ("0 0.5 0.5 1 1 0 0 2", Some((2, 3)), "line 1: 7 numbers after the class; a box with 2 points of 3 has 10"),
         ] {
             let e = Labels::default().parse(text.as_bytes(), 2, points).unwrap_err();

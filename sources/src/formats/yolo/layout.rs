@@ -1,7 +1,7 @@
-//! The pictures of a set, and the paths of their label files.
+//! The images of a set, and the paths of their label files.
 //!
-//! The path of a label file is that of its picture, with `labels` in place of the last folder
-//! `images` and the extension `.txt`. Without a folder `images` in its path, a picture has its
+//! The path of a label file is that of its image, with `labels` in place of the last folder
+//! `images` and the extension `.txt`. Without a folder `images` in its path, an image has its
 //! labels next to it.
 
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use super::data::Data;
 use super::detect::{IMAGES, LABELS, images_in};
 use crate::error::{Error, Result, collected, reserve};
 use crate::format::Format;
-use crate::formats::folder::pictures_below;
+use crate::formats::folder::images_below;
 use crate::machine::file::{self, MAX_FILE};
 use crate::machine::slashes::{root, slashed};
 
-/// One picture.
+/// One image.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) path: Box<str>,
@@ -22,7 +22,7 @@ pub(super) struct Item {
     pub(super) key: usize,
 }
 
-/// The pieces of the path of a picture's label file.
+/// The pieces of the path of an image's label file.
 pub(super) fn label_of(path: &str) -> [&str; 4] {
     let end = match path.rfind(['.', '/']) {
         Some(dot) if path.as_bytes()[dot] == b'.' => dot,
@@ -35,28 +35,28 @@ pub(super) fn label_of(path: &str) -> [&str; 4] {
 }
 
 /// The parent of the folder `images`.
-pub(super) fn above_images(pictures: &Path) -> PathBuf {
-    let path = root(pictures).unwrap_or_default();
-    images_in(&path).map_or(pictures.to_owned(), |at| path[..at].into())
+pub(super) fn above_images(images: &Path) -> PathBuf {
+    let path = root(images).unwrap_or_default();
+    images_in(&path).map_or(images.to_owned(), |at| path[..at].into())
 }
 
-/// The pictures below a folder.
+/// The images below a folder.
 ///
 /// # Errors
 /// If it cannot be listed.
 pub(super) fn below(folder: &Path, formats: &[Format]) -> Result<Vec<Item>> {
     let root = root(folder)?;
-    let names = pictures_below(folder, formats)?;
+    let names = images_below(folder, formats)?;
     collected(names.into_iter().map(|name| Ok(item(format!("{root}{name}"), root.len()))))
 }
 
-/// Creates a picture. Its key begins after the last folder `images`, or at `key` without one.
+/// Creates an image. Its key begins after the last folder `images`, or at `key` without one.
 fn item(path: String, key: usize) -> Item {
     let key = images_in(&path).map_or(key, |at| at + IMAGES.len() + 1);
     Item { path: path.into(), key }
 }
 
-/// The pictures of a split of `yaml`.
+/// The images of a split of `yaml`.
 ///
 /// # Errors
 /// If the set does not have the split, or a folder or a list is missing. The message lists the
@@ -95,7 +95,7 @@ pub(super) fn split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -
     Ok(items)
 }
 
-/// The pictures in a text file with one path per line, relative to the file's folder.
+/// The images in a text file with one path per line, relative to the file's folder.
 fn listed(list: &Path) -> Result<Vec<Item>> {
     let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
     let folder = root(list.parent().unwrap_or(Path::new("")))?;
@@ -112,15 +112,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_lie_where_pictures_do() {
-        for (picture, label) in [
+    fn labels_lie_where_images_do() {
+        for (image, label) in [
             ("/a/images/train/x.y.jpg", "/a/labels/train/x.y.txt"),
             ("images/x.png", "labels/x.txt"),
             ("/images/a/images/b/x.jpg", "/images/a/labels/b/x.txt"),
             ("/myimages/x.jpg", "/myimages/x.txt"),
             ("a.b/x", "a.b/x.txt"),
         ] {
-            assert_eq!(label_of(picture).concat(), label);
+            assert_eq!(label_of(image).concat(), label);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Pictures with YOLO label files.
+//! Images with YOLO label files.
 //!
 //! 1. `set`: [`Yolo`], the samples.
-//! 2. `layout`: the pictures, and the paths of their label files.
+//! 2. `layout`: the images, and the paths of their label files.
 //! 3. `data`: `data.yaml`.
 //! 4. `labels`: a label file.
 //!
-//! `row`: its row in the table of formats, and `detect`: what it is recognised by.
+//! `row`: its row in the table of formats, and `detect`: what it is recognized by.
 
 #[cfg(feature = "annotations")]
 mod data;

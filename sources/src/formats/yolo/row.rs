@@ -3,7 +3,7 @@ use std::path::Path;
 use super::detect::{IMAGES, LABELS, is_yolo};
 use crate::error::Result;
 use crate::medium::Around;
-use crate::medium::brought::Companions;
+use crate::medium::download::Companions;
 use crate::options::{DataFormat, with_feature};
 
 pub(crate) const ROW: DataFormat = DataFormat {
@@ -27,7 +27,7 @@ pub(crate) const ROW: DataFormat = DataFormat {
                      counterpart below `labels`",
         &["yaml", "yml"],
         |at, options| {
-            with_feature!("annotations", "a YOLO data set", at, options => {
+            with_feature!("annotations", "a YOLO dataset", at, options => {
                 super::Yolo::with_formats(&at.path, "train", options.formats.clone())?
             })
         },
@@ -35,7 +35,7 @@ pub(crate) const ROW: DataFormat = DataFormat {
 };
 
 fn annotates(around: &Around<'_>) -> Result<Option<String>> {
-    let open = |at: &str| Ok(Some(format!("a YOLO data set, whose boxes are in text files: open {at:?}")));
+    let open = |at: &str| Ok(Some(format!("a YOLO dataset, whose boxes are in text files: open {at:?}")));
     if let Some(yaml) = around.file(&["yaml", "yml"], is_yolo_data)? {
         return open(yaml);
     }
@@ -47,7 +47,7 @@ fn annotates(around: &Around<'_>) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Whether a YAML file that begins with `start` describes a YOLO data set.
+/// Whether a YAML file that begins with `start` describes a YOLO dataset.
 fn is_yolo_data(start: &[u8]) -> bool {
     let text = String::from_utf8_lossy(start);
     let has = |key: &str| text.lines().any(|line| line.starts_with(key));

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::data::{self, Data};
-use super::detect::yolo_pictures;
+use super::detect::yolo_images;
 use super::labels::Labels;
 use super::layout::{Item, above_images, below, label_of, split};
 use crate::error::{Error, Result, collected, counted};
@@ -15,7 +15,7 @@ use crate::machine::file;
 use crate::model::{Sample, Source};
 use crate::values::annotated::{Parts, append, key_and_field};
 
-/// Pictures with YOLO label files: boxes, outlines, points.
+/// Images with YOLO label files: boxes, outlines, points.
 ///
 /// ```no_run
 /// use warpfeed_sources::Yolo;
@@ -26,31 +26,31 @@ use crate::values::annotated::{Parts, append, key_and_field};
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// - **Samples** are the pictures of the split, in the order of its folders and lists; those of a
+/// - **Samples** are the images of the split, in the order of its folders and lists; those of a
 ///   folder sorted by name. The key is the path below `images` without the extension.
-/// - **Label files** have a line `class x y width height` for each box: centre and size, as
-///   fractions of the picture. A line with 6 or more coordinates is an outline; its box is the
+/// - **Label files** have a line `class x y width height` for each box: center and size, as
+///   fractions of the image. A line with 6 or more coordinates is an outline; its box is the
 ///   bounding box. With `kpt_shape` in `data.yaml`, the points of a box follow the box.
 /// - **Fields**: `boxes.npy`, (n, 4) f32, left, upper, right and lower edge as **fractions of the
-///   picture**, which the text `relative` in `boxes.units.txt` declares; `boxes.class.npy`, (n)
-///   i64; `boxes.points.npy`, (n, K, 3) f32; and `boxes.masks.json` for a picture with an outline,
+///   image**, which the text `relative` in `boxes.units.txt` declares; `boxes.class.npy`, (n)
+///   i64; `boxes.points.npy`, (n, K, 3) f32; and `boxes.masks.json` for an image with an outline,
 ///   a polygon or `null` for each box. `field::Boxes` converts them to
-///   pixels. YOLO declares no size. If EXIF turns a picture,
+///   pixels. YOLO declares no size. If EXIF turns an image,
 ///   `Loader::annotations_follow` determines whether the
-///   stored or the upright picture was annotated.
+///   stored or the upright image was annotated.
 /// - **Classes** are the `names` of `data.yaml`. A folder uses the `data.yaml` next to `images` or
 ///   one folder higher, if there is one.
 ///
-/// In YOLO, a picture without a label file has no boxes. On opening, a warning reports the number
-/// of such pictures. If there are no label files at all, opening is an error.
+/// In YOLO, an image without a label file has no boxes. On opening, a warning reports the number
+/// of such images. If there are no label files at all, opening is an error.
 ///
-/// An invalid line, a class that is not in the list, and a box that exceeds the picture by more
+/// An invalid line, a class that is not in the list, and a box that exceeds the image by more
 /// than a hundredth are errors of the sample, with the file and the line.
 #[derive(Debug)]
 pub struct Yolo {
     items: Vec<Item>,
-    /// Whether each picture has a label file.
-    labelled: Vec<bool>,
+    /// Whether each image has a label file.
+    labeled: Vec<bool>,
     classes: Vec<String>,
     /// Points per box, and numbers per point.
     points: Option<(usize, usize)>,
@@ -59,11 +59,11 @@ pub struct Yolo {
 
 impl Yolo {
     /// Opens `data.yaml` with its split `train`, a folder that holds `images` and `labels`, or a
-    /// folder of pictures below `images`.
+    /// folder of images below `images`.
     ///
     /// # Errors
     /// If the path is none of these, the YAML is invalid or names a missing folder or list, or
-    /// there are no pictures or no label files.
+    /// there are no images or no label files.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), "train", Vec::new())
     }
@@ -78,43 +78,43 @@ impl Yolo {
 
     pub(crate) fn with_formats(path: &Path, name: &str, formats: Vec<Format>) -> Result<Self> {
         let (items, data) = if file::is_folder(path)? {
-            let Some(pictures) = yolo_pictures(path)? else {
+            let Some(images) = yolo_images(path)? else {
                 let cause = "not a YOLO set: expected a folder with `images` and `labels`, or one below `images` that has its counterpart below `labels`";
                 return Err(Error::in_source(cause).at_path(path));
             };
-            let yaml = data::beside(&above_images(&pictures))?;
+            let yaml = data::beside(&above_images(&images))?;
             let data = yaml.map(|yaml| Data::read(&yaml)).transpose()?.unwrap_or_default();
-            (below(&pictures, &formats)?, data)
+            (below(&images, &formats)?, data)
         } else {
             let data = Data::read(path)?;
             (split(path, &data, name, &formats)?, data)
         };
         if items.is_empty() {
-            return Err(Error::in_source("no pictures").at_path(path));
+            return Err(Error::in_source("no images").at_path(path));
         }
-        let labelled = labelled(&items)?;
-        let missing = labelled.iter().filter(|&&labelled| !labelled).count();
-        if let Some(first) = labelled.iter().position(|&labelled| !labelled) {
+        let labeled = labeled(&items)?;
+        let missing = labeled.iter().filter(|&&labeled| !labeled).count();
+        if let Some(first) = labeled.iter().position(|&labeled| !labeled) {
             let (all, first) = (items.len(), label_of(&items[first].path).concat());
             if missing == all {
-                let cause = format!("none of the {all} pictures has a label file; the first would be {first}");
+                let cause = format!("none of the {all} images has a label file; the first would be {first}");
                 return Err(Error::in_source(cause).at_path(path));
             }
             let path = path.display();
             tracing::warn!(
                 "{path}: {missing} of {} no label file, and so no boxes; the first would be {first}",
-                counted(all, "picture has", "pictures have")
+                counted(all, "image has", "images have")
             );
         }
-        Ok(Yolo { items, labelled, classes: data.names, points: data.points, formats })
+        Ok(Yolo { items, labeled, classes: data.names, points: data.points, formats })
     }
 }
 
-/// Whether each picture has a label file. Lists each folder once.
+/// Whether each image has a label file. Lists each folder once.
 ///
 /// # Errors
 /// If a folder cannot be listed. A folder that does not exist has no label files.
-fn labelled(items: &[Item]) -> Result<Vec<bool>> {
+fn labeled(items: &[Item]) -> Result<Vec<bool>> {
     let (mut folder, mut names) = (PathBuf::new(), HashSet::<OsString>::new());
     let look = |item: &Item| {
         let path = PathBuf::from(label_of(&item.path).concat());
@@ -152,7 +152,7 @@ impl Source for Yolo {
         let mut parts = LABELS.with_borrow_mut(|labels| {
             let file = label_of(path);
             scratch.clear();
-            if self.labelled[index] {
+            if self.labeled[index] {
                 append(scratch, &file)?;
             }
             labels.parse(scratch, self.classes.len(), self.points).map_err(|e| e.at_path(file.concat()))?;

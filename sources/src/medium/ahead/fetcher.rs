@@ -7,7 +7,7 @@
 //! with bytes, with an error after the last attempt, or by being dropped, after which the sample is
 //! read directly.
 
-mod answers;
+mod responses;
 mod round;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -21,9 +21,9 @@ use super::pace::{Pace, weight};
 use super::piece::{Flight, Outcome, Piece};
 use super::request::{Counts, Parts};
 use crate::error::Result;
-use crate::machine::{Stop, stop};
-use crate::model::store::Reply;
-use crate::model::{Follow, Keep, Lookahead, Place, Store};
+use crate::machine::{CancelToken, cancel};
+use crate::model::store::ReadCompletion;
+use crate::model::{BatchIndex, Lookahead, ObjectCache, Prefetcher, Store};
 
 /// Interval of the search for lost requests.
 const LOOK: Duration = Duration::from_secs(1);
@@ -35,11 +35,11 @@ pub(super) struct Fetcher {
     parts: Parts,
     order: Lookahead,
     /// What this machine keeps of the store.
-    keep: Option<Arc<dyn Keep>>,
+    keep: Option<Arc<dyn ObjectCache>>,
     counts: Arc<Counts>,
     opened: Instant,
     /// Ends requests that block, once the fetcher is closed.
-    stop: Stop,
+    stop: CancelToken,
     closed: Arc<AtomicBool>,
     state: Mutex<State>,
     /// Signals work, or that the fetcher is closed.
@@ -49,20 +49,20 @@ pub(super) struct Fetcher {
 struct State {
     closed: bool,
     /// The batches that were not planned yet; `None` while nothing is followed.
-    batches: Option<Box<dyn Iterator<Item = (Place, Vec<u64>)> + Send>>,
+    batches: Option<Box<dyn Iterator<Item = (BatchIndex, Vec<u64>)> + Send>>,
     /// The plan begins at `from` and continues at `next`.
-    from: Place,
-    next: Place,
+    from: BatchIndex,
+    next: BatchIndex,
     /// The first place that no batch has reached.
-    reached: Place,
+    reached: BatchIndex,
     /// Samples of a batch that did not fit into the last round.
-    pending: VecDeque<(Place, u64)>,
+    pending: VecDeque<(BatchIndex, u64)>,
     /// The piece of each planned sample, by place.
-    samples: HashMap<u64, VecDeque<(Place, u64)>>,
+    samples: HashMap<u64, VecDeque<(BatchIndex, u64)>>,
     pieces: HashMap<u64, Piece>,
     /// Pieces to be requested, in the order in which they are needed; and those whose time will
     /// come.
-    queue: BTreeSet<(Place, u64)>,
+    queue: BTreeSet<(BatchIndex, u64)>,
     later: BTreeSet<(Instant, u64)>,
     /// Requests in flight by number, oldest first.
     flights: BTreeMap<u64, Flight>,
@@ -72,9 +72,9 @@ struct State {
     held: usize,
     /// Bytes of the planned samples that this machine keeps, by place. They bound how far the plan
     /// looks ahead, as what is kept may be dropped until then.
-    kept: BTreeMap<Place, usize>,
+    kept: BTreeMap<BatchIndex, usize>,
     /// Planned batches that need nothing. They bound the plan too.
-    empty: BTreeSet<Place>,
+    empty: BTreeSet<BatchIndex>,
     idle: usize,
     threads: usize,
     /// Whether a request was answered before the call returned, as a store does that blocks.
@@ -92,9 +92,9 @@ impl Fetcher {
         let state = State {
             closed: false,
             batches: None,
-            from: Place::default(),
-            next: Place::default(),
-            reached: Place::default(),
+            from: BatchIndex::default(),
+            next: BatchIndex::default(),
+            reached: BatchIndex::default(),
             pending: VecDeque::new(),
             samples: HashMap::new(),
             pieces: HashMap::new(),
@@ -118,7 +118,7 @@ impl Fetcher {
         let (state, work) = (Mutex::new(state), Condvar::new());
         let closed = Arc::new(AtomicBool::new(false));
         let is_closed = closed.clone();
-        let stop = Stop::new(move || is_closed.load(Ordering::Relaxed));
+        let stop = CancelToken::new(move || is_closed.load(Ordering::Relaxed));
         Arc::new(Fetcher { store, parts, order, keep, counts, opened: now, stop, closed, state, work })
     }
 
@@ -161,7 +161,7 @@ impl Fetcher {
             }
             Outcome::Failed(e) => Err(e),
             Outcome::Dropped => Ok(false),
-            Outcome::Cancelled => Err(stop::cancelled()),
+            Outcome::Cancelled => Err(cancel::cancelled()),
         };
         drop(answer);
         let mut state = self.lock();
@@ -241,7 +241,8 @@ impl Fetcher {
         let (object, range) = (piece.object, piece.range.clone());
         let begun = Instant::now();
         let (fetcher, thread) = (self.clone(), std::thread::current().id());
-        let reply = Reply::new(move |bytes| fetcher.answered(flight, bytes, std::thread::current().id() == thread));
+        let reply =
+            ReadCompletion::new(move |bytes| fetcher.answered(flight, bytes, std::thread::current().id() == thread));
         let weight = weight(range.end - range.start);
         state.flights.insert(flight, Flight { piece: number, weight, begun, cancel: reply.canceller() });
         state.weight += weight;
@@ -270,7 +271,7 @@ impl State {
     }
 
     /// Takes the first planned occurrence of `sample`. The caller gives it back.
-    fn take(&mut self, sample: u64) -> Option<(Place, u64)> {
+    fn take(&mut self, sample: u64) -> Option<(BatchIndex, u64)> {
         let Some(planned) = self.samples.get_mut(&sample) else {
             // It is read directly, so it need not be planned.
             if let Some(at) = self.pending.iter().position(|(_, other)| *other == sample) {
@@ -312,7 +313,7 @@ impl State {
     }
 
     /// Drops the planned samples of places that `is_dropped`.
-    fn drop_places(&mut self, is_dropped: impl Fn(Place) -> bool) {
+    fn drop_places(&mut self, is_dropped: impl Fn(BatchIndex) -> bool) {
         self.pending.retain(|(place, _)| !is_dropped(*place));
         self.kept.retain(|place, _| !is_dropped(*place));
         self.empty.retain(|place| !is_dropped(*place));
@@ -398,8 +399,8 @@ impl State {
 /// The fetcher of one loader.
 pub(super) struct Following(pub(super) Arc<Fetcher>);
 
-impl Follow for Following {
-    fn start(&self, place: Place) {
+impl Prefetcher for Following {
+    fn start(&self, place: BatchIndex) {
         let fetcher = &self.0;
         let mut state = fetcher.lock();
         if state.batches.is_some() && (state.from..=state.next).contains(&place) {
@@ -416,7 +417,7 @@ impl Follow for Following {
         fetcher.go_on(state);
     }
 
-    fn done(&self, place: Place) {
+    fn done(&self, place: BatchIndex) {
         let mut state = self.0.lock();
         state.drop_places(|other| other == place);
         // Batches end in any order.

@@ -5,8 +5,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::machine::stop;
-use crate::model::Place;
+use crate::machine::cancel;
+use crate::model::BatchIndex;
 use crate::model::store::Canceller;
 
 /// A request without progress for this long is lost, and repeated. Stores report silence much
@@ -17,7 +17,7 @@ pub(super) const LOST: Duration = Duration::from_secs(120);
 pub(super) struct Piece {
     pub(super) object: u32,
     pub(super) range: Range<u64>,
-    pub(super) place: Place,
+    pub(super) place: BatchIndex,
     /// Samples that were not read yet.
     pub(super) left: usize,
     pub(super) answer: Arc<Answer>,
@@ -56,7 +56,7 @@ pub(super) enum Outcome {
     Failed(Error),
     /// The piece was dropped: its samples are read directly.
     Dropped,
-    /// The reader was [stopped](Stop).
+    /// The reader was [stopped](CancelToken).
     Cancelled,
 }
 
@@ -72,10 +72,10 @@ impl Answer {
             if let Some(outcome) = &*outcome {
                 return outcome.clone();
             }
-            if stop::is_stopped() {
+            if cancel::is_stopped() {
                 return Outcome::Cancelled;
             }
-            outcome = self.came.wait_timeout(outcome, stop::SLICE).unwrap_or_else(PoisonError::into_inner).0;
+            outcome = self.came.wait_timeout(outcome, cancel::SLICE).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -83,11 +83,11 @@ impl Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::store::Reply;
+    use crate::model::store::ReadCompletion;
 
     #[test]
     fn a_request_is_lost_after_silence_however_long_it_takes() {
-        let reply = Reply::new(|_| ());
+        let reply = ReadCompletion::new(|_| ());
         let flight = Flight { piece: 0, weight: 1, begun: Instant::now(), cancel: reply.canceller() };
         let limit = flight.begun + LOST;
         assert!(flight.is_lost(limit) && !flight.is_lost(limit - Duration::from_nanos(1)));

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use crate::model::Place;
+use crate::model::BatchIndex;
 
 /// A sample's bytes, and the place of the batch that needs them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
-    pub(super) place: Place,
+    pub(super) place: BatchIndex,
     pub(super) sample: u64,
     pub(super) object: u32,
     pub(super) range: Range<u64>,
@@ -19,7 +19,7 @@ pub(super) struct Piece {
     pub(super) object: u32,
     pub(super) range: Range<u64>,
     /// The first place that needs it.
-    pub(super) place: Place,
+    pub(super) place: BatchIndex,
     pub(super) wanted: Vec<Wanted>,
 }
 
@@ -43,7 +43,7 @@ fn is_next(a: &Wanted, b: &Wanted) -> bool {
 }
 
 /// Whether each of `later` is joined to one of `wanted` by parts that lie next to each other.
-pub(super) fn neighbours(wanted: &[Wanted], later: &[Wanted]) -> Vec<bool> {
+pub(super) fn neighbors(wanted: &[Wanted], later: &[Wanted]) -> Vec<bool> {
     let mut all: Vec<(&Wanted, Option<usize>)> = wanted.iter().map(|part| (part, None)).collect();
     all.extend(later.iter().enumerate().map(|(number, part)| (part, Some(number))));
     all.sort_by_key(|(part, _)| (part.object, part.range.start));
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     fn want(batch: u64, sample: u64, object: u32, range: Range<u64>) -> Wanted {
-        Wanted { place: Place { epoch: 0, batch }, sample, object, range }
+        Wanted { place: BatchIndex { epoch: 0, batch }, sample, object, range }
     }
 
     fn found(wanted: &[Wanted]) -> Vec<(u32, Range<u64>, u64, usize)> {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn later_samples_are_neighbours_if_parts_without_gaps_lead_to_them() {
+    fn later_samples_are_neighbors_if_parts_without_gaps_lead_to_them() {
         let k = 1 << 10;
         let wanted = [want(0, 0, 0, 0..10 * k), want(0, 1, 1, 0..k)];
         let later = [
@@ -117,13 +117,13 @@ mod tests {
             want(7, 6, 2, 0..k),
             want(8, 7, 0, 20 * k..23 * k),
         ];
-        assert_eq!(neighbours(&wanted, &later), [false, true, true, true, false, true]);
-        assert_eq!(neighbours(&[], &later), [false; 6]);
+        assert_eq!(neighbors(&wanted, &later), [false, true, true, true, false, true]);
+        assert_eq!(neighbors(&[], &later), [false; 6]);
         assert_eq!((in_runs(&wanted), in_runs(&later), in_runs(&[])), (0, 3, 0));
     }
 
     #[test]
-    fn neighbours_are_one_request_and_the_first_needed_comes_first() {
+    fn neighbors_are_one_request_and_the_first_needed_comes_first() {
         let m = 1 << 20;
         let near = [want(1, 5, 0, 512..1000), want(0, 6, 0, 2048..m), want(0, 7, 1, 0..9), want(2, 5, 0, 512..1000)];
         assert_eq!(found(&near), [(0, 512..m, 0, 3), (1, 0..9, 0, 1)]);

@@ -6,8 +6,8 @@ use super::fetcher::{Fetcher, Following};
 use super::request::{ATTEMPTS, Counts, Parts, given_up, pause, repeats};
 use crate::error::{Error, Result};
 use crate::machine::bytes::room;
-use crate::machine::stop;
-use crate::model::{Follow, Lookahead, Object, Store};
+use crate::machine::cancel;
+use crate::model::{Lookahead, Object, Prefetcher, Store};
 use crate::stats::NetworkStats;
 
 /// Bytes of samples that a source in a store wants to hold ahead of need. Enough for 10 Gbit/s at a
@@ -20,7 +20,7 @@ pub(crate) fn ahead_of(objects: impl Iterator<Item = u64>) -> usize {
     usize::try_from(objects.fold(0, u64::saturating_add)).map_or(AHEAD, |all| all.min(AHEAD))
 }
 
-/// A store from which the samples of a data set are read.
+/// A store from which the samples of a dataset are read.
 pub struct Remote {
     store: Arc<dyn Store>,
     followers: Mutex<Vec<Weak<Fetcher>>>,
@@ -72,7 +72,7 @@ impl Remote {
     /// # Errors
     /// The errors of [`read`](Remote::read).
     pub(crate) fn direct(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        if stop::Stop::current().is_some() {
+        if cancel::CancelToken::current().is_some() {
             // The store may go on to write after this call.
             to.copy_from_slice(&self.bytes(object, at, to.len() as u64)?);
             return Ok(());
@@ -87,7 +87,7 @@ impl Remote {
     pub fn bytes(&self, object: &Object, at: u64, len: u64) -> Result<Vec<u8>> {
         self.attempts(object, at..at + len, || {
             let (store, object) = (self.store.clone(), object.clone());
-            stop::patiently(move || {
+            cancel::patiently(move || {
                 let mut bytes = Vec::new();
                 store.read(&object, at, room(&mut bytes, len)?)?;
                 Ok(bytes)
@@ -110,7 +110,7 @@ impl Remote {
                 Err(e) if e.is_transient() && attempt < ATTEMPTS => {
                     self.counts.retries.fetch_add(1, Ordering::Relaxed);
                     repeats(attempt, &e);
-                    stop::sleep(pause(attempt, range.start))?;
+                    cancel::sleep(pause(attempt, range.start))?;
                     attempt += 1;
                 }
                 result => return result.map_err(|e| given_up(e, object, range, attempt)),
@@ -148,7 +148,7 @@ impl Remote {
         loop {
             self.counts.requests.fetch_add(1, Ordering::Relaxed);
             let (store, request) = (self.store.clone(), request.clone());
-            let answer = stop::patiently(move || request(&*store));
+            let answer = cancel::patiently(move || request(&*store));
             if answer.as_ref().is_err_and(Error::is_throttled) {
                 self.counts.refusals.fetch_add(1, Ordering::Relaxed);
             }
@@ -156,7 +156,7 @@ impl Remote {
                 Err(e) if e.is_transient() && attempt < ATTEMPTS => {
                     self.counts.retries.fetch_add(1, Ordering::Relaxed);
                     repeats(attempt, &e);
-                    stop::sleep(pause(attempt, 0))?;
+                    cancel::sleep(pause(attempt, 0))?;
                     attempt += 1;
                 }
                 result => return result.map_err(|e| e.settled("")),
@@ -170,7 +170,7 @@ impl Remote {
     }
 
     /// Follows `order`, if it has room.
-    pub(crate) fn follow(&self, order: Lookahead, parts: Parts) -> Option<Box<dyn Follow>> {
+    pub(crate) fn follow(&self, order: Lookahead, parts: Parts) -> Option<Box<dyn Prefetcher>> {
         if order.bytes() == 0 {
             return None;
         }

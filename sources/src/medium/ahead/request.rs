@@ -1,4 +1,4 @@
-//! What all requests share: the parts of a data set, counts, and the rules for trying again.
+//! What all requests share: the parts of a dataset, counts, and the rules for trying again.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::machine::hash::fnv1a;
 use crate::model::Position;
-use crate::model::{Lookahead, NextUse, Object, Place, Tier};
+use crate::model::{BatchIndex, Lookahead, NextUse, Object, Tier};
 use crate::stats::{NetworkStats, Tally};
 
 /// Attempts of a request, and the pauses between them, each four times as long as the one before.
@@ -22,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// Finds the number of a sample's object, and the range in it.
 type Find = dyn Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync;
 
-/// The objects of a data set, and the part that each sample needs.
+/// The objects of a dataset, and the part that each sample needs.
 pub(crate) struct Parts {
     objects: Arc<[Object]>,
     find: Box<Find>,
@@ -61,7 +61,7 @@ pub(crate) fn wide(order: Lookahead, width: usize) -> Lookahead {
         let samples = samples.samples(place)?;
         Some(samples.into_iter().flat_map(|sample| sample * width..(sample + 1) * width).collect())
     };
-    let next = move |epoch, read, from| match order.next_use(read / width, Place { epoch, batch: from }, 1) {
+    let next = move |epoch, read, from| match order.next_use(read / width, BatchIndex { epoch, batch: from }, 1) {
         NextUse::At(place) => Position::At(place.batch),
         NextUse::Later => Position::Absent,
         NextUse::Unknown => Position::Unknown,

@@ -8,7 +8,7 @@ use sha2::{Sha224, Sha256, Sha384, Sha512};
 use twox_hash::{XxHash3_64, XxHash3_128, XxHash32, XxHash64};
 
 use crate::error::{Error, Result};
-use crate::machine::stop;
+use crate::machine::cancel;
 use crate::medium::HeldFile;
 
 /// Bytes that are hashed at a time, of a file on this machine, and of one in a store.
@@ -89,7 +89,7 @@ impl Checksum {
         let Some(mut state) = State::named(&self.name) else { return Ok(()) };
         let (mut at, mut scratch) = (0, Vec::new());
         while at < file.len() {
-            stop::check()?;
+            cancel::check()?;
             let piece = file.get(at, PIECES[usize::from(file.object().is_some())], &mut scratch)?;
             if piece.is_empty() {
                 return Err(Error::in_source(format!("the file ends at byte {at}")).at_path(&file.path));

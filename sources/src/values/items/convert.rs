@@ -43,10 +43,10 @@ pub(crate) fn decimal(bytes: &[u8], whole: bool, made: &mut Vec<u8>) -> Result<F
 }
 
 /// A Pillow image with its size, its mode and its pixels, as an RGB array: an `.npy` file, which is
-/// decoded like other pictures.
+/// decoded like other images.
 ///
 /// # Errors
-/// If the size does not match the bytes, or the mode has no RGB without a colour profile or a
+/// If the size does not match the bytes, or the mode has no RGB without a color profile or a
 /// palette.
 pub(crate) fn pil(bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
     let bad = |cause: String| Error::in_source(format!("a Pillow image {cause}"));
@@ -72,7 +72,7 @@ pub(crate) fn pil(bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
     Numbers::npy_head::<u8>(&[height, width, 3], made);
     match channels {
         3 => made.extend_from_slice(pixels),
-        1 | 2 => pixels.chunks_exact(channels).for_each(|grey| made.extend([grey[0]; 3])),
+        1 | 2 => pixels.chunks_exact(channels).for_each(|gray| made.extend([gray[0]; 3])),
         _ => pixels.chunks_exact(4).for_each(|pixel| made.extend_from_slice(&pixel[..3])),
     }
     Ok(Found::Bytes(Part::since(start, made)))

@@ -1,6 +1,6 @@
 //! Samples that lie in files one after the other, as other libraries pack them.
 //!
-//! 1. `set`: [`Items`], the files of a data set with the place of each sample.
+//! 1. `set`: [`Items`], the files of a dataset with the place of each sample.
 //! 2. `convert`: values in encodings that a batch cannot hold as they are.
 //! 3. `indexed`: a folder of files that an `index.json` lists.
 //! 4. `offsets`: the head of a file, a table of offsets of 32 bits.

@@ -7,9 +7,9 @@ use super::set::{Items, MAX_COLUMNS, Read, Row, Samples};
 use crate::error::{Error, Result};
 use crate::machine::parallel::{ASKING, on_threads};
 use crate::medium::of_files;
-use crate::model::{Follow, Lookahead, Sample, Source};
+use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
-use crate::values::pixels::{self, Candidate, Channels, Colours};
+use crate::values::pixels::{self, Candidate, Channels, Colors};
 use crate::values::record::{Cell, Column, Columns, Found, Holds};
 
 /// The range of each column in the bytes of a sample.
@@ -73,17 +73,17 @@ pub(crate) trait Layout: Send + Sync {
     fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>>;
 }
 
-/// A data set whose samples have the columns of a [`Layout`].
+/// A dataset whose samples have the columns of a [`Layout`].
 pub(crate) struct Rows<L> {
     items: Items,
     layout: L,
     columns: Columns,
-    /// Column of arrays of pixels that is the picture.
+    /// Column of arrays of pixels that is the image.
     pixels: Option<(usize, Channels)>,
 }
 
 impl<L: Layout> Rows<L> {
-    /// The samples of `items`. `path` is the data set's, for messages.
+    /// The samples of `items`. `path` is the dataset's, for messages.
     ///
     /// # Errors
     /// If there are no samples, a column that is used has an encoding that is not read, or the
@@ -104,7 +104,7 @@ impl<L: Layout> Rows<L> {
             return Err(Error::in_source("its numbers are little-endian, and this machine is not"));
         }
         let wanted = options.wanted();
-        let named = |name: &String| [&wanted.picture, &wanted.label].iter().any(|named| named.as_ref() == Some(name));
+        let named = |name: &String| [&wanted.image, &wanted.label].iter().any(|named| named.as_ref() == Some(name));
         let chosen = |name: &String| named(name) || wanted.columns.as_ref().is_none_or(|chosen| chosen.contains(name));
         let mut scratch = Vec::new();
         let mut column = |(column, name): (usize, &String)| {
@@ -117,13 +117,13 @@ impl<L: Layout> Rows<L> {
             }
         };
         let mut all = layout.names().iter().enumerate().map(&mut column).collect::<Result<Vec<_>>>()?;
-        let encoded = all.iter().any(|column| column.holds == Holds::Pictures);
-        let pixels = match (encoded, wanted.picture.as_deref()) {
+        let encoded = all.iter().any(|column| column.holds == Holds::Images);
+        let pixels = match (encoded, wanted.image.as_deref()) {
             (true, None) => None,
             (_, wanted) => pixels::choose(&arrays(&items, &layout, &all), wanted)?,
         };
         if let Some((column, _)) = pixels {
-            all[column].holds = Holds::Pictures;
+            all[column].holds = Holds::Images;
         }
         let mut columns = Columns::new(&all, &wanted)?;
         if let Some(label) = columns.label().filter(|&label| all[label].holds == Holds::Text) {
@@ -163,7 +163,7 @@ impl<L: Layout> Rows<L> {
             }
             let found = self.layout.find(index, column, bytes, made)?;
             match self.pixels {
-                Some((pixels, channels)) if pixels == column => found.picture(channels, Colours::Rgb, made),
+                Some((pixels, channels)) if pixels == column => found.image(channels, Colors::Rgb, made),
                 _ => Ok(found),
             }
         };
@@ -244,7 +244,7 @@ impl<L: Layout> Source for Rows<L> {
             .map_err(|e| e.at_path(self.items.path(index)))
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         self.items.files.follow(order, Samples::span)
     }
 

@@ -12,13 +12,13 @@ use crate::machine::bytes::room;
 use crate::medium::{Files, HeldFile};
 use crate::values::record::Found;
 
-/// Maximum number of columns of a data set.
+/// Maximum number of columns of a dataset.
 pub(super) const MAX_COLUMNS: usize = 64;
 
 /// The values of the columns of a sample.
 pub(super) type Row<'a> = ArrayVec<Found<'a>, MAX_COLUMNS>;
 
-/// The files of a data set, and the place of each sample in them.
+/// The files of a dataset, and the place of each sample in them.
 pub(crate) struct Items {
     pub(crate) files: Arc<Files<Samples>>,
     /// The hash of each file, if the index has them.

@@ -1,7 +1,7 @@
-//! Compressed files of a data set. Only an uncompressed file can be read at random, so each is
-//! decompressed once, when the data set is opened, into the file next to it that the original
+//! Compressed files of a dataset. Only an uncompressed file can be read at random, so each is
+//! decompressed once, when the dataset is opened, into the file next to it that the original
 //! library would write. No process reads a part of it: it appears under its name when it is whole.
-//! Of several processes that open the data set at once, one decompresses and the others wait.
+//! Of several processes that open the dataset at once, one decompresses and the others wait.
 
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
@@ -10,7 +10,7 @@ use std::path::{Component, Path};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::machine::{attempt, file, is_stopped, stop};
+use crate::machine::{attempt, cancel, file, is_stopped};
 
 /// Maximum size of a decompressed file. Offsets in it have 32 bits.
 const MOST: u64 = 1 << 32;
@@ -45,7 +45,7 @@ impl Unpack {
             _ => {
                 return Err(Error::in_source(format!(
                     "the compression {name:?} is not read, only zstd, gz and snappy; decompress the files next to the \
-                     compressed ones, or write the data set without compression"
+                     compressed ones, or write the dataset without compression"
                 )));
             }
         })
@@ -102,7 +102,7 @@ fn zstd_frames(packed: File, limit: u64, to: &mut impl Write) -> io::Result<u64>
     Ok(total)
 }
 
-/// Checks that no decompressed copy would replace a file that the data set consists of. `files` are
+/// Checks that no decompressed copy would replace a file that the dataset consists of. `files` are
 /// the names of the files in the index, each with the name of its copy if it is compressed.
 ///
 /// # Errors
@@ -122,7 +122,7 @@ pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
         {
             return Err(Error::in_source(format!(
                 "shard {number}: {name:?} would be decompressed to {copy:?}, and replace the file of shard {of}; \
-                 correct the names in the index, or write the data set again"
+                 correct the names in the index, or write the dataset again"
             )));
         }
     }
@@ -137,7 +137,7 @@ pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
 ///
 /// # Errors
 /// If `packed` does not decompress to `len` bytes, or its folder cannot be written to and has no
-/// equal copy. Also if the calling thread is [stopped](crate::Stop).
+/// equal copy. Also if the calling thread is [stopped](crate::CancelToken).
 pub(crate) fn unpacked(packed: &Path, target: &Path, len: u64, unpack: Unpack) -> Result<()> {
     if is_copy(packed, target, len) {
         return Ok(());
@@ -176,7 +176,7 @@ fn copy((file, packed): (&File, &Path), target: &Path, len: u64, unpack: Unpack,
         if !has_time_of(file, target) {
             tracing::warn!(
                 "{}: its modification time could not be set to that of {}, so each opening decompresses it again; put \
-                 the data set on a file system that keeps modification times, or move the compressed file elsewhere: \
+                 the dataset on a file system that keeps modification times, or move the compressed file elsewhere: \
                  without it the decompressed one is used",
                 target.display(),
                 packed.display()
@@ -190,7 +190,7 @@ fn copy((file, packed): (&File, &Path), target: &Path, len: u64, unpack: Unpack,
             tracing::info!("{e}; the file that is there is the same, and is used");
             return Ok(());
         }
-        stop::check()?;
+        cancel::check()?;
     }
     Err(e)
 }
@@ -222,7 +222,7 @@ fn locked(file: &File, path: &Path) -> Result<bool> {
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(true),
-            Err(TryLockError::WouldBlock) if start.elapsed() < PATIENCE => stop::sleep(Duration::from_millis(20))?,
+            Err(TryLockError::WouldBlock) if start.elapsed() < PATIENCE => cancel::sleep(Duration::from_millis(20))?,
             Err(e) => {
                 tracing::info!("{}: not locked ({e}); it may be decompressed more than once", path.display());
                 return Ok(false);
@@ -244,7 +244,7 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack
     let found = from_start(packed).and_then(|packed| unpack.run(packed, len, &mut to));
     let found = found.and_then(|found| to.flush().map(|()| found));
     if to.stopped {
-        return Err(stop::cancelled());
+        return Err(cancel::cancelled());
     }
     match (found, to.failed) {
         (_, Some(e)) => Err(no_room(partial, &e)),
@@ -345,7 +345,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::machine::Stop;
+    use crate::machine::CancelToken;
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut to = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -434,11 +434,11 @@ mod tests {
         let other = File::open(&packed).unwrap();
         other.lock().unwrap();
         let begun = Instant::now();
-        cancelled(Stop::new(move || begun.elapsed() > Duration::from_millis(50)).during(unpack));
+        cancelled(CancelToken::new(move || begun.elapsed() > Duration::from_millis(50)).during(unpack));
         other.unlock().unwrap();
         // The tenth look is in the middle of the file.
         let looks = AtomicUsize::new(0);
-        cancelled(Stop::new(move || looks.fetch_add(1, Ordering::Relaxed) > 9).during(unpack));
+        cancelled(CancelToken::new(move || looks.fetch_add(1, Ordering::Relaxed) > 9).during(unpack));
         unpacked(&packed, &target, 1 << 20, Unpack::Gzip).unwrap();
     }
 
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_would_replace_a_file_of_the_data_set_is_refused() {
+    fn a_copy_that_would_replace_a_file_of_the_dataset_is_refused() {
         for (files, refused) in [
             (&[("x.zstd", Some("x"))][..], None),
             (&[("x", None), ("x", None)], None),

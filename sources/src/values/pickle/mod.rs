@@ -2,12 +2,12 @@
 //!
 //! 1. `nodes`: the values of a pickle. Containers refer to their elements by number, so a container
 //!    that contains itself is harmless.
-//! 2. `known`: the functions of NumPy and PyTorch that rebuild arrays, recognised by name.
+//! 2. `allowed`: the functions of NumPy and PyTorch that rebuild arrays, recognized by name.
 //! 3. `read`: the opcodes. Those that create other objects are refused by name and offset.
 //! 4. `json`: nested values as JSON.
 
+mod allowed;
 mod json;
-mod known;
 mod nodes;
 mod read;
 

@@ -59,7 +59,7 @@ pub(crate) struct Tensor {
 }
 
 /// A function or a class that pickles of plain data call. Nothing is called here: the call is
-/// recognised, and its arguments are data.
+/// recognized, and its arguments are data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
     /// `_codecs.encode`: bytes in protocols 0 to 2.

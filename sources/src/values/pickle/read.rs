@@ -1,6 +1,6 @@
 use std::borrow::Cow;
 
-use super::known;
+use super::allowed;
 use super::nodes::{Id, Known, Node, Nodes};
 use crate::error::{Error, Result};
 
@@ -87,12 +87,12 @@ impl<'a> Machine<'a> {
             b'R' => self.call(),
             b'b' => {
                 let (state, target) = (self.pop()?, self.top()?);
-                self.nodes.nodes[target.0 as usize] = known::build(&self.nodes, target, state)?;
+                self.nodes.nodes[target.0 as usize] = allowed::build(&self.nodes, target, state)?;
                 Ok(())
             }
             b'Q' if self.torch => {
                 let id = self.pop()?;
-                let storage = known::storage_of(&self.nodes, id)?;
+                let storage = allowed::storage_of(&self.nodes, id)?;
                 self.push(storage)
             }
             _ => Err("this creates an object that is not plain data, and is refused".to_owned()),
@@ -247,7 +247,7 @@ impl<'a> Machine<'a> {
         let (&Node::Known(function), Node::Tuple(arguments)) = (&self.nodes[function], &self.nodes[arguments]) else {
             return Err(format!("a call of {}", self.nodes[function].kind()));
         };
-        let made = known::call(&self.nodes, function, arguments)?;
+        let made = allowed::call(&self.nodes, function, arguments)?;
         if let Node::Bytes(Cow::Owned(bytes)) = &made {
             // A shared value may be converted many times.
             self.copied += bytes.len();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 
 use super::cells::Cell;
-use super::found::Found;
+use super::column_value::Found;
 use super::labels::{Labels, Learner};
 use crate::error::{Error, Result};
 use crate::format::{self, FORMATS};
@@ -12,9 +12,9 @@ use crate::model::sample::{Lacks, MAX_FIELDS, are_one};
 use crate::model::{Classes, Sample};
 use crate::options::Wanted;
 
-/// Names of the column of pictures, in the order of preference. They decide only between several
-/// columns of pictures.
-const PICTURES: [&str; 6] = ["image", "img", "picture", "jpg", "jpeg", "png"];
+/// Names of the column of images, in the order of preference. They decide only between several
+/// columns of images.
+const IMAGES: [&str; 6] = ["image", "img", "image", "jpg", "jpeg", "png"];
 
 /// Names of the column of labels, in the order of preference.
 const LABELS: [&str; 6] = ["label", "labels", "class", "cls", "category", "target"];
@@ -27,8 +27,8 @@ pub(crate) fn is_label(name: &str) -> bool {
 /// Type of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holds {
-    /// Encoded pictures.
-    Pictures,
+    /// Encoded images.
+    Images,
     /// Bytes of another or an unknown kind.
     Bytes,
     Text,
@@ -45,11 +45,11 @@ pub(crate) enum Holds {
 impl Holds {
     /// Type of a column of bytes whose first value is `first`.
     pub(crate) fn of_bytes(first: &[u8]) -> Self {
-        if format::of(first).is_some() { Holds::Pictures } else { Holds::Bytes }
+        if format::of(first).is_some() { Holds::Images } else { Holds::Bytes }
     }
 }
 
-/// A column of a data set.
+/// A column of a dataset.
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
     pub(crate) name: String,
@@ -65,7 +65,7 @@ impl Column {
 /// Use of each column in a sample.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Columns {
-    picture: Option<usize>,
+    image: Option<usize>,
     label: Option<usize>,
     labels: Option<Arc<Labels>>,
     /// Columns that become fields.
@@ -79,11 +79,11 @@ pub(super) struct Field {
     pub(super) column: usize,
     /// Name of the field.
     pub(super) name: String,
-    /// For a column of pictures: the name for each of [`FORMATS`], such as `mask.png`.
-    pub(super) pictures: Vec<String>,
+    /// For a column of images: the name for each of [`FORMATS`], such as `mask.png`.
+    pub(super) images: Vec<String>,
 }
 
-/// All columns of a data set.
+/// All columns of a dataset.
 struct All<'a>(&'a [Column]);
 
 impl All<'_> {
@@ -121,15 +121,15 @@ impl All<'_> {
         Ok(())
     }
 
-    fn picture(&self, wanted: &Wanted) -> Result<Option<usize>> {
-        let is_picture = |holds| holds == Holds::Pictures;
-        let Some(name) = &wanted.picture else {
-            let first = || self.0.iter().position(|column| is_picture(column.holds));
-            return Ok(self.preferred(&PICTURES, is_picture).or_else(first));
+    fn image(&self, wanted: &Wanted) -> Result<Option<usize>> {
+        let is_image = |holds| holds == Holds::Images;
+        let Some(name) = &wanted.image else {
+            let first = || self.0.iter().position(|column| is_image(column.holds));
+            return Ok(self.preferred(&IMAGES, is_image).or_else(first));
         };
         let place = self.named(name)?;
-        if !matches!(self.0[place].holds, Holds::Pictures | Holds::Bytes) {
-            return Err(Error::config(format!("column {name:?} has no pictures: {}", shown(self.0))));
+        if !matches!(self.0[place].holds, Holds::Images | Holds::Bytes) {
+            return Err(Error::config(format!("column {name:?} has no images: {}", shown(self.0))));
         }
         Ok(Some(place))
     }
@@ -156,9 +156,9 @@ impl Columns {
     ///
     /// | column | in the sample |
     /// |---|---|
-    /// | the first of pictures, by preference one called `image` | the picture: `jpg`, `png`, … |
+    /// | the first of images, by preference one called `image` | the image: `jpg`, `png`, … |
     /// | integers or text called `label`, `class`, … | the label |
-    /// | further pictures, such as masks | `<column>.png` or another format |
+    /// | further images, such as masks | `<column>.png` or another format |
     /// | text | `<column>.txt` |
     /// | numbers and arrays | `<column>.npy` |
     /// | nested values | `<column>.json` |
@@ -174,9 +174,9 @@ impl Columns {
         let chosen: Option<Vec<usize>> =
             names.map(|names| names.iter().map(|name| all.named(name)).collect::<Result<_>>()).transpose()?;
         all.check_read(chosen.as_deref())?;
-        let (picture, label) = (all.picture(wanted)?, all.label(wanted)?);
+        let (image, label) = (all.image(wanted)?, all.label(wanted)?);
         let is_field = |place: &usize| {
-            Some(*place) != picture
+            Some(*place) != image
                 && Some(*place) != label
                 && !matches!(columns[*place].holds, Holds::Unread(_))
                 && chosen.as_ref().is_none_or(|chosen| chosen.contains(place))
@@ -186,9 +186,8 @@ impl Columns {
             column.holds == Holds::Integers && is_field(place) && label.is_none() && !wanted.without_label
         });
         let integers: Vec<&str> = integers.map(|(_, column)| &*column.name).collect();
-        let lacks =
-            Lacks { picture: picture.map(|place| columns[place].name.clone()), label: Lacks::label_of(&integers) };
-        let columns = Columns { picture, label, labels: label.map(|_| Arc::new(Labels::Numbers)), fields, lacks };
+        let lacks = Lacks { image: image.map(|place| columns[place].name.clone()), label: Lacks::label_of(&integers) };
+        let columns = Columns { image, label, labels: label.map(|_| Arc::new(Labels::Numbers)), fields, lacks };
         columns.check()?;
         Ok(columns)
     }
@@ -198,7 +197,7 @@ impl Columns {
         if let Some(twice) = names.iter().enumerate().find_map(|(i, name)| names[..i].contains(name).then_some(name)) {
             return Err(Error::config(format!("two columns would become the field {twice:?}")));
         }
-        let (fields, most) = (names.len() + usize::from(self.picture.is_some()), MAX_FIELDS);
+        let (fields, most) = (names.len() + usize::from(self.image.is_some()), MAX_FIELDS);
         if fields > most {
             return Err(Error::config(format!(
                 "{fields} columns would be fields, a sample has at most {most}; choose with TableOptions::columns"
@@ -226,12 +225,12 @@ impl Columns {
 
     /// Places of the columns that samples need.
     pub(crate) fn used(&self) -> impl Iterator<Item = usize> {
-        self.picture.into_iter().chain(self.fields.iter().map(|field| field.column)).chain(self.label)
+        self.image.into_iter().chain(self.fields.iter().map(|field| field.column)).chain(self.label)
     }
 
-    /// Place of the column of pictures.
-    pub(crate) fn picture(&self) -> Option<usize> {
-        self.picture
+    /// Place of the column of images.
+    pub(crate) fn image(&self) -> Option<usize> {
+        self.image
     }
 
     /// Place of the column of labels.
@@ -239,7 +238,7 @@ impl Columns {
         self.label
     }
 
-    /// The same with the classes of the labels: `names` of integers, if the data set has some, or
+    /// The same with the classes of the labels: `names` of integers, if the dataset has some, or
     /// those of labels that are text. `find` finds the value of one of the `rows` rows in a column.
     /// `classes` and `lenient` are those of [`learn`](Columns::learn).
     ///
@@ -306,7 +305,7 @@ impl Columns {
         }
     }
 
-    /// Names of the fields besides the picture. That of further pictures has no ending, which
+    /// Names of the fields besides the image. That of further images has no ending, which
     /// depends on their format.
     pub(crate) fn field_names(&self) -> Vec<String> {
         self.fields.iter().map(|field| field.shown().to_owned()).collect()
@@ -327,7 +326,7 @@ impl Columns {
                     // Libraries that name classes write a missing label as a negative number.
                     Labels::Named(_) if label < 0 => Ok(None),
                     Labels::Named(names) if label as usize >= names.len() => {
-                        Err(Error::in_source(format!("label {label}, but the data set names {} classes", names.len())))
+                        Err(Error::in_source(format!("label {label}, but the dataset names {} classes", names.len())))
                     }
                     _ => Ok(Some(label)),
                 }
@@ -371,7 +370,7 @@ impl Columns {
         mut cell: impl FnMut(usize) -> Result<Cell<'a>>,
     ) -> Result<Sample<'a>> {
         let mut sample = Sample::new(key).lacking(&self.lacks);
-        if let Some(place) = self.picture
+        if let Some(place) = self.image
             && let Some(bytes) = cell(place)?.bytes()
         {
             sample.push(format::of(bytes).map_or("img", |format| format.field), bytes)?;
@@ -394,35 +393,35 @@ impl Field {
     fn new(column: usize, Column { name, holds }: &Column) -> Self {
         let stem = name.to_lowercase().replace(['/', '\0'], "_");
         let ending = match holds {
-            Holds::Pictures => "img",
+            Holds::Images => "img",
             Holds::Bytes => "bin",
             Holds::Text => "txt",
             Holds::Integers | Holds::Numbers => "npy",
             Holds::Json => "json",
             Holds::Unread(_) => unreachable!("not a field"),
         };
-        let pictures = match holds {
-            Holds::Pictures => FORMATS.iter().map(|format| format!("{stem}.{}", format.field)).collect(),
+        let images = match holds {
+            Holds::Images => FORMATS.iter().map(|format| format!("{stem}.{}", format.field)).collect(),
             _ => Vec::new(),
         };
-        Field { column, name: format!("{stem}.{ending}"), pictures }
+        Field { column, name: format!("{stem}.{ending}"), images }
     }
 
-    /// Name of the field, without the name of a picture's format, which depends on the row.
+    /// Name of the field, without the name of an image's format, which depends on the row.
     fn shown(&self) -> &str {
-        match self.pictures.is_empty() {
+        match self.images.is_empty() {
             true => &self.name,
             false => self.name.trim_end_matches(".img"),
         }
     }
 
-    /// Name of the field for this cell. For a picture it depends on the format.
+    /// Name of the field for this cell. For an image it depends on the format.
     fn name_of(&self, cell: Cell<'_>) -> &str {
         let format = cell
             .bytes()
-            .filter(|_| !self.pictures.is_empty())
+            .filter(|_| !self.images.is_empty())
             .and_then(|bytes| FORMATS.iter().position(|format| (format.matches)(bytes)));
-        format.map_or(&self.name, |place| &self.pictures[place])
+        format.map_or(&self.name, |place| &self.images[place])
     }
 }
 
@@ -446,8 +445,8 @@ mod tests {
     #[test]
     fn types_and_names_decide_the_use_of_a_column() {
         let list = columns(&[
-            ("Mask", Holds::Pictures),
-            ("image", Holds::Pictures),
+            ("Mask", Holds::Images),
+            ("image", Holds::Images),
             ("label", Holds::Integers),
             ("age", Holds::Numbers),
             ("caption", Holds::Text),
@@ -477,11 +476,11 @@ mod tests {
 
     #[test]
     fn wanted_columns_of_another_type_are_refused_with_the_list() {
-        let list = columns(&[("image", Holds::Pictures), ("caption", Holds::Text)]);
-        let wanted = |picture: &str| Wanted { picture: Some(picture.to_owned()), ..Wanted::default() };
-        let cause = |picture| Columns::new(&list, &wanted(picture)).unwrap_err().to_string();
-        assert!(cause("caption").contains("column \"caption\" has no pictures"), "{}", cause("caption"));
-        let listed = "no column \"photo\" among \"image\" (pictures), \"caption\" (text)";
+        let list = columns(&[("image", Holds::Images), ("caption", Holds::Text)]);
+        let wanted = |image: &str| Wanted { image: Some(image.to_owned()), ..Wanted::default() };
+        let cause = |image| Columns::new(&list, &wanted(image)).unwrap_err().to_string();
+        assert!(cause("caption").contains("column \"caption\" has no images"), "{}", cause("caption"));
+        let listed = "no column \"photo\" among \"image\" (images), \"caption\" (text)";
         assert!(cause("photo").contains(listed), "{}", cause("photo"));
     }
 

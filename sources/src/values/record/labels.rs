@@ -7,7 +7,7 @@ use crate::model::Classes;
 pub(crate) enum Labels {
     /// Integers.
     Numbers,
-    /// Integers, which the data set names.
+    /// Integers, which the dataset names.
     Named(Vec<String>),
     /// Names of classes, with their numbers.
     Names { classes: Vec<String>, numbers: HashMap<String, i64> },

@@ -1,14 +1,14 @@
 use std::borrow::Cow;
 
 use super::cells::Cell;
+use super::column_value::Found;
 use super::columns::{Column, Columns, Holds};
-use super::found::Found;
 use crate::error::{Error, Result};
 use crate::medium::Part;
 use crate::model::value::Element;
 use crate::model::{Classes, Sample};
 use crate::options::Wanted;
-use crate::values::pixels::{self, Candidate, Channels, Colours};
+use crate::values::pixels::{self, Candidate, Channels, Colors};
 
 /// A cell of a row that names its own cells, such as a dict.
 #[derive(Debug, Clone)]
@@ -63,9 +63,9 @@ impl Survey {
             self.columns[place].holds = match (before, holds) {
                 (before, holds) if before == holds => holds,
                 (Holds::Integers | Holds::Numbers, Holds::Integers | Holds::Numbers) => Holds::Numbers,
-                (Holds::Pictures | Holds::Bytes, Holds::Pictures | Holds::Bytes) => Holds::Pictures,
+                (Holds::Images | Holds::Bytes, Holds::Images | Holds::Bytes) => Holds::Images,
                 (Holds::Text | Holds::Bytes, Holds::Text | Holds::Bytes) if self.text_in_bytes => Holds::Bytes,
-                (Holds::Text | Holds::Pictures, Holds::Text | Holds::Pictures) if self.text_in_bytes => Holds::Pictures,
+                (Holds::Text | Holds::Images, Holds::Text | Holds::Images) if self.text_in_bytes => Holds::Images,
                 (before, holds) => {
                     let cause = format!("{name:?} has values of two types: {before:?} and {holds:?}").to_lowercase();
                     return Err(Error::in_source(cause));
@@ -112,7 +112,7 @@ impl Survey {
     /// # Errors
     /// Those of [`Columns::new`], and for arrays of pixels whose layout is unclear.
     pub(crate) fn finish(mut self, wanted: &Wanted) -> Result<Rows> {
-        let encoded = self.columns.iter().any(|column| column.holds == Holds::Pictures);
+        let encoded = self.columns.iter().any(|column| column.holds == Holds::Images);
         let candidates = self.columns.iter().zip(&self.shapes).enumerate();
         let candidates: Vec<_> = candidates
             .filter_map(|(column, (Column { name, .. }, shape))| {
@@ -120,16 +120,16 @@ impl Survey {
                 Some(Candidate { column, name: name.clone(), element, shape })
             })
             .collect();
-        let pixels = match (encoded, wanted.picture.as_deref()) {
+        let pixels = match (encoded, wanted.image.as_deref()) {
             (true, None) => None,
             (_, wanted) => pixels::choose(&candidates, wanted)?,
         };
         if let Some((column, _)) = pixels {
-            self.columns[column].holds = Holds::Pictures;
+            self.columns[column].holds = Holds::Images;
         }
         let uses = Columns::new(&self.columns, wanted)?;
         let limited = wanted.columns.is_some();
-        Ok(Rows { columns: self.columns, uses, pixels, colours: Colours::Rgb, limited, surveyed: self.rows })
+        Ok(Rows { columns: self.columns, uses, pixels, colors: Colors::Rgb, limited, surveyed: self.rows })
     }
 }
 
@@ -143,9 +143,9 @@ fn is_text(bytes: &[u8]) -> bool {
 pub(crate) struct Rows {
     columns: Vec<Column>,
     uses: Columns,
-    /// Column of arrays of pixels that is the picture.
+    /// Column of arrays of pixels that is the image.
     pixels: Option<(usize, Channels)>,
-    colours: Colours,
+    colors: Colors,
     /// Whether the user chose the columns.
     limited: bool,
     surveyed: usize,
@@ -169,11 +169,11 @@ impl Rows {
         self.uses.learn(classes, lenient, |see| each(&column.name, see))
     }
 
-    /// Sets the order of the colours in arrays of pixels. Returns whether the pictures are such
+    /// Sets the order of the colors in arrays of pixels. Returns whether the images are such
     /// arrays.
     #[cfg_attr(not(feature = "lmdb"), allow(dead_code))]
-    pub(crate) fn set_colours(&mut self, colours: Colours) -> bool {
-        self.colours = colours;
+    pub(crate) fn set_colors(&mut self, colors: Colors) -> bool {
+        self.colors = colors;
         self.pixels.is_some()
     }
 
@@ -225,7 +225,7 @@ impl Rows {
         {
             let named = |e: Error| Error::in_source(format!("{:?}: {}", self.columns[column].name, e.cause()));
             let content = std::mem::replace(&mut row[cell].content, Found::Null);
-            row[cell].content = content.picture(channels, self.colours, page).map_err(named)?;
+            row[cell].content = content.image(channels, self.colors, page).map_err(named)?;
         }
         let page: &'a [u8] = page;
         let cell = |place: usize| {
@@ -233,10 +233,10 @@ impl Rows {
             let Named { name, content } = &row[cell];
             let holds = self.columns[place].holds;
             let cell = match (holds, content) {
-                (Holds::Pictures | Holds::Bytes, Found::Bytes(part)) if part.of(page).is_empty() => Ok(Cell::Null),
+                (Holds::Images | Holds::Bytes, Found::Bytes(part)) if part.of(page).is_empty() => Ok(Cell::Null),
                 (Holds::Text, Found::Bytes(part)) => Found::Text(part.clone()).cell(page),
                 (_, Found::Null)
-                | (Holds::Pictures | Holds::Bytes, Found::Bytes(_))
+                | (Holds::Images | Holds::Bytes, Found::Bytes(_))
                 | (Holds::Text, Found::Text(_))
                 | (Holds::Json, Found::Json(_))
                 | (Holds::Integers | Holds::Numbers, Found::Numbers { .. } | Found::TooManyAxes(_)) => {

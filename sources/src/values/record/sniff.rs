@@ -1,7 +1,7 @@
 use std::path::Path;
 
+use super::column_value::Found;
 use super::columns::Holds;
-use super::found::Found;
 use crate::error::Result;
 use crate::format;
 
@@ -10,7 +10,7 @@ const SNIFFED: usize = 5;
 const LOOKED_AT: usize = 1000;
 
 /// The type of a column of bytes of `rows` rows, by its first values. `find` finds the value of a
-/// row. Most of the values must be pictures, by their first bytes or by the name of their file.
+/// row. Most of the values must be images, by their first bytes or by the name of their file.
 ///
 /// # Errors
 /// Those of `find`.
@@ -18,7 +18,7 @@ pub(crate) fn sniffed<'a>(
     rows: usize,
     mut find: impl FnMut(usize, &mut Vec<u8>) -> Result<Found<'a>>,
 ) -> Result<Holds> {
-    let (mut scratch, mut values, mut pictures) = (Vec::new(), 0, 0);
+    let (mut scratch, mut values, mut images) = (Vec::new(), 0, 0);
     for row in 0..rows.min(LOOKED_AT) {
         scratch.clear();
         let found = find(row, &mut scratch)?;
@@ -26,18 +26,18 @@ pub(crate) fn sniffed<'a>(
             let extension = Path::new(path).extension().and_then(|end| end.to_str()).unwrap_or_default();
             format::field_of_file(extension, &[]).is_some()
         };
-        let is_picture = match &found {
+        let is_image = match &found {
             Found::Null => continue,
             Found::Path(path) => std::str::from_utf8(path.of(&scratch)).is_ok_and(of_name),
             _ => found.cell(&scratch)?.bytes().is_some_and(|bytes| format::of(bytes).is_some()),
         };
-        pictures += usize::from(is_picture);
+        images += usize::from(is_image);
         values += 1;
         if values == SNIFFED {
             break;
         }
     }
-    Ok(if 2 * pictures > values { Holds::Pictures } else { Holds::Bytes })
+    Ok(if 2 * images > values { Holds::Images } else { Holds::Bytes })
 }
 
 #[cfg(test)]
@@ -46,19 +46,19 @@ mod tests {
     use crate::medium::Part;
 
     #[test]
-    fn most_of_the_first_values_of_a_column_of_pictures_are_pictures() {
+    fn most_of_the_first_values_of_a_column_of_images_are_images() {
         let bytes = |bytes: &'static [u8]| Found::Bytes(Part::Borrowed(bytes));
         let (jpeg, sound) = (bytes(b"\xff\xd8\xff\xe0"), bytes(b"RIFF\0\0\0\0WAVEfmt "));
         let path = |path: &'static str| Found::Path(Part::Borrowed(path.as_bytes()));
         let of = |values: &[Found<'static>]| sniffed(values.len(), |row, _| Ok(values[row].clone())).unwrap();
         for (values, holds) in [
             (vec![], Holds::Bytes),
-            (vec![Found::Null, jpeg.clone()], Holds::Pictures),
+            (vec![Found::Null, jpeg.clone()], Holds::Images),
             (vec![sound.clone(), jpeg.clone()], Holds::Bytes),
-            (vec![path("a.jpg"), path("b.PNG"), sound.clone()], Holds::Pictures),
+            (vec![path("a.jpg"), path("b.PNG"), sound.clone()], Holds::Images),
             (vec![path("a.flac"), path("b.mp3")], Holds::Bytes),
             (vec![path("no extension")], Holds::Bytes),
-            ([vec![jpeg.clone(); SNIFFED], vec![sound; 9]].concat(), Holds::Pictures),
+            ([vec![jpeg.clone(); SNIFFED], vec![sound; 9]].concat(), Holds::Images),
             ([vec![Found::Null; LOOKED_AT], vec![jpeg]].concat(), Holds::Bytes),
         ] {
             assert_eq!(of(&values), holds, "{values:?}");

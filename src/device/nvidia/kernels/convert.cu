@@ -1,7 +1,7 @@
-// u8 (N, H, W, 3) to f32, f16, bf16 or u8 in (N, 3, H, W) or (N, H, W, 3), in one pass: normalises,
+// u8 (N, H, W, 3) to f32, f16, bf16 or u8 in (N, 3, H, W) or (N, H, W, 3), in one pass: normalizes,
 // runs the effects on values, and mixes.
 //
-// A thread takes P neighbouring pixels of a row. It reads their 3 P bytes as three words, and the
+// A thread takes P neighboring pixels of a row. It reads their 3 P bytes as three words, and the
 // stores of a warp are contiguous. One template has three entry points per type and layout:
 //   f16_nchw      without records; P pixels fill 16 bytes of a plane (4 f32, 8 f16), or 8 (u8)
 //   f16_nchw_ops  with records (or null); two groups of P pixels per thread

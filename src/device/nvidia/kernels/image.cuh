@@ -22,7 +22,7 @@ __device__ __forceinline__ u32 level(float v) { return u32(fminf(fmaxf(v, 0.0f),
 __device__ __forceinline__ float fused(float a, float b, float c) { return float(double(a) * double(b) + double(c)); }
 
 // Every sum here is exact in a double, so one fused multiply-add rounds the same.
-__device__ __forceinline__ u32 grey(const u32 (&rgb)[3]) {
+__device__ __forceinline__ u32 gray(const u32 (&rgb)[3]) {
     return u32(__fmaf_rn(float(rgb[2]), 0.114f, __fmaf_rn(float(rgb[1]), 0.587f, float(rgb[0]) * 0.2989f)));
 }
 

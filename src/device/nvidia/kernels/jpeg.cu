@@ -1,4 +1,4 @@
-// Baseline JPEGs to u8 (H, W, 3): Huffman decoding, inverse DCT, upsampling, colour, crop, resize
+// Baseline JPEGs to u8 (H, W, 3): Huffman decoding, inverse DCT, upsampling, color, crop, resize
 // and flip.
 //
 // Eight entry points, queued one after the other. blockIdx.y is the sample. Samples whose pixels
@@ -9,7 +9,7 @@
 //   jpeg_starts    the blocks that begin in each line, from these states
 //   jpeg_huffman   entropy-coded bytes to coefficients, one thread per short segment or line
 //   jpeg_idct      coefficients to samples, one thread per block
-//   jpeg_turn      samples to upright pixels, for pictures that EXIF turns
+//   jpeg_turn      samples to upright pixels, for images that EXIF turns
 //   jpeg_resize    samples to pixels of the output, one block of threads per eight rows
 //
 // All arithmetic is the host's, in its order, so both give the same bits. Up to the pixels it is
@@ -29,9 +29,9 @@ typedef signed short i16;
 struct Samples { u32 end, first; };
 
 enum Upsampling { NONE, H2V1, H1V2, H2V2, REPLICATE };
-enum Colour { GREY, YCBCR, RGB };
+enum Color { GRAY, YCBCR, RGB };
 
-// The head: quantisation tables, Huffman tables, segments.
+// The head: quantization tables, Huffman tables, segments.
 struct Spec { u8 counts[16], symbols[256]; };
 struct Segment {
     u32 byte, bytes, first, counted;
@@ -65,8 +65,8 @@ __device__ __forceinline__ u8* axis_of(u8* axes, u32 sample, u32 axis, u32 width
 }
 
 // A record for `jpeg_resize`. Its planes follow the coefficients, `planes` times 64 bytes from
-// their start. The pixels of a turned picture replace its coefficients, as one upright plane per
-// colour.
+// their start. The pixels of a turned image replace its coefficients, as one upright plane per
+// color.
 __device__ __forceinline__ DecodeOps* view_of(u8* axes, u32 sample, u32 width, u32 height) {
     return reinterpret_cast<DecodeOps*>(axis_of(axes, sample, 0, width, height)) - 1;
 }
@@ -77,7 +77,7 @@ __device__ __forceinline__ void write_view(DecodeOps* to, const DecodeOps& o, u3
     to->block = o.block * 2;
     to->columns = (o.region.width + 7) / 8, to->rows = (o.region.height + 7) / 8;
     to->column = to->row = to->region.x = to->region.y = 0;
-    to->colour = o.colour == GREY ? GREY : RGB;
+    to->color = o.color == GRAY ? GRAY : RGB;
     for (u32 i = 0; i < o.count; i++) to->parts[i] = {1, 1, i, 1, 1, NONE, o.region.width, o.region.height};
 }
 
@@ -521,7 +521,7 @@ __device__ __forceinline__ bool is_sound(u32 place) { return place == DONE || pl
 // A piece of a segment: blocks whose first bit and previous DC coefficients are known.
 struct __align__(16) Start {
     u32 bit, end;       // start of the first block, end of the segment; from the sample's first byte
-    u32 block, count;   // first block, counted over the picture, and number of blocks
+    u32 block, count;   // first block, counted over the image, and number of blocks
     u32 dc[3];
     u32 most_left;      // the most bits that may follow the last of these blocks
 };
@@ -648,15 +648,15 @@ static_assert(sizeof(Followed) == sizeof(Start), "one takes the place of the oth
 
 enum { TILE = 128 };    // lines
 
-// Limits on lines that follow each other without synchronising: passes of `jpeg_follow` over a
+// Limits on lines that follow each other without synchronizing: passes of `jpeg_follow` over a
 // tile, and lines at the start of a tile that `jpeg_starts` decodes again. Photographs need a few
-// passes, and noise needs some thirty. Regular patterns never synchronise and would be decoded one
+// passes, and noise needs some thirty. Regular patterns never synchronize and would be decoded one
 // line after the other, so the host decodes such samples. A chain that is shorter than a tile never
 // changes the tile's end.
 enum { PASSES = 48, CHAIN = 32 };
 static_assert(CHAIN < TILE, "tiles do not wait for each other");
 
-// Huffman codes are self-synchronising: decoding from a wrong position soon agrees with decoding
+// Huffman codes are self-synchronizing: decoding from a wrong position soon agrees with decoding
 // from the right one (Weissenberger and Schmidt, 2018). Each line is decoded as if an MCU began
 // there, then again from the end of the previous line, until no end changes. After that, only lines
 // before the tile can change its ends. Lines whose entry changed are dealt to the first threads, so
@@ -1002,7 +1002,7 @@ jpeg_idct(u8* planes, const i16* coefficients, const u32* faults, const u8* aren
         __syncthreads();
         const u32 blocks = o.columns * o.rows * o.blocks;
         for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < blocks; i += gridDim.x * blockDim.x) {
-            // Neighbouring threads take neighbouring blocks of a component.
+            // Neighboring threads take neighboring blocks of a component.
             u32 part = 0;
             if (o.count == 3) part = (i >= o.columns * o.rows * o.parts[1].first) + (i >= o.columns * o.rows * o.parts[2].first);
             const Component& p = o.parts[part];
@@ -1054,13 +1054,13 @@ __device__ __forceinline__ u32 odds(u32 bytes) { return bytes >> 8 & 0x00ff00ff;
 __device__ __forceinline__ u32 interleave(u32 even, u32 odd) { return (even & 0x00ff00ff) | (odd & 0x00ff00ff) << 8; }
 __device__ __forceinline__ u32 both(u32 value) { return value | value << 16; }
 
-// One component's samples at four neighbouring pixels of the stored picture. If `up` is a constant,
+// One component's samples at four neighboring pixels of the stored image. If `up` is a constant,
 // the compiler keeps only its case.
 struct Four {
     const u8* zero;     // row 0 of the component, at a multiple of 4 bytes
     u32 stride;
     u32 down, last;     // rows of pixels per sample; the last row
-    // The triangle filter reads bytes from two words. `pick` selects four neighbouring samples:
+    // The triangle filter reads bytes from two words. `pick` selects four neighboring samples:
     // those of the pixels, one to their left and one to their right. For REPLICATE, `behind` is the
     // first pixel and `pick` the number of pixels per sample.
     u32 behind, pick;
@@ -1079,7 +1079,7 @@ struct Four {
         } else if (up == REPLICATE) {
             behind = x, pick = p.across;
         } else {
-            // The filter uses an edge sample in place of its missing neighbour.
+            // The filter uses an edge sample in place of its missing neighbor.
             const int own = x / 2, from = (own - 1) & ~3, right = p.width - 1;
             const int low = max(from, left), high = min(from + 4, left + int(stride) - 4);
             pick = u32(max(own - 1, left) - from) | u32(own - from) << 4 | u32(max(min(own + 1, right) - from, 0)) << 8 |
@@ -1114,7 +1114,7 @@ struct Four {
             const u32 b = around(far);
             even = 3 * even + evens(b), odd = 3 * odd + odds(b);
         }
-        // The samples of the first and the last two pixels, and their left and right neighbours.
+        // The samples of the first and the last two pixels, and their left and right neighbors.
         const u32 own = __byte_perm(even, odd, 0x3254), before = __byte_perm(even, odd, 0x5410), after = __byte_perm(even, odd, 0x7632);
         const u32 shift = up == H2V1 ? 2 : 4;
         return interleave((3 * own + before + both(up == H2V1 ? 1 : 8)) >> shift, (3 * own + after + both(up == H2V1 ? 2 : 7)) >> shift);
@@ -1144,7 +1144,7 @@ struct Sums {
     __device__ __forceinline__ u32 tops() const { return __byte_perm(__byte_perm(red, green, 0x0073), blue, 0x0710); }
 };
 
-// --- turned pictures
+// --- turned images
 
 // Writes the region's pixels, upright, over the coefficients, which are no longer needed.
 extern "C" __global__ void __launch_bounds__(128)
@@ -1160,7 +1160,7 @@ jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all,
         u8* const out = turned + size_t(o.block) * 128;
         const u32 first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
         for (u32 i = first; i < quads * high; i += step) {
-            // Neighbouring threads write neighbouring pixels.
+            // Neighboring threads write neighboring pixels.
             const u32 quad = transposed ? i / high : i % quads, row = transposed ? i % high : i / quads;
             u32 values[3] = {0, 0, 0};
             for (u32 part = 0; part < o.count; part++) {
@@ -1177,7 +1177,7 @@ jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all,
                 if (flipped) y = height - 1 - y;
                 u32 rgb[3];
                 for (u32 c = 0; c < 3; c++) rgb[c] = values[c] >> (8 * k) & 255;
-                if (o.colour == YCBCR) {
+                if (o.color == YCBCR) {
                     const int luma = int(rgb[0] << 16) + 32768, cb = int(rgb[1]) - 128, cr = int(rgb[2]) - 128;
                     rgb[0] = byte((luma + 91881 * cr) >> 16);
                     rgb[1] = byte((luma - 22554 * cb - 46802 * cr) >> 16);
@@ -1208,18 +1208,18 @@ struct Strip {
 };
 
 // Writes a line of vertical sums, rounded to bytes, for each row of the strip. A thread takes four
-// columns from `x` on. Where the picture shrinks, it converts a source pixel once for the two
+// columns from `x` on. Where the image shrinks, it converts a source pixel once for the two
 // output rows that use it.
-template <u32 Luma, u32 Chroma, u32 Colours>
+template <u32 Luma, u32 Chroma, u32 Colors>
 __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const Strip& strip, const DecodeOps& o, const u8* planes) {
     const u32 first = Luma == ANY ? o.parts[0].upsampling : Luma;
     const u32 second = Chroma == ANY ? o.parts[1].upsampling : Chroma, third = Chroma == ANY ? o.parts[2].upsampling : Chroma;
-    const u32 colour = Colours == ANY ? o.colour : Colours;
+    const u32 color = Colors == ANY ? o.color : Colors;
     const u32 rows = strip.rows;
     for (u32 quad = threadIdx.x; quad < quads; quad += blockDim.x) {
         Four a, b, c;
         a.stand(o, planes, 0, first, x + quad * 4);
-        if (colour != GREY) b.stand(o, planes, 1, second, x + quad * 4), c.stand(o, planes, 2, third, x + quad * 4);
+        if (color != GRAY) b.stand(o, planes, 1, second, x + quad * 4), c.stand(o, planes, 2, third, x + quad * 4);
         u32 y = strip.starts[0], begin = y, half = 32768;
         asm("" : "+r"(half));      // as a constant it would displace others
         const auto clear = [&](Sums (&sums)[4]) {
@@ -1232,13 +1232,13 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
             u32 tap = y - strip.starts[k];
             #pragma unroll 1
             for (; y < end; y++, tap++) {
-                const u32 one = a.at(first, y), two = colour == GREY ? 0 : b.at(second, y), three = colour == GREY ? 0 : c.at(third, y);
+                const u32 one = a.at(first, y), two = color == GRAY ? 0 : b.at(second, y), three = color == GRAY ? 0 : c.at(third, y);
                 const uint2 weights = strip.weights[k][tap];
                 const u32 cbs = two ^ 0x80808080, crs = three ^ 0x80808080;
                 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     u32 red, green, blue;
-                    if (colour == YCBCR) {
+                    if (color == YCBCR) {
                         // Factors of JFIF 1.02, times 2^16. Luma is also times 2^16, plus a half.
                         const int luma = __byte_perm(one, half, 0x4054 | i << 8), cb = signed_byte(cbs, i), cr = signed_byte(crs, i);
                         red = byte((luma + 91881 * cr) >> 16);
@@ -1246,8 +1246,8 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
                         blue = byte((luma + 116130 * cb) >> 16);
                     } else {
                         red = one >> (8 * i) & 255;
-                        green = colour == GREY ? red : two >> (8 * i) & 255;
-                        blue = colour == GREY ? red : three >> (8 * i) & 255;
+                        green = color == GRAY ? red : two >> (8 * i) & 255;
+                        blue = color == GRAY ? red : three >> (8 * i) & 255;
                     }
                     now[i].add(red, green, blue, weights.x);
                     next[i].add(red, green, blue, weights.y);
@@ -1294,14 +1294,14 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, Sample
         const u32* const across_pairs = reinterpret_cast<const u32*>(across_starts + width);
         const u16* const down_taps = reinterpret_cast<const u16*>(down_starts + height);
         const Rect shown = o.shown;
-        const bool flipped = o.flipped, ycc = o.colour == YCBCR && o.parts[0].upsampling == NONE;
+        const bool flipped = o.flipped, ycc = o.color == YCBCR && o.parts[0].upsampling == NONE;
         const u32 second = o.parts[1].upsampling, third = o.parts[2].upsampling;
-        // The lines begin at a multiple of four pixels of the stored picture.
+        // The lines begin at a multiple of four pixels of the stored image.
         const u32 left = (o.region.x + across.start) / 4 * 4, origin = left - o.region.x;
         const u32 quads = (across.end - origin + 3) / 4;
         const u32 most = max(min(words / 4 / quads, u32(ROWS)), 1u), fill = o.fill;
         for (u32 from = top; from < bottom; from += most) {
-            // The rows of the output that show the picture.
+            // The rows of the output that show the image.
             const u32 low = max(from, shown.y), high = min(min(from + most, bottom), shown.y + shown.height);
             __syncthreads();
             if (low < high) {

@@ -16,10 +16,10 @@ struct __align__(16) Effect {
 };
 static_assert(sizeof(Effect) == 48, "Effect");
 
-// Work of the device on one sample besides normalising: one record per sample, copied to the
+// Work of the device on one sample besides normalizing: one record per sample, copied to the
 // device with its batch. If the host mixes, the effects on values wait in the same record.
 //
-// The order is fixed: effects on pixels, normalisation, effects on values, then mixing with a
+// The order is fixed: effects on pixels, normalization, effects on values, then mixing with a
 // partner, which has its own record.
 struct __align__(16) SampleOps {
     // 0, MIX or CUT.
@@ -53,7 +53,7 @@ struct Component {
     u32 down;
     // 0 is none, 1 twice across, 2 twice down, 3 both. 4 repeats samples.
     u32 upsampling;
-    // Samples that hold pixels of the picture.
+    // Samples that hold pixels of the image.
     u32 width;
     u32 height;
 };
@@ -71,7 +71,7 @@ struct __align__(16) DecodeOps {
     u32 bytes;
     // The sample's first block in the scratch of coefficients and of planes.
     u32 block;
-    // MCUs in a row of the whole picture.
+    // MCUs in a row of the whole image.
     u32 mcus;
     // The window, in MCUs.
     u32 column;
@@ -80,8 +80,8 @@ struct __align__(16) DecodeOps {
     u32 rows;
     // Blocks in an MCU.
     u32 blocks;
-    // 0 is grey, 1 YCbCr, 2 RGB.
-    u32 colour;
+    // 0 is gray, 1 YCbCr, 2 RGB.
+    u32 color;
     // Number of parts.
     u32 count;
     // Huffman tables in the head.
@@ -95,16 +95,16 @@ struct __align__(16) DecodeOps {
     u32 choice[3];
     // Bytes of the longest segment.
     u32 longest;
-    // The part of the picture that the resize may read: its corner in the stored picture, and
-    // its size in the upright picture.
+    // The part of the image that the resize may read: its corner in the stored image, and
+    // its size in the upright image.
     Rect region;
-    // The part of the output that shows the picture, after flips.
+    // The part of the output that shows the image, after flips.
     Rect shown;
     u32 mirrored;
     u32 flipped;
-    // Colour of the rest of the output: red, plus 2^8 times green, plus 2^16 times blue.
+    // Color of the rest of the output: red, plus 2^8 times green, plus 2^16 times blue.
     u32 fill;
-    // Steps from the stored picture to the upright one: TRANSPOSED, MIRRORED and FLIPPED.
+    // Steps from the stored image to the upright one: TRANSPOSED, MIRRORED and FLIPPED.
     u32 turned;
     // The part of the region that becomes the output: start and end.
     double across[2];
@@ -113,25 +113,25 @@ struct __align__(16) DecodeOps {
 static_assert(sizeof(DecodeOps) == 256, "DecodeOps");
 
 enum { BRIGHTNESS, CONTRAST, POSTERIZE, SOLARIZE, ADD, INVERT, AUTOCONTRAST, EQUALIZE };
-enum { SATURATION, HUE, GREYSCALE, PERMUTED };
+enum { SATURATION, HUE, GRAYSCALE, PERMUTED };
 enum { FILLED = 16777216, BILINEAR = 33554432, PERSPECTIVE = 67108864 };
 
 // Replaces each level by another one, which may depend on the levels of the whole image.
 struct Tone {
     // BRIGHTNESS and the other numbers.
     u32 kind;
-    // BRIGHTNESS: the factor. CONTRAST: shares of the image and of its mean grey. POSTERIZE:
+    // BRIGHTNESS: the factor. CONTRAST: shares of the image and of its mean gray. POSTERIZE:
     // the bits that are kept, as a mask. SOLARIZE: the threshold. ADD: what is added, and the
     // level from which on nothing is added.
     float by[2];
 };
 static_assert(sizeof(Tone) == 12, "Tone");
 
-// Changes the colour of each pixel on its own.
+// Changes the color of each pixel on its own.
 struct Tint {
     // SATURATION and the other numbers.
     u32 kind;
-    // SATURATION: shares of the pixel and of its grey. HUE: the turn of the colour circle, in
+    // SATURATION: shares of the pixel and of its gray. HUE: the turn of the color circle, in
     // circles.
     float by[2];
     // PERMUTED: the old channel of each new one, in two bits each from the lowest on.
@@ -148,7 +148,7 @@ static_assert(sizeof(Sharpen) == 4, "Sharpen");
 
 // torchvision's `gaussian_blur` with the same standard deviation across and down.
 struct Blur {
-    // Weight of the neighbours at distance 1, in units of the pixel's own weight.
+    // Weight of the neighbors at distance 1, in units of the pixel's own weight.
     double near;
     // Largest distance of a pixel that is added.
     u32 radius;
@@ -174,7 +174,7 @@ static_assert(sizeof(Warp) == 36, "Warp");
 struct Erase {
     // The rectangle, in pixels of the output.
     Rect rect;
-    // Red, green and blue in the units of the batch: normalised floats, or 0 to 255 in a batch
+    // Red, green and blue in the units of the batch: normalized floats, or 0 to 255 in a batch
     // of bytes.
     float value[3];
 };

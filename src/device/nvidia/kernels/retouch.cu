@@ -1,4 +1,4 @@
-// Effects on pixels: u8 (N, H, W, 3), changed in place before they are normalised.
+// Effects on pixels: u8 (N, H, W, 3), changed in place before they are normalized.
 //
 // One block retouches one sample. It runs the sample's effects one after the other, so an effect
 // may look at the whole image. The device code of an effect is next to its host code, in

@@ -12,8 +12,8 @@ use super::super::{FullSlot, HostFeed, Repair};
 use crate::batch::{BatchInfo, Course, Dtype, Feed, Field, Layout, Normalize, Role, SampleOps, Schema, Wait};
 use crate::device::tests::sim::{converted, sample_bytes};
 use crate::error::{Error, Result};
-use crate::order::{Entry, Rng};
-use crate::source::Place;
+use crate::sampler::{Entry, Rng};
+use crate::source::BatchIndex;
 use crate::transform::Mixing;
 
 pub(super) const BATCH: usize = 4;
@@ -33,11 +33,11 @@ pub(super) fn spec_of(arrays: Vec<(Field, Role)>, dtype: Dtype, shares: bool) ->
 
 /// The simulated conversion writes one byte per byte, for any dtype.
 pub(super) fn spec(dtype: Dtype) -> Spec {
-    spec_of(vec![picture("image", 8, 9), label()], dtype, false)
+    spec_of(vec![image("image", 8, 9), label()], dtype, false)
 }
 
-pub(super) fn picture(name: &str, height: usize, width: usize) -> (Field, Role) {
-    array(name, Dtype::U8, &[height, width, 3], Role::Picture)
+pub(super) fn image(name: &str, height: usize, width: usize) -> (Field, Role) {
+    array(name, Dtype::U8, &[height, width, 3], Role::Image)
 }
 
 pub(super) fn label() -> (Field, Role) {
@@ -100,7 +100,7 @@ pub(super) fn arrived(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
 
 pub(super) struct HostSlot {
     // The simulated copy may read these bytes while a wrong ring lets them be refilled. They are
-    // atomic, so the result is a wrong batch and no undefined behaviour.
+    // atomic, so the result is a wrong batch and no undefined behavior.
     fields: Vec<(Box<[AtomicU8]>, usize)>,
     info: BatchInfo,
     home: Option<Sender<HostSlot>>,
@@ -174,8 +174,8 @@ impl Feed for Maker {
         (self.epoch, self.next) = (course.first.epoch, course.first.batch);
     }
 
-    fn at(&self) -> Option<Place> {
-        (self.next < BATCHES).then_some(Place { epoch: self.epoch, batch: self.next })
+    fn at(&self) -> Option<BatchIndex> {
+        (self.next < BATCHES).then_some(BatchIndex { epoch: self.epoch, batch: self.next })
     }
 
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<HostSlot>> {
@@ -206,7 +206,7 @@ impl Feed for Maker {
         header.entries.extend((0..count(number)).map(entry));
         samples.iter_mut().enumerate().for_each(|(place, sample)| sample.key = key(number, place));
         (header.epoch, header.number) = (self.epoch, number);
-        (header.mixing, header.labelled) = (mixing(number), number % 3 == 1);
+        (header.mixing, header.labeled) = (mixing(number), number % 3 == 1);
         header.next = self.at();
         slot.home = Some(self.home.clone());
         Some(Ok(slot))

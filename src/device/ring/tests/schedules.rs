@@ -46,8 +46,8 @@ fn kind(what: usize) -> Spec {
     match what {
         0 => spec(CONVERTED),
         1 => spec(COPIED),
-        2 => spec_of(vec![picture("image", 8, 9), label()], COPIED, true),
-        _ => spec_of(vec![picture("left", 8, 9), picture("right", 8, 9)], CONVERTED, false),
+        2 => spec_of(vec![image("image", 8, 9), label()], COPIED, true),
+        _ => spec_of(vec![image("left", 8, 9), image("right", 8, 9)], CONVERTED, false),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The kernels of `device/nvidia/kernels/jpeg.cu` in plain Rust: from the records and the arena
 //! alone, one symbol and one pixel after another. `follow` decides which samples are left to the
-//! host because their codes do not synchronise.
+//! host because their codes do not synchronize.
 //!
 //! The inverse transform and the resize are the host's own; other tests compare them with
 //! references.
@@ -125,7 +125,7 @@ impl<'a> Head<'a> {
         (&self.tables[part.tables.0], &self.tables[part.tables.1])
     }
 
-    fn synchronises(&self, record: &Record, parts: &[Component], arena: &[u8]) -> bool {
+    fn synchronizes(&self, record: &Record, parts: &[Component], arena: &[u8]) -> bool {
         let tables = parts.iter().flat_map(|part| std::iter::repeat_n(self.tables_of(part), part.h * part.v));
         let sample = Sample {
             bytes: &arena[record.word(2)..],
@@ -135,7 +135,7 @@ impl<'a> Head<'a> {
             longest: record.word(43),
             tables: tables.collect(),
         };
-        sample.synchronises()
+        sample.synchronizes()
     }
 
     /// The coefficients of the window's blocks, in the order of its MCUs. `None` if the data is
@@ -190,7 +190,7 @@ impl<'a> Head<'a> {
 fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option<()> {
     let parts = record.parts();
     let head = Head::new(record, &parts, arena);
-    if !head.synchronises(record, &parts, arena) {
+    if !head.synchronizes(record, &parts, arena) {
         return None;
     }
     let coefficients = head.coefficients(record, &parts)?;
@@ -207,7 +207,7 @@ fn upright(record: &Record, parts: &[Component], planes: &[Plane]) -> Pixels {
     let mut pixels = Pixels::new();
     let rgb = pixels.reset(region.size());
     for (i, pixel) in rgb.as_chunks_mut::<3>().0.iter_mut().enumerate() {
-        // Maps the upright picture back to the stored one: flipped, mirrored, transposed.
+        // Maps the upright image back to the stored one: flipped, mirrored, transposed.
         let (mut x, mut y) = (i % width, i / width);
         if turned & 4 != 0 {
             y = height - 1 - y;
@@ -221,10 +221,10 @@ fn upright(record: &Record, parts: &[Component], planes: &[Plane]) -> Pixels {
         let (x, y) = (region.x as usize + x, region.y as usize + y);
         let values: Vec<u8> = parts.iter().zip(planes).map(|(part, plane)| upsampled(part, plane, x, y)).collect();
         *pixel = match (record.word(11), &values[..]) {
-            (0, &[grey]) => [grey; 3],
-            (1, &[y, cb, cr]) => colour(y, cb, cr),
+            (0, &[gray]) => [gray; 3],
+            (1, &[y, cb, cr]) => color(y, cb, cr),
             (2, &[r, g, b]) => [r, g, b],
-            (kind, values) => panic!("colour {kind} of {} parts", values.len()),
+            (kind, values) => panic!("color {kind} of {} parts", values.len()),
         };
     }
     pixels
@@ -248,7 +248,7 @@ fn plan(record: &Record, output: Size) -> Plan {
     plan
 }
 
-/// Value of a part at a pixel of the picture, by libjpeg-turbo's "fancy" upsampling.
+/// Value of a part at a pixel of the image, by libjpeg-turbo's "fancy" upsampling.
 fn upsampled(part: &Component, plane: &Plane, x: usize, y: usize) -> u8 {
     let (across, down) = (x / part.across, y / part.down);
     let beside = |at: usize, odd: bool, end: usize| if odd { (at + 1).min(end - 1) } else { at.saturating_sub(1) };
@@ -264,7 +264,7 @@ fn upsampled(part: &Component, plane: &Plane, x: usize, y: usize) -> u8 {
 }
 
 /// JFIF 1.02, with factors in 16 bits.
-fn colour(y: u8, cb: u8, cr: u8) -> [u8; 3] {
+fn color(y: u8, cb: u8, cr: u8) -> [u8; 3] {
     let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
     let rgb = [91881 * cr, -22554 * cb - 46802 * cr, 116130 * cb];
     rgb.map(|sum| (y + ((sum + 32768) >> 16)).clamp(0, 255) as u8)
@@ -321,7 +321,7 @@ impl Bits<'_> {
 mod tests {
     use super::*;
     use crate::device::tests::coded;
-    use crate::order::Rng;
+    use crate::sampler::Rng;
 
     #[test]
     fn the_model_of_the_kernels_gives_the_pixels_of_the_host() {
@@ -329,8 +329,8 @@ mod tests {
             let batch = coded::random_batch(seed, size, 60, 200);
             let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
             let faults = decode(&batch.records, &batch.arena, size, &mut out);
-            // Some generated pictures are regular patterns, whose codes do not synchronise.
-            assert!(faults.iter().filter(|&&fault| fault).count() <= 2, "sound pictures have no faults");
+            // Some generated images are regular patterns, whose codes do not synchronize.
+            assert!(faults.iter().filter(|&&fault| fault).count() <= 2, "sound images have no faults");
             for (i, (found, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
                 let untouched = vec![0xa5; batch.sample_bytes()];
                 assert!(faults[i] || found == expected.as_ref().unwrap_or(&untouched), "sample {i} of seed {seed}");
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_that_never_synchronise_are_left_to_the_host() {
+    fn codes_that_never_synchronize_are_left_to_the_host() {
         let size = (24, 24);
         let mut batch = coded::Coded::new(size);
         let kinds = [coded::pattern(700, None), coded::pattern(700, Some(4)), coded::noise(700)];
@@ -348,7 +348,7 @@ mod tests {
         }
         let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
         let faults = decode(&batch.records, &batch.arena, size, &mut out);
-        // A short segment needs no synchronisation, and noise synchronises.
+        // A short segment needs no synchronization, and noise synchronizes.
         assert_eq!(faults, [true, false, false]);
         for (i, (found, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
             assert!(faults[i] || Some(found) == expected.as_deref(), "sample {i}");
@@ -384,13 +384,13 @@ mod tests {
         let (mut rng, kinds, size) = (Rng::new(5, 0, 0), coded::kinds(), (24, 24));
         let mut batch = coded::Coded::new(size);
         for i in 0..300 {
-            let (mut jpeg, picture) = coded::random_jpeg(&mut rng, &kinds[i % kinds.len()], 100);
+            let (mut jpeg, image) = coded::random_jpeg(&mut rng, &kinds[i % kinds.len()], 100);
             let start = jpeg.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 10;
             for _ in 0..1 + rng.below(3) {
                 let at = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
                 jpeg[at] = rng.below(256) as u8;
             }
-            let plan = coded::random_plan(&mut rng, picture, size);
+            let plan = coded::random_plan(&mut rng, image, size);
             batch.add(&jpeg, &plan, true);
         }
         let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];

@@ -1,4 +1,4 @@
-//! Decides whether the lines of a sample's long segments synchronise soon enough for `jpeg_follow`
+//! Decides whether the lines of a sample's long segments synchronize soon enough for `jpeg_follow`
 //! and `jpeg_starts` of `jpeg.cu` to decode them in parallel. If they do, each line begins in the
 //! state that serial decoding reaches there.
 
@@ -45,7 +45,7 @@ struct Line {
 type Ends = (State, State);
 
 impl Sample<'_> {
-    pub(super) fn synchronises(&self) -> bool {
+    pub(super) fn synchronizes(&self) -> bool {
         if self.longest < WORTH {
             return true;
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Sender, unbounded};
 
 use super::State;
-use crate::order::Rng;
+use crate::sampler::Rng;
 
 /// Work of a stream; `None` ends the stream.
 pub(super) type Work = Option<Box<dyn FnOnce(&mut Pace) + Send>>;

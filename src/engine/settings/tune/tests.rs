@@ -3,8 +3,8 @@ use crate::engine::settings::Bounds;
 
 /// Model of a loader. Computes the counters for a given prefetch.
 struct Load {
-    processors: usize,
-    /// Processor time of a sample, in seconds.
+    cores: usize,
+    /// Core time of a sample, in seconds.
     computes: f64,
     /// Samples read per second for each batch ahead.
     reads: f64,
@@ -19,7 +19,7 @@ const BATCH: f64 = 32.0;
 const WORKERS: usize = 4;
 
 const COMPUTES: Load =
-    Load { processors: WORKERS, computes: 1e-3, reads: f64::INFINITY, storage: f64::INFINITY, pause: 0.0 };
+    Load { cores: WORKERS, computes: 1e-3, reads: f64::INFINITY, storage: f64::INFINITY, pause: 0.0 };
 
 impl Load {
     /// Averages as the counters of a one-second window.
@@ -41,7 +41,7 @@ impl Load {
             stalled: 0.0,
             blocked,
             busy: rate * self.computes,
-            cpu: (rate * self.computes).min(self.processors as f64),
+            cpu: (rate * self.computes).min(self.cores as f64),
             delayed: 0.0,
         }
     }
@@ -97,8 +97,8 @@ fn a_consumer_that_does_not_wait_changes_nothing() {
 }
 
 #[test]
-fn processors_busy_with_other_programs_do_not_raise_the_prefetch_depth() {
-    // Another program takes two processors: workers run half of the time and are runnable in the
+fn cores_busy_with_other_programs_do_not_raise_the_prefetch_depth() {
+    // Another program takes two cores: workers run half of the time and are runnable in the
     // other half.
     let shared = Sums {
         seconds: 1.0,

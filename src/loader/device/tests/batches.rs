@@ -15,7 +15,7 @@ fn bytes_at(address: u64, len: usize) -> Vec<u8> {
 #[test]
 #[allow(unsafe_code)]
 fn a_batch_on_any_device_has_the_fields_of_the_host_for_every_way_to_use_it() {
-    let loader = loader(&pictures(false));
+    let loader = loader(&originals(false));
     let sim = Sim::new(Mistake::None, 20);
     let (consumer, other) = (sim.stream().unwrap(), sim.stream().unwrap());
     let mut batches = loader.clone().on(sim.clone(), consumer).unwrap();
@@ -39,7 +39,7 @@ fn a_batch_on_any_device_has_the_fields_of_the_host_for_every_way_to_use_it() {
         // SAFETY: the stream belongs to the device and outlives the batch.
         unsafe { batch.use_on(other.raw()) }.unwrap();
         // SAFETY: as above.
-        let copy = unsafe { batch.copy_on("image", other.raw()) }.unwrap().expect("the field of the pictures");
+        let copy = unsafe { batch.copy_on("image", other.raw()) }.unwrap().expect("the field of the images");
         // SAFETY: as above.
         assert!(unsafe { batch.copy_on("nothing", other.raw()) }.unwrap().is_none());
         let batch = Arc::new(batch);

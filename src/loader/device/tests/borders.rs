@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::*;
 use crate::batch::Delivered;
 use crate::error::Error;
-use crate::order::Order;
+use crate::sampler::Sampler;
 use crate::source::{Sample, Source};
 
 /// Number of samples of an epoch.
@@ -16,7 +16,7 @@ const EPOCH: u64 = 20;
 /// Epoch e has the samples e * EPOCH and following, so that a read shows its epoch.
 struct Apart;
 
-impl Order for Apart {
+impl Sampler for Apart {
     fn len(&self, _: u64) -> u64 {
         EPOCH
     }
@@ -26,9 +26,9 @@ impl Order for Apart {
     }
 }
 
-/// Pictures that record the epochs of their reads.
+/// Images that record the epochs of their reads.
 struct Recorded {
-    pictures: Vec<Vec<u8>>,
+    images: Vec<Vec<u8>>,
     reads: Mutex<HashMap<u64, u64>>,
     fails: fn(u64) -> bool,
     /// Time that each read takes.
@@ -41,7 +41,7 @@ impl Recorded {
     }
 
     fn failing(fails: fn(u64) -> bool) -> Arc<Self> {
-        Arc::new(Recorded { pictures: pictures(false), reads: Mutex::default(), fails, pause: Duration::ZERO })
+        Arc::new(Recorded { images: originals(false), reads: Mutex::default(), fails, pause: Duration::ZERO })
     }
 
     /// Waits until `reads` samples of `epoch` were read.
@@ -69,7 +69,7 @@ impl Source for Recorded {
         if (self.fails)(index as u64) {
             return Err(Error::in_source(format!("{index} is lost")));
         }
-        let bytes = &self.pictures[index % self.pictures.len()];
+        let bytes = &self.images[index % self.images.len()];
         Ok(Sample::new("").with_field("jpg", bytes)?.with_label(index as i64))
     }
 }
@@ -79,7 +79,7 @@ fn open(source: &Arc<Recorded>, decode_on: DecodeOn, epochs: u64) -> (Batches<He
 }
 
 fn loader(source: &Arc<Recorded>) -> Loader {
-    let loader = Loader::source(source.clone()).order(Apart).batch_size(4).workers(2).prefetch(2);
+    let loader = Loader::source(source.clone()).sampler(Apart).batch_size(4).workers(2).prefetch(2);
     loader.augment(Augment::train(32))
 }
 
@@ -159,25 +159,27 @@ fn failures_are_listed_when_their_batch_is_delivered() {
         for number in 0..5 {
             epoch.next().unwrap().unwrap();
             source.until(0, 4 + EPOCH);
-            assert_eq!(epoch.faults().len(), usize::from(number >= 3), "{decode_on:?}, batch {number}");
+            assert_eq!(epoch.sample_errors().len(), usize::from(number >= 3), "{decode_on:?}, batch {number}");
         }
         drop(epoch);
         source.until(1, 4);
         assert_eq!(batches.epoch(2).count(), 5);
-        let listed: Vec<_> = batches.faults().iter().map(|f| (f.epoch, f.batch, f.error.sample().unwrap())).collect();
+        let listed: Vec<_> =
+            batches.sample_errors().iter().map(|f| (f.epoch, f.batch, f.error.sample().unwrap())).collect();
         assert_eq!(listed, [(0, 3, 13)], "epoch 1 was not delivered");
         let results: Vec<_> = batches.epoch(1).map(|batch| batch.map(drop)).collect();
         let e = results[0].as_ref().unwrap_err();
         assert!(results[1..].iter().all(Result::is_ok) && results.len() == 5);
         assert!(e.cause().starts_with("all 4 samples of batch 0 of epoch 1 failed"), "{e}");
-        let listed: Vec<_> = batches.faults().iter().map(|f| (f.epoch, f.batch, f.error.sample().unwrap())).collect();
+        let listed: Vec<_> =
+            batches.sample_errors().iter().map(|f| (f.epoch, f.batch, f.error.sample().unwrap())).collect();
         assert_eq!(listed, [(0, 3, 13), (1, 0, 20), (1, 0, 21), (1, 0, 22), (1, 0, 23)]);
 
         // Only delivered failures count against the limit.
         let (mut batches, _sim) = open(1);
         for epoch in [0, 0, 2] {
             assert_eq!(batches.epoch(epoch).filter(|batch| batch.is_ok()).count(), 5, "{decode_on:?}");
-            assert_eq!(batches.faults().len(), 1);
+            assert_eq!(batches.sample_errors().len(), 1);
         }
         let e = batches.epoch(1).next().unwrap().map(drop).unwrap_err();
         assert!(e.kind() == ErrorKind::TooManySkipped && e.cause().starts_with("more than 1 sample failed"), "{e}");
@@ -203,7 +205,7 @@ fn a_replaced_sample_has_the_number_of_its_pixels_on_the_device() {
             .map(|batch| (batch.info().ids().collect(), batch.info().valid().collect()))
             .collect();
         assert_eq!(found, expected, "{decode_on:?}");
-        assert_eq!(batches.faults().len(), 4);
+        assert_eq!(batches.sample_errors().len(), 4);
     }
 }
 
@@ -228,8 +230,8 @@ fn too_many_failures_are_an_error_in_the_batch_of_the_last() {
         }
     }
     assert!(made.len() == 4 && made == expected, "the epoch goes on after the batch");
-    let samples = |faults: Vec<crate::engine::Fault>| faults.iter().map(|f| f.error.sample()).collect::<Vec<_>>();
-    assert_eq!(samples(batches.faults()), samples(host.faults()));
+    let samples = |faults: Vec<crate::engine::SampleError>| faults.iter().map(|f| f.error.sample()).collect::<Vec<_>>();
+    assert_eq!(samples(batches.sample_errors()), samples(host.sample_errors()));
     assert_eq!(batches.checkpoint(), host.checkpoint());
 }
 
@@ -237,7 +239,7 @@ fn too_many_failures_are_an_error_in_the_batch_of_the_last() {
 fn the_balance_learns_nothing_from_cancelled_parts() {
     let slow = Recorded { pause: Duration::from_millis(1), ..Arc::into_inner(Recorded::new()).unwrap() };
     let (mut batches, _sim) = opened(loader(&Arc::new(slow)).decode_on(DecodeOn::Auto));
-    let run = batches.monitor().0.run.clone();
+    let run = batches.handle().0.run.clone();
     for epoch in 0..15 {
         // A part is cancelled while it waits for a worker, or while a worker fills it.
         drop(batches.epoch(epoch));
@@ -255,7 +257,7 @@ fn an_epoch_that_could_not_be_prepared_begins_on_request() {
     /// Panics when it is first asked for epoch 1.
     struct Once(AtomicUsize);
 
-    impl Order for Once {
+    impl Sampler for Once {
         fn len(&self, epoch: u64) -> u64 {
             assert!(epoch != 1 || self.0.fetch_add(1, Relaxed) > 0, "not yet");
             EPOCH
@@ -267,7 +269,7 @@ fn an_epoch_that_could_not_be_prepared_begins_on_request() {
     }
     for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
         let source = Recorded::new();
-        let mut once = opened(loader(&source).order(Once(AtomicUsize::new(0))).decode_on(decode_on));
+        let mut once = opened(loader(&source).sampler(Once(AtomicUsize::new(0))).decode_on(decode_on));
         let mut plain = open(&Recorded::new(), decode_on, 0);
         for epoch in 0..3 {
             assert!(all(&mut once, epoch) == all(&mut plain, epoch), "epoch {epoch}");

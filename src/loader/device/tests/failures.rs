@@ -9,7 +9,7 @@ use super::*;
 use crate::error::Error;
 use crate::source::{Sample, Source};
 
-/// Pictures that know whether something still holds them.
+/// Images that know whether something still holds them.
 struct Watched(Samples, #[allow(dead_code)] Arc<()>);
 
 impl Source for Watched {
@@ -94,11 +94,11 @@ fn epoch(sim: &Sim, loader: &Loader) -> Seen {
 
 #[test]
 fn every_call_of_the_driver_fails_once_while_batches_are_prepared() {
-    let pictures = pictures(true);
+    let images = originals(true);
     let token = Arc::new(());
     for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
         for dtype in [Dtype::U8, Dtype::F32] {
-            let samples = pictures[..12].iter().zip(0..);
+            let samples = images[..12].iter().zip(0..);
             let samples =
                 samples.map(|(bytes, n)| OwnedSample::new(format!("{n}")).field("jpg", bytes.clone()).label(n));
             let run = |sim: &Sim| {
@@ -119,7 +119,7 @@ fn every_call_of_the_driver_fails_once_while_batches_are_prepared() {
 
 #[test]
 fn every_call_of_the_driver_fails_once_while_a_decoder_answers() {
-    let pictures = pictures(true);
+    let images = originals(true);
     let swept = sweep(|sim| {
         let (mut batches, mut errors) = (Vec::new(), Vec::new());
         let decoder = match open_decoder(sim, |options| options.decode_on(DecodeOn::Gpu)) {
@@ -139,7 +139,7 @@ fn every_call_of_the_driver_fails_once_while_a_decoder_answers() {
         };
         for requests in [3, 1] {
             let asked: Vec<_> =
-                pictures.chunks(8).take(requests).map(|request| decoder.submit(request.to_vec())).collect();
+                images.chunks(8).take(requests).map(|request| decoder.submit(request.to_vec())).collect();
             asked.into_iter().for_each(|answer| take(answer.and_then(|answer| answer.wait())));
         }
         (batches, errors)

@@ -1,4 +1,4 @@
-//! Mosaics and copy-paste for a device: workers join the pictures, to the bits of the host.
+//! Mosaics and copy-paste for a device: workers join the images, to the bits of the host.
 
 use super::*;
 use crate::loader::tests::mosaics::{FILL, SIDE, loader};
@@ -9,7 +9,7 @@ fn plain() -> Augment {
 }
 
 #[test]
-fn joined_pictures_and_their_annotations_are_those_of_the_host() {
+fn joined_images_and_their_annotations_are_those_of_the_host() {
     let jitter = || plain().jitter(ColorJitter::new().hue(0.3));
     for augment in [jitter().copy_paste(CopyPaste::new()), jitter().mosaic(Mosaic::new().probability(0.7))] {
         let opened = || loader(augment.clone()).batch_size(5).decode_on(DecodeOn::Gpu);
@@ -27,7 +27,7 @@ fn joined_pictures_and_their_annotations_are_those_of_the_host() {
 }
 
 #[test]
-fn a_loader_says_that_workers_decode_joined_pictures() {
+fn a_loader_says_that_workers_decode_joined_images() {
     let said = |loader: Loader| {
         let warnings = Warnings::default();
         tracing::subscriber::with_default(warnings.clone(), || drop(on_device(loader, 0, 0).unwrap()));
@@ -37,7 +37,7 @@ fn a_loader_says_that_workers_decode_joined_pictures() {
         [(plain().mosaic(Mosaic::new()), "mosaic"), (plain().copy_paste(CopyPaste::new()), "copy_paste")]
     {
         let loader = loader(augment);
-        let text = format!("the workers decode the pictures that {step} changes, because only the host can run it");
+        let text = format!("the workers decode the images that {step} changes, because only the host can run it");
         assert_eq!(said(loader.clone().decode_on(DecodeOn::Gpu)), [text]);
         assert!(said(loader.decode_on(DecodeOn::Cpu)).is_empty());
     }

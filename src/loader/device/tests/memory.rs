@@ -1,4 +1,4 @@
-//! Memory that workers keep for pictures that the device decodes.
+//! Memory that workers keep for images that the device decodes.
 
 use super::*;
 use crate::batch::SlotMemory;
@@ -15,7 +15,7 @@ fn noise() -> Vec<u8> {
 
 /// Opens `loader` for a device that decodes.
 fn open(loader: Loader) -> Parts {
-    let host = loader.pictures.written(Layout::Nhwc).unwrap();
+    let host = loader.images.written(Layout::Nhwc).unwrap();
     let room = Room { bytes: ENCODED_BYTES, blocks: BLOCKS };
     let split = Split { there: true, decode: Some(room), retouch: false, records: false };
     loader.clone().open(loader.fields().unwrap(), host, split, |_, _| 0).unwrap()
@@ -33,14 +33,14 @@ fn encoded_bytes_that_are_left_to_the_device_stay_within_a_workers_share() {
     for (parts, most) in [(ample, usize::MAX), (scarce, 2 << 20)] {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         let (left, kept, share) = kept_after(&parts.shared, slot, 4);
-        // As many pictures as fit into the batch together.
-        assert!(left > 1, "{left} pictures are left to the device");
+        // As many images as fit into the batch together.
+        assert!(left > 1, "{left} images are left to the device");
         assert!(kept <= share && share <= most, "{kept} bytes are kept, a worker's share is {share}");
     }
 }
 
 #[test]
-fn a_picture_that_is_decoded_again_is_admitted_with_its_encoded_bytes() {
+fn an_image_that_is_decoded_again_is_admitted_with_its_encoded_bytes() {
     let noise = noise();
     let bytes = noise.len();
     let samples = vec![OwnedSample::new("x").field("jpg", noise).label(0)];

@@ -7,22 +7,22 @@ use std::thread;
 
 use super::*;
 use crate::engine::Checkpoint;
-use crate::order::LastBatch;
+use crate::sampler::LastBatch;
 use crate::source::{Sample, Source};
 
 const EPOCHS: u64 = 2;
 /// Samples of a global batch. Eight ranks do not divide it.
 const GLOBAL: usize = 20;
 
-/// Pictures whose reads take different times for each case and rank.
+/// Images whose reads take different times for each case and rank.
 struct Uneven {
-    pictures: Arc<[Vec<u8>]>,
+    originals: Arc<[Vec<u8>]>,
     pace: u64,
 }
 
 impl Source for Uneven {
     fn len(&self) -> usize {
-        self.pictures.len()
+        self.originals.len()
     }
 
     fn read<'a>(&'a self, index: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
@@ -30,7 +30,7 @@ impl Source for Uneven {
         if rng.chance(0.2) {
             thread::sleep(Duration::from_micros(rng.below(1_500)));
         }
-        Ok(Sample::new("").with_field("jpg", &self.pictures[index])?.with_label(index as i64))
+        Ok(Sample::new("").with_field("jpg", &self.originals[index])?.with_label(index as i64))
     }
 }
 
@@ -42,7 +42,7 @@ type Share = Vec<(u64, bool, Vec<u8>)>;
 /// A run: what is trained, and how events are ordered.
 #[derive(Clone)]
 struct Case {
-    pictures: Arc<[Vec<u8>]>,
+    originals: Arc<[Vec<u8>]>,
     number: u64,
     last: LastBatch,
 }
@@ -53,7 +53,7 @@ impl Case {
         let mut rng = Rng::new(pace, 1, 1);
         let decode_on = [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto][rng.below(3) as usize];
         let (workers, prefetch) = (1 + rng.below(3) as usize, 1 + rng.below(3) as usize);
-        let loader = Loader::source(Uneven { pictures: self.pictures.clone(), pace }).shuffle(3).decode_on(decode_on);
+        let loader = Loader::source(Uneven { originals: self.originals.clone(), pace }).shuffle(3).decode_on(decode_on);
         let loader = loader.augment(Augment::train(32)).workers(workers).prefetch(prefetch);
         loader.global_batch_size(GLOBAL).last_batch(self.last).rank(rank, world)
     }
@@ -126,10 +126,10 @@ fn train_rank(
 
 #[test]
 fn eight_ranks_in_step_share_each_batch_in_any_order_of_events_and_go_on_with_five() {
-    let pictures: Arc<[Vec<u8>]> = pictures(false).into();
+    let originals: Arc<[Vec<u8>]> = originals(false).into();
     for number in 0..6 {
-        let last = [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad][number as usize % 3];
-        let case = Case { pictures: pictures.clone(), number, last };
+        let last = [LastBatch::ObjectCache, LastBatch::Drop, LastBatch::Pad][number as usize % 3];
+        let case = Case { originals: originals.clone(), number, last };
         let mut alone = case.loader(0, 1).host().unwrap();
         let mut expected = BTreeMap::<At, Share>::new();
         for epoch in 0..EPOCHS {

@@ -1,28 +1,28 @@
-//! Pictures that the device cannot decode go back to the workers.
+//! Images that the device cannot decode go back to the workers.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 
 use super::*;
-use crate::engine::Fault;
+use crate::engine::SampleError;
 use crate::error::Error;
 use crate::source::{Sample, Source};
 
-/// Pictures of which every fifth contains an invalid code.
+/// Images of which every fifth contains an invalid code.
 fn damaged() -> Vec<Vec<u8>> {
-    let mut pictures = pictures(false);
-    for picture in pictures.iter_mut().skip(4).step_by(5) {
-        let at = picture.len() * 2 / 3;
-        picture[at..at + 12].copy_from_slice(&[0xff, 0].repeat(6));
+    let mut images = originals(false);
+    for image in images.iter_mut().skip(4).step_by(5) {
+        let at = image.len() * 2 / 3;
+        image[at..at + 12].copy_from_slice(&[0xff, 0].repeat(6));
     }
-    pictures
+    images
 }
 
-/// A source that records how often each sample is read in an epoch, and by which thread. Pictures
+/// A source that records how often each sample is read in an epoch, and by which thread. Images
 /// that the device leaves to the host are read twice.
 struct Reads {
     samples: Samples,
-    /// Behaviour of a second read.
+    /// Behavior of a second read.
     second: Second,
     /// Number of reads of each sample, and the threads of all second reads.
     state: Mutex<(HashMap<usize, u32>, Vec<String>)>,
@@ -101,7 +101,7 @@ fn epoch((opened, sim): &mut Opened, epoch: u64, first: u64) -> (Vec<Vec<u8>>, O
 }
 
 #[test]
-fn damaged_pictures_are_decoded_by_workers() {
+fn damaged_images_are_decoded_by_workers() {
     let source = Reads::new(Second::Reads);
     let (batches, error) = epoch(&mut open(reading(&source)), 0, 0);
     let (twice, threads) = source.again();
@@ -122,12 +122,12 @@ fn with_noise() -> Samples {
         }
         OwnedSample::new(format!("{n}")).field("jpg", jpeg).label(0)
     };
-    let all = (0..8).flat_map(|_| pictures(false)).enumerate();
+    let all = (0..8).flat_map(|_| originals(false)).enumerate();
     Samples::new(all.map(sample).collect())
 }
 
 #[test]
-fn damage_counts_alike_wherever_a_picture_is_decoded() {
+fn damage_counts_alike_wherever_an_image_is_decoded() {
     let loader = || Loader::source(with_noise()).batch_size(8).workers(2).augment(Augment::resize(32, 32)).epochs(0);
     let mut host = loader().host().unwrap();
     let expected: Vec<_> = host.epoch(0).map(|batch| batch.unwrap().images().bytes().to_vec()).collect();
@@ -136,7 +136,7 @@ fn damage_counts_alike_wherever_a_picture_is_decoded() {
     assert!(error.is_none() && found == expected, "{error:?}");
     let [found, expected] = [opened.0.stats().damaged, host.stats().damaged];
     assert!(found == expected && expected > 40, "{found} on the device, {expected} on the host");
-    // Coefficients after the last of a block: the device leaves such pictures to workers, who count
+    // Coefficients after the last of a block: the device leaves such images to workers, who count
     // none.
     let samples = with_noise();
     let noticed = (0..samples.len()).filter(|&n| {
@@ -154,7 +154,7 @@ fn a_sample_that_cannot_be_read_again_fails_alone() {
     let (batches, error) = epoch(&mut opened, 0, 0);
     assert!(error.is_none() && batches.len() == 6, "the epoch goes on: {error:?}");
     let (twice, _) = source.again();
-    let faults: Vec<Fault> = opened.0.faults();
+    let faults: Vec<SampleError> = opened.0.sample_errors();
     let mut failed: Vec<String> = faults.iter().map(|fault| fault.error.to_string()).collect();
     failed.sort();
     assert!(!twice.is_empty() && failed.len() == twice.len(), "{twice:?} were read again, {failed:?} failed");
@@ -168,8 +168,8 @@ fn a_sample_that_cannot_be_read_again_fails_alone() {
     assert!(before == on_host(reading(&source), 0)[..before.len()]);
 }
 
-/// Other pictures are copied, epochs are abandoned and loaders are dropped while workers decode a
-/// damaged picture.
+/// Other images are copied, epochs are abandoned and loaders are dropped while workers decode a
+/// damaged image.
 #[test]
 fn an_epoch_may_be_left_while_workers_decode_again() {
     let source = Reads::new(Second::Waits(Duration::from_millis(3)));
@@ -193,15 +193,15 @@ fn an_epoch_may_be_left_while_workers_decode_again() {
 }
 
 #[test]
-fn a_request_of_damaged_pictures_leaves_the_copy_thread_to_others() {
+fn a_request_of_damaged_images_leaves_the_copy_thread_to_others() {
     let damaged: Vec<Vec<u8>> = damaged().into_iter().skip(4).step_by(5).take(8).collect();
     let sim = Sim::new(Mistake::None, 20);
     let decoder = decoder(&sim);
-    let expected = |pictures: &[Vec<u8>]| {
-        let loader = Loader { sampling: Default::default(), ..loader(pictures) };
+    let expected = |images: &[Vec<u8>]| {
+        let loader = Loader { sampling: Default::default(), ..loader(images) };
         on_host(loader.augment(Augment::eval(40, 36)), 0).concat()
     };
-    let sound = pictures(false)[..8].to_vec();
+    let sound = originals(false)[..8].to_vec();
     let asked = [&damaged, &sound, &damaged, &damaged, &sound];
     for _ in 0..4 {
         let answers: Vec<_> = asked.iter().map(|request| decoder.submit((*request).clone()).unwrap()).collect();

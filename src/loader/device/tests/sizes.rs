@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::field::Image;
-use crate::source::Place;
+use crate::source::BatchIndex;
 use crate::transform::{Mix, RandomErasing};
 
 /// The augmentation of each epoch: sizes that grow, shrink, and return.
@@ -13,13 +13,13 @@ fn sized(edit: impl Fn(Augment) -> Augment) -> Augment {
 }
 
 /// The arrays of the batches of four epochs in one run on the simulated device, and the number of
-/// pictures that it decoded.
+/// images that it decoded.
 fn run(loader: Loader, names: &[&str]) -> (Vec<Vec<Vec<u8>>>, u64) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
     let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
     let batches = on.shared.schedule.num_batches(0);
-    let first = Place { epoch: 0, batch: 0 };
+    let first = BatchIndex { epoch: 0, batch: 0 };
     on.ring.start(Course { run: 1, first, batches, again: false, epochs: 4 });
     let mut found = Vec::new();
     while let Some(batch) = on.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
@@ -41,14 +41,14 @@ fn on_host(loader: Loader, names: &[&str]) -> Vec<Vec<Vec<u8>>> {
 #[test]
 fn each_epoch_has_its_size_on_the_device() {
     for damaged in [false, true] {
-        let pictures = pictures(damaged);
+        let images = originals(damaged);
         let jitter = || ColorJitter::new().brightness(0.4).hue(0.1);
         let jittered = |augment: Augment| augment.jitter(jitter()).blur(3, (0.5, 1.0), 0.5);
-        let plain = loader(&pictures).augment(sized(|augment| augment));
-        let viewed = loader(&pictures).augment(sized(|augment| augment));
+        let plain = loader(&images).augment(sized(|augment| augment));
+        let viewed = loader(&images).augment(sized(|augment| augment));
         let view = sized(|augment| augment.vertical_flip(0.5)).from_epoch(9, Augment::train(8));
         let viewed = viewed.field("view", Image::new().augment(view));
-        let effects = loader(&pictures).augment(sized(jittered));
+        let effects = loader(&images).augment(sized(jittered));
         for (loader, names, is_converted) in
             [(plain, &["image"][..], false), (viewed, &["image", "view"], false), (effects, &["image"], true)]
         {
@@ -60,7 +60,7 @@ fn each_epoch_has_its_size_on_the_device() {
             for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
                 let (found, left) = run(loader.clone().decode_on(decode_on), names);
                 assert!(found == expected, "{decode_on:?}, damaged {damaged}, {names:?}");
-                assert!(if decode_on == DecodeOn::Cpu { left == 0 } else { left > 0 }, "{left} pictures");
+                assert!(if decode_on == DecodeOn::Cpu { left == 0 } else { left > 0 }, "{left} images");
             }
         }
     }
@@ -68,9 +68,9 @@ fn each_epoch_has_its_size_on_the_device() {
 
 #[test]
 fn device_memory_has_room_for_the_largest_size() {
-    let pictures = pictures(false);
+    let images = originals(false);
     let plan = |augment: Augment| {
-        let loader = loader(&pictures).dtype(Dtype::F32).augment(augment.mix(Mix::mixup(0.2)));
+        let loader = loader(&images).dtype(Dtype::F32).augment(augment.mix(Mix::mixup(0.2)));
         let loader = loader.soft_labels(7, 0.0).decode_on(DecodeOn::Gpu);
         let sim = Sim::new(Mistake::None, 20);
         let on = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Which side runs each step of a picture, for the main combinations of options.
+//! Which side runs each step of an image, for the main combinations of options.
 
 use super::*;
 use crate::transform::{Mix, RandomErasing};
@@ -15,7 +15,7 @@ fn there(loader: Loader) -> [String; 2] {
 
 #[test]
 fn options_say_which_side_runs_each_step() {
-    let plain = loader(&pictures(false));
+    let plain = loader(&originals(false));
     let jitter = || Augment::train(32).jitter(ColorJitter::new().hue(0.3));
     let erase = || Augment::train(32).erase(RandomErasing::new(0.5));
     let mix = || Augment::train(32).mix(Mix::mixup(0.2));
@@ -34,7 +34,7 @@ fn options_say_which_side_runs_each_step() {
     assert_eq!(found(mix()), (same("values"), same("decode values"), same("values")));
     // A device resizes in one way only.
     assert_eq!(
-        found(jitter().interpolation(Filter::Bicubic)),
+        found(jitter().interpolation(Interpolation::Bicubic)),
         (same("retouch values"), same("retouch values"), same(""))
     );
     let host = Split::host(&Augment::train(32));

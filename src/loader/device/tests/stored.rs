@@ -1,10 +1,10 @@
 //! Stored values come to the device as they are on the host, and images of one channel are refused.
 
 use super::*;
-use crate::field::Map;
+use crate::field::DenseMap;
 
 #[test]
-fn a_map_of_a_picture_comes_to_the_device_unchanged_and_one_channel_is_refused() {
+fn a_map_of_an_image_comes_to_the_device_unchanged_and_one_channel_is_refused() {
     let scan = |seed: u32| {
         let image = image::ImageBuffer::from_fn(40, 30, |x, y| image::Luma([(x * 1409 + y * 727 + seed) as u16]));
         let mut bytes = std::io::Cursor::new(Vec::new());
@@ -15,7 +15,7 @@ fn a_map_of_a_picture_comes_to_the_device_unchanged_and_one_channel_is_refused()
         let loader = Loader::source(Samples::new((0..12).map(scan).collect())).batch_size(4).shuffle(3);
         loader.augment(Augment::train(16).rotate(15.0))
     };
-    let map = || scans().field("image", Map::of_channels(1).picture());
+    let map = || scans().field("image", DenseMap::of_channels(1).image());
     let (there, left) = field_on_device(map(), 1, 0, Some("image")).unwrap();
     let mut batches = map().host().unwrap();
     let here: Vec<_> = batches.epoch(1).map(|batch| batch.unwrap().field("image").unwrap().bytes().to_vec()).collect();

@@ -9,9 +9,9 @@ fn texts_of_a_batch_on_a_device_are_those_of_its_samples() {
         let sample = OwnedSample::new(format!("{n}")).field("jpg", bytes);
         sample.field("caption.txt", format!("caption {n}").into_bytes())
     };
-    let samples = pictures(true).into_iter().enumerate().map(sample).collect();
+    let samples = originals(true).into_iter().enumerate().map(sample).collect();
     let loader = Loader::source(Samples::new(samples)).batch_size(8).shuffle(3).workers(2).prefetch(2);
-    let loader = loader.without("label").augment(Augment::train(32)).field("caption", Text::new());
+    let loader = loader.drop_field("label").augment(Augment::train(32)).field("caption", Text::new());
     for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
         let sim = Sim::new(Mistake::None, 20);
         let loader = loader.clone().decode_on(decode_on);

@@ -6,9 +6,9 @@ use super::tables::{self, Table};
 use super::timm::{self, Recipe};
 use crate::decode::Size;
 use crate::error::{Error, Result};
-use crate::order::Rng;
+use crate::sampler::Rng;
+use crate::transform::Interpolation;
 use crate::transform::mix::dirichlet;
-use crate::transform::ops::affine::Interpolation;
 use crate::transform::ops::blend::Blend;
 use crate::transform::ops::operation::Operation;
 use crate::transform::ops::registry::{Drawn, EFFECTS_ON_PIXELS};
@@ -135,8 +135,8 @@ impl Policy {
     /// Effects, probabilities and magnitudes are timm's. Each effect rounds as torchvision does.
     /// Four things differ from timm, which uses Pillow: levels may differ by one; geometric effects
     /// are bilinear, where timm chooses between bilinear and bicubic at random; they blend the
-    /// border with the fill colour; and the blur is a Gaussian, of which Pillow's is an
-    /// approximation. The fill colour is ImageNet's mean, (124, 116, 104).
+    /// border with the fill color; and the blur is a Gaussian, of which Pillow's is an
+    /// approximation. The fill color is ImageNet's mean, (124, 116, 104).
     pub fn timm(text: &str) -> Self {
         Self::new(Form::Timm(text.to_owned().into()), 10).interpolation(Interpolation::Bilinear).fill([124, 116, 104])
     }
@@ -173,18 +173,21 @@ impl Policy {
         self
     }
 
-    /// How geometric effects read positions between pixels; [`Interpolation::Nearest`] by default,
-    /// as in torchvision.
+    /// Sets how geometric effects read positions between pixels: [`Interpolation::Nearest`], the
+    /// default as in torchvision, or [`Interpolation::Bilinear`]. A loader refuses the others when it opens.
     #[must_use]
     pub fn interpolation(mut self, interpolation: Interpolation) -> Self {
         self.sampling.bilinear = interpolation == Interpolation::Bilinear;
+        if !interpolation.is_for_warps() {
+            self.misuse = Some(Interpolation::NOT_FOR_WARPS);
+        }
         self
     }
 
     /// Red, green and blue of what geometric effects show from outside the image; black by default.
     #[must_use]
-    pub fn fill(mut self, colour: [u8; 3]) -> Self {
-        self.sampling.fill = Some(colour);
+    pub fn fill(mut self, color: [u8; 3]) -> Self {
+        self.sampling.fill = Some(color);
         self
     }
 
@@ -239,7 +242,7 @@ fn depth_of(depth: Option<u32>, rng: &mut Rng) -> u32 {
 }
 
 impl Operation for Policy {
-    fn changes_colours(&self) -> Option<&'static str> {
+    fn changes_colors(&self) -> Option<&'static str> {
         Some("the policy")
     }
 

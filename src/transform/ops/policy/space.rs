@@ -1,6 +1,6 @@
 use super::kind::Kind::{self, *};
 use crate::decode::Size;
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::transform::ops::arithmetic::fused;
 use crate::transform::ops::registry::Drawn;
 use crate::transform::ops::sharpen::Sharpen;
@@ -66,7 +66,7 @@ pub(super) const WIDE: Space = Space {
     bits: (8.0, 6.0),
 };
 
-/// Of `AugMix` without the effects that change brightness, colour, contrast and sharpness.
+/// Of `AugMix` without the effects that change brightness, color, contrast and sharpness.
 pub(super) const MIX_PART: Space = Space {
     kinds: &[ShearX, ShearY, TranslateX, TranslateY, Rotate, Posterize, Solarize, AutoContrast, Equalize],
     translate: Translate::Share(1.0 / 3.0),
@@ -145,7 +145,7 @@ pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, to: &m
     }
     let corner = [output.width, output.height].map(|side| -0.5 * f64::from(side));
     let shear =
-        |shear: [f64; 2]| Affine { shear: shear.map(|v| v.atan().to_degrees()), centre: corner, ..Affine::NONE };
+        |shear: [f64; 2]| Affine { shear: shear.map(|v| v.atan().to_degrees()), center: corner, ..Affine::NONE };
     let affine = match kind {
         ShearX => shear([by, 0.0]),
         ShearY => shear([0.0, by]),

@@ -5,7 +5,7 @@ use super::kind::Chosen;
 use super::kind::Kind::{self, *};
 use super::tables::{self, Table};
 use crate::decode::Size;
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::transform::mix::normal;
 use crate::transform::ops::blur::{Blur as Blurred, MOST_RADIUS};
 use crate::transform::ops::registry::Drawn;
@@ -355,7 +355,7 @@ pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, to: &m
     let (width, height) = (f64::from(output.width), f64::from(output.height));
     let corner = [-0.5 * width, -0.5 * height];
     let shear =
-        |shear: [f64; 2]| Affine { shear: shear.map(|v| v.atan().to_degrees()), centre: corner, ..Affine::NONE };
+        |shear: [f64; 2]| Affine { shear: shear.map(|v| v.atan().to_degrees()), center: corner, ..Affine::NONE };
     let affine = match kind {
         ShearX => shear([by, 0.0]),
         ShearY => shear([0.0, by]),

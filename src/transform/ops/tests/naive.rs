@@ -2,7 +2,7 @@
 
 use super::rows::rows;
 use crate::decode::Size;
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::transform::ImageMut;
 use crate::transform::ops::OnPixels;
 use crate::transform::ops::arithmetic::fused;
@@ -12,7 +12,7 @@ use crate::transform::ops::tint::naive::turn_hue;
 use crate::transform::ops::tone::Tone;
 use crate::transform::ops::warp::{Affine, Sampling, Warp};
 
-/// The grey of a pixel.
+/// The gray of a pixel.
 pub(in crate::transform::ops) fn luma([r, g, b]: [u8; 3]) -> u8 {
     fused(f32::from(b), 0.114, fused(f32::from(g), 0.587, f32::from(r) * 0.2989)) as u8
 }
@@ -39,8 +39,8 @@ fn others(size: Size) -> Vec<Pair> {
         effects.extend([pair(Tone::brightness(factor)), pair(Tone::contrast(factor)), pair(Tint::saturation(factor))]);
     }
     effects.extend([0.0, 0.5, -0.5, 0.1].map(|turn| pair(Tint::hue(turn))));
-    let colour = Some([9, 80, 200]);
-    let samplings = [(false, colour), (false, None), (true, None), (true, colour)];
+    let color = Some([9, 80, 200]);
+    let samplings = [(false, color), (false, None), (true, None), (true, color)];
     let samplings = samplings.map(|(bilinear, fill)| Sampling { bilinear, fill });
     for (angle, scale, sheared) in [(0.0, 1.0, 0.0), (90.0, 1.0, 0.0), (33.0, 0.7, 12.0), (180.0, 1.4, -50.0)] {
         let affine = Affine { angle, scale, shear: [sheared, 3.0], translate: [2.0, -1.5], ..Affine::NONE };
@@ -80,7 +80,7 @@ fn the_fast_path_of_each_effect_has_the_bits_of_a_loop_over_pixels() {
     }
 }
 
-/// Every kind of pixel: a colour, a grey, and two equal channels.
+/// Every kind of pixel: a color, a gray, and two equal channels.
 #[test]
 fn the_hue_of_every_kind_of_pixel_turns_as_in_a_loop() {
     let mut rng = Rng::new(1, 2, 3);

@@ -13,7 +13,7 @@ use crate::transform::ops::policy::Policy;
 use crate::transform::ops::registry::{Drawn, OnPixels};
 use crate::transform::ops::tint::Tint;
 use crate::transform::ops::warp::{Affine, Sampling, Warp};
-use crate::transform::{Filter, ImageMut, Plan, Resizer};
+use crate::transform::{ImageMut, Interpolation, Plan, Resizer};
 use crate::written;
 
 /// One effect with its parameters.
@@ -46,7 +46,7 @@ fn path(name: &str) -> String {
     format!("{}/tests/fixtures/augmentation/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-fn picture(name: &str) -> (Size, Vec<u8>) {
+fn original(name: &str) -> (Size, Vec<u8>) {
     let image = image::open(path(name)).unwrap().into_rgb8();
     (Size::new(image.width(), image.height()), image.into_raw())
 }
@@ -58,7 +58,7 @@ impl Case {
         let (right, below) = (f64::from(size.width) - 1.0, f64::from(size.height) - 1.0);
         match &*self.effect {
             "Hue" => drawn.push(Tint::hue(self.by)),
-            "Grayscale" => drawn.push(Tint::greyscale()),
+            "Grayscale" => drawn.push(Tint::grayscale()),
             "PermuteChannels" => drawn.push(Tint::permuted(self.channels)),
             "GaussianBlur" => drawn.push(Blur::new(self.size, self.by)),
             "Affine" => {
@@ -106,18 +106,18 @@ impl Case {
 
 /// The cases, each with the levels that are equal, all levels, and the largest difference.
 fn compared() -> Vec<(Case, usize, usize, u8)> {
-    let (size, picture_of) = picture("picture.png");
+    let (size, image_of) = original("image.png");
     let cases: Vec<Case> = serde_json::from_slice(&std::fs::read(path("cases.json")).unwrap()).unwrap();
-    let (_, expected) = picture("expected.png");
-    assert_eq!(expected.len(), cases.len() * picture_of.len());
+    let (_, expected) = original("expected.png");
+    assert_eq!(expected.len(), cases.len() * image_of.len());
     let compare = |(case, theirs): (Case, &[u8])| {
-        let mut ours = picture_of.clone();
+        let mut ours = image_of.clone();
         case.effects(size).run(&mut ImageMut::new(&mut ours, size.width, size.height));
         let equal = ours.iter().zip(theirs).filter(|(a, b)| a == b).count();
         let most = ours.iter().zip(theirs).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
         (case, equal, theirs.len(), most)
     };
-    cases.into_iter().zip(expected.chunks_exact(picture_of.len())).map(compare).collect()
+    cases.into_iter().zip(expected.chunks_exact(image_of.len())).map(compare).collect()
 }
 
 #[test]
@@ -133,16 +133,16 @@ fn each_effect_gives_the_pixels_of_torchvision() {
 
 /// The resizes by name, each with the levels that are equal, all levels, and the largest difference.
 fn resized() -> Vec<(String, usize, usize, u8)> {
-    let (size, picture_of) = picture("picture.png");
+    let (size, image_of) = original("image.png");
     let mut pixels = Pixels::new();
-    pixels.reset(size).copy_from_slice(&picture_of);
-    let (all, expected) = picture("resized.png");
+    pixels.reset(size).copy_from_slice(&image_of);
+    let (all, expected) = original("resized.png");
     let mut rows = expected.chunks_exact(all.width as usize * 3);
     let mut found = Vec::new();
     for (name, filters) in [
-        ("bilinear", &[Filter::Bilinear, Filter::BilinearExact][..]),
-        ("bicubic", &[Filter::Bicubic]),
-        ("nearest", &[Filter::Nearest]),
+        ("bilinear", &[Interpolation::Bilinear, Interpolation::BilinearExact][..]),
+        ("bicubic", &[Interpolation::Bicubic]),
+        ("nearest", &[Interpolation::Nearest]),
     ] {
         for antialias in [true, false] {
             for output in [Size::new(20, 13), Size::new(61, 47)] {
@@ -155,7 +155,7 @@ fn resized() -> Vec<(String, usize, usize, u8)> {
                     Resizer::new().run(&pixels, &plan, &mut ours).unwrap();
                     let equal = ours.iter().zip(&theirs).filter(|(a, b)| a == b).count();
                     let most = ours.iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
-                    let exact = if filter == Filter::BilinearExact { "exact " } else { "" };
+                    let exact = if filter == Interpolation::BilinearExact { "exact " } else { "" };
                     let aliased = if antialias { "" } else { ", `antialias=False`" };
                     found.push((format!("`resize`, {exact}{name}{aliased}"), equal, ours.len(), most));
                 }
@@ -226,7 +226,7 @@ fn boxes_follow_an_affine_transformation_as_with_torchvision() {
 
 #[test]
 fn an_effect_is_its_record() {
-    let (size, _) = picture("picture.png");
+    let (size, _) = original("image.png");
     for (case, ..) in compared() {
         for effect in case.effects(size).pixels {
             assert_eq!(OnPixels::read(&effect.effect()), Some(effect));
@@ -238,7 +238,7 @@ fn an_effect_is_its_record() {
 #[test]
 fn points_follow_their_pixels() {
     let size = Size::new(90, 70);
-    let affine = |angle| Affine { angle, translate: [5.0, -3.0], scale: 1.1, shear: [8.0, -4.0], centre: [3.0, 2.0] };
+    let affine = |angle| Affine { angle, translate: [5.0, -3.0], scale: 1.1, shear: [8.0, -4.0], center: [3.0, 2.0] };
     let (from, to) =
         ([[0.0, 0.0], [89.0, 0.0], [89.0, 69.0], [0.0, 69.0]], [[9.0, 4.0], [80.0, 9.0], [85.0, 60.0], [2.0, 66.0]]);
     let none = Sampling::default();

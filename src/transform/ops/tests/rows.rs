@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::naive::{Pair, pair};
-use crate::order::Rng;
+use crate::sampler::Rng;
 use crate::transform::ops;
 use crate::transform::ops::OnPixels;
 use crate::transform::ops::effect::Naive;

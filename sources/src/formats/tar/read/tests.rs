@@ -2,10 +2,10 @@ use std::fs;
 
 use super::*;
 
-/// A tar of one picture with a label.
+/// A tar of one image with a label.
 fn shard(number: usize) -> Vec<u8> {
     let mut tar = Vec::new();
-    for (name, data) in [("jpg", &b"picture"[..]), ("cls", b"0")] {
+    for (name, data) in [("jpg", &b"image"[..]), ("cls", b"0")] {
         let mut block = [0; 512];
         let path = format!("{number}.{name}");
         block[..path.len()].copy_from_slice(path.as_bytes());

@@ -4,16 +4,16 @@
 //! those that are needed a little later and lie next to them in an object. A windowed shuffle needs
 //! each of its blocks to the end, so a block becomes one request, if the bytes hold a window. The
 //! rest of the bytes stays free for the blocks of the next window. In an order with few such
-//! neighbours, the rest is filled in order.
+//! neighbors, the rest is filled in order.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Fetcher, Piece, State};
-use crate::medium::ahead::plan::{Wanted, allowance, in_runs, neighbours, pieces};
-use crate::model::{Keep, Place};
+use crate::medium::ahead::plan::{Wanted, allowance, in_runs, neighbors, pieces};
+use crate::model::{BatchIndex, ObjectCache};
 
-/// Maximum number of samples looked at in order, and in search of neighbours.
+/// Maximum number of samples looked at in order, and in search of neighbors.
 const ROUND: usize = 1 << 16;
 /// Maximum number of planned batches that need nothing.
 const EMPTY: usize = 256;
@@ -57,7 +57,7 @@ impl Fetcher {
             self.take(state, &mut round, part);
         }
         if round.taken > 0 {
-            self.take_neighbours(state, &mut round);
+            self.take_neighbors(state, &mut round);
         }
         if round.wanted.is_empty() && self.keep.is_none() && round.ended {
             // The order ends here, or none of its samples fits.
@@ -89,7 +89,7 @@ impl Fetcher {
 
     /// Takes later samples that lie next to those of `round`. The others stay in order, or fill the
     /// room.
-    fn take_neighbours(&self, state: &mut State, round: &mut Round) {
+    fn take_neighbors(&self, state: &mut State, round: &mut Round) {
         let (mut later, mut seen) = (Vec::new(), 0);
         while seen < round.room && later.len() < ROUND {
             let Some((place, sample)) = self.next_sample(state, round) else { break };
@@ -97,10 +97,10 @@ impl Fetcher {
             seen += len(&part);
             later.push(part);
         }
-        let is_neighbour = neighbours(&round.wanted, &later);
+        let is_neighbor = neighbors(&round.wanted, &later);
         let mut rest = Vec::new();
-        for (part, is_neighbour) in later.into_iter().zip(is_neighbour) {
-            if is_neighbour && len(&part) <= round.room {
+        for (part, is_neighbor) in later.into_iter().zip(is_neighbor) {
+            if is_neighbor && len(&part) <= round.room {
                 self.take(state, round, part);
             } else {
                 rest.push(part);
@@ -117,7 +117,7 @@ impl Fetcher {
     }
 
     /// The next sample of the order that no round has taken.
-    fn next_sample(&self, state: &mut State, round: &mut Round) -> Option<(Place, u64)> {
+    fn next_sample(&self, state: &mut State, round: &mut Round) -> Option<(BatchIndex, u64)> {
         loop {
             if let Some(sample) = state.pending.pop_front() {
                 return Some(sample);
@@ -141,7 +141,7 @@ impl Fetcher {
 
     /// The bytes of a sample. `None` for one without any, and for one that never fits, which is read
     /// directly.
-    fn part(&self, place: Place, sample: u64) -> Option<Wanted> {
+    fn part(&self, place: BatchIndex, sample: u64) -> Option<Wanted> {
         let (object, range): (u32, Range<u64>) = self.parts.part(sample)?;
         let part = Wanted { place, sample, object, range };
         (1..=self.order.bytes()).contains(&len(&part)).then_some(part)
@@ -152,7 +152,8 @@ impl Fetcher {
         let size = len(&part);
         round.room -= size;
         round.taken += size;
-        let kept = |keep: &Arc<dyn Keep>| keep.has(self.parts.object(part.object), part.range.start, size as u64);
+        let kept =
+            |keep: &Arc<dyn ObjectCache>| keep.has(self.parts.object(part.object), part.range.start, size as u64);
         if self.keep.as_ref().is_some_and(kept) {
             *state.kept.entry(part.place).or_default() += size;
             return;

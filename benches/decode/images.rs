@@ -1,0 +1,156 @@
+//! Photographs or generated images, plain and packed, and the reduced bitstream that other
+//! decoders need for a crop.
+
+use std::path::Path;
+
+use warpfeed::decode::{Codecs, Rect, Size};
+
+use super::libjpeg;
+
+pub(super) struct Image {
+    pub(super) plain: Vec<u8>,
+    pub(super) packed: Vec<u8>,
+    pub(super) size: Size,
+    pub(super) crop: Rect,
+    /// Packed bitstream reduced to the crop, and its size.
+    pub(super) cut: (Vec<u8>, Size),
+}
+
+/// Returns the baseline photographs of `WARPFEED_PHOTOS`, at most 160 spread evenly over the
+/// folder, or generated images.
+pub(super) fn all() -> Vec<Image> {
+    let mut random = Random(1);
+    let mut files = Vec::new();
+    match std::env::var_os("WARPFEED_PHOTOS") {
+        Some(folder) => {
+            walk(folder.as_ref(), &mut files);
+            files.sort();
+            let step = files.len().div_ceil(160).max(1);
+            files = files.into_iter().step_by(step).collect();
+        }
+        None => files.extend((0..24).map(|_| made_up(&mut random))),
+    }
+    let images: Vec<Image> = files.into_iter().filter_map(|plain| Image::new(plain, &mut random)).collect();
+    assert!(!images.is_empty(), "no baseline JPEGs found");
+    let mean = |of: fn(&Image) -> usize| images.iter().map(of).sum::<usize>() / images.len();
+    println!(
+        "{} images of {} bytes, packed {}, cut to crops {}",
+        images.len(),
+        mean(|p| p.plain.len()),
+        mean(|p| p.packed.len()),
+        mean(|p| p.cut.0.len())
+    );
+    images
+}
+
+fn walk(folder: &Path, files: &mut Vec<Vec<u8>>) {
+    for entry in std::fs::read_dir(folder).expect("the folder can be read") {
+        let path = entry.expect("the folder can be read").path();
+        if path.is_dir() { walk(&path, files) } else { files.push(std::fs::read(&path).expect("the file can be read")) }
+    }
+}
+
+/// Generates shapes and noise, with about as many bytes per pixel as photographs.
+fn made_up(random: &mut Random) -> Vec<u8> {
+    let (width, height) = (500, 375);
+    let mut pixels = vec![0; width * height * 3];
+    for (i, sample) in pixels.iter_mut().enumerate() {
+        let (x, y) = (i / 3 % width, i / 3 / width);
+        *sample = ((x / 3 + y / 2 + (x / 40 * y / 50) * 70) as f64 + 22.0 * random.unit()) as u8;
+    }
+    libjpeg::encode(&pixels, width as u32, height as u32, 3, &libjpeg::Options::new(92, 1, 1))
+}
+
+impl Image {
+    fn new(plain: Vec<u8>, random: &mut Random) -> Option<Image> {
+        let size = Codecs::new().open(&plain).ok()?.size();
+        let marked = libjpeg::with_restarts(&plain, 1, false).ok()?;
+        let frame = marker(&marked, 0xc0)?;
+        // Rotated images are skipped, because the cut below is in stored pixels.
+        let stored = Size::new(u16_at(&marked, frame + 7), u16_at(&marked, frame + 5));
+        let parts = usize::from(marked[frame + 9]);
+        let factor = |i: usize| if parts == 1 { 0x11 } else { marked[frame + 11 + 3 * i] };
+        let mcu = (0..parts).fold((8, 8), |m, i| (m.0.max(8 * (factor(i) >> 4)), m.1.max(8 * (factor(i) & 15))));
+        let mcu = (u32::from(mcu.0), u32::from(mcu.1));
+        let across = size.width.div_ceil(mcu.0);
+        let fits = |k: &u32| across.is_multiple_of(*k) && (3..=8).contains(&(across / k));
+        let interval = (1..=across).find(fits).unwrap_or(across);
+        let packed = libjpeg::with_restarts(&plain, interval, false).ok()?;
+        if stored != size {
+            return None;
+        }
+        let crop = random.crop(size);
+        let cut = cut(&packed, frame, size, mcu, interval, crop);
+        Some(Image { plain, packed, size, crop, cut })
+    }
+}
+
+/// Reduces the file to the segments of `crop`, with a margin of one MCU if chroma is subsampled.
+fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, crop: Rect) -> (Vec<u8>, Size) {
+    let scan = marker(jpeg, 0xda).expect("a file has a scan");
+    let data = scan + 2 + u16_at(jpeg, scan + 2) as usize;
+    let (mut segments, mut from) = (Vec::new(), data);
+    for at in (data..jpeg.len() - 1).filter(|&i| jpeg[i] == 0xff && jpeg[i + 1] != 0) {
+        segments.push(&jpeg[from..at]);
+        from = at + 2;
+    }
+    let margin = u32::from(mcu != (8, 8));
+    let reach = |from: u32, count: u32, step: u32, all: u32| {
+        ((from / step).saturating_sub(margin), ((from + count - 1) / step + 1 + margin).min(all.div_ceil(step)))
+    };
+    let (left, right) = reach(crop.x, crop.width, mcu.0, size.width);
+    let (top, bottom) = reach(crop.y, crop.height, mcu.1, size.height);
+    let (first, last) = (left / interval, (right - 1) / interval);
+    let columns = size.width.div_ceil(mcu.0) / interval;
+    let width = ((last + 1) * interval * mcu.0).min(size.width) - first * interval * mcu.0;
+    let height = (bottom * mcu.1).min(size.height) - top * mcu.1;
+    let mut out = jpeg[..data].to_vec();
+    out[frame + 5..frame + 7].copy_from_slice(&(height as u16).to_be_bytes());
+    out[frame + 7..frame + 9].copy_from_slice(&(width as u16).to_be_bytes());
+    let kept = (top..bottom).flat_map(|row| (first..=last).map(move |column| row * columns + column));
+    for (i, segment) in kept.enumerate() {
+        if i > 0 {
+            out.extend([0xff, 0xd0 + ((i - 1) % 8) as u8]);
+        }
+        out.extend(segments[segment as usize]);
+    }
+    out.extend([0xff, 0xd9]);
+    (out, Size::new(width, height))
+}
+
+/// Offset of the first segment with `marker`.
+fn marker(jpeg: &[u8], marker: u8) -> Option<usize> {
+    let mut at = 2;
+    while jpeg.get(at + 3).is_some() && jpeg[at + 1] != marker {
+        at += 2 + u16_at(jpeg, at + 2) as usize;
+    }
+    (jpeg.get(at + 1) == Some(&marker)).then_some(at)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u32 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]]).into()
+}
+
+struct Random(u64);
+
+impl Random {
+    fn unit(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// torchvision's RandomResizedCrop: 0.08 to 1 of the area, aspect ratio 3/4 to 4/3.
+    fn crop(&mut self, size: Size) -> Rect {
+        for _ in 0..10 {
+            let area = size.area() as f64 * (0.08 + 0.92 * self.unit());
+            let ratio = ((4.0f64 / 3.0).ln() * (2.0 * self.unit() - 1.0)).exp();
+            let (width, height) = ((area * ratio).sqrt().round() as u32, (area / ratio).sqrt().round() as u32);
+            if (1..=size.width).contains(&width) && (1..=size.height).contains(&height) {
+                let place = |left: u32, unit: f64| ((left + 1) as f64 * unit) as u32;
+                let (x, y) = (place(size.width - width, self.unit()), place(size.height - height, self.unit()));
+                return Rect::new(x, y, width, height);
+            }
+        }
+        Rect::full(size)
+    }
+}

@@ -1,0 +1,99 @@
+//! Replaces the crate's options in messages by the program's flags.
+//!
+//! The crate's messages name options in Rust syntax: `batch_size(64)`, `.keep_bad(true)`. Users of
+//! the program set flags.
+
+/// Options whose flags have the same name.
+const OPTIONS: [&str; 10] = [
+    "batch_size",
+    "force",
+    "keep_bad",
+    "prefetch",
+    "seed",
+    "shard_samples",
+    "shard_size",
+    "strict",
+    "convert_to_u8",
+    "workers",
+];
+
+/// Options whose flags have a different name.
+const CALLS: [(&str, &str); 6] = [
+    ("TableOptions::delimiter", "--delimiter"),
+    ("TableOptions::file", "--file-column"),
+    ("TableOptions::headerless", "--no-header"),
+    ("TableOptions::label", "--label-column"),
+    ("TableOptions::image", "--image-column"),
+    ("TableOptions::root", "--root"),
+];
+
+/// Other phrases.
+const PHRASES: [(&str, &str); 9] = [
+    ("Loader::annotations_follow(Exif::Stored) or (Exif::Upright) says", "--annotations-follow stored or upright says"),
+    ("Loader::classes or Loader::classes_file", "--classes FILE"),
+    ("(`Loader::trace`)", "(--trace FILE)"),
+    ("TableOptions::columns", "--columns"),
+    ("TableOptions::gather", "--gather"),
+    ("open one of the two by its format, tar or folder", "choose with --format tar or --format folder"),
+    ("; Coco::with_images takes another folder", ""),
+    ("; `Lmdb::with_layout` reads others", ""),
+    ("Lmdb::bgr or Lmdb::rgb says which", "write encoded images, as convert_imageset --encoded does"),
+];
+
+/// Returns `message` with flags in place of options.
+pub(crate) fn in_flags(message: &str) -> String {
+    respell(message, &PHRASES, |name, value| {
+        let named = CALLS.iter().find(|(call, _)| *call == name).map(|(_, flag)| (*flag).to_owned());
+        let flag = named.or_else(|| OPTIONS.contains(&name).then(|| format!("--{}", name.replace('_', "-"))))?;
+        Some(if matches!(value, "" | "true") { flag } else { format!("{flag} {value}") })
+    })
+}
+
+/// Replaces `phrases` in `message`, and then calls of options: `call` gets the name of each call
+/// and the text in its parentheses, and returns `None` if it is not an option. A dot before the
+/// name is dropped. The Python package spells messages by the same rule.
+pub fn respell(message: &str, phrases: &[(&str, &str)], call: impl Fn(&str, &str) -> Option<String>) -> String {
+    let message = phrases.iter().fold(message.to_owned(), |message, (rust, other)| message.replace(rust, other));
+    let mut spelt = String::with_capacity(message.len());
+    let mut rest = &*message;
+    while let Some(open) = rest.find('(') {
+        let (before, after) = (&rest[..open], &rest[open + 1..]);
+        let text = before.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':');
+        let option = after.split_once(')').and_then(|(value, end)| Some((call(&before[text.len()..], value)?, end)));
+        match option {
+            Some((option, end)) => {
+                spelt += text.strip_suffix('.').unwrap_or(text);
+                spelt += &option;
+                rest = end;
+            }
+            None => {
+                spelt += &rest[..=open];
+                rest = after;
+            }
+        }
+    }
+    spelt + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_become_flags_and_other_words_stay() {
+        for (message, expected) in [
+            ("batch_size(0): a batch has at least one sample", "--batch-size 0: a batch has at least one sample"),
+            ("use .force(true) to replace it", "use --force to replace it"),
+            ("`.keep_bad(true)` packs them", "`--keep-bad` packs them"),
+            ("say so with TableOptions::image(\"jpg\") for", "say so with --image-column \"jpg\" for"),
+            ("choose with TableOptions::columns, or", "choose with --columns, or"),
+            ("batch_size(8) with prefetch(1) fits", "--batch-size 8 with --prefetch 1 fits"),
+            ("`.repeat(n)` makes one epoch (of n)", "`.repeat(n)` makes one epoch (of n)"),
+            ("sample 3 (a(b): 2 (", "sample 3 (a(b): 2 ("),
+            ("workers(", "workers("),
+            ("Fotos/ä(1).jpg: workers(0)", "Fotos/ä(1).jpg: --workers 0"),
+        ] {
+            assert_eq!(in_flags(message), expected);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+"""Promise: images of 16 bits, of floats and with alpha keep their values in a ``Map``. An image of one
+channel is Pillow's ``convert("L")``, and images of more than 8 bits become images only on request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import warpfeed
+from conftest import need
+from warpfeed import Augment, ConfigError, Decoder, Loader, Map, WarpfeedError
+
+Image = need("PIL.Image")
+
+RANDOM = np.random.default_rng(5)
+SIZE = (31, 23)
+OPTIONS: dict[str, Any] = {"without": ["label"], "output": "numpy", "augment": Augment.pass_through(SIZE)}
+
+
+def saved(folder: Path, values: np.ndarray, name: str = "a.png") -> Path:
+    Image.fromarray(values).save(folder / name)
+    return folder
+
+
+def field(data: Any, **options: Any) -> Any:
+    (batch,) = Loader(data, **{**OPTIONS, **options})
+    return batch["image"] if isinstance(batch, dict) else batch[0]
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.tif"])
+def test_a_scan_of_16_bits_keeps_its_values_and_is_no_image(tmp_path: Path, name: str) -> None:
+    values = RANDOM.integers(0, 4096, SIZE, np.uint16)
+    saved(tmp_path, values, name)
+    assert np.array_equal(field(tmp_path, fields={"image": Map(image=True)}), values[None].astype(np.float32))
+    one = field(tmp_path, fields={"image": Map(1, image=True)}, layout="nchw")
+    assert one.shape == (1, 1, *SIZE) and np.array_equal(one[0, 0], values)
+    with pytest.raises(WarpfeedError, match="values of 16 bits.*warpfeed.Map reads them unchanged, convert_to_u8=True keeps"):
+        field(tmp_path)
+    assert np.array_equal(field(tmp_path, convert_to_u8=True)[0, :, :, 1], values >> 8)
+    # A decoder has the same options.
+    decoded = Decoder(augment=OPTIONS["augment"], output="numpy", convert_to_u8=True).decode([(tmp_path / name).read_bytes()])
+    assert np.array_equal(decoded.images[0, :, :, 1], values >> 8)
+
+
+def test_a_tiff_of_floats_keeps_them(tmp_path: Path) -> None:
+    values = RANDOM.normal(size=SIZE).astype(np.float32)
+    saved(tmp_path, values, "a.tif")
+    assert np.array_equal(field(tmp_path, fields={"image": Map(image=True)})[0], values)
+    with pytest.raises(WarpfeedError, match="tiff of floats.*warpfeed.Map reads them unchanged"):
+        field(tmp_path)
+
+
+def test_alpha_is_dropped_kept_or_blended_as_by_pillow(tmp_path: Path) -> None:
+    values = RANDOM.integers(0, 256, (*SIZE, 4), np.uint8)
+    saved(tmp_path, values)
+    assert np.array_equal(field(tmp_path)[0], values[:, :, :3])
+    assert np.array_equal(field(tmp_path, fields={"image": Map(4, image=True)})[0], values)
+    image = Image.fromarray(values)
+    under = Image.new("RGB", image.size, (10, 200, 99))
+    under.paste(image, mask=image.getchannel("A"))
+    assert np.array_equal(field(tmp_path, background=(10, 200, 99))[0], np.asarray(under))
+
+
+def test_one_channel_is_that_of_pillow(tmp_path: Path, torch: Any) -> None:
+    values = RANDOM.integers(0, 256, (*SIZE, 3), np.uint8)
+    saved(tmp_path, values)
+    expected = np.asarray(Image.fromarray(values).convert("L"))
+    assert np.array_equal(field(tmp_path, channels=1)[0, :, :, 0], expected)
+    tensor = field(tmp_path, channels=1, output="torch")
+    assert tensor.shape == (1, 1, *SIZE) and np.array_equal(tensor[0, 0], expected)
+    normal = field(tmp_path, channels=1, normalize=([0.5] * 3, [0.25] * 3), layout="nchw")
+    assert np.allclose(normal[0, 0], (expected / 255 - 0.5) / 0.25, atol=1e-6)
+
+
+def test_options_that_cannot_work_are_refused(tmp_path: Path) -> None:
+    saved(tmp_path, np.zeros(SIZE, np.uint8))
+    shown = {"image": Map(image=True)}
+    for options, message in [
+        ({"channels": 4}, "channels=4: an image has 3 or 1; warpfeed.Map"),
+        ({"background": (1, 2, 300)}, "background="),
+        ({"fields": {"image": Map(of="x", image=True)}}, "set one of them"),
+        ({"fields": shown, "augment": Augment.train(8).grayscale(0.5)}, "as it is stored, so grayscale"),
+        ({"fields": shown, "normalize": "imagenet"}, "normalize changes images"),
+    ]:
+        with pytest.raises((ConfigError, TypeError, ValueError), match=message):
+            field(tmp_path, **options)
+    with pytest.raises(WarpfeedError, match=r"has 1 channels, but the map has 3: Map\(1\)"):
+        field(tmp_path, fields={"image": Map(3, image=True)})
+    assert eval(repr(Map(3, image=True))) == Map(3, image=True)
+    assert eval(repr(Map(of="x"))) == Map(of="x")
+
+
+def test_packing_converts_deep_and_transparent_images_only_on_request(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    deep = RANDOM.integers(0, 65536, SIZE, np.uint16)
+    clear = np.zeros((*SIZE, 4), np.uint8)
+    saved(tmp_path / "set", deep, "a.png")
+    saved(tmp_path / "set", clear, "b.png")
+    made, options = tmp_path / "made.lmdb", {"num_workers": 1, "force": True}
+    report = warpfeed.pack(tmp_path / "set", made, raw=SIZE, **options)
+    ((number, key, reason),) = report["refused"]
+    assert (report["raw"], number, key) == (1, 0, "a") and "convert_to_u8=True keeps the upper 8" in reason, reason
+    report = warpfeed.pack(tmp_path / "set", made, raw=SIZE, convert_to_u8=True, background=(7, 8, 9), **options)
+    assert report["raw"] == 2 and report["refused"] == []
+    images = field(made, batch_size=2)
+    assert np.array_equal(images[0, :, :, 0], deep >> 8)
+    assert (images[1] == (7, 8, 9)).all()
+    with pytest.raises(ConfigError, match="convert_to_u8=True: no image is decoded"):
+        warpfeed.pack(tmp_path / "set", made, convert_to_u8=True, **options)

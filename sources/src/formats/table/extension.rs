@@ -1,0 +1,53 @@
+//! Extensions of the paths in a table.
+
+use crate::error::{Error, Result};
+use crate::format::{self, Format};
+
+/// Splits a path into the part before its extension, and the extension.
+pub(super) fn extension(path: &str) -> (&str, &str) {
+    let path = path.strip_prefix("./").unwrap_or(path);
+    path.rsplit_once('.').filter(|(_, extension)| !extension.contains('/')).unwrap_or((path, ""))
+}
+
+/// Whether a path has an extension of files that samples have.
+pub(super) fn is_whole(path: &str, formats: &[Format]) -> bool {
+    let end = extension(path).1;
+    format::field_of_file(end, formats).is_some() || end.eq_ignore_ascii_case("npy")
+}
+
+/// The extension of an image, with its dot, that makes the paths `values` lead to files.
+///
+/// # Errors
+/// If they lead to files with several extensions. The errors of `is_file`.
+pub(super) fn ending(
+    values: &[String],
+    is_file: impl Fn(&str) -> Result<bool>,
+    formats: &[Format],
+) -> Result<Option<String>> {
+    let mut found: Vec<(String, &String)> = Vec::new();
+    let known: Vec<&str> =
+        format::FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
+    for value in values.iter().filter(|value| !is_whole(value, formats)) {
+        if is_file(value)? {
+            continue;
+        }
+        for end in &known {
+            for end in [format!(".{end}"), format!(".{}", end.to_uppercase())] {
+                if is_file(&format!("{value}{end}"))? {
+                    if !found.iter().any(|(other, _)| *other == end) {
+                        found.push((end, value));
+                    }
+                    break;
+                }
+            }
+        }
+    }
+    match &found[..] {
+        [] => Ok(None),
+        [(end, _)] => Ok(Some(end.clone())),
+        [(one, first), (two, second), ..] => Err(Error::config(format!(
+            "the paths have no extension, and {first}{one} and {second}{two} both are files: write the paths with their \
+             extensions"
+        ))),
+    }
+}

@@ -1,0 +1,356 @@
+use std::cell::RefCell;
+
+use serde::de::{Deserialize as _, Deserializer, Error as _};
+
+use super::encoded::Encoding;
+use super::encoded::{self, Encoded};
+use super::{FieldType, Input, RowMut};
+use crate::batch::{Dtype, Field, Layout};
+use crate::decode::{AnnotationFrame, Frame, Size, Stored};
+use crate::error::{Error, Result};
+use crate::source::{Sample, Value};
+use crate::transform::{Plan, Planes};
+
+/// Floats per pixel of the sample's image: depth, heat, optical flow, or the values of the
+/// image itself, of any precision and number of channels. The map is cropped, resized and flipped
+/// with the image: (N, H, W) f32, or (N, H, W, C); see [`layout`](DenseMap::layout).
+///
+/// The sample's field is a PNG or TIFF, or an `.npy` of numbers of shape (height, width), or
+/// (height, width, C). The values are those that are stored, whether 8 bits, 16 bits or floats, and
+/// are not scaled: white of 16 bits is 65535. Integers of up to 16 bits are exact. A PNG has no
+/// palette and 8 or 16 bits. A TIFF is gray, RGB, with alpha, or of any number of bands.
+///
+/// [`image`](DenseMap::image) reads the sample's image. A loader of 16-bit scans, of RGBA or of
+/// satellite bands thus needs no [`Image`](super::Image). Only geometric operations change a map:
+/// a loader without an image refuses an augmentation of colors.
+///
+/// The filter is that of images: antialiased bilinear, as torchvision's `resize` of a float
+/// image. Use [`nearest`](DenseMap::nearest) for maps in which a value marks missing data, because the
+/// filter would mix it with its neighbors. A device gets the map unchanged. If EXIF turns the
+/// image, the map's size determines whether the map is turned too, as for a
+/// [`Mask`](super::Mask).
+///
+/// ```no_run
+/// use warpfeed::Loader;
+/// use warpfeed::field::DenseMap;
+///
+/// let batches = Loader::new("driving.tar")
+///     .field("depth", DenseMap::new().nearest()) // (N, H, W)
+///     .field("flow", DenseMap::flow()) // (N, H, W, 2)
+///     .host()?;
+///
+/// // Radiographs of 16 bits, and multispectral TIFFs of 4 bands.
+/// let radiographs = Loader::new("radiographs").field("image", DenseMap::new().image()).host()?; // (N, H, W)
+/// let bands = Loader::new("tiles").field("image", DenseMap::of_channels(4).image()).host()?; // (N, H, W, 4)
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone, Default, serde::Deserialize)]
+pub struct DenseMap {
+    of: Of,
+    channels: Option<usize>,
+    nearest: bool,
+    #[serde(deserialize_with = "parsed")]
+    fill: f32,
+    flow: bool,
+    layout: Layout,
+}
+
+/// The field of a sample that a map reads.
+#[derive(Debug, Clone, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Of {
+    /// The one with the name of the batch field.
+    #[default]
+    Same,
+    Named(String),
+    Image,
+}
+
+/// A float that is written as a text, because JSON has no NaN.
+fn parsed<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<f32, D::Error> {
+    String::deserialize(from)?.parse().map_err(D::Error::custom)
+}
+
+impl DenseMap {
+    /// One value per pixel.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `channels` values per pixel.
+    pub fn of_channels(channels: usize) -> Self {
+        DenseMap { channels: Some(channels), ..Self::default() }
+    }
+
+    /// Optical flow: the displacement of each pixel to the right and down, in pixels. Resizing
+    /// scales it. A flip changes the sign of the displacement along its axis.
+    pub fn flow() -> Self {
+        DenseMap { channels: Some(2), flow: true, ..Self::default() }
+    }
+
+    /// Reads the sample's field `name` instead of the one with the batch field's name.
+    #[must_use]
+    pub fn of(mut self, name: impl Into<String>) -> Self {
+        self.of = Of::Named(name.into());
+        self
+    }
+
+    /// Reads the sample's image, a PNG or TIFF, with its stored values.
+    #[must_use]
+    pub fn image(mut self) -> Self {
+        self.of = Of::Image;
+        self
+    }
+
+    /// Takes the nearest pixel, as masks do.
+    #[must_use]
+    pub fn nearest(mut self) -> Self {
+        self.nearest = true;
+        self
+    }
+
+    /// Order of the axes: [`Layout::Nhwc`] is (N, H, W, C), the default, and [`Layout::Nchw`] is
+    /// (N, C, H, W). A map without an axis of channels is (N, H, W) either way.
+    #[must_use]
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    /// Value outside the image; 0 by default.
+    #[must_use]
+    pub fn fill(mut self, value: f32) -> Self {
+        self.fill = value;
+        self
+    }
+}
+
+impl FieldType for DenseMap {
+    fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
+        if self.channels == Some(0) {
+            return Err(Error::config(format!("field {name:?}: a map of 0 channels; at least 1 is needed")));
+        }
+        let sides = [output.height as usize, output.width as usize];
+        let shape = match self.layout {
+            Layout::Nhwc => sides.into_iter().chain(self.channels).collect(),
+            Layout::Nchw => self.channels.into_iter().chain(sides).collect(),
+        };
+        Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape }])
+    }
+
+    fn reads(&self, name: &str) -> Vec<String> {
+        match &self.of {
+            Of::Same => vec![name.to_owned()],
+            Of::Named(name) => vec![name.clone()],
+            Of::Image => Vec::new(),
+        }
+    }
+
+    fn follows_image(&self) -> bool {
+        true
+    }
+
+    fn shows_image(&self) -> bool {
+        matches!(self.of, Of::Image)
+    }
+
+    fn memory(&self, input: &Input<'_>) -> u64 {
+        let Ok(field) = self.find(input.name, input.sample) else { return 0 };
+        let converted = match field.npy() {
+            _ if is_image(&field) => match Stored::open(field.bytes) {
+                // Others are refused before they are decoded.
+                Ok(stored) if self.frame(&stored, input.image()).is_ok() => stored.memory(),
+                _ => 0,
+            },
+            // Other types are converted as a whole.
+            Ok((npy, shape)) if !encoded::is_like(&npy, Dtype::F32) => {
+                shape.iter().fold(4, |bytes: u64, &side| bytes.saturating_mul(side as u64))
+            }
+            _ => 0,
+        };
+        let plan = input.image();
+        let copied = if self.is_planar() { plan.output.area() } else { 0 };
+        let values = plan.warped_area().saturating_add(copied).saturating_mul(self.channels.unwrap_or(1) as u64);
+        converted.saturating_add(values.saturating_mul(4))
+    }
+
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
+        thread_local! {
+            static VALUES: RefCell<Vec<f32>> = RefCell::default();
+        }
+        let field = self.find(input.name, input.sample)?;
+        let plan = input.image();
+        let to = bytemuck::cast_slice_mut(place.bytes(0));
+        if is_image(&field) {
+            let stored = Stored::open(field.bytes).map_err(|e| field.at_field(&e))?;
+            let frame = self.frame(&stored, plan).map_err(|e| field.at_field(&e))?;
+            let width = stored.size().width as usize;
+            VALUES.with_borrow_mut(|values| {
+                stored.read(values).map_err(|e| field.at_field(&e))?;
+                self.put(bytemuck::cast_slice(values), width, frame, plan, to);
+                if values.capacity() * size_of::<f32>() > encoded::KEPT {
+                    *values = Vec::new();
+                }
+                Ok(())
+            })?;
+        } else {
+            field.with_numbers(Dtype::F32, |bytes, shape| {
+                let shape = shape.map_or(&[][..], |shape| shape);
+                let (&[height, width, ..], true) = (shape, shape.get(2..) == Some(self.channels.as_slice())) else {
+                    let channels = self.channels.map_or(String::new(), |channels| format!(", {channels}"));
+                    let cause = format!("a map has (height, width{channels})");
+                    return Err(field.error(format_args!("has the shape {shape:?}; {cause}")));
+                };
+                let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+                let frame = plan.frame(Some(Size::new(side(width), side(height))));
+                let frame = frame.map_err(|e| field.at_field(&e))?;
+                self.put(bytes, width, frame, plan, to);
+                Ok(())
+            })?;
+        }
+        if self.is_planar() {
+            to_planes(to, self.channels.unwrap_or(1));
+        }
+        Ok(())
+    }
+}
+
+/// Whether the field is a PNG or TIFF.
+fn is_image(field: &Encoded<'_>) -> bool {
+    field.encoding != Encoding::Typed && Stored::matches(field.bytes)
+}
+
+/// Changes the order of `values` from pixels to planes.
+fn to_planes(values: &mut [f32], channels: usize) {
+    thread_local! {
+        static PIXELS: RefCell<Vec<f32>> = RefCell::default();
+    }
+    PIXELS.with_borrow_mut(|pixels| {
+        pixels.clear();
+        pixels.extend_from_slice(values);
+        for (channel, plane) in values.chunks_exact_mut(pixels.len() / channels).enumerate() {
+            let of_channel = pixels.iter().skip(channel).step_by(channels);
+            plane.iter_mut().zip(of_channel).for_each(|(to, &value)| *to = value);
+        }
+    });
+}
+
+impl DenseMap {
+    /// Whether the channels are planes, and there are several.
+    fn is_planar(&self) -> bool {
+        self.layout == Layout::Nchw && self.channels.is_some_and(|channels| channels > 1)
+    }
+
+    /// The sample's field.
+    fn find<'a>(&self, name: &str, sample: &Sample<'a>) -> Result<Encoded<'a>> {
+        let name = match &self.of {
+            Of::Same => name,
+            Of::Named(name) => name,
+            Of::Image => {
+                let image = sample.image();
+                let (name, bytes) =
+                    image.ok_or_else(|| Error::in_source(format!("no image among the fields {:?}", sample.names())))?;
+                let field = Encoded::new(name, Value::Bytes(bytes), Encoding::Raw);
+                if !is_image(&field) {
+                    return Err(field.error("is neither a PNG nor a TIFF, whose values a map reads"));
+                }
+                return Ok(field);
+            }
+        };
+        let named = |end: &str| sample.fields().iter().find(|(have, _)| have.strip_prefix(name) == Some(end));
+        match [".png", ".tif", ".tiff"].into_iter().find_map(named) {
+            Some(&(name, value)) => Ok(Encoded::new(name, value, Encoding::Raw)),
+            None => encoded::find(sample, name),
+        }
+    }
+
+    /// The frame of a PNG or TIFF. EXIF turns it like an image. Otherwise it has the size of the
+    /// sample's image, stored or upright.
+    ///
+    /// # Errors
+    /// If its size or its channels do not fit.
+    fn frame(&self, stored: &Stored<'_>, plan: &Plan) -> Result<Frame> {
+        let (found, wanted) = (stored.channels(), self.channels.unwrap_or(1));
+        if found != wanted {
+            return Err(Error::in_source(format!(
+                "has {found} channels, but the map has {wanted}: Map::of_channels({found})"
+            )));
+        }
+        match stored.turned() {
+            Some(turned) => {
+                let (Size { width, height }, image) = (turned.size(), plan.oriented.size());
+                if turned.size() != image {
+                    return Err(Error::in_source(format!(
+                        "EXIF turns it to {width}x{height} pixels, its image has {}x{}",
+                        image.width, image.height
+                    )));
+                }
+                turned.annotated(Some(AnnotationFrame::Stored)).frame(Some(stored.size()))
+            }
+            None => plan.frame(Some(stored.size())),
+        }
+    }
+
+    /// Writes the floats `bytes` of rows of `width` pixels.
+    fn put(&self, bytes: &[u8], width: usize, frame: Frame, plan: &Plan, to: &mut [f32]) {
+        thread_local! {
+            static PLANES: RefCell<Planes> = RefCell::new(Planes::default());
+            static COPY: RefCell<Vec<f32>> = RefCell::default();
+        }
+        let channels = self.channels.unwrap_or(1);
+        let values = bytes.as_chunks::<4>().0;
+        // Steps in `values` from a pixel to its right and its lower neighbor, as the image shows
+        // them.
+        let (first_x, first_y) = frame.pixel(0, 0);
+        let (across, down) = if frame.is_transposed() { (width, 1) } else { (1, width) };
+        let signed = |step: usize, first: u32| if first > 0 { step.wrapping_neg() } else { step };
+        let (across, down) = (signed(across, frame.across(0)), signed(down, frame.down(0)));
+        let first = first_y as usize * width + first_x as usize;
+        let pixel = |x: usize, y: usize, c: usize| {
+            let place = first.wrapping_add(x.wrapping_mul(across)).wrapping_add(y.wrapping_mul(down));
+            f32::from_ne_bytes(values[place * channels + c])
+        };
+        to.fill(self.fill);
+        if self.nearest {
+            let pixels = to.chunks_exact_mut(channels).zip(0..);
+            for (to, place) in pixels {
+                let (x, y) = (place % plan.output.width, place / plan.output.width);
+                if let (Some(x), Some(y)) = (plan.column(x), plan.row(y)) {
+                    to.iter_mut().enumerate().for_each(|(c, to)| *to = pixel(x as usize, y as usize, c));
+                }
+            }
+        } else {
+            PLANES.with_borrow_mut(|planes| planes.run(plan, channels, pixel, to));
+        }
+        if self.flow {
+            self.turn(plan, frame, to);
+        }
+        if plan.is_warped() {
+            COPY.with_borrow_mut(|copy| {
+                if self.nearest {
+                    plan.warp_nearest(to, channels, &[self.fill], copy);
+                } else {
+                    plan.warp_floats(to, channels, self.fill, copy);
+                }
+            });
+        }
+        if self.flow {
+            plan.warp_flow(to);
+        }
+    }
+
+    /// Converts displacements from the frame to the output.
+    fn turn(&self, plan: &Plan, frame: Frame, to: &mut [f32]) {
+        let (across, down) = plan.scale();
+        let signed = |scale: f64, mirrored: bool| if mirrored { -scale as f32 } else { scale as f32 };
+        let (across, down) = (signed(across, plan.flip), signed(down, plan.vertical_flip));
+        let shown = plan.shown();
+        let rows = to.as_chunks_mut::<2>().0.chunks_exact_mut(plan.output.width as usize);
+        for row in rows.skip(shown.y as usize).take(shown.height as usize) {
+            for flow in &mut row[shown.x as usize..][..shown.width as usize] {
+                let (right, below) = frame.displacement((flow[0], flow[1]));
+                *flow = [right * across, below * down];
+            }
+        }
+    }
+}

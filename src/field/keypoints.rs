@@ -1,0 +1,101 @@
+use std::cell::Cell;
+
+use super::corners::declared_size;
+use super::skeleton::Skeleton;
+use super::{FieldType, Input, RowMut};
+use crate::batch::{Dtype, Field};
+use crate::decode::Size;
+use crate::error::{Error, Result};
+
+/// Key points of the whole image, such as the landmarks of a face: (N, K, 2) f32. They are
+/// cropped, resized and flipped with it. For the points of boxes see
+/// [`Boxes::points`](super::Boxes::points).
+///
+/// The sample's field has any [encoding](super), f32 of shape (K, 2): x and y in pixels of the
+/// image. A point outside the crop keeps its coordinates, which lie outside the output.
+/// [`Plan::point`](crate::transform::Plan::point) defines the coordinates. A device gets the points
+/// unchanged.
+///
+/// If EXIF turns the image, points that were annotated on the stored image are turned with it:
+/// see [`Boxes`](super::Boxes#images-that-exif-turns).
+///
+/// With [`visibility`](Keypoints::visibility) the shape is (K, 3), in the sample and in the batch.
+///
+/// ```no_run
+/// use warpfeed::Loader;
+/// use warpfeed::field::Keypoints;
+///
+/// // Eyes, nose, corners of the mouth.
+/// let landmarks = Keypoints::new(5).flip_pairs([(0, 1), (3, 4)]);
+/// let batches = Loader::new("faces.tar").field("landmarks", landmarks).host()?;
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone, serde::Deserialize)]
+pub struct Keypoints {
+    skeleton: Skeleton,
+    visibility: bool,
+}
+
+impl Keypoints {
+    /// `count` points per sample.
+    pub fn new(count: usize) -> Self {
+        Keypoints { skeleton: Skeleton { count, pairs: Vec::new() }, visibility: false }
+    }
+
+    /// Adds a third number to each point: 0 unlabeled, 1 hidden, 2 visible. A point outside the
+    /// output becomes (0, 0, 0), which is an unlabeled point in COCO.
+    #[must_use]
+    pub fn visibility(mut self) -> Self {
+        self.visibility = true;
+        self
+    }
+
+    /// Pairs of points that trade places in a mirrored image, such as the left and the right eye.
+    /// An image that is flipped both ways is turned, not mirrored.
+    #[must_use]
+    pub fn flip_pairs(mut self, pairs: impl IntoIterator<Item = (usize, usize)>) -> Self {
+        self.skeleton.pairs = pairs.into_iter().collect();
+        self
+    }
+}
+
+impl FieldType for Keypoints {
+    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
+        self.skeleton.check().map_err(|cause| Error::config(format!("field {name:?}: {cause}")))?;
+        let shape = vec![self.skeleton.count, if self.visibility { 3 } else { 2 }];
+        Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape }])
+    }
+
+    fn reads(&self, name: &str) -> Vec<String> {
+        vec![name.to_owned()]
+    }
+
+    fn follows_image(&self) -> bool {
+        true
+    }
+
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
+        thread_local! {
+            static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+        }
+        let (name, sample, plan) = (input.name, input.sample, input.image());
+        let to: &mut [f32] = bytemuck::cast_slice_mut(place.bytes(0));
+        let mut numbers = NUMBERS.take();
+        let columns = if self.visibility { 3 } else { 2 };
+        let frame = plan.frame(declared_size(name, sample)?);
+        let frame = frame.map_err(|e| Error::in_source(format!("field {name:?}: {}", e.cause())))?;
+        self.skeleton.read(name, sample, None, columns, (frame, (1.0, 1.0)), &mut numbers)?;
+        if self.visibility {
+            self.skeleton.place(&numbers, plan, frame, to);
+        } else {
+            let to = to.as_chunks_mut::<2>().0;
+            for (&[x, y], to) in numbers.as_chunks::<2>().0.iter().zip(&mut *to) {
+                let (x, y) = plan.point(x.into(), y.into());
+                *to = [x as f32, y as f32];
+            }
+            self.skeleton.swap(plan, frame, to);
+        }
+        NUMBERS.set(numbers);
+        Ok(())
+    }
+}

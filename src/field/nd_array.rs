@@ -1,0 +1,80 @@
+use super::encoded::{self, Encoded};
+use super::{FieldType, Input, RowMut};
+use crate::batch::{Dtype, Field};
+use crate::decode::Size;
+use crate::error::Result;
+use crate::source::Shape;
+
+/// An array with the same shape in every sample: an embedding, a vector of attributes, a regression
+/// target.
+///
+/// The sample's field is a little-endian array of `dtype` and `shape` without a header, or an
+/// `.npy`, `.json` or `.txt` field; see [encodings](super). An `.npy` or `.json` field has the
+/// shape `shape`, or one axis with the same number of elements. The augmentation does not change
+/// it. A device gets it unchanged.
+///
+/// ```no_run
+/// use warpfeed::field::NdArray;
+/// use warpfeed::{Dtype, Loader};
+///
+/// let batches = Loader::new("train.lmdb")
+///     .field("emb", NdArray::new(Dtype::F32, [768])) // (N, 768)
+///     .field("weight", NdArray::new(Dtype::F32, [])) // (N)
+///     .host()?;
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone, serde::Deserialize)]
+pub struct NdArray {
+    dtype: Dtype,
+    shape: Vec<usize>,
+}
+
+impl NdArray {
+    /// Arrays of `dtype` and `shape`. `shape` is that of one sample: `[]` for one number.
+    pub fn new(dtype: Dtype, shape: impl Into<Vec<usize>>) -> Self {
+        NdArray { dtype, shape: shape.into() }
+    }
+}
+
+impl FieldType for NdArray {
+    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
+        Ok(vec![Field { name: name.to_owned(), dtype: self.dtype, shape: self.shape.clone() }])
+    }
+
+    fn reads(&self, name: &str) -> Vec<String> {
+        vec![name.to_owned()]
+    }
+
+    fn copies(&self) -> bool {
+        true
+    }
+
+    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
+        let (field, to) = (encoded::find(input.sample, input.name)?, place.bytes(0));
+        field.with_kept_numbers(self.dtype, |bytes, shape| {
+            self.check(&field, bytes.len(), shape, to.len())?;
+            to.copy_from_slice(bytes);
+            Ok(())
+        })
+    }
+}
+
+impl NdArray {
+    /// Checks the shape of the array. One axis with the same number of elements is accepted.
+    fn check(&self, field: &Encoded<'_>, found: usize, shape: Option<&Shape>, expected: usize) -> Result<()> {
+        match shape {
+            None if found != expected => Err(field.error(format_args!(
+                "has {found} bytes, its dtype and shape need {expected}; a field is read as an array without a header \
+                 unless its name ends in npy, json or txt"
+            ))),
+            Some(_) if found == 0 && expected > 0 => Err(field.error(format_args!(
+                "is empty, the loader expects the shape {:?}: write a value, such as nan, where one is missing",
+                self.shape
+            ))),
+            Some(shape) if found != expected || (shape.len() > 1 && shape[..] != self.shape[..]) => {
+                Err(field.error(format_args!("has the shape {shape:?}, the loader expects {:?}", self.shape)))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Number of cores for this process.
+//!
+//! `std::thread::available_parallelism` returns the minimum of affinity and quota, which is enough
+//! for a single process. The ranks of a machine share the quota but not the affinity, so for them
+//! both are read separately. Both are lists in files, which safe code can read.
+
+use std::fs;
+
+use crate::sampler::Rank;
+
+/// Number of cores for this process: those that affinity and cgroup allow, or this rank's
+/// share of the cores that it shares with the other ranks of its machine.
+///
+/// If a launcher binds its ranks, it has already divided the machine. So a rank that may use only
+/// its share of the machine, or less, uses all of that.
+pub(super) fn cores(rank: &Rank) -> usize {
+    let allowed = std::thread::available_parallelism().map_or(1, usize::from);
+    let ranks = rank.local_world_size.unwrap_or(1);
+    if ranks <= 1 {
+        return allowed;
+    }
+    let bound = allowed_by_affinity();
+    // A quota applies to the whole container, in which its ranks run together.
+    let quota = bound.filter(|bound| allowed < *bound).map(|_| allowed);
+    share(allowed, quota.or_else(machine).unwrap_or(allowed), ranks)
+}
+
+/// The share of one of `ranks` ranks that have `all` cores together, if it may use `allowed`
+/// of them.
+fn share(allowed: usize, all: usize, ranks: usize) -> usize {
+    allowed.min(all / ranks).max(1)
+}
+
+/// Number of cores on which the scheduler may run this process.
+fn allowed_by_affinity() -> Option<usize> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).and_then(count)
+}
+
+/// Number of cores of the machine or of the container, from the files of cgroup v2, or of v1
+/// as seen inside a container.
+fn machine() -> Option<usize> {
+    let path = fs::read_to_string("/proc/self/cgroup").ok().and_then(|groups| {
+        let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?.trim_matches('/').to_owned();
+        Some(format!("/sys/fs/cgroup/{group}/cpuset.cpus.effective"))
+    });
+    let paths = path
+        .iter()
+        .map(String::as_str)
+        .chain(["/sys/fs/cgroup/cpuset.cpus.effective", "/sys/fs/cgroup/cpuset/cpuset.effective_cpus"]);
+    let read = |path: &str| fs::read_to_string(path).ok().and_then(|list| count(&list));
+    paths.chain(["/sys/devices/system/cpu/online"]).find_map(read)
+}
+
+/// Number of members of a list such as `0-3,8,10-11`.
+fn count(list: &str) -> Option<usize> {
+    let range = |range: &str| match range.split_once('-') {
+        None => range.parse::<usize>().ok().map(|_| 1),
+        Some((first, last)) => last.parse::<usize>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1),
+    };
+    list.trim().split(',').map(range).sum::<Option<usize>>().filter(|n| *n > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_counted() {
+        assert_eq!(count("0-3,8,10-11\n"), Some(7));
+        assert_eq!(count(" 5"), Some(1));
+        assert_eq!([count(""), count("x"), count("3-1")], [None; 3]);
+    }
+
+    #[test]
+    fn a_rank_gets_its_share_and_a_bound_one_its_own_cores() {
+        assert_eq!(share(64, 64, 4), 16, "unbound ranks divide the machine");
+        assert_eq!(share(16, 64, 4), 16, "bound ranks have already divided it");
+        assert_eq!(share(3, 3, 8), 1);
+        let alone = std::thread::available_parallelism().map_or(1, usize::from);
+        assert_eq!(cores(&Rank::ALONE), alone);
+        #[cfg(target_os = "linux")]
+        {
+            assert!(allowed_by_affinity().unwrap() >= alone, "a quota may be lower");
+            assert!(machine().unwrap() >= 1);
+            let of_many = Rank { rank: 0, world_size: 1000, local_rank: Some(0), local_world_size: Some(1000) };
+            assert_eq!(cores(&of_many), 1);
+        }
+    }
+}

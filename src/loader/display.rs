@@ -1,0 +1,144 @@
+//! A loader as text: its augmentation, and the calls of setters that change something.
+
+use std::fmt::{self, Debug, Display, Write as _};
+
+use super::Loader;
+use super::class_list::Listed;
+use super::images::ImageOptions;
+use super::input::Input;
+use super::share::{RankOrigin, Share};
+use crate::engine::OnError;
+use crate::field::FieldKind;
+
+/// Calls of setters.
+#[derive(Default)]
+pub(super) struct Calls(String);
+
+impl Calls {
+    /// Adds a call, unless the value is the default.
+    pub(super) fn add<T: Debug>(&mut self, name: &str, value: &T, default: &T) {
+        self.add_text(name, &format!("{value:?}"), &format!("{default:?}"));
+    }
+
+    fn add_text(&mut self, name: &str, value: &str, default: &str) {
+        if value != default {
+            let inner = value.strip_prefix("Some(").and_then(|inner| inner.strip_suffix(')'));
+            self.put(name, inner.unwrap_or(value));
+        }
+    }
+
+    fn put(&mut self, name: &str, value: impl Display) {
+        write!(self.0, ".{name}({value})").expect("texts take everything");
+    }
+
+    /// Adds a call without its many values.
+    fn put_some<T>(&mut self, name: &str, values: Option<&[T]>) {
+        if let Some(values) = values {
+            self.put(name, format_args!("{} values", values.len()));
+        }
+    }
+}
+
+impl Display for ImageOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut calls = Calls::default();
+        calls.put("augment", &self.augment);
+        (0..self.transforms.len()).for_each(|_| calls.put("transform", ".."));
+        for ((name, value), (_, default)) in self.rows().iter().zip(Self::default().rows()) {
+            calls.add_text(name, value, &default);
+        }
+        self.trace.iter().for_each(|(path, _)| calls.put("trace", path.display()));
+        f.write_str(&calls.0)
+    }
+}
+
+impl Debug for ImageOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Display::fmt(self, f)
+    }
+}
+
+/// Prints the dataset, the augmentation, and the calls of setters that change something.
+impl Display for Loader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Loader { sampling, fields, views, images, .. } = self;
+        match &self.input {
+            Input::Path(path) => write!(f, "Loader::new({path:?})"),
+            Input::Source(source) => write!(f, "Loader::source({})", source.kind()),
+            Input::Mixture(parts) => write!(f, "Loader::mixture({} datasets)", parts.len()),
+        }?;
+        let mut calls = Calls::default();
+        match self.batch {
+            Share::Rank(samples) => calls.put("batch_size", samples),
+            Share::Global(samples) => calls.put("global_batch_size", samples),
+        }
+        match self.place {
+            RankOrigin::Given { rank, world } => {
+                calls.add("rank", &format_args!("{rank}, {world}"), &format_args!("0, 1"))
+            }
+            RankOrigin::Environment => calls.put("distributed", ""),
+        }
+        calls.add("shuffle", &sampling.shuffle.then_some(images.seed), &None);
+        calls.add("shuffle_window", &sampling.window, &None);
+        calls.add("repeat", &sampling.repeat, &None);
+        calls.put_some("subset", sampling.subset.as_deref());
+        calls.put_some("weights", sampling.weights.as_deref());
+        calls.put_some("buckets", sampling.buckets.as_ref().map(|buckets| &buckets.lengths[..]));
+        let Loader { classes, without, soft_labels, indexed, masks, on_error, .. } = self;
+        let flags = [
+            ("balanced", sampling.balanced),
+            ("match_labels_by_name", sampling.match_labels_by_name),
+            ("keep_labels", sampling.keep_labels),
+        ];
+        flags.into_iter().filter(|(_, is_set)| *is_set).for_each(|(name, _)| calls.put(name, ""));
+        sampling.order.iter().for_each(|_| calls.put("order", ".."));
+        match classes {
+            Listed::No => {}
+            Listed::Names(names) => calls.put_some("classes", Some(names)),
+            Listed::File(path) => calls.put("classes_file", path.display()),
+        }
+        calls.add("index", indexed, &false);
+        calls.add("masks", masks, &None);
+        calls.add("views", views, &Vec::new());
+        fields.iter().for_each(|(name, FieldKind(kind))| calls.put("field", format_args!("{name:?}, {kind:?}")));
+        without.iter().for_each(|name| calls.put("without", format_args!("{name:?}")));
+        calls.add("soft_labels", soft_labels, &None);
+        calls.add("on_error", on_error, &OnError::default());
+        write!(f, "{}{images}", calls.0)
+    }
+}
+
+impl Debug for Loader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Augment, Layout, field};
+
+    #[test]
+    fn a_loader_prints_its_augmentation_and_the_options_that_are_not_the_default() {
+        let plain = Loader::new("train");
+        assert_eq!(
+            plain.to_string(),
+            r#"Loader::new("train").batch_size(32).augment(Augment.eval(shorter=256, side=224))"#
+        );
+        let loader = plain.batch_size(4).shuffle(7).augment(Augment::train(64).flip(0.0)).workers(0).prefetch(3);
+        let loader = loader.layout(Layout::Nchw).memory_limit(5).field("text", field::Text::new()).balanced();
+        assert_eq!(
+            loader.subset([1, 2]).to_string(),
+            "Loader::new(\"train\").batch_size(4).shuffle(7).subset(2 values).balanced()\
+             .field(\"text\", Text { of: None }).augment(Augment.train(side=64).flip(probability=0.0))\
+             .seed(7).layout(Nchw).prefetch(3).memory_limit(5)"
+        );
+    }
+
+    #[test]
+    fn a_default_that_is_set_is_no_call() {
+        let set = Loader::new("a").seed(0).workers(0).mmap(true).strict(false).retries(3).channels(3).decode_share(1.0);
+        assert_eq!(set.to_string(), Loader::new("a").to_string());
+    }
+}

@@ -1,0 +1,207 @@
+use std::sync::Arc;
+
+use super::permutation::{Permutation, epoch_key};
+use super::rng::mix;
+use super::{Position, Sampler};
+use crate::error::{Error, Result};
+
+/// Samples of similar lengths together, so that rows that are padded to the longest of their batch
+/// take little padding.
+///
+/// A bucket has the samples up to a length. The buckets follow one another, and this list is cut
+/// into batches. So only a batch at the border of two buckets has samples of both. A shuffled order
+/// shuffles the samples within each bucket and then the batches, in a different way for each epoch.
+/// A last batch that is not full stays the last one. It has the longest samples, and
+/// [`LastBatch::Drop`](super::LastBatch::Drop) leaves out different ones in each epoch.
+///
+/// An order takes 8 bytes per sample.
+///
+/// ```
+/// use warpfeed::sampler::{Bucketed, Sampler};
+///
+/// let lengths = [3, 90, 5, 80, 4, 2];
+/// let order = Bucketed::new(&lengths, &[10], 2)?.shuffled(1);
+/// let batches = [0, 2, 4].map(|first| [0, 1].map(|place| lengths[order.index(0, first + place) as usize]));
+/// assert_eq!(batches.iter().filter(|batch| batch.iter().all(|length| *length <= 10)).count(), 2);
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Bucketed {
+    /// The samples, by bucket and then by number.
+    samples: Arc<[u32]>,
+    /// Place of each sample in `samples`.
+    places: Arc<[u32]>,
+    /// The place after the last sample of each bucket that is not empty.
+    ends: Arc<[u64]>,
+    batch: u64,
+    seed: Option<u64>,
+}
+
+impl Bucketed {
+    /// Creates the order of a source whose samples have these `lengths`, for batches of `batch`
+    /// samples over all ranks. A bucket has the samples whose length is at most its bound and
+    /// greater than the bound before. Samples that are longer than the last bound have a bucket of
+    /// their own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for bounds that do not increase, for batches
+    /// of 0, without samples, and for 2^32 samples or more.
+    pub fn new(lengths: &[u32], bounds: &[u32], batch: u64) -> Result<Self> {
+        if let Some(place) = bounds.windows(2).position(|pair| pair[0] >= pair[1]) {
+            return Err(Error::config(format!(
+                "buckets: bound {} follows bound {}; bounds must increase",
+                bounds[place + 1],
+                bounds[place]
+            )));
+        }
+        if lengths.is_empty() || lengths.len() > u32::MAX as usize || batch == 0 {
+            return Err(Error::config(format!(
+                "buckets: {} samples in batches of {batch}; both must be at least 1, and at most {} samples are possible",
+                lengths.len(),
+                u32::MAX
+            )));
+        }
+        let bucket = |sample: &u32| bounds.partition_point(|bound| *bound < lengths[*sample as usize]);
+        let mut samples: Vec<u32> = (0..lengths.len() as u32).collect();
+        samples.sort_by_cached_key(bucket);
+        let mut places = vec![0; samples.len()];
+        samples.iter().zip(0..).for_each(|(sample, place)| places[*sample as usize] = place);
+        let mut end = 0;
+        let ends = samples.chunk_by(|one, next| bucket(one) == bucket(next)).map(|bucket| {
+            end += bucket.len() as u64;
+            end
+        });
+        let ends = ends.collect();
+        Ok(Bucketed { samples: samples.into(), places: places.into(), ends, batch, seed: None })
+    }
+
+    /// Shuffles each epoch under `seed`. Otherwise the shortest bucket comes first, and samples are
+    /// in the order of the source.
+    #[must_use]
+    pub fn shuffled(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Start, permutation and key of the bucket that has `place`.
+    fn bucket(&self, key: u64, place: u64) -> (u64, Permutation, u64) {
+        let bucket = self.ends.partition_point(|end| *end <= place);
+        let start = bucket.checked_sub(1).map_or(0, |before| self.ends[before]);
+        (start, Permutation::new(self.ends[bucket] - start), mix(key ^ mix(bucket as u64 + 1)))
+    }
+
+    /// The permutation of the full batches.
+    fn batches(&self) -> Permutation {
+        Permutation::new(self.samples.len() as u64 / self.batch)
+    }
+}
+
+impl Sampler for Bucketed {
+    fn len(&self, _epoch: u64) -> u64 {
+        self.samples.len() as u64
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        let Some(seed) = self.seed else { return self.samples[position as usize].into() };
+        let (key, batches, number) = (epoch_key(seed, epoch), self.batches(), position / self.batch);
+        let number = if number < batches.len() { batches.apply(key, number) } else { number };
+        let place = number * self.batch + position % self.batch;
+        let (start, within, key) = self.bucket(key, place);
+        self.samples[(start + within.apply(key, place - start)) as usize].into()
+    }
+
+    fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
+        let Some(place) = usize::try_from(index).ok().and_then(|index| self.places.get(index)) else {
+            return Position::Absent;
+        };
+        let place = u64::from(*place);
+        let Some(seed) = self.seed else { return Position::not_before(place, from) };
+        let (key, batches) = (epoch_key(seed, epoch), self.batches());
+        let (start, within, of_bucket) = self.bucket(key, place);
+        let place = start + within.invert(of_bucket, place - start);
+        let number = place / self.batch;
+        let number = if number < batches.len() { batches.invert(key, number) } else { number };
+        Position::not_before(number * self.batch + place % self.batch, from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampler::Rng;
+
+    fn lengths(count: u64, seed: u64) -> Vec<u32> {
+        let mut rng = Rng::new(seed, 1, 1);
+        (0..count).map(|_| rng.below(300) as u32).collect()
+    }
+
+    /// The bucket of a length, by a scan.
+    fn scanned(length: u32, bounds: &[u32]) -> usize {
+        bounds.iter().position(|bound| length <= *bound).unwrap_or(bounds.len())
+    }
+
+    #[test]
+    fn every_sample_comes_once_and_only_batches_at_borders_have_two_buckets() {
+        for (count, batch) in [(1, 1), (1, 8), (7, 8), (64, 8), (1000, 7), (1000, 32), (333, 1)] {
+            for bounds in [&[][..], &[100], &[0, 10, 20, 150], &[50, 51, 299], &[1000]] {
+                let lengths = lengths(count, count + batch);
+                let order = Bucketed::new(&lengths, bounds, batch).unwrap();
+                let mut filled: Vec<usize> = lengths.iter().map(|length| scanned(*length, bounds)).collect();
+                filled.sort_unstable();
+                filled.dedup();
+                for (order, epoch) in [(order.clone(), 0), (order.clone().shuffled(3), 0), (order.shuffled(3), 5)] {
+                    let all: Vec<u64> = (0..count).map(|position| order.index(epoch, position)).collect();
+                    let mut sorted = all.clone();
+                    sorted.sort_unstable();
+                    assert!(sorted.into_iter().eq(0..count));
+                    let mixed = all.chunks(batch as usize).filter(|batch| {
+                        let buckets = || batch.iter().map(|sample| scanned(lengths[*sample as usize], bounds));
+                        buckets().min() != buckets().max()
+                    });
+                    assert!(mixed.count() < filled.len(), "{count} samples, batches of {batch}, {bounds:?}");
+                    for (sample, from) in (0..count + 2).flat_map(|sample| [0, count / 2].map(|from| (sample, from))) {
+                        let found = (from..count).find(|&position| all[position as usize] == sample);
+                        let found = found.map_or(Position::Absent, Position::At);
+                        assert_eq!(order.position(epoch, sample, from), found);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn epochs_shuffle_the_batches_and_the_samples_within_buckets() {
+        let lengths = lengths(4000, 9);
+        let order = Bucketed::new(&lengths, &[100, 200], 16).unwrap().shuffled(4);
+        let epoch = |epoch| (0..4000).map(|position| order.index(epoch, position)).collect::<Vec<_>>();
+        let (one, two) = (epoch(0), epoch(1));
+        assert_eq!(one, epoch(0));
+        let same = one.iter().zip(&two).filter(|(one, two)| one == two).count();
+        assert!(same < 20, "{same} of 4000 samples at the same place");
+        let bucket = |samples: &[u64]| scanned(lengths[samples[0] as usize], &[100, 200]);
+        let changes =
+            one.chunks(16).zip(one.chunks(16).skip(1)).filter(|(one, two)| bucket(one) != bucket(two)).count();
+        assert!(changes > 100, "{changes} of 249 neighboring batches have other buckets");
+        // A batch of an epoch is in none of the next one.
+        let together = |epoch: &[u64]| {
+            let place = epoch.iter().position(|sample| *sample == 7).unwrap() / 16 * 16;
+            let mut batch = epoch[place..place + 16].to_vec();
+            batch.sort_unstable();
+            batch
+        };
+        assert_ne!(together(&one), together(&two));
+    }
+
+    #[test]
+    fn bad_bounds_and_empty_sources_are_errors() {
+        for (lengths, bounds, batch, text) in [
+            (&[1, 2][..], &[5, 5][..], 2, "bound 5 follows bound 5"),
+            (&[1, 2], &[9, 5], 2, "bound 5 follows bound 9"),
+            (&[], &[5], 2, "0 samples in batches of 2"),
+            (&[1], &[5], 0, "1 samples in batches of 0"),
+        ] {
+            let e = Bucketed::new(lengths, bounds, batch).unwrap_err().to_string();
+            assert!(e.contains(text), "{e}");
+        }
+    }
+}

@@ -1,0 +1,358 @@
+use std::fmt;
+use std::sync::Arc;
+
+use super::permutation::{Permutation, Shuffled, epoch_key};
+use super::rng::mix;
+use super::{Occurrence, Position, Sampler};
+use crate::error::{Error, Result};
+
+/// Draws samples from several concatenated datasets in given proportions.
+///
+/// Draws are made in rounds of 10,000. In each round the proportions are exact, and the sources
+/// alternate at random. Within a round they are off by chance: 600 draws have 200 ± 11 from a third
+/// (one standard deviation, `sqrt(n p (1 - p) (1 - n / 10,000))` of `n` draws). Each source is
+/// traversed again and again, in a new shuffle for each pass. Passes continue across epochs: a
+/// small source is traversed several times per epoch, and a large one takes several epochs.
+///
+/// Within a round, samples from consecutive passes may interleave. At the end of each round all
+/// samples of a source have been drawn equally often, ±1. If a source has fewer samples than its
+/// share of a round, some samples repeat before others have appeared. For example, with two sources
+/// of 500 samples in equal shares, the first 500 draws from one source give about 320 different
+/// samples.
+///
+/// Augmentation is a function of (seed, pass, sample). A mixture takes no memory per sample and
+/// finds any position in constant time.
+///
+/// The passes of a source may follow their own order: a subset, windows, weights. See
+/// [`of`](Mixture::of).
+#[derive(Clone)]
+pub struct Mixture {
+    parts: Arc<[Component]>,
+    draws: u64,
+    seed: u64,
+}
+
+#[derive(Clone)]
+struct Component {
+    /// End of the source's range of tickets in each `PERIOD`, and the length `quota` of that range.
+    quota: u64,
+    end: u64,
+    /// Index of the source's first sample.
+    first: u64,
+    samples: u64,
+    order: Arc<dyn Sampler>,
+    /// Draws in a pass.
+    len: u64,
+}
+
+/// Number of draws after which the proportions are exact.
+const PERIOD: u64 = 10_000;
+
+impl Mixture {
+    /// Creates a mixture of sources given as (number of samples, proportion). The proportions may
+    /// have any sum. An epoch has as many draws as there are samples in all sources.
+    ///
+    /// ```
+    /// use warpfeed::sampler::{Mixture, Sampler};
+    ///
+    /// let order = Mixture::new(&[(1000, 0.7), (500, 0.3)], 42)?;
+    /// assert_eq!(order.len(0), 1500);
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a proportion is negative or not finite,
+    /// if it rounds to no draw in 10,000, if all are 0, or if a source with a nonzero proportion is
+    /// empty.
+    pub fn new(sources: &[(u64, f64)], seed: u64) -> Result<Self> {
+        Self::of(
+            sources.iter().enumerate().map(|(number, &(len, proportion))| {
+                let order: Arc<dyn Sampler> = Arc::new(Shuffled::new(len, Self::seed_within(seed, number)));
+                (len, proportion, order)
+            }),
+            seed,
+        )
+    }
+
+    /// Creates a mixture of sources given as (number of samples, proportion, order). The epochs of
+    /// an order are the passes of its source, and all have the same length. Its indices count
+    /// within its source.
+    ///
+    /// In one round of 10,000, the draws from a source are a contiguous stretch of its order,
+    /// shuffled. Windows ([`Windowed`](super::Windowed)) with fewer samples than that stretch
+    /// therefore act like windows of the length of the stretch.
+    ///
+    /// # Panics
+    /// [`index`](Sampler::index) panics if an order returns an index outside its source. A loader
+    /// turns that panic into an error.
+    ///
+    /// # Errors
+    /// Those of [`new`](Mixture::new), and if the order of a source with a nonzero proportion has
+    /// length 0.
+    pub fn of(sources: impl IntoIterator<Item = (u64, f64, Arc<dyn Sampler>)>, seed: u64) -> Result<Self> {
+        let sources: Vec<_> = sources.into_iter().collect();
+        let proportions: Vec<f64> = sources.iter().map(|source| source.1).collect();
+        let refused = |cause: String| Err(Error::config(format!("mixture: {cause}")));
+        if let Some(part) = proportions.iter().position(|p| !p.is_finite() || *p < 0.0) {
+            return refused(format!("proportion {part} is {}", proportions[part]));
+        }
+        let largest = proportions.iter().copied().fold(0.0, f64::max);
+        let sum: f64 = proportions.iter().map(|p| p / largest).sum();
+        if largest == 0.0 {
+            return refused(format!("all {} proportions are 0", proportions.len()));
+        }
+        // Rounds by largest remainder, the first source first among equal ones, so that the quotas
+        // sum to the period.
+        let exact: Vec<f64> = proportions.iter().map(|p| p / largest / sum * PERIOD as f64).collect();
+        let mut quotas: Vec<u64> = exact.iter().map(|x| x.floor() as u64).collect();
+        let mut by_remainder: Vec<usize> = (0..exact.len()).collect();
+        by_remainder.sort_by(|&a, &b| exact[b].fract().total_cmp(&exact[a].fract()));
+        let left = PERIOD.saturating_sub(quotas.iter().sum()) as usize;
+        by_remainder.into_iter().cycle().take(left).for_each(|part| quotas[part] += 1);
+
+        let (mut parts, mut first, mut draws, mut end) = (Vec::new(), 0u64, 0u64, 0);
+        for (number, ((samples, proportion, order), quota)) in sources.into_iter().zip(quotas).enumerate() {
+            let len = order.len(0);
+            if proportion > 0.0 && quota == 0 {
+                return refused(format!("proportion {number}, {proportion}, is less than one draw in {PERIOD}"));
+            }
+            if quota > 0 && len == 0 {
+                return refused(format!("source {number} has no samples to draw, but the proportion {proportion}"));
+            }
+            end += quota;
+            parts.push(Component { quota, end, first, samples, order, len });
+            (first, draws) = match (first.checked_add(samples), draws.checked_add(len)) {
+                (Some(first), Some(draws)) => (first, draws),
+                _ => return refused("more samples than can be counted".to_owned()),
+            };
+        }
+        Ok(Mixture { parts: parts.into(), draws, seed })
+    }
+
+    /// Seed of source `number`. Sources of the same length are shuffled differently.
+    pub(crate) fn seed_within(seed: u64, number: usize) -> u64 {
+        mix(seed ^ mix(number as u64))
+    }
+
+    /// Sets the number of draws per epoch. Epochs are cuts of one sequence, and `draws` changes
+    /// only where those cuts are.
+    #[must_use]
+    pub fn draws(mut self, draws: u64) -> Self {
+        self.draws = draws;
+        self
+    }
+
+    /// The source that a position draws from, the pass over it, and the position in that pass.
+    fn draw(&self, epoch: u64, position: u64) -> (&Component, u64, u64) {
+        // Wraps after 2^64 draws. No run gets that far, and any answer would be sound.
+        let draw = epoch.wrapping_mul(self.draws).wrapping_add(position);
+        let (period, place) = (draw / PERIOD, draw % PERIOD);
+        let ticket = Permutation::new(PERIOD).apply(epoch_key(!self.seed, period), place);
+        let part = &self.parts[self.parts.partition_point(|part| part.end <= ticket)];
+        let turn = period * part.quota + ticket - (part.end - part.quota);
+        (part, turn / part.len, turn % part.len)
+    }
+}
+
+impl Sampler for Mixture {
+    fn len(&self, _epoch: u64) -> u64 {
+        self.draws
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        self.at(epoch, position).index
+    }
+
+    fn at(&self, epoch: u64, position: u64) -> Occurrence {
+        let (part, pass, place) = self.draw(epoch, position);
+        let Occurrence { index, variant } = part.order.at(pass, place);
+        // A larger index would belong to the next source.
+        assert!(index < part.samples, "mixture: an order gives sample {index} of a source of {}", part.samples);
+        Occurrence { index: part.first + index, variant }
+    }
+
+    fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
+        let part = &self.parts[..];
+        let Some(part) = part.get(part.partition_point(|part| part.first + part.samples <= index)) else {
+            return Position::Absent;
+        };
+        let Some(end) = epoch.checked_add(1).and_then(|next| next.checked_mul(self.draws)) else {
+            return Position::Unknown;
+        };
+        let (start, quota) = (end - self.draws, part.quota);
+        let first = start.saturating_add(from);
+        if quota == 0 || first >= end {
+            return Position::Absent;
+        }
+        // Turns of the source rise with the rounds but not within one, so the turns of a whole
+        // round are compared.
+        let mut turn = first / PERIOD * quota;
+        let mut best: Option<u64> = None;
+        loop {
+            let pass = turn / part.len;
+            match part.order.position(pass, index - part.first, turn % part.len) {
+                Position::Unknown => return Position::Unknown,
+                Position::At(place) if place < part.len => turn = pass * part.len + place,
+                Position::At(_) | Position::Absent => {
+                    turn = (pass + 1) * part.len;
+                    if best.is_none() && turn / quota <= (end - 1) / PERIOD {
+                        continue;
+                    }
+                    if best.is_none_or(|best| turn / quota > best / PERIOD) {
+                        break;
+                    }
+                    continue;
+                }
+            }
+            let period = turn / quota;
+            if period > best.unwrap_or(end - 1) / PERIOD {
+                break;
+            }
+            let ticket = part.end - quota + turn % quota;
+            let draw = period * PERIOD + Permutation::new(PERIOD).invert(epoch_key(!self.seed, period), ticket);
+            if draw >= first {
+                best = Some(best.map_or(draw, |best| best.min(draw)));
+            }
+            turn += 1;
+        }
+        best.filter(|&best| best < end).map_or(Position::Absent, |best| Position::At(best - start))
+    }
+}
+
+impl fmt::Debug for Mixture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quotas: Vec<_> = self.parts.iter().map(|part| part.quota).collect();
+        f.debug_struct("Mixture")
+            .field("quotas", &quotas)
+            .field("draws", &self.draws)
+            .field("seed", &self.seed)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampler::{Subset, Weighted, Windowed};
+
+    fn mixture() -> Mixture {
+        Mixture::new(&[(1000, 0.5), (70, 0.2), (0, 0.0), (50_000, 0.3)], 3).unwrap()
+    }
+
+    #[test]
+    #[should_panic(expected = "mixture: an order gives sample 300 of a source of 300")]
+    fn an_order_that_leaves_its_source_does_not_reach_into_the_next() {
+        let of = |len| -> Arc<dyn Sampler> { Arc::new(crate::sampler::Sequential::new(len)) };
+        let order = Mixture::of([(300, 1.0, of(301)), (40, 1.0, of(40))], 1).unwrap();
+        (0..order.len(0)).map(|at| order.index(0, at)).for_each(drop);
+        (0..order.len(0)).map(|at| order.index(1, at)).for_each(drop);
+    }
+
+    #[test]
+    fn proportions_are_exact_in_each_period_and_about_right_in_a_batch() {
+        let order = mixture().draws(60_000);
+        let mut counts = [0u64; 4];
+        let part = |sample: u64| match sample {
+            0..1000 => 0,
+            1000..1070 => 1,
+            _ => 3,
+        };
+        let mut least = u64::MAX;
+        for batch in 0..600 {
+            let before = counts[0];
+            (0..100).for_each(|i| counts[part(order.index(1, batch * 100 + i))] += 1);
+            least = least.min(counts[0] - before);
+            if batch % 100 == 99 {
+                assert_eq!(counts, [5000, 2000, 0, 3000].map(|n| n * (batch / 100 + 1)));
+            }
+        }
+        assert!((30..50).contains(&least), "a batch of 100 had {least} of the half that is the first source");
+    }
+
+    /// Over the whole sequence each source is traversed pass by pass, and the variant is the pass.
+    #[test]
+    fn every_sample_of_a_source_comes_once_in_each_pass_across_epochs() {
+        let order = mixture().draws(7_777);
+        let mut seen = std::collections::HashSet::new();
+        let mut passes = [0; 4];
+        for draw in 0..140_000 {
+            let (epoch, position) = (draw / 7_777, draw % 7_777);
+            let Occurrence { index: sample, variant: pass } = order.at(epoch, position);
+            assert!(seen.insert((sample, pass)), "sample {sample} came twice in pass {pass}");
+            let part = [0, 1000, 1070].iter().filter(|first| sample >= **first).count() - 1;
+            passes[part] = passes[part].max(pass);
+        }
+        assert_eq!(passes, [70_000 / 1000 - 1, 28_000 / 70 - 1, 0, 0]);
+        assert_eq!(seen.iter().filter(|(sample, _)| *sample < 1000).count(), 70_000);
+        // The length of an epoch does not change the sequence.
+        let other = mixture().draws(1000);
+        assert!((0..5000).all(|draw| other.index(draw / 1000, draw % 1000) == order.index(0, draw)));
+    }
+
+    /// Checks the numbers that the documentation gives for small sources.
+    #[test]
+    fn passes_of_small_sources_mix_within_a_period_and_are_even_after_it() {
+        let order = Mixture::new(&[(500, 1.0), (500, 1.0)], 7).unwrap();
+        let draw = |draw: u64| order.index(draw / 1000, draw % 1000);
+        let first: Vec<u64> = (0..10_000).map(draw).filter(|sample| *sample < 500).take(500).collect();
+        let different = first.iter().collect::<std::collections::HashSet<_>>().len();
+        assert!((290..350).contains(&different), "{different} of 500 by chance would be 316");
+        let mut turns = [0u64; 1000];
+        for period in 1..=3 {
+            ((period - 1) * 10_000..period * 10_000).for_each(|at| turns[draw(at) as usize] += 1);
+            assert!(turns.iter().all(|&n| n == period * 10), "every sample as often as any other");
+        }
+        let uneven = Mixture::new(&[(700, 1.0), (300, 1.0)], 7).unwrap();
+        let mut turns = [0u64; 1000];
+        (0..10_000).for_each(|at| turns[uneven.index(at / 1000, at % 1000) as usize] += 1);
+        assert!(turns[..700].iter().all(|&n| n == 7 || n == 8) && turns[700..].iter().all(|&n| n == 16 || n == 17));
+    }
+
+    /// If the sources have their own orders, the result equals a loop that takes the next quota
+    /// from each source in every period.
+    #[test]
+    fn each_period_has_the_next_stretch_of_every_order() {
+        let list: Arc<[u64]> = [5, 3, 3, 9].into();
+        let weights: Vec<f64> = (0..300).map(|i| f64::from(i % 3)).collect();
+        let orders: [(u64, f64, Arc<dyn Sampler>); 3] = [
+            (1000, 0.5, Arc::new(Windowed::new(1000, 3, 100))),
+            (10, 0.1, Arc::new(Subset::new(list, Shuffled::new(4, 1)).unwrap())),
+            (300, 0.4, Arc::new(Weighted::new(&weights, 8).unwrap())),
+        ];
+        let mixture = Mixture::of(orders.clone(), 3).unwrap();
+        assert_eq!(mixture.len(0), 1000 + 4 + 300);
+        let (mixture, mut turns) = (mixture.draws(10_000), [0u64; 3]);
+        for period in 0..4 {
+            let mut found: Vec<_> = (0..10_000).map(|p| mixture.at(period, p)).map(|o| (o.index, o.variant)).collect();
+            let mut expected = Vec::new();
+            for ((first, quota), ((_, _, order), turn)) in
+                [(0, 5000), (1000, 1000), (1010, 4000)].into_iter().zip(orders.iter().zip(&mut turns))
+            {
+                for _ in 0..quota {
+                    let (pass, place) = (*turn / order.len(0), *turn % order.len(0));
+                    let Occurrence { index, variant } = order.at(pass, place);
+                    expected.push((first + index, variant));
+                    *turn += 1;
+                }
+            }
+            found.sort_unstable();
+            expected.sort_unstable();
+            assert!(found == expected, "period {period}");
+        }
+    }
+
+    #[test]
+    fn invalid_proportions_are_refused() {
+        let refused = |sources: &[(u64, f64)], words: &str| {
+            let e = Mixture::new(sources, 0).unwrap_err().to_string();
+            assert!(e.contains(words), "{e}");
+        };
+        refused(&[(1, 1.0), (2, f64::NAN)], "proportion 1 is NaN");
+        refused(&[(1, 1.0), (2, -1.0)], "proportion 1 is -1");
+        refused(&[(1, 0.0), (2, 0.0)], "all 2 proportions are 0");
+        refused(&[], "all 0 proportions are 0");
+        refused(&[(1, 1.0), (0, 1.0)], "source 1 has no samples");
+        refused(&[(1, 1.0), (2, 1e-6)], "less than one draw in 10000");
+        refused(&[(u64::MAX, 1.0), (2, 1.0)], "more samples than can be counted");
+    }
+}

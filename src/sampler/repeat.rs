@@ -1,0 +1,100 @@
+use super::{Occurrence, Position, Sampler};
+
+/// Combines several passes into one epoch. Epoch e consists of `passes` epochs of the inner order,
+/// beginning with epoch `e * passes`.
+///
+/// Only the cut into epochs changes. The random numbers of samples stay the same, and a batch may
+/// span two passes.
+#[derive(Debug, Clone, Copy)]
+pub struct Repeat<O> {
+    inner: O,
+    passes: u64,
+}
+
+impl<O: Sampler> Repeat<O> {
+    /// Creates epochs of `passes` passes over `inner`.
+    pub fn new(passes: u64, inner: O) -> Self {
+        Repeat { inner, passes }
+    }
+
+    fn passes(&self, epoch: u64) -> impl Iterator<Item = u64> {
+        let first = epoch.wrapping_mul(self.passes);
+        (0..self.passes).map(move |pass| first.wrapping_add(pass))
+    }
+
+    /// Epoch and position in the inner order.
+    fn inside(&self, epoch: u64, mut position: u64) -> (u64, u64) {
+        for pass in self.passes(epoch) {
+            let len = self.inner.len(pass);
+            if position < len {
+                return (pass, position);
+            }
+            position -= len;
+        }
+        panic!("position {position} after the last of {} passes", self.passes)
+    }
+}
+
+impl<O: Sampler> Sampler for Repeat<O> {
+    fn len(&self, epoch: u64) -> u64 {
+        self.passes(epoch).fold(0, |sum, pass| sum.saturating_add(self.inner.len(pass)))
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        self.at(epoch, position).index
+    }
+
+    fn at(&self, epoch: u64, position: u64) -> Occurrence {
+        let (pass, position) = self.inside(epoch, position);
+        self.inner.at(pass, position)
+    }
+
+    fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
+        let mut before = 0u64;
+        for pass in self.passes(epoch) {
+            let after = before.saturating_add(self.inner.len(pass));
+            if from < after {
+                match self.inner.position(pass, index, from.saturating_sub(before)) {
+                    Position::At(position) => return Position::At(before + position),
+                    Position::Absent => {}
+                    Position::Unknown => return Position::Unknown,
+                }
+            }
+            before = after;
+        }
+        Position::Absent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampler::Shuffled;
+
+    /// Samples and variants of all positions.
+    fn all(order: &dyn Sampler, epoch: u64) -> Vec<Occurrence> {
+        (0..order.len(epoch)).map(|p| order.at(epoch, p)).collect()
+    }
+
+    #[test]
+    fn passes_are_the_epochs_of_the_inner_order() {
+        let inner = Shuffled::new(20, 4);
+        let expected = [all(&inner, 6), all(&inner, 7), all(&inner, 8)].concat();
+        assert_eq!(all(&Repeat::new(3, inner), 2), expected);
+    }
+
+    #[test]
+    fn epochs_of_changing_length_are_repeated_too() {
+        struct Growing;
+        impl Sampler for Growing {
+            fn len(&self, epoch: u64) -> u64 {
+                epoch
+            }
+            fn index(&self, epoch: u64, position: u64) -> u64 {
+                100 * epoch + position
+            }
+        }
+        let samples: Vec<_> = all(&Repeat::new(2, Growing), 1).iter().map(|o| o.index).collect();
+        assert_eq!(samples, [200, 201, 300, 301, 302]);
+    }
+}

@@ -1,0 +1,166 @@
+//! [`Sampler`]: maps a position to a sample.
+
+use std::sync::Arc;
+
+pub use warpfeed_sources::Position;
+
+/// The order of the samples in each epoch.
+///
+/// Implement this trait for your own order. It must return the same answer for the same arguments,
+/// at any time and on any thread. It is asked for an epoch while the epoch before is in progress.
+/// If it depends on state that the program changes between epochs, set
+/// [`Loader::epochs`](crate::Loader::epochs) to 0.
+///
+/// ```
+/// use warpfeed::sampler::Sampler;
+///
+/// /// All samples, backwards in every second epoch.
+/// struct ThereAndBack(u64);
+///
+/// impl Sampler for ThereAndBack {
+///     fn len(&self, _epoch: u64) -> u64 {
+///         self.0
+///     }
+///
+///     fn index(&self, epoch: u64, position: u64) -> u64 {
+///         if epoch % 2 == 0 { position } else { self.0 - 1 - position }
+///     }
+/// }
+/// # let loader = warpfeed::Loader::new("train").sampler(ThereAndBack(50_000));
+/// ```
+pub trait Sampler: Send + Sync {
+    /// Number of samples in `epoch`.
+    fn len(&self, epoch: u64) -> u64;
+
+    /// The source index of the sample at `position` of `epoch`. `position` is less than
+    /// [`len`](Sampler::len).
+    fn index(&self, epoch: u64, position: u64) -> u64;
+
+    /// The sample at `position` of `epoch`, with its variant. The default is
+    /// [`index`](Sampler::index) and `epoch`.
+    ///
+    /// The variant `epoch` is right if each sample comes once per epoch. If a sample can come more
+    /// often, return a different variant each time. Otherwise it is augmented the same way each
+    /// time. An order built from another order passes on that order's variant.
+    fn at(&self, epoch: u64, position: u64) -> Occurrence {
+        Occurrence { index: self.index(epoch, position), variant: epoch }
+    }
+
+    /// The first position, from position `from` on, at which `epoch` has sample `index`: the
+    /// inverse of [`index`](Sampler::index). A store's cache uses it to keep the samples that are
+    /// read soonest.
+    ///
+    /// Implement it only if it takes constant time. The default is [`Position::Unknown`]; the cache
+    /// then keeps the samples that were read last.
+    fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
+        let _ = (epoch, index, from);
+        Position::Unknown
+    }
+}
+
+/// One occurrence of a sample in an [`Sampler`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Occurrence {
+    /// Source index of the sample.
+    pub index: u64,
+    /// Takes the place of the epoch in the sample's random numbers, which are a function of (seed,
+    /// variant, index).
+    pub variant: u64,
+}
+
+impl<O: Sampler + ?Sized> Sampler for Arc<O> {
+    fn len(&self, epoch: u64) -> u64 {
+        (**self).len(epoch)
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        (**self).index(epoch, position)
+    }
+
+    fn at(&self, epoch: u64, position: u64) -> Occurrence {
+        (**self).at(epoch, position)
+    }
+
+    fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
+        (**self).position(epoch, index, from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampler::{Mixture, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
+
+    /// The inverse by a scan of the samples of an epoch.
+    fn scanned(list: &[u64], index: u64, from: u64) -> Position {
+        let found = (from..list.len() as u64).find(|&position| list[position as usize] == index);
+        found.map_or(Position::Absent, Position::At)
+    }
+
+    fn listed(order: &dyn Sampler, epoch: u64) -> Vec<u64> {
+        (0..order.len(epoch)).map(|position| order.index(epoch, position)).collect()
+    }
+
+    #[test]
+    fn the_inverse_of_every_order_is_that_of_a_scan() {
+        let list: Vec<u64> = (0..90).map(|place| place * 7 % 31 + place % 2).collect();
+        let mixed = |draws| {
+            let sources: [(u64, f64, Arc<dyn Sampler>); 4] = [
+                (20, 0.7, Arc::new(Shuffled::new(20, 3))),
+                (9, 0.0, Arc::new(Sequential::new(9))),
+                (40, 0.1, Arc::new(Subset::new(list.clone(), Windowed::new(90, 5, 16)).unwrap())),
+                (5000, 0.2, Arc::new(Shuffled::new(5000, 1))),
+            ];
+            Mixture::of(sources, 3).unwrap().draws(draws)
+        };
+        let orders: Vec<(Arc<dyn Sampler>, u64)> = vec![
+            (Arc::new(Sequential::new(50)), 52),
+            (Arc::new(Shuffled::new(1, 3)), 3),
+            (Arc::new(Shuffled::new(77, 3)), 80),
+            (Arc::new(Windowed::new(100, 2, 30)), 101),
+            (Arc::new(Windowed::with_block(103, 2, 40, 7)), 104),
+            (Arc::new(Windowed::with_block(96, 9, 1000, 5)), 97),
+            (Arc::new(Subset::new(list.clone(), Sequential::new(90)).unwrap()), 40),
+            (Arc::new(Subset::new(list.clone(), Shuffled::new(90, 4)).unwrap()), 40),
+            (Arc::new(Repeat::new(3, Windowed::new(40, 2, 9))), 42),
+            (Arc::new(Repeat::new(0, Sequential::new(4))), 5),
+            (Arc::new(Repeat::new(2, Subset::new(list.clone(), Shuffled::new(90, 4)).unwrap())), 40),
+            (Arc::new(mixed(700)), 70),
+            (Arc::new(mixed(37)), 70),
+        ];
+        for (number, (order, samples)) in orders.iter().enumerate() {
+            for epoch in [0, 1, 14] {
+                let (len, list) = (order.len(epoch), listed(&**order, epoch));
+                for sample in 0..*samples {
+                    for from in (0..len + 2).step_by(1 + len as usize / 16) {
+                        let (found, expected) = (order.position(epoch, sample, from), scanned(&list, sample, from));
+                        assert_eq!(found, expected, "order {number}, epoch {epoch}, sample {sample} from {from}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Passes of the large source take several rounds, and a sample may be absent from many epochs.
+    #[test]
+    fn the_inverse_of_a_mixture_leads_back_across_rounds() {
+        let order = Mixture::new(&[(30_000, 0.9), (100, 0.1)], 8).unwrap().draws(25_000);
+        for epoch in 0..5 {
+            let list = listed(&order, epoch);
+            for position in (0..25_000).step_by(997) {
+                let sample = order.index(epoch, position);
+                assert_eq!(order.position(epoch, sample, position), Position::At(position), "epoch {epoch}");
+                let next = order.position(epoch, sample, position + 1);
+                assert_eq!(next, scanned(&list, sample, position + 1), "epoch {epoch}, after {position}");
+            }
+        }
+    }
+
+    #[test]
+    fn draws_with_replacement_have_no_inverse() {
+        let weighted = Weighted::new(&[1.0; 20], 3).unwrap();
+        assert_eq!(weighted.position(0, weighted.index(0, 0), 0), Position::Unknown);
+        let outer = Repeat::new(2, Subset::new((0..20).collect::<Vec<_>>(), weighted).unwrap());
+        assert_eq!(outer.position(0, 3, 0), Position::Unknown);
+    }
+}

@@ -1,0 +1,398 @@
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Occurrence, Position, Rank, Sampler};
+
+/// Treatment of an epoch's last batch if the samples do not fill it.
+///
+/// With several ranks ([`Loader::rank`](crate::Loader::rank)) the global batch is kept, dropped or
+/// padded, so all ranks have the same number of batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LastBatch {
+    /// Delivers the batch short, like PyTorch's `drop_last=False`.
+    ///
+    /// Ranks share it as evenly as possible. If fewer samples are left than there are ranks, each
+    /// rank that would get none gets one sample from the start of the epoch, marked as not valid.
+    #[default]
+    ObjectCache,
+    /// Leaves the batch out, like PyTorch's `drop_last=True`. Opening fails if the epoch then has
+    /// no batch.
+    Drop,
+    /// Fills the batch with samples from the start of the epoch, marked as not valid (see
+    /// [`BatchInfo::valid`](crate::BatchInfo::valid)).
+    ///
+    /// All batches of all ranks have the same number of samples, even if the world size does not
+    /// divide the global batch.
+    Pad,
+}
+
+/// One sample of a batch, as the schedule assigns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Entry {
+    /// Index in the source.
+    pub(crate) sample: u64,
+    /// Takes the place of the epoch in the sample's random numbers; see [`Occurrence::variant`].
+    pub(crate) variant: u64,
+    /// False for padding.
+    pub(crate) valid: bool,
+}
+
+/// Cuts an order into batches, and each batch into the shares of the ranks.
+///
+/// Global batch `g` starts at position `g * batch`, for any number of ranks. Its samples, at most
+/// `batch`, are split in order: each rank gets a contiguous range, and the first ranks get one more
+/// sample if the division has a remainder.
+#[derive(Clone)]
+pub(crate) struct Schedule {
+    order: Arc<dyn Sampler>,
+    batch: u64,
+    last: LastBatch,
+    rank: Rank,
+}
+
+impl Schedule {
+    /// Creates a schedule. `batch` is the number of samples per batch over all ranks.
+    pub(crate) fn new(order: Arc<dyn Sampler>, batch: u64, last: LastBatch, rank: Rank) -> Self {
+        Schedule { order, batch, last, rank }
+    }
+
+    pub(crate) fn order(&self) -> &dyn Sampler {
+        &*self.order
+    }
+
+    /// Number of samples per batch over all ranks.
+    pub(crate) fn global_batch(&self) -> u64 {
+        self.batch
+    }
+
+    /// The rank whose share this schedule gives.
+    pub(crate) fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// Number of batches in `epoch`, the same on all ranks.
+    pub(crate) fn num_batches(&self, epoch: u64) -> u64 {
+        match self.last {
+            LastBatch::Drop => self.order.len(epoch) / self.batch,
+            LastBatch::ObjectCache | LastBatch::Pad => self.order.len(epoch).div_ceil(self.batch),
+        }
+    }
+
+    /// Number of samples that `epoch` delivers over all ranks.
+    pub(crate) fn samples(&self, epoch: u64) -> u64 {
+        match self.last {
+            LastBatch::Drop => self.num_batches(epoch) * self.batch,
+            LastBatch::ObjectCache | LastBatch::Pad => self.order.len(epoch),
+        }
+    }
+
+    /// Number of samples of this rank in its fullest batch, with padding.
+    pub(crate) fn places(&self) -> u64 {
+        let share = self.share(self.batch);
+        self.least().max(share.end - share.start)
+    }
+
+    /// Number of samples to which a batch of this rank is padded.
+    fn least(&self) -> u64 {
+        match self.last {
+            LastBatch::Pad => self.batch.div_ceil(self.rank.world_size as u64),
+            LastBatch::ObjectCache => 1,
+            LastBatch::Drop => 0,
+        }
+    }
+
+    /// The share of this rank in the `samples` samples of a global batch.
+    fn share(&self, samples: u64) -> Range<u64> {
+        self.share_of(self.rank.rank, samples)
+    }
+
+    /// The share of `rank` in the `samples` samples of a global batch.
+    fn share_of(&self, rank: usize, samples: u64) -> Range<u64> {
+        let (rank, world) = (rank as u64, self.rank.world_size as u64);
+        let (each, more) = (samples / world, samples % world);
+        let start = rank * each + rank.min(more);
+        start..start + each + u64::from(rank < more)
+    }
+
+    /// The positions whose samples pad the share of `rank` in `samples` samples. They begin where
+    /// the padding of the preceding ranks ends, and wrap around after the last position of the
+    /// epoch.
+    fn padding(&self, rank: usize, samples: u64) -> Range<u64> {
+        let share = self.share_of(rank, samples);
+        let before = (rank as u64 * self.least()).saturating_sub(share.start);
+        before..before + self.least().saturating_sub(share.end - share.start)
+    }
+
+    /// The first batch of `epoch`, from batch `from` on, in which a rank on this machine reads
+    /// `sample`.
+    ///
+    /// # Panics
+    /// If the order panics.
+    pub(crate) fn next(&self, epoch: u64, sample: u64, from: u64) -> Position {
+        let (len, batches, machine) = (self.order.len(epoch), self.num_batches(epoch), self.rank.machine());
+        if from >= batches {
+            return Position::Absent;
+        }
+        let samples = |batch: u64| self.batch.min(len - batch * self.batch);
+        // All full batches have the same padding.
+        let padded = [from, batches - 1]
+            .into_iter()
+            .find(|&batch| machine.clone().any(|rank| self.pads(epoch, sample, self.padding(rank, samples(batch)))));
+        let mut position = from * self.batch;
+        loop {
+            match self.order.position(epoch, sample, position) {
+                Position::Unknown => return Position::Unknown,
+                // A user's order that ignores `from` would be asked forever.
+                Position::At(at) if at < position => return Position::Unknown,
+                Position::At(at) if at / self.batch < padded.unwrap_or(batches) => {
+                    let (batch, place) = (at / self.batch, at % self.batch);
+                    let first = self.share_of(machine.start, samples(batch)).start;
+                    let end = self.share_of(machine.end - 1, samples(batch)).end;
+                    if (first..end).contains(&place) {
+                        return Position::At(batch);
+                    }
+                    position = at + 1;
+                }
+                Position::At(_) | Position::Absent => return padded.map_or(Position::Absent, Position::At),
+            }
+        }
+    }
+
+    /// Whether `sample` is at one of the positions of `padding`.
+    fn pads(&self, epoch: u64, sample: u64, padding: Range<u64>) -> bool {
+        let (len, mut position) = (self.order.len(epoch), 0);
+        while !padding.is_empty()
+            && let Position::At(at) = self.order.position(epoch, sample, position)
+            && (position..len).contains(&at)
+        {
+            let ahead = (at + len - padding.start % len) % len;
+            if padding.start + ahead < padding.end {
+                return true;
+            }
+            position = at + 1;
+        }
+        false
+    }
+
+    /// Replaces `entries` with this rank's entries of batch `number` of `epoch`. `number` must be
+    /// less than [`num_batches`](Schedule::num_batches).
+    ///
+    /// # Panics
+    /// If the order panics, or has fewer samples than before.
+    pub(crate) fn fill(&self, epoch: u64, number: u64, entries: &mut Vec<Entry>) {
+        let (len, first) = (self.order.len(epoch), number * self.batch);
+        assert!(first < len, "batch {number} begins at {first}, but the order has {len} samples in epoch {epoch}");
+        let share = self.share(self.batch.min(len - first));
+        let padding = self.padding(self.rank.rank, self.batch.min(len - first));
+        let entry = |position, valid| {
+            let Occurrence { index: sample, variant } = self.order.at(epoch, position);
+            Entry { sample, variant, valid }
+        };
+        entries.clear();
+        entries.extend(share.map(|p| entry(first + p, true)));
+        entries.extend(padding.map(|p| entry(p % len, false)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::sampler::{Mixture, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
+
+    /// Counts its calls.
+    struct Counted(Arc<AtomicU64>);
+
+    impl Sampler for Counted {
+        fn len(&self, _epoch: u64) -> u64 {
+            100
+        }
+
+        fn index(&self, _epoch: u64, position: u64) -> u64 {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            position
+        }
+    }
+
+    #[test]
+    fn the_innermost_order_is_called_once_per_position() {
+        let asked = Arc::new(AtomicU64::new(0));
+        let counted: Arc<dyn Sampler> = Arc::new(Counted(asked.clone()));
+        let mixture = Mixture::of([(100, 1.0, counted)], 1).unwrap().draws(80);
+        let list: Vec<u64> = (0..100).map(|i| i / 2).collect();
+        let order = Repeat::new(2, Subset::new(list, mixture).unwrap());
+        let mut entries = Vec::new();
+        Schedule::new(Arc::new(order), 140, LastBatch::ObjectCache, Rank::new(0, 1).unwrap()).fill(1, 0, &mut entries);
+        assert_eq!(entries.len(), 140);
+        assert_eq!(asked.load(Ordering::Relaxed), 140);
+    }
+
+    #[test]
+    fn the_next_read_of_a_machine_is_that_of_a_scan() {
+        let list: Vec<u64> = (0..23).map(|place| place % 19).collect();
+        let order: Arc<dyn Sampler> = Arc::new(Subset::new(list, crate::sampler::Shuffled::new(23, 3)).unwrap());
+        for last in [LastBatch::ObjectCache, LastBatch::Drop, LastBatch::Pad] {
+            for (world, local) in [(1, 1), (4, 2), (4, 4), (6, 3), (5, 2), (9, 1)] {
+                for batch in [9, 16, 40] {
+                    let schedule = |rank: usize| {
+                        let local_world_size = Some(local);
+                        let rank = Rank { local_world_size, ..Rank::new(rank, world).unwrap() };
+                        Schedule::new(order.clone(), batch, last, rank)
+                    };
+                    for rank in 0..world {
+                        let machine = schedule(rank).rank().machine();
+                        assert!(machine.contains(&rank) && machine.len() <= local);
+                        for epoch in 0..2 {
+                            let batches = schedule(0).num_batches(epoch);
+                            let read: Vec<Vec<u64>> = (0..batches)
+                                .map(|number| {
+                                    let mut entries = Vec::new();
+                                    let mut all = Vec::new();
+                                    for rank in machine.clone() {
+                                        schedule(rank).fill(epoch, number, &mut entries);
+                                        all.extend(entries.iter().map(|entry| entry.sample));
+                                    }
+                                    all
+                                })
+                                .collect();
+                            for sample in 0..20 {
+                                for from in 0..batches + 1 {
+                                    let expected = (from..batches).find(|&b| read[b as usize].contains(&sample));
+                                    let found = schedule(rank).next(epoch, sample, from);
+                                    let expected = expected.map_or(Position::Absent, Position::At);
+                                    let at = format!("{last:?}, rank {rank} of {world}, batches of {batch}");
+                                    assert_eq!(found, expected, "{at}: sample {sample} of epoch {epoch} from {from}");
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Its inverse ignores `from`.
+    struct First;
+
+    impl Sampler for First {
+        fn len(&self, _epoch: u64) -> u64 {
+            100
+        }
+
+        fn index(&self, _epoch: u64, position: u64) -> u64 {
+            position
+        }
+
+        fn position(&self, _epoch: u64, sample: u64, _from: u64) -> Position {
+            Position::At(sample)
+        }
+    }
+
+    #[test]
+    fn an_inverse_that_ignores_where_to_begin_is_unknown_and_ends() {
+        for last in [LastBatch::ObjectCache, LastBatch::Pad] {
+            let schedule = Schedule::new(Arc::new(First), 30, last, Rank::new(0, 7).unwrap());
+            assert_eq!(schedule.next(0, 3, 0), Position::At(0));
+            for sample in [1, 70] {
+                assert!(!matches!(schedule.next(0, sample, 3), Position::At(0..3)), "{last:?}: {sample}");
+            }
+        }
+    }
+
+    fn shares(len: u64, batch: u64, last: LastBatch, rank: usize, world: usize) -> Vec<Vec<(u64, bool)>> {
+        let rank = Rank::new(rank, world).unwrap();
+        let schedule = Schedule::new(Arc::new(Sequential::new(len)), batch, last, rank);
+        let mut entries = Vec::new();
+        (0..schedule.num_batches(0))
+            .map(|b| {
+                schedule.fill(0, b, &mut entries);
+                assert!(!entries.is_empty() && entries.len() as u64 <= schedule.places());
+                entries.iter().map(|p| (p.sample, p.valid)).collect()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_last_batch_is_kept_dropped_or_padded() {
+        let batches = |len, last| shares(len, 4, last, 0, 1);
+        let ids = |batch: &[(u64, bool)]| batch.iter().map(|p| p.0).collect::<Vec<_>>();
+        assert_eq!(ids(&batches(6, LastBatch::ObjectCache)[1]), [4, 5]);
+        assert_eq!(batches(6, LastBatch::Drop).len(), 1);
+        assert_eq!(batches(6, LastBatch::Pad)[1], [(4, true), (5, true), (0, false), (1, false)]);
+        assert_eq!(batches(3, LastBatch::Pad)[0], [(0, true), (1, true), (2, true), (0, false)]);
+        assert_eq!(batches(8, LastBatch::Pad), batches(8, LastBatch::ObjectCache));
+        assert!(batches(3, LastBatch::Drop).is_empty());
+    }
+
+    #[test]
+    fn ranks_share_each_batch_as_evenly_as_possible() {
+        // Ten samples in global batches of six for four ranks: 2 + 2 + 1 + 1, then four left.
+        let of = |last| [0, 1, 2, 3].map(|rank| shares(10, 6, last, rank, 4));
+        let (yes, no) = (true, false);
+        let full = [vec![(0, yes), (1, yes)], vec![(2, yes), (3, yes)], vec![(4, yes)], vec![(5, yes)]];
+        assert_eq!(of(LastBatch::Drop), full.each_ref().map(|batch| vec![batch.clone()]));
+        for (rank, batch) in full.into_iter().enumerate() {
+            assert_eq!(of(LastBatch::ObjectCache)[rank], [batch, vec![(6 + rank as u64, yes)]]);
+        }
+        let padded = of(LastBatch::Pad);
+        assert_eq!(padded[1][0], [(2, yes), (3, yes)]);
+        assert_eq!([&padded[2][0], &padded[3][0]], [&[(4, yes), (0, no)], &[(5, yes), (1, no)]]);
+        assert_eq!([&padded[0][1], &padded[3][1]], [&[(6, yes), (0, no)], &[(9, yes), (3, no)]]);
+        // Two samples are left for four ranks, so the other ranks get padding.
+        assert_eq!(
+            [0, 1, 2, 3].map(|rank| shares(8, 6, LastBatch::ObjectCache, rank, 4)[1][0]),
+            [(6, yes), (7, yes), (0, no), (1, no)]
+        );
+    }
+
+    /// Simulates the ranks of a run that continues on another number of them.
+    #[test]
+    fn a_thousand_ranks_share_every_order_also_after_their_number_changed() {
+        let len = 50_000;
+        let subset = Subset::new((0..len).step_by(3).collect::<Vec<_>>(), Shuffled::new(len.div_ceil(3), 5)).unwrap();
+        let weights: Vec<f64> = (0..len).map(|i| (i % 7) as f64).collect();
+        let orders: [(&str, Arc<dyn Sampler>); 7] = [
+            ("sequential", Arc::new(Sequential::new(len))),
+            ("shuffled", Arc::new(Shuffled::new(len, 7))),
+            ("windowed", Arc::new(Windowed::new(len, 7, 1_000))),
+            ("subset", Arc::new(subset)),
+            ("repeated", Arc::new(Repeat::new(2, Shuffled::new(len / 2, 7)))),
+            ("mixture", Arc::new(Mixture::new(&[(len / 2, 0.3), (len / 2, 0.7)], 7).unwrap())),
+            ("weighted", Arc::new(Weighted::new(&weights, 7).unwrap())),
+        ];
+        let batch = 4_099; // neither number of ranks divides it
+        for (name, order) in orders {
+            for last in [LastBatch::ObjectCache, LastBatch::Drop, LastBatch::Pad] {
+                let mut seen = Vec::new();
+                let alone = Schedule::new(order.clone(), batch, last, Rank::ALONE);
+                for number in 0..alone.num_batches(1) {
+                    // Nodes are lost, and return.
+                    let world = [1024, 1000, 513, 1024][number as usize % 4];
+                    let (mut all, mut entries) = (Vec::new(), Vec::new());
+                    for rank in 0..world {
+                        let rank = Schedule::new(order.clone(), batch, last, Rank::new(rank, world).unwrap());
+                        assert_eq!(rank.num_batches(1), alone.num_batches(1));
+                        rank.fill(1, number, &mut entries);
+                        assert!(!entries.is_empty());
+                        all.extend(entries.iter().filter(|entry| entry.valid).copied());
+                    }
+                    alone.fill(1, number, &mut entries);
+                    entries.retain(|entry| entry.valid);
+                    assert!(all == entries, "batch {number} of {name} on {world} ranks");
+                    seen.append(&mut all);
+                }
+                let samples = alone.order().len(1);
+                let expected = if last == LastBatch::Drop { samples / batch * batch } else { samples };
+                assert_eq!(seen.len() as u64, expected, "{name}");
+                if !matches!(name, "mixture" | "weighted") {
+                    let drawn = seen.len();
+                    seen.sort_unstable_by_key(|entry| (entry.sample, entry.variant));
+                    seen.dedup();
+                    assert_eq!(seen.len(), drawn, "{name} repeats no sample");
+                }
+            }
+        }
+    }
+}

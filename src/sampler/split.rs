@@ -1,0 +1,139 @@
+use std::collections::BTreeMap;
+
+use super::{Sampler, Shuffled};
+use crate::error::{Error, Result};
+
+/// Splits `samples` at random into parts of the given `shares`, like PyTorch's `random_split`. The
+/// shares add up to at most 1; the remaining samples are left out.
+///
+/// The parts depend on `seed`, and on the samples and their order. Each part is in ascending order.
+/// Sizes are rounded such that no sample is lost between the parts.
+///
+/// ```
+/// let [train, val] = warpfeed::sampler::split(0..500, [0.8, 0.2], 42)?;
+/// assert_eq!((train.len(), val.len()), (400, 100));
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if a share is outside 0 to 1, or if the shares
+/// add up to more than 1.
+pub fn split<const N: usize>(
+    samples: impl IntoIterator<Item = u64>,
+    shares: [f64; N],
+    seed: u64,
+) -> Result<[Vec<u64>; N]> {
+    split_by_class(samples.into_iter().map(|sample| (sample, 0)), shares, seed)
+}
+
+/// Splits each class as [`split`] does: a stratified split. Every part has the classes in the
+/// proportions of the whole. `samples` are pairs of index and label.
+///
+/// ```
+/// let labels = [0, 0, 0, 0, 1, 1, 1, 1];
+/// let samples = (0..).zip(labels);
+/// let [train, val] = warpfeed::sampler::split_by_class(samples, [0.5, 0.5], 42)?;
+/// assert_eq!(train.iter().filter(|&&index| labels[index as usize] == 1).count(), 2);
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of [`split`].
+pub fn split_by_class<const N: usize>(
+    samples: impl IntoIterator<Item = (u64, i64)>,
+    shares: [f64; N],
+    seed: u64,
+) -> Result<[Vec<u64>; N]> {
+    let sum: f64 = shares.iter().sum();
+    if shares.iter().any(|share| !(0.0..=1.0).contains(share)) || sum > 1.0 + 1e-9 {
+        return Err(Error::config(format!(
+            "split: shares of {shares:?}: each must be 0 to 1, and their sum at most 1"
+        )));
+    }
+    let mut classes = BTreeMap::<i64, Vec<u64>>::new();
+    for (sample, label) in samples {
+        classes.entry(label).or_default().push(sample);
+    }
+    let mut parts = [const { Vec::new() }; N];
+    // The rounding error of each class carries over to the next one, so the sizes of the parts are
+    // right however small the classes are.
+    let mut owed = [0.0; N];
+    for (label, samples) in classes {
+        let len = samples.len() as u64;
+        let shuffled = Shuffled::new(len, seed ^ (label as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut drawn = (0..len).map(|position| samples[shuffled.index(0, position) as usize]);
+        let mut left = samples.len();
+        for ((part, share), owed) in parts.iter_mut().zip(shares).zip(&mut owed) {
+            let wanted = share * len as f64 + *owed;
+            let count = (wanted.round().max(0.0) as usize).min(left);
+            *owed = wanted - count as f64;
+            left -= count;
+            part.extend(drawn.by_ref().take(count));
+        }
+        // If the shares add up to 1, no sample is left out. A share of 0 stays empty.
+        if sum > 1.0 - 1e-9
+            && let Some(last) = shares.iter().rposition(|&share| share > 0.0)
+        {
+            owed[last] -= left as f64;
+            parts[last].extend(drawn);
+        }
+    }
+    parts.iter_mut().for_each(|part| part.sort_unstable());
+    Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_sample_is_in_one_part_and_parts_have_the_sizes_of_their_shares() {
+        for n in [1, 2, 10, 999, 10_000] {
+            let [a, b, c] = split(0..n, [0.7, 0.2, 0.1], 3).unwrap();
+            let mut all = [&a[..], &b, &c].concat();
+            assert!(a.is_sorted() && b.is_sorted() && c.is_sorted());
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..n));
+            for (part, share) in [(a, 0.7), (b, 0.2), (c, 0.1)] {
+                assert!((part.len() as f64 - share * n as f64).abs() <= 1.0, "{} of {n}", part.len());
+            }
+        }
+        let [a] = split(0..1000, [0.25], 3).unwrap();
+        assert_eq!(a.len(), 250);
+        assert_ne!(split(0..1000, [0.25], 4).unwrap(), [a], "another seed");
+    }
+
+    #[test]
+    fn a_share_of_0_has_no_sample_however_the_others_are_rounded() {
+        let third = 1.0 / 3.0;
+        for n in 0..50 {
+            let [a, b, c, none] = split(0..n, [third, third, third, 0.0], 3).unwrap();
+            assert_eq!((a.len() + b.len() + c.len(), none.len()), (n as usize, 0), "{n} samples");
+            let [none, a, b, c] = split_by_class((0..n).map(|i| (i, i as i64)), [0.0, third, third, third], 3).unwrap();
+            assert_eq!((a.len() + b.len() + c.len(), none.len()), (n as usize, 0), "{n} classes");
+        }
+    }
+
+    #[test]
+    fn every_part_has_the_classes_in_the_proportions_of_the_whole() {
+        // Class k has 10 * k samples.
+        let labels = (1..=10).flat_map(|k| std::iter::repeat_n(k, 10 * k as usize));
+        let samples: Vec<(u64, i64)> = (0..).zip(labels).collect();
+        let [train, val] = split_by_class(samples.iter().copied(), [0.8, 0.2], 1).unwrap();
+        assert_eq!((train.len(), val.len()), (440, 110));
+        for class in 1..=10 {
+            let of = |part: &[u64]| part.iter().filter(|&&s| samples[s as usize].1 == class).count();
+            assert_eq!((of(&train), of(&val)), (8 * class as usize, 2 * class as usize));
+        }
+        // With classes of one sample each, the total sizes of the parts are right.
+        let [train, val] = split_by_class((0..100).map(|i| (i, i as i64)), [0.8, 0.2], 1).unwrap();
+        assert_eq!((train.len(), val.len()), (80, 20));
+    }
+
+    #[test]
+    fn invalid_shares_are_refused() {
+        for shares in [[0.8, 0.3], [-0.1, 0.5], [f64::NAN, 0.1]] {
+            assert!(split(0..10, shares, 0).unwrap_err().cause().contains("shares of"), "{shares:?}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+use std::sync::Arc;
+
+use super::rng::{Rng, mix};
+use super::{Occurrence, Sampler};
+use crate::error::{Error, Result};
+
+/// Samples drawn with replacement, with probabilities in proportion to their weights, like
+/// PyTorch's `WeightedRandomSampler`.
+///
+/// The draw at a position is a function of (seed, epoch, position), by the alias method (Walker,
+/// 1977; the table as in Vose, "A linear algorithm for generating random numbers with a given
+/// distribution", 1991). A draw is one table lookup. A weight takes 16 bytes. A sample is augmented
+/// differently each time it is drawn. Draws with replacement have no inverse in constant time:
+/// [`position`](Sampler::position) is [`Unknown`](super::Position::Unknown).
+#[derive(Debug, Clone)]
+pub struct Weighted {
+    // Not a slice, whose creation would copy the table.
+    cells: Arc<Vec<Cell>>,
+    draws: u64,
+    seed: u64,
+}
+
+/// A cell of the alias table, shared by two samples: the cell's own with probability `own`,
+/// otherwise `other`.
+#[derive(Debug, Clone, Copy)]
+struct Cell {
+    own: f64,
+    other: u64,
+}
+
+impl Weighted {
+    /// Creates the order from one weight per sample, with one draw per sample in an epoch. The
+    /// weights may have any sum. A sample of weight 0 is never drawn.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a weight is negative or not finite, or if
+    /// all are 0.
+    pub fn new(weights: &[f64], seed: u64) -> Result<Self> {
+        if let Some(place) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {
+            return Err(Error::config(format!("weights: weight {place} is {}", weights[place])));
+        }
+        // Divides by the largest weight first, so that the sum stays finite for weights near the
+        // end of an f64's range.
+        let largest = weights.iter().copied().fold(0.0, f64::max);
+        if largest == 0.0 {
+            return Err(Error::config(format!("weights: all {} are 0", weights.len())));
+        }
+        let sum: f64 = weights.iter().map(|w| w / largest).sum();
+        let mean = sum / weights.len() as f64;
+        // Each cell holds the mean weight. A cell below the mean is filled up from one above it.
+        let mut cells: Vec<_> =
+            weights.iter().enumerate().map(|(i, w)| Cell { own: w / largest / mean, other: i as u64 }).collect();
+        // Two stacks of cells in one list: those below the mean grow from the left, the others from
+        // the right.
+        let (mut waiting, mut less, mut more) = (vec![0; cells.len()], 0, cells.len());
+        for (i, cell) in cells.iter().enumerate() {
+            if cell.own < 1.0 {
+                waiting[less] = i;
+                less += 1;
+            } else {
+                more -= 1;
+                waiting[more] = i;
+            }
+        }
+        while less > 0 && more < cells.len() {
+            less -= 1;
+            let (small, large) = (waiting[less], waiting[more]);
+            cells[small].other = large as u64;
+            cells[large].own -= 1.0 - cells[small].own;
+            if cells[large].own < 1.0 {
+                more += 1;
+                waiting[less] = large;
+                less += 1;
+            }
+        }
+        // Apart from rounding, each remaining cell holds the mean weight. A cell of weight 0 that
+        // remains passes to the heaviest sample, so that weight 0 is never drawn.
+        let heaviest = weights.iter().position(|w| *w == largest).expect("there is a largest") as u64;
+        for &i in waiting[..less].iter().chain(&waiting[more..]) {
+            cells[i] =
+                if weights[i] > 0.0 { Cell { own: 1.0, other: i as u64 } } else { Cell { own: 0.0, other: heaviest } };
+        }
+        Ok(Weighted { draws: cells.len() as u64, cells: Arc::new(cells), seed })
+    }
+
+    /// Sets the number of draws per epoch.
+    #[must_use]
+    pub fn draws(mut self, draws: u64) -> Self {
+        self.draws = draws;
+        self
+    }
+}
+
+impl Sampler for Weighted {
+    fn len(&self, _epoch: u64) -> u64 {
+        self.draws
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        // Differs from the seed, because sample `position` draws its augmentation from the seed
+        // itself.
+        let mut rng = Rng::new(mix(self.seed ^ 0x6a09_e667_f3bc_c908), epoch, position);
+        let cell = rng.below(self.cells.len() as u64);
+        let Cell { own, other } = self.cells[cell as usize];
+        if rng.unit() < own { cell } else { other }
+    }
+
+    fn at(&self, epoch: u64, position: u64) -> Occurrence {
+        let variant = mix(mix(epoch ^ 0xbb67_ae85_84ca_a73b) ^ position);
+        Occurrence { index: self.index(epoch, position), variant }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Draws come in proportion to the weights: a chi-square test.
+    #[test]
+    fn draws_are_in_proportion_to_the_weights() {
+        let weights = [0.0, 1.0, 2.5, 0.01, 7.0, 0.0, 1e-3, 40.0, 3.0, 1.0];
+        for scale in [1.0, 1e300, 1e-300] {
+            let scaled: Vec<_> = weights.iter().map(|w| w * scale).collect();
+            let order = Weighted::new(&scaled, 3).unwrap().draws(200_000);
+            let mut counts = [0u32; 10];
+            (0..2).for_each(|epoch| (0..200_000).for_each(|p| counts[order.index(epoch, p) as usize] += 1));
+            assert_eq!((counts[0], counts[5]), (0, 0));
+            let sum: f64 = weights.iter().sum();
+            let chi2: f64 = (0..10).filter(|&i| weights[i] > 0.0).fold(0.0, |chi2, i| {
+                let expected = 400_000.0 * weights[i] / sum;
+                chi2 + (f64::from(counts[i]) - expected).powi(2) / expected
+            });
+            // 7 degrees of freedom: p below 0.001 beyond 24.3.
+            assert!(chi2 < 24.3, "chi-square {chi2:.1} of {counts:?}");
+        }
+    }
+
+    #[test]
+    fn equal_weights_are_drawn_equally_with_a_new_variant_each_time() {
+        let order = Weighted::new(&[0.3; 3], 1).unwrap();
+        assert_eq!(order.len(0), 3);
+        let order = order.draws(3000);
+        let ones = (0..3000).filter(|&p| order.index(0, p) == 1).count();
+        assert!((880..1120).contains(&ones), "{ones} of 3000");
+        let variants: std::collections::HashSet<_> =
+            (0..3).flat_map(|epoch| (0..3000).map(move |p| (epoch, p))).map(|(e, p)| order.at(e, p).variant).collect();
+        assert_eq!(variants.len(), 9000);
+    }
+
+    #[test]
+    fn invalid_weights_are_refused() {
+        let refused = |weights: &[f64], words: &str| {
+            let e = Weighted::new(weights, 0).unwrap_err().to_string();
+            assert!(e.contains(words), "{e}");
+        };
+        refused(&[1.0, -0.5], "weight 1 is -0.5");
+        refused(&[f64::NAN], "weight 0 is NaN");
+        refused(&[1.0, 2.0, f64::INFINITY], "weight 2 is inf");
+        refused(&[0.0, 0.0], "all 2 are 0");
+        refused(&[], "all 0 are 0");
+    }
+}

@@ -1,0 +1,50 @@
+use std::panic::resume_unwind;
+use std::sync::Arc;
+
+use super::{Occurrence, Position, Sampler};
+use crate::error::Error;
+
+/// A user's order that must stay within a subset of the samples.
+///
+/// A sample outside the subset is an error of the batch, raised as a panic with the
+/// [`Error`](crate::Error) as its payload, which no panic hook reports.
+pub(crate) struct Within {
+    inner: Arc<dyn Sampler>,
+    /// The samples of the subset, sorted.
+    samples: Box<[u64]>,
+}
+
+impl Within {
+    /// Restricts `inner` to `samples`.
+    pub(crate) fn new(samples: &[u64], inner: Arc<dyn Sampler>) -> Self {
+        let mut samples = samples.to_vec();
+        samples.sort_unstable();
+        Within { inner, samples: samples.into() }
+    }
+}
+
+impl Sampler for Within {
+    fn len(&self, epoch: u64) -> u64 {
+        self.inner.len(epoch)
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        self.at(epoch, position).index
+    }
+
+    fn at(&self, epoch: u64, position: u64) -> Occurrence {
+        let occurrence = self.inner.at(epoch, position);
+        if self.samples.binary_search(&occurrence.index).is_err() {
+            let Occurrence { index, .. } = occurrence;
+            resume_unwind(Box::new(Error::config(format!(
+                "the order gives sample {index} at position {position} of epoch {epoch}, which is not in the subset; \
+                 an order gives the numbers that samples have in the whole dataset, not their places in the subset"
+            ))));
+        }
+        occurrence
+    }
+
+    fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
+        self.inner.position(epoch, index, from)
+    }
+}

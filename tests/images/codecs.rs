@@ -1,0 +1,333 @@
+//! Promise: a user's codec is added to the built-in ones, and may replace a format; its files are
+//! found in a folder; an image is opened once, by one codec.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use warpfeed::decode::{Codec, Codecs, Condition, EncodedImage, Info, Job, Pixels, RawRgb, Rect, Size, decode_group};
+use warpfeed::format::{self, Format};
+use warpfeed::source::{Folder, Memory, Options, OwnedSample, Source, Tar};
+use warpfeed::{Augment, Error, Loader, Result};
+
+use crate::files::member;
+use crate::support::no_hang;
+
+const SIDE: u32 = 24;
+
+/// Netpbm's PPM: `P6`, width, height and 255 as text, then RGB, as a user would implement it.
+#[derive(Clone, Default)]
+struct Ppm {
+    opened: Arc<AtomicUsize>,
+    decoded: Arc<AtomicUsize>,
+}
+
+const PPM: Format =
+    Format { name: "ppm", field: "ppm", extensions: &["ppm", "pnm"], matches: |bytes| bytes.starts_with(b"P6") };
+
+/// Offset of the pixels.
+struct Start(usize);
+
+impl Codec for Ppm {
+    fn format(&self) -> Format {
+        PPM
+    }
+
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
+        self.opened.fetch_add(1, SeqCst);
+        let cut = || Error::decode("ppm header is cut short");
+        let (mut numbers, mut at) = ([0u32; 3], 3);
+        for number in &mut numbers {
+            let digits = bytes[at..].iter().position(u8::is_ascii_whitespace).ok_or_else(cut)?;
+            let text = std::str::from_utf8(&bytes[at..at + digits]).ok().and_then(|text| text.parse().ok());
+            *number = text.ok_or_else(cut)?;
+            at += digits + 1;
+        }
+        let size = Size::new(numbers[0], numbers[1]);
+        if bytes.len() as u64 != at as u64 + 3 * size.area() {
+            return Err(Error::decode(format!("ppm of {} bytes", bytes.len())));
+        }
+        Ok(EncodedImage::new(bytes, size).with_header(Start(at)))
+    }
+
+    fn decode(&self, original: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        self.decoded.fetch_add(1, SeqCst);
+        let &Start(start) = original.header().expect("this codec opened it");
+        let stride = 3 * original.size().width as usize;
+        let rows = original.bytes()[start..].chunks_exact(stride).skip(region.y as usize);
+        let (left, length) = (3 * region.x as usize, 3 * region.width as usize);
+        for (to, from) in out.reset(region.size()).chunks_exact_mut(length).zip(rows) {
+            to.copy_from_slice(&from[left..left + length]);
+        }
+        out.place(region.x, region.y);
+        Ok(())
+    }
+}
+
+fn rgb(seed: u32, width: u32, height: u32) -> Vec<u8> {
+    (0..3 * width * height).map(|i| (i * (7 + seed) / 5 % 251) as u8).collect()
+}
+
+fn ppm(seed: u32, width: u32, height: u32) -> Vec<u8> {
+    [format!("P6 {width} {height} 255\n").as_bytes(), &rgb(seed, width, height)].concat()
+}
+
+fn encoded(seed: u32, width: u32, height: u32, format: image::ImageFormat) -> Vec<u8> {
+    let mut file = std::io::Cursor::new(Vec::new());
+    image::RgbImage::from_raw(width, height, rgb(seed, width, height)).unwrap().write_to(&mut file, format).unwrap();
+    file.into_inner()
+}
+
+fn jpeg(seed: u32, width: u32, height: u32) -> Vec<u8> {
+    encoded(seed, width, height, image::ImageFormat::Jpeg)
+}
+
+fn whole(codecs: &Codecs, bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut out = Pixels::new();
+    let mut original = codecs.open(bytes)?;
+    original.decode(Rect::full(original.size()), &mut out)?;
+    Ok(out.data().to_vec())
+}
+
+/// Class folders with files of both formats, one with the codec's other extension.
+fn folder() -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for class in ["a", "b"] {
+        fs::create_dir(root.path().join(class)).unwrap();
+    }
+    for i in 0..6 {
+        fs::write(root.path().join(format!("a/{i}.jpg")), jpeg(i, SIDE, SIDE)).unwrap();
+        let extension = ["ppm", "PPM", "pnm"][i as usize % 3];
+        fs::write(root.path().join(format!("b/{i}.{extension}")), ppm(i, SIDE, SIDE)).unwrap();
+    }
+    root
+}
+
+#[test]
+fn files_of_an_added_codec_are_found_in_a_folder_with_jpegs() {
+    no_hang(|| {
+        let (root, codec) = (folder(), Ppm::default());
+        // Without the codec, half of the files are not images.
+        assert_eq!(Folder::open(root.path()).unwrap().len(), 6);
+        let source = Options::new().formats([PPM]).open(root.path()).unwrap();
+        assert_eq!(source.len(), 12);
+        let mut scratch = Vec::new();
+        for i in 6..12 {
+            let sample = source.read(i, &mut scratch).unwrap();
+            // Both extensions have the same name, which is not a built-in one.
+            assert!(sample.field("ppm").is_some() && sample.image().is_none());
+            assert_eq!(Codecs::new().with(codec.clone()).image(&sample).unwrap().0, "ppm");
+        }
+
+        let loader =
+            Loader::new(root.path()).codec(codec.clone()).augment(Augment::pass_through(SIDE, SIDE)).batch_size(12);
+        let batch = loader.shuffle(3).workers(2).into_iter().next().unwrap().unwrap();
+        let image = 3 * (SIDE * SIDE) as usize;
+        let mut seen = 0;
+        for (place, (key, &label)) in batch.keys().zip(batch.labels().unwrap()).enumerate() {
+            let seed: u32 = key[2..].parse().unwrap();
+            let file = if label == 0 { jpeg(seed, SIDE, SIDE) } else { ppm(seed, SIDE, SIDE) };
+            let expected = if label == 0 { whole(&Codecs::new(), &file).unwrap() } else { rgb(seed, SIDE, SIDE) };
+            let found = &batch.images().as_u8().unwrap()[place * image..][..image];
+            assert!(found == expected, "{key}");
+            seen |= 1 << (label * 6 + i64::from(seed));
+        }
+        assert_eq!(seen, (1 << 12) - 1, "every file once");
+        assert_eq!((codec.opened.load(SeqCst), codec.decoded.load(SeqCst)), (6, 6), "each image is opened once");
+    });
+}
+
+#[test]
+fn a_tar_and_a_mixture_find_the_files_of_an_added_codec() {
+    no_hang(|| {
+        let root = tempfile::tempdir().unwrap();
+        let mut tar = Vec::new();
+        for i in 0..4 {
+            tar.extend(member(&format!("x/{i}.ppm"), b'0', &ppm(i, SIDE, SIDE), |_| {}));
+        }
+        tar.extend([0; 1024]);
+        let shard = root.path().join("set.tar");
+        fs::write(&shard, tar).unwrap();
+        for mapped in [true, false] {
+            let loader = Loader::new(&shard).mmap(mapped).codec(Ppm::default());
+            let batch =
+                loader.augment(Augment::pass_through(SIDE, SIDE)).batch_size(4).into_iter().next().unwrap().unwrap();
+            let expected: Vec<u8> = (0..4).flat_map(|seed| rgb(seed, SIDE, SIDE)).collect();
+            assert!(batch.images().as_u8().unwrap() == expected);
+        }
+        assert_eq!(Tar::open(&shard).unwrap().len(), 4);
+
+        let set = folder();
+        let mixture = Loader::mixture([(set.path(), 0.5), (set.path(), 0.5)]).codec(Ppm::default());
+        let batches = mixture.augment(Augment::pass_through(SIDE, SIDE)).batch_size(6).shuffle(1).into_iter();
+        assert_eq!(batches.map(|batch| batch.unwrap().len()).sum::<usize>(), 24);
+    });
+}
+
+/// A codec whose JPEGs are all one color, whatever their content.
+struct Takeover(u8);
+
+impl Codec for Takeover {
+    fn format(&self) -> Format {
+        format::JPEG
+    }
+
+    fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
+        Ok(EncodedImage::new(bytes, Size::new(SIDE, SIDE)))
+    }
+
+    fn decode(&self, _: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        out.reset(region.size()).fill(self.0);
+        out.place(region.x, region.y);
+        Ok(())
+    }
+}
+
+#[test]
+fn the_codec_added_last_takes_over_its_format() {
+    let codecs = Codecs::new().with(Takeover(1)).with(Takeover(2));
+    assert_eq!(whole(&codecs, &jpeg(0, 9, 9)).unwrap(), vec![2; 3 * (SIDE * SIDE) as usize]);
+    let png = encoded(5, 9, 7, image::ImageFormat::Png);
+    assert_eq!(whole(&codecs, &png).unwrap(), rgb(5, 9, 7), "other formats stay with their codecs");
+
+    let sample = |i: u32, field, bytes| OwnedSample::new(i.to_string()).field(field, bytes);
+    let set = Memory::new(vec![
+        sample(0, "jpg", jpeg(0, SIDE, SIDE)),
+        sample(1, "png", encoded(1, SIDE, SIDE, image::ImageFormat::Png)),
+        sample(2, "img", jpeg(2, SIDE, SIDE)),
+    ]);
+    let loader = Loader::source(set).codec(Takeover(7)).augment(Augment::pass_through(SIDE, SIDE)).batch_size(3);
+    let batch = loader.into_iter().next().unwrap().unwrap();
+    let image = 3 * (SIDE * SIDE) as usize;
+    let images = batch.images().as_u8().unwrap();
+    assert!(images[..image].iter().chain(&images[2 * image..]).all(|&sample| sample == 7));
+    assert!(images[image..2 * image] == rgb(1, SIDE, SIDE));
+}
+
+#[test]
+fn a_registry_of_one_codec_has_no_other() {
+    let codecs = Codecs::only(Ppm::default());
+    assert_eq!(whole(&codecs, &ppm(3, 5, 4)).unwrap(), rgb(3, 5, 4));
+    assert_eq!(
+        codecs.open(&jpeg(0, 9, 9)).unwrap_err().cause(),
+        "jpeg images are not supported; convert them, for example to PNG, or read them with a codec of your own"
+    );
+    assert!(codecs.open(b"text").unwrap_err().cause().starts_with("no known image format starts with"));
+    // A codec for any bytes takes precedence over all others.
+    let raw = Codecs::new().with(RawRgb::new(5, 4));
+    assert_eq!(whole(&raw, &rgb(3, 5, 4)).unwrap(), rgb(3, 5, 4));
+    assert!(raw.open(&jpeg(0, 9, 9)).unwrap_err().cause().starts_with("raw image of 5x4 pixels needs 60 bytes"));
+}
+
+#[test]
+fn neighboring_samples_of_several_codecs_are_decoded_in_one_call() {
+    let codec = Ppm::default();
+    let codecs = Codecs::new().with(codec.clone());
+    let files = [
+        jpeg(1, 40, 30),
+        jpeg(2, 31, 33),
+        ppm(3, 20, 21),
+        ppm(4, 12, 13),
+        encoded(5, 22, 23, image::ImageFormat::Png),
+        encoded(6, 22, 23, image::ImageFormat::Bmp),
+        jpeg(7, 50, 60),
+    ];
+    let region = Rect::new(3, 2, 8, 9);
+    let mut outs = vec![Pixels::new(); files.len()];
+    let jobs = files.iter().zip(&mut outs);
+    let mut jobs: Vec<Job<'_>> = jobs.map(|(bytes, out)| Job::new(codecs.open(bytes).unwrap(), region, out)).collect();
+    decode_group(&mut jobs);
+    for (job, bytes) in jobs.iter().zip(&files) {
+        job.result.as_ref().unwrap();
+        let full = whole(&codecs, bytes).unwrap();
+        let (width, part) = (job.image.size().width, job.out.locate(region).unwrap());
+        for row in 0..region.height {
+            let at = |x: u32, y: u32, width: u32| 3 * (y * width + x) as usize;
+            let found = &job.out.data()[at(part.x, part.y + row, job.out.size().width)..][..24];
+            assert_eq!(found, &full[at(region.x, region.y + row, width)..][..24]);
+        }
+    }
+}
+
+#[test]
+fn an_image_may_be_decoded_more_than_once() {
+    let codecs = Codecs::new().with(Ppm::default());
+    let formats = [
+        image::ImageFormat::Jpeg,
+        image::ImageFormat::Png,
+        image::ImageFormat::WebP,
+        image::ImageFormat::Bmp,
+        image::ImageFormat::Tiff,
+    ];
+    let files = formats.map(|format| encoded(9, 26, 17, format));
+    for bytes in files.iter().chain([&ppm(9, 26, 17)]) {
+        let (mut original, expected) = (codecs.open(bytes).unwrap(), whole(&codecs, bytes).unwrap());
+        for _ in 0..3 {
+            let mut out = Pixels::new();
+            original.decode(Rect::new(0, 0, 26, 17), &mut out).unwrap();
+            assert!(out.data() == expected);
+            assert!(matches!(original.check(), Condition::Sound));
+        }
+    }
+}
+
+#[test]
+fn every_codec_refuses_a_region_outside_the_image() {
+    let codecs = Codecs::new().with(Ppm::default());
+    for bytes in [jpeg(0, 16, 9), encoded(0, 16, 9, image::ImageFormat::Png), ppm(0, 16, 9)] {
+        let mut original = codecs.open(&bytes).unwrap();
+        for region in [Rect::new(10, 0, 7, 9), Rect::new(0, 0, 0, 1), Rect::new(u32::MAX, 1, 2, 2)] {
+            let e = original.decode(region, &mut Pixels::new()).unwrap_err();
+            assert!(e.cause().ends_with("is not inside an image of 16x9"), "{e}");
+        }
+    }
+}
+
+#[test]
+fn an_open_image_reports_its_header() {
+    let codecs = Codecs::new().with(Ppm::default());
+    let file = ppm(0, 16, 9);
+    let info = codecs.open(&file).unwrap().info();
+    assert_eq!((info.format, info.size, info.jpeg), ("ppm", Size::new(16, 9), None));
+    let file = jpeg(0, 16, 9);
+    assert_eq!(codecs.open(&file).unwrap().info(), Info::read(&file).unwrap());
+    // A codec that opened the image directly knows nothing of the registry.
+    let alone = Ppm::default();
+    let file = ppm(0, 16, 9);
+    let e = alone.open(&file).unwrap().decode(Rect::new(0, 0, 1, 1), &mut Pixels::new()).unwrap_err();
+    assert!(e.cause().contains("`Codecs::open`"), "{e}");
+}
+
+/// A codec needs one file and one line: formats are named only in the table of formats, in the
+/// registry and by their codecs.
+#[test]
+fn formats_are_named_only_in_the_table_and_by_their_codecs() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let named = |path: &str| {
+        let text = fs::read_to_string(root.join(path)).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap().lines();
+        let code: Vec<_> = code.filter(|line| !line.trim_start().starts_with("//")).collect();
+        ["\"jpg\"", "\"jpeg\"", "\"png\"", "\"webp\"", "\"tiff\"", "xff\\xd8", "NUMPY\""]
+            .into_iter()
+            .filter(|name| code.iter().any(|line| line.contains(name)))
+            .collect::<Vec<_>>()
+    };
+    assert!(named("sources/src/format.rs").len() >= 6, "the search itself is wrong");
+    for path in [
+        "sources/src/model/sample.rs",
+        "sources/src/formats/folder/folder.rs",
+        "sources/src/formats/folder/names.rs",
+        "sources/src/open/open.rs",
+        "sources/src/formats/tar/index.rs",
+        "sources/src/formats/lmdb/layout.rs",
+        "src/decode/codecs/registry.rs",
+        "src/decode/codecs/image.rs",
+        "src/decode/encoded.rs",
+        "src/decode/image.rs",
+        "src/decode/info.rs",
+        "src/decode/standard.rs",
+        "src/pack/recode.rs",
+    ] {
+        assert_eq!(named(path), [""; 0], "{path}");
+    }
+}
