@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""Measures the figures of the README and writes them into it. Needs Python 3.10 and nothing else.
+"""Runs the benchmarks and regenerates the tables of the pages. Needs only Python 3.10.
 
-    python3 benches/figures all --photographs DIR              every table this machine can measure, and `render`
+    python3 benches/figures all --photographs DIR              every table that this machine can measure, and `render`
     python3 benches/figures measure host --photographs DIR     a machine without a GPU: 4 minutes
     python3 benches/figures bundle OUT --photographs DIR       files for a GPU machine without Rust
     python3 benches/figures measure device requests training --bundle OUT      on that machine: 8 minutes
     python3 benches/figures render                             writes the tables into the Markdown
     python3 benches/figures check                              fails if a table differs from the measurement
 
-`measure` stores every round in benches/figures/GROUP.json, with machine, date and commit. Tables are
-between `<!-- figures:NAME -->` and `<!-- /figures -->`. `check` also fails if a page states a rate, a
-latency or a speed-up outside of these tables. DIR is any folder of JPEGs. Rivals are measured if
-their packages are installed for the interpreter `--python`. The cell of another one stays empty.
-`all` needs Rust, and maturin on a machine with a GPU, where it takes a quarter of an hour.
+`measure` stores the result of every round in benches/figures/GROUP.json, with machine, date and commit. Tables are
+between `<!-- figures:NAME -->` and `<!-- /figures -->`. `render` copies tables that are
+marked with `<!-- result:NAME -->` from benches/RESULTS.md. `check` also fails if a page states a rate, a latency or a
+speed-up outside of these tables.
+
+DIR is any folder of JPEGs. Other loaders are measured if the interpreter given by `--python` has their packages;
+otherwise their cells stay empty.
+`all` needs Rust. On a machine with a GPU it also needs maturin and takes a quarter of an hour.
 """
 
 import argparse
@@ -51,10 +54,10 @@ def main():
     one.add_argument("--photographs", type=pathlib.Path, help="host: a folder of JPEGs")
     one.add_argument("--bundle", type=pathlib.Path, help="on a device: the output of `bundle`")
     for one, limit in ((every, 3600), (one, 600)):
-        one.add_argument("--python", default=sys.executable, help="interpreter with the rivals' packages")
+        one.add_argument("--python", default=sys.executable, help="interpreter with the packages of the other loaders")
         one.add_argument("--program", type=pathlib.Path, help="host: a built `warpfeed`; without it cargo builds one")
-        one.add_argument("--work", type=pathlib.Path, default=pathlib.Path("target/figures"), help="for datasets")
-        one.add_argument("--out", type=pathlib.Path, default=pages.HERE, help="where GROUP.json goes")
+        one.add_argument("--work", type=pathlib.Path, default=pathlib.Path("target/figures"), help="dataset folder")
+        one.add_argument("--out", type=pathlib.Path, default=pages.HERE, help="folder for GROUP.json")
         one.add_argument("--rounds", type=int, default=0, help="default: 3, and 2 for device and training")
         one.add_argument("--limit", type=float, default=limit, help="seconds after which no step is started")
     options = parser.parse_args()
@@ -80,14 +83,15 @@ def measured(options, groups):
 
 
 def everything(options):
-    """Measures the tables of this machine, writes them into the pages, and says which ones are older."""
+    """Measures all tables that this machine can measure, writes them into the pages, and lists
+    tables with older results."""
     failed = measured(options, ["host"])
     if record.gpu():
         bundle.make(argparse.Namespace(out=options.work / "bundle", photographs=options.photographs, count=250))
         options.bundle = options.work / "bundle"
         failed |= measured(options, ["device", "requests", "training"])
     else:
-        print("no GPU here: the tables of device, requests and training stay as they were measured before")
+        print("this machine has no GPU: the tables of device, requests and training keep their earlier figures")
     return failed | pages.render()
 
 

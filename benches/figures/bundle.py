@@ -1,5 +1,5 @@
-"""Collects the files of `measure device` for a machine without Rust: two benchmarks, the Python
-wheel and photographs. With 250 photographs it has about 45 MB."""
+"""Collects the files for `measure device` on a machine without Rust: two benchmarks, the Python
+wheel and photographs. With 250 photographs the bundle takes about 45 MB."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""Tables of docs/compare.md: every rival of benches/peers, with its version, the date and the command."""
+"""The tables about other loaders in docs/performance.md: the speed ratios, and the peers that have
+not been measured."""
 
 import ast
 import re
@@ -6,9 +7,10 @@ import re
 from group import HERE, Group, table
 
 PEERS = HERE.parent / "peers"
-# For each record: the work, and its rivals. A rival has a name, its packages, its script and peer in
-# benches/peers, its figure, and ours from packed data and from plain files. `N` in a figure stands
-# for the number of cores, or of images in a request.
+# For each record: a description of the work, and the other loaders. The entry of a loader consists
+# of its name, its packages, its script and peer in benches/peers, its figure, and our figures from
+# packed data and from plain files. `N` in the name of a figure stands for the number of cores, or
+# for the number of images per request.
 TORCH = "torch `DataLoader` + torchvision"
 NVJPEG = "torchvision's `decode_jpeg` (nvJPEG)"
 RIVALS = {
@@ -42,7 +44,7 @@ RIVALS = {
 
 
 def measured():
-    """Yields the group, the work, the rival and its figure, with ours, of every measurement."""
+    """Yields the group, the work, the other loader with its figure, and our figures, for every measurement."""
     for name, (work, rivals) in RIVALS.items():
         group = Group(name)
         numbers = {int(part) for key in group.about["figures"] for part in key.split("/") if part.isdigit()}
@@ -57,25 +59,16 @@ def rivals():
     rows = []
     for group, work, (rival, packages, _), figure, packed, same in measured():
         versions = ", ".join(f"{package} {group.about['versions'][package]}" for package in packages)
-        # A ratio near 1 needs two digits.
+        # Ratios near 1 are shown with two digits.
         ratios = [group.ratio(key, figure, "{:#.2g}").rstrip(".") for key in (packed, same)]
         rows.append([rival, work, *ratios, group.median(figure), versions, group.about["date"]])
     head = ["rival", "work", "ratio, packed", "ratio, plain files", "its images/s", "its version", "measured"]
     return table(head, rows)
 
 
-def commands():
-    rows = []
-    for name, (work, _) in RIVALS.items():
-        about = Group(name).about
-        where = ", ".join(filter(None, [about["gpu"], about["machine"]]))
-        work = work.partition(";")[0]
-        rows.append([work, where, about["data"], f"{about['date']}, {about['commit']}", f"`{about['command']}`"])
-    return table(["work", "machine", "data", "date, commit", "command"], rows)
-
-
 def unmeasured():
-    """The peers of benches/peers that have no figure in a record, with the version that its README installs."""
+    """Returns the peers in benches/peers that no record has a figure for, each with the version
+    that their README installs."""
     done = {peer for *_, (_, _, peer), _, _, _ in measured()}
     pins = dict(re.findall(r"([\w-]+)==([\w.]+)", (PEERS / "README.md").read_text()))
     rows = []
@@ -88,7 +81,7 @@ def unmeasured():
 
 
 def peers(script):
-    """Names, packages and descriptions of a script's table `PEERS`."""
+    """Yields the name, the packages and the description of each entry in a script's table `PEERS`."""
     tree = ast.parse((PEERS / script).read_text())
     described = {node.name: ast.get_docstring(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
     for node in tree.body:
@@ -98,4 +91,4 @@ def peers(script):
                 yield name.value, ast.literal_eval(packages), described[function.id]
 
 
-TABLES = {"rivals": rivals, "commands": commands, "unmeasured": unmeasured}
+TABLES = {"rivals": rivals, "unmeasured": unmeasured}

@@ -1,6 +1,6 @@
-"""Figures of a machine with a GPU: batches in device memory, requests, and training.
+"""Runs the benchmarks for a machine with a GPU: batches in device memory, requests, and training.
 
-Everything runs from the files of `bundle`, without Rust or a network.
+Needs only the files of `bundle`: no Rust and no network.
 """
 
 import json
@@ -11,7 +11,7 @@ import zipfile
 from record import ROOT, Record, class_folders, described, installed, missing, rival, run
 
 COPIES = 40
-# Timeout of a rival, in seconds.
+# Timeout of another loader's run, in seconds.
 LONGEST = 90
 PEERS = ROOT / "benches" / "peers"
 
@@ -61,7 +61,7 @@ def measure(options):
 
 
 def loaders(setup, cores):
-    """One turn of benches/decode_gpu.rs: both datasets, with each way to decode."""
+    """Runs one turn of benches/decode_gpu.rs on both datasets, with each way of decoding."""
     out = run([setup.bundle / "decode_gpu", setup.packed, setup.folder, "--seconds", 1, "--turns", 1], cores)
     store = {str(setup.packed): "packed", str(setup.folder): "folder"}
     path = None
@@ -75,7 +75,7 @@ def loaders(setup, cores):
 
 
 def peer(setup, name, which, cores):
-    # Long enough to outlast the batches that the workers made in advance.
+    # Long enough that the batches prefetched during the warm-up do not matter.
     command = [setup.python, PEERS / "gpu.py", setup.folder, which, "--workers", cores, "--batches", 8 + 8 * cores]
     rival(setup.record, f"{name}/{cores}", run(command, cores, timeout=LONGEST))
 
@@ -90,7 +90,7 @@ def requests(options):
 
 
 def decoder(setup):
-    """One turn of benches/decoder.rs: requests decoded by the device, one at a time and four in flight."""
+    """Runs one turn of benches/decoder.rs: requests decoded by the device, one at a time and four in flight."""
     out = run([setup.bundle / "decoder", setup.photographs, "--seconds", 0.5])
     for line in out.splitlines():
         if found := re.match(r"Gpu\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+(\d+)\s+(\d+)", line):

@@ -1,4 +1,4 @@
-"""Figures of a machine without a GPU: images/s into host memory, compared with other loaders."""
+"""Measures images/s into host memory on a machine without a GPU, with the other loaders."""
 
 import json
 import os
@@ -6,10 +6,10 @@ import os
 from record import ROOT, Record, class_folders, described, installed, missing, rival, run
 
 COPIES, SECONDS, BATCH = 6, 4, 64
-# Timeout of a rival, in seconds.
+# Timeout of another loader's run, in seconds.
 LONGEST = 180
 
-# Name of the figure, peer of benches/peers/cpu.py, required packages.
+# For each figure: its name, the peer in benches/peers/cpu.py, and the required packages.
 RIVALS = [
     ("torch", "torchvision_u8", ["torch", "torchvision"]),
     ("ffcv", "ffcv", ["ffcv"]),

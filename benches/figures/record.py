@@ -1,4 +1,4 @@
-"""Record of one measurement: every round of every figure, with machine, date and commit."""
+"""Records one measurement: every round of every figure, with machine, date and commit."""
 
 import datetime
 import json
@@ -13,7 +13,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BEGAN = time.monotonic()
-# Load of other programs, before ours start.
+# Load average caused by other programs, read before our benchmarks start.
 LOAD = round(os.getloadavg()[0], 1)
 
 
@@ -26,7 +26,7 @@ def core():
 
 
 def gpu():
-    """Name and driver of the first GPU, or None."""
+    """Returns the name and the driver of the first GPU, or None."""
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
@@ -36,7 +36,7 @@ def gpu():
 
 
 def commit():
-    """The measured commit, with `+` if the sources differ from it."""
+    """Returns the measured commit, with `+` if the sources differ from it."""
     git = ["git", "-C", str(ROOT)]
     try:
         head = subprocess.run([*git, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True)
@@ -48,7 +48,7 @@ def commit():
 
 
 class Record:
-    """Figures by name. `add` appends the value of a round; `save` writes all of them."""
+    """Collects figures by name. `add` appends the value of a round; `save` writes all of them."""
 
     def __init__(self, group, options, data, build=None):
         self.path, self.limit, self.failed = options.out / f"{group}.json", options.limit, set()
@@ -72,11 +72,11 @@ class Record:
         print(f"    {name}: {value:,.2f} {unit}", flush=True)
 
     def step(self, name, run):
-        """Runs one step, if there is time. A failed step is reported and not repeated."""
+        """Runs one step if there is time left. A step that fails is reported and not repeated."""
         took = time.monotonic() - BEGAN
         if took > self.limit or name in self.failed:
             why = "failed before" if name in self.failed else "no time is left"
-            print(f"  {name}: left out, {why} ({took:.0f} s)", flush=True)
+            print(f"  {name}: skipped, {why} ({took:.0f} s)", flush=True)
             return
         print(f"  {name} ({took:.0f} s)", flush=True)
         try:
@@ -84,7 +84,7 @@ class Record:
         except subprocess.CalledProcessError as e:
             self.failed.add(name)
             print(f"    failed: {' '.join(map(str, e.cmd))}\n{e.stdout}\n{e.stderr}", flush=True)
-        except Exception as e:  # keeps the figures of other steps
+        except Exception as e:  # keep the figures of the other steps
             self.failed.add(name)
             print(f"    failed: {type(e).__name__}: {e}", flush=True)
         self.save()
@@ -94,7 +94,7 @@ class Record:
             rounds = figure["rounds"]
             figure.update(median=statistics.median(rounds), min=min(rounds), max=max(rounds))
         text = json.dumps({**self.about, "figures": self.figures}, indent=1)
-        # Each list of rounds on one line.
+        # Puts each list of rounds on one line.
         text = re.sub(r"\[\s+([^\[\]]*?)\s+\]", lambda m: "[" + re.sub(r"\s+", " ", m[1]) + "]", text)
         self.path.write_text(text + "\n")
 
@@ -108,20 +108,20 @@ def run(command, cores=None, **more):
 
 
 def installed(python, *modules):
-    """Whether an interpreter can import these modules."""
+    """Returns whether an interpreter can import these modules."""
     test = "import importlib.util as u, sys; sys.exit(any(u.find_spec(m) is None for m in sys.argv[1:]))"
     return subprocess.run([python, "-c", test, *modules], stderr=subprocess.DEVNULL).returncode == 0
 
 
 def missing(python, rivals):
-    """Names the rivals, pairs of a name and modules, whose figures will be missing."""
+    """Prints which other loaders cannot be measured. `rivals` contains pairs of a name and modules."""
     for name, modules in rivals:
         if not installed(python, *modules):
             print(f"  {name} is not installed for {python}: its cells stay empty", flush=True)
 
 
 def rival(record, name, output):
-    """Adds the figure and the versions of a `RESULT` line of benches/peers."""
+    """Adds the figure and the versions from a `RESULT` line that a script in benches/peers printed."""
     for line in output.splitlines():
         if found := re.match(r"RESULT \S+ \((.*)\), \d+ workers: (\d+) images/s", line):
             record.about["versions"].update(part.rsplit(" ", 1) for part in found[1].split(", "))
@@ -141,6 +141,6 @@ def class_folders(photographs, work, copies):
 
 
 def described(folder, copies):
-    """Number and mean size of the JPEGs below a folder."""
+    """Describes the JPEGs below a folder: number, mean size and links."""
     sizes = [p.stat().st_size for p in folder.rglob("*") if p.suffix.lower() in (".jpeg", ".jpg")]
     return f"{len(sizes)} photographs (mean {sum(sizes) / len(sizes) / 1000:.0f} KB), {copies} links to each"

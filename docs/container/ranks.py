@@ -8,10 +8,10 @@ import sys
 import warpfeed
 
 loader = warpfeed.Loader(
-    sys.argv[1], global_batch_size=16, shuffle=42, augment=warpfeed.Augment.train(64), distributed=True, output="numpy"
+    sys.argv[1], global_batch_size=16, shuffle=True, seed=42, augment=warpfeed.Augment.train(64), distributed=True, output="numpy"
 )
-originals = batches = 0
+count = batches = 0
 for images, labels in loader:
     batches += 1
-    originals += len(images)
-print(f"{images} images in {batches} batches", flush=True)
+    count += len(images)
+print(f"{count} images in {batches} batches", flush=True)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the documentation site in target/site/html, in a virtual environment of its own. A dead link
-# fails the build. Arguments are mkdocs's: `docs/site/build.sh serve` shows the site while pages change.
+# Builds the documentation site in target/site/html, in a separate virtual environment. A dead link fails
+# the build. Arguments are passed to mkdocs: `docs/site/build.sh serve` shows the site while pages change.
 #
-# If `cargo doc --no-deps --all-features` and `cargo build -p warpfeed-cli` have run, the site contains
-# the first one's output and the program's help. The native module need not be built, because
-# mkdocstrings reads sources and stubs.
+# The site includes the output of `cargo doc --no-deps --all-features` and the help of the program (`cargo
+# build -p warpfeed-cli`), if they exist. The native module is not needed, because mkdocstrings reads sources
+# and stubs.
 set -euo pipefail
 cd "$(dirname "$0")"
 venv=${WARPFEED_SITE_VENV:-../../target/site/venv}

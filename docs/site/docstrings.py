@@ -1,4 +1,4 @@
-"""Docstrings of the package as Markdown: roles become links, and indented examples become code blocks."""
+"""Converts docstrings to Markdown: roles become links, and indented examples become code blocks."""
 
 import re
 import textwrap
@@ -14,7 +14,7 @@ EXAMPLE = re.compile(r"^( *)(.*?):?:\n\n((?:\1    .*\n|\n)+)", re.M)
 
 class Docstrings(Extension):
     def on_package(self, *, pkg, **_):
-        # `on_object` is called for everything in the package, but not for the package.
+        # griffe calls `on_object` for the contents of a package, but not for the package.
         self.on_object(obj=pkg)
 
     def on_object(self, *, obj, **_):
@@ -25,7 +25,7 @@ class Docstrings(Extension):
 
 
 def link(obj, name):
-    """A cross-reference to the object that `name` means at `obj`: a member of its class, or of the package."""
+    """Returns a cross-reference to `name` as seen from `obj`: a member of its class, or of the package."""
     place = obj
     while place is not None and not place.is_module:
         if place.is_class and name in place.members:
@@ -45,7 +45,7 @@ def example(found):
 
 
 def table(found):
-    """A Markdown table from one whose columns are marked by `=`."""
+    """Converts a table with `=` under its columns to Markdown."""
     columns = [match.span() for match in re.finditer("=+", found[1])]
     columns[-1] = (columns[-1][0], None)
     head, *rows = [[line[slice(*span)].strip() for span in columns] for line in (found[2], *found[3].splitlines())]

@@ -1,8 +1,7 @@
-"""Adds the repository's pages to the site, and adapts their Markdown, which is written for a forge.
+"""Adds the repository's pages to the site, and adapts their Markdown, which is written for GitHub.
 
-A page keeps its relative links: here a link to a page of the site leads there, and a link to any
-other file of the repository leads to the forge. A link to a file that does not exist is a warning,
-which ends a strict build, as every dead link does.
+Relative links between pages become links of the site. Relative links to other files of the repository
+become links to GitHub. A link to a missing file is a warning, and a warning ends a strict build.
 """
 
 import ast
@@ -25,7 +24,7 @@ log = logging.getLogger("mkdocs.hooks.warpfeed")
 
 
 def module(name):
-    """Imports a module of this folder, also while `mkdocs serve` watches it."""
+    """Imports a module of this folder. `mkdocs serve` can import it again."""
     spec = importlib.util.spec_from_file_location(f"site_{name}", HERE / f"{name}.py")
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
@@ -34,7 +33,7 @@ def module(name):
 
 plots = module("plots")
 
-# Pages of the repository, and where they are on the site.
+# Pages of the repository, and their paths on the site.
 PAGES = {
     "README.md": "index.md",
     "docs/README.md": "contents.md",
@@ -52,7 +51,7 @@ PAGES = {
 SOURCES = {site: source for source, site in PAGES.items()}
 TRACKED = set(
     subprocess.run(
-        # With files that are not committed yet.
+        # Includes files that are not committed yet.
         ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"],
         check=True, capture_output=True, text=True,
     ).stdout.splitlines()
@@ -61,9 +60,9 @@ FOLDERS = {parent.as_posix() for file in TRACKED for parent in Path(file).parent
 IMAGE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)\)")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$\n?", re.M | re.S)
-RUST_HERE = 'The documentation of every feature: <a href="doc/warpfeed/index.html">open the reference</a>.'
-RUST_ABSENT = "This copy of the site has no reference. `cargo doc --no-deps --all-features --open` makes and shows it."
-HELP_ABSENT = "This copy of the site has no help of the commands. `warpfeed COMMAND --help` shows it."
+RUST_HERE = '<a href="doc/warpfeed/index.html">Open the reference</a>, with all features.'
+RUST_ABSENT = "This copy of the site has no Rust reference. `cargo doc --no-deps --all-features --open` builds and shows it."
+HELP_ABSENT = "This copy of the site has no help of the commands. `warpfeed COMMAND --help` prints it."
 TABS = {"rust": "Rust", "python": "Python"}
 
 
@@ -80,6 +79,8 @@ def on_files(files, config):
                 if files.get_file_from_path(image) is None:
                     files.append(File.generated(config, image, abs_src_path=str(ROOT / image)))
     files.append(File.generated(config, "palette.css", content=palette()))
+    # Assistants look for it at the root of a site.
+    files.append(File.generated(config, "llms.txt", abs_src_path=str(ROOT / "docs" / "llms.txt")))
     return files
 
 
@@ -87,7 +88,7 @@ def on_page_markdown(markdown, page, config, files):
     source = SOURCES[page.file.src_uri]
     page.edit_url = f"{FORGE}/edit/main/{source}"
     # Pages with many words and few answers come last in a search.
-    if source in ("benches/RESULTS.md", "CHANGELOG.md", "docs/promises.md"):
+    if source == "benches/RESULTS.md":
         page.meta.setdefault("search", {"boost": 0.2})
     # Code is kept apart from prose, so that neither links nor tables in it are replaced.
     made, end, run = [], 0, []
@@ -96,7 +97,7 @@ def on_page_markdown(markdown, page, config, files):
         if between.strip():
             made += [*tabbed(run), prose(source, page.file.src_uri, between)]
             run = []
-        # Of "rust,no_run" and "python run" only the language. Lines that rustdoc hides stay hidden.
+        # "rust,no_run" and "python run" become the language alone. Lines that rustdoc hides are removed.
         language = re.split(r"[ ,]", fence[1].strip())[0]
         code = re.sub(r"^# .*\n|^#\n", "", fence[2], flags=re.M) if language == "rust" else fence[2]
         run.append((language, code))
@@ -105,7 +106,7 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def tabbed(run):
-    """Code blocks that follow each other. One in Rust and the same in Python become tabs."""
+    """Formats consecutive code blocks. A pair of a Rust and a Python block becomes two tabs."""
     made = []
     while run:
         languages = [language for language, _ in run[:2]]
@@ -130,7 +131,7 @@ def prose(source, site, text):
 
 
 def target(source, site, link):
-    """Where a link of a page leads on the site."""
+    """Translates a link of a page into a link of the site."""
     if link.startswith(FORGE):
         path = re.match(rf"{FORGE}/(?:blob|tree)/main/([^#]+)", link)
         if path and path[1].rstrip("/") not in TRACKED | FOLDERS:
@@ -158,7 +159,7 @@ def resolved(source, path):
 
 
 def palette():
-    """The colors of the report page, as `warpfeed report` writes it, for both schemes of the site."""
+    """Returns the CSS colors of the page that `warpfeed report` writes, for both color schemes."""
     report = (ROOT / "cli/src/commands/report.html").read_text(encoding="utf-8")
     light, dark = re.findall(r":root \{(.*?)\}", report, re.S)
     light = re.sub(r"color-scheme:[^;]*;", "", light)
@@ -166,7 +167,7 @@ def palette():
 
 
 def program():
-    """The help of the program and of each of its commands."""
+    """Returns the help of the program and of each of its commands."""
 
     def helped(*command):
         return subprocess.run([PROGRAM, *command, "--help"], check=True, capture_output=True, text=True).stdout
@@ -178,12 +179,12 @@ def program():
 
 
 def built():
-    """Whether `cargo doc` has run."""
+    """Returns whether `cargo doc` has run."""
     return (RUST / "warpfeed" / "index.html").exists()
 
 
 def public():
-    """The public names of the Python package, with the modules that are imported by name."""
+    """Yields the public names of the Python package, and the modules that users import by name."""
     package = ROOT / "python" / "warpfeed"
     for node in ast.parse((package / "__init__.py").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
@@ -192,7 +193,7 @@ def public():
 
 
 def unplaced():
-    """The part of the reference's first page with the names that no page shows, so that none is missing."""
+    """Adds the names that no page shows to the first page of the reference."""
     shown = []
     for page in (HERE / "api").glob("*.md"):
         shown += re.findall(r"^::: (\S+)", page.read_text(encoding="utf-8"), re.M)
@@ -200,18 +201,18 @@ def unplaced():
         log.warning("%s is on several pages of docs/site/api", name)
     missing = [name for name in public() if name not in shown]
     if missing:
-        log.info("shown on the first page of the Python reference, because no page names them: %s", ", ".join(missing))
+        log.info("no page of the Python reference names these, so its first page shows them: %s", ", ".join(missing))
     return "".join(f"\n::: {name}\n" for name in missing)
 
 
 def on_post_build(config):
-    """Copies cargo's documentation, if it was built, and checks every link of the finished pages."""
+    """Copies the output of `cargo doc`, if there is one, and checks every link of the finished pages."""
     site = Path(config.site_dir)
     if built():
         shutil.copytree(RUST, site / "rust" / "doc", dirs_exist_ok=True, ignore=shutil.ignore_patterns(".lock"))
     else:
-        log.info("target/doc does not have the crate's documentation: the site is built without it")
+        log.info("target/doc is missing, so the site has no Rust reference: run `cargo doc --no-deps --all-features`")
     if not PROGRAM.exists():
-        log.info("target/debug/warpfeed is not built: the page of the command line is without the program's help")
+        log.info("target/debug/warpfeed is missing, so the site has no help of the commands: run `cargo build -p warpfeed-cli`")
     for dead in module("links").dead(site):
         log.warning("%s", dead)

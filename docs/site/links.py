@@ -1,4 +1,4 @@
-"""Dead links of the finished site: links and images of its pages that lead to no file or no anchor."""
+"""Finds dead links of the finished site: links and images that lead to no file or no anchor."""
 
 import sys
 from html.parser import HTMLParser
@@ -21,7 +21,7 @@ class Page(HTMLParser):
 
 
 def dead(site):
-    """One line for each dead link. Pages below rust/doc were checked by rustdoc."""
+    """Yields one line for each dead link. rustdoc has already checked the pages below rust/doc."""
     generated = site / "rust" / "doc"
     pages = {
         file: Page(file.read_text(encoding="utf-8")) for file in site.rglob("*.html") if generated not in file.parents

@@ -1,7 +1,7 @@
 """Plots of the measured tables, drawn from benches/figures/*.json.
 
-Bars and dots have places in per cent and text in pixels, so that a plot fits any width and its text
-stays readable on a phone. Colors are the variables of the page, which light and dark mode set.
+Positions of bars and dots are percentages, and text sizes are pixels. A plot therefore fits any width,
+and its text stays readable on a phone. Colors are CSS variables, which light and dark mode set.
 """
 
 import math
@@ -22,7 +22,7 @@ ROW = 40
 
 
 def plot(name):
-    """The plot that belongs to a table, or nothing."""
+    """Returns the plot for a table, or an empty string."""
     drawn = {"host": host, "device": device, "training": training, "requests": requests, "summary": summary}
     if name == "rivals":
         return ratios()
@@ -35,12 +35,12 @@ def figure(content):
 
 
 def bare(text):
-    """Markdown without its marks."""
+    """Removes Markdown marks."""
     return re.sub(r"\*\*|`", "", text)
 
 
 def plain(label):
-    """The label of a table's row, short enough for a phone."""
+    """Shortens the label of a table row for a phone."""
     label = bare(label).replace("class folders", "folders").replace("decoded by the", "by the")
     return label.replace('decode_on="auto"', "auto")
 
@@ -50,7 +50,7 @@ def cores(n):
 
 
 def rows(group, labeled):
-    """Bars of the figures that were measured: label, class and rounds."""
+    """Returns the bars of the figures that were measured: label, class and rounds."""
     kept = [(plain(label), group.rounds(key)) for label, key in labeled]
     return [(label, "ours" if "warpfeed" in label else "theirs", rounds) for label, rounds in kept if rounds]
 
@@ -62,7 +62,7 @@ def host():
 
 
 def numbers(group):
-    """The numbers of cores, or of images in a request, that were measured."""
+    """Lists the measured numbers of cores, or of images in a request."""
     return sorted({int(part) for key in group.about["figures"] for part in key.split("/") if part.isdigit()})
 
 
@@ -111,16 +111,18 @@ def requests():
 
 
 def summary():
-    """The best row of each loader, for the start page."""
+    """Plots the best row of each loader, for the start page."""
     groups = Group("host"), Group("device"), Group("training")
     most = [None, groups[1].most_cores(), groups[2].most_cores()]
-    names = [("warpfeed", "packed"), ("torch + torchvision", "torch"), ("FFCV", "ffcv"), ("DALI", "dali")]
+    ours = [("warpfeed, packed", "packed"), ("warpfeed, plain files", "folder")]
+    names = [*ours, ("torch + torchvision", "torch"), ("FFCV", "ffcv"), ("DALI", "dali")]
     panels = [
         ("batches in host memory, " + groups[0].about["machine"].partition(" (")[0], "images/s", rows(groups[0], names))
     ]
     n = most[1]
     gpu = (groups[1].about["gpu"] or "").split(",")[0].removeprefix("NVIDIA ")
-    names = [("warpfeed", f"packed/gpu/{n}"), ("torch + torchvision", f"torch/{n}"), ("DALI", f"dali/{n}")]
+    names = [(label, f"{key}/gpu/{n}") for label, key in ours]
+    names += [("torch + torchvision", f"torch/{n}"), ("DALI", f"dali/{n}")]
     panels.append((f"batches on the GPU, {gpu}, {cores(n)}", "images/s", rows(groups[1], names)))
     n = most[2]
     names = [
@@ -134,7 +136,7 @@ def summary():
 
 
 def bars(title, unit, found):
-    """One panel: a bar from 0 for the median, a line from the lowest to the highest round."""
+    """Draws one panel: a bar from 0 to the median, and a line from the lowest to the highest round."""
     most = max(max(rounds) for _, _, rounds in found)
     drawn, said = [], []
     for i, (label, kind, rounds) in enumerate(found):
@@ -156,7 +158,7 @@ def bars(title, unit, found):
 
 
 def ratios():
-    """Dots on a logarithmic axis: our rate in units of each rival's, from packed data and from plain files."""
+    """Plots our rate divided by each rival's, on a logarithmic axis, for packed data and for plain files."""
     found = []
     for group, work, (rival, _, _), theirs, packed, same in compare.measured():
         ratios_of = [
