@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Tests the Python package in a virtual environment of its own: python/test.sh [arguments of pytest]
+# Tests the Python package in a separate virtual environment: python/test.sh [arguments of pytest]
 #
-# The native part is built as `cargo test --workspace --all-features` builds it, and shares its build
-# folder, so nothing is compiled twice. The environment uses the packages that the interpreter has.
+# The native part is built like `cargo test --workspace --all-features`, in the same build folder, so
+# nothing is compiled twice. The environment inherits the packages of the interpreter.
 #
-#   WARPFEED_TORCH=1   installs PyTorch (up to some GB); without PyTorch, tests that need it are skipped
+#   WARPFEED_TORCH=1   installs PyTorch (up to several GB); without PyTorch, tests that need it are skipped
 #   WARPFEED_WHEEL=1   builds, installs and tests the wheel, as `pip install ./python` does; takes minutes
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,7 +27,7 @@ if [ -n "${WARPFEED_WHEEL:-}" ]; then
     "$venv/bin/python" -m pip install --quiet --force-reinstall --no-deps ./python
 else
     ln -sf "$CARGO_TARGET_DIR/debug/lib_warpfeed.so" python/warpfeed/_warpfeed.abi3.so
-    # mypy looks for packages here, too; PYTHONPATH is not enough for it.
+    # mypy needs this; PYTHONPATH is not enough for it.
     echo "$root/python" > "$("$venv/bin/python" -c "import sysconfig; print(sysconfig.get_path('purelib'))")/warpfeed.pth"
 fi
 export WARPFEED_RAW_BATCHES=$CARGO_TARGET_DIR/debug/examples/raw_batches

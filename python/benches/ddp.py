@@ -1,5 +1,5 @@
-"""Trains on one or more GPUs with DistributedDataParallel, fed in different ways, and records each
-rank's part.
+"""Trains on one or more GPUs with DistributedDataParallel and different loaders, and records which
+samples each rank received.
 
     torchrun --nproc-per-node 2 benches/ddp.py --data train.lmdb --folder imagenet/train --cores 2
     torchrun --nproc-per-node 2 benches/ddp.py --data train.lmdb --sums two.json
@@ -7,15 +7,17 @@ rank's part.
     torchrun --nproc-per-node 1 benches/ddp.py --data train.lmdb --stop 7 --state state.json
     torchrun --nproc-per-node 2 benches/ddp.py --data train.lmdb --state state.json --sums rest.json
 
-The feeds are those of `train.py`. Without `--sums` or `--stop`, each feed trains for `--seconds`, with
-`--cores` cores of its own for each rank. The table has the images/s of all ranks, and the largest
-figure of a rank: cores used (its own and those of its child processes), seconds from opening
-to the first batch, the 99th percentile of the waits for a batch on the step's stream, and the
-page-locked and device memory of warpfeed's plan. torch and DALI shuffle all samples on each rank.
+The loaders are the feeds of `train.py`. Without `--sums` or `--stop`, each feed trains for
+`--seconds`, with `--cores` dedicated cores per rank. The table shows the images/s of all ranks
+together. It also shows the maximum over the ranks of the cores used (by the rank and its child
+processes), the seconds from opening to the first batch, the 99th percentile of the waits for a
+batch on the step's stream, and the page-locked and device memory of warpfeed's plan. torch and DALI
+shuffle all samples on each rank.
 
-`--sums` writes, for each of the first global batches, the sorted ids of its samples with the sums of
-their pixels. The files are equal for any number of ranks, and the file of a resumed run is the end
-of that of an uninterrupted run. `--stop N` saves the state after N batches and ends by `SIGKILL`.
+For each of the first `--batches` global batches, `--sums` writes the sorted ids of its samples,
+each with the sum of its pixels. The files are equal for any number of ranks, and a resumed run
+writes the same batches as the end of an uninterrupted run. `--stop N` saves the state after N
+batches and ends by `SIGKILL`.
 """
 
 from __future__ import annotations
@@ -36,13 +38,14 @@ import warpfeed
 
 def loader(args: argparse.Namespace, **more: Any) -> warpfeed.Loader:
     return warpfeed.Loader(
-        args.data, shuffle=42, augment=warpfeed.Augment.train(224), device="cuda", dtype="bf16", normalize="imagenet",
-        drop_last=True, distributed=True, unlabeled=True, num_workers=args.workers, **more,
+        args.data, shuffle=True, seed=42, augment=warpfeed.Augment.train(224), device="cuda", dtype="bf16", normalize="imagenet",
+        drop_last=True, distributed=True, unlabeled=True, num_workers=args.workers or None, **more,
     )  # fmt: skip
 
 
 def sums(args: argparse.Namespace, rank: int, world: int) -> None:
-    """The ids and sums of the first global batches, and the state after some of them."""
+    """Records the ids and pixel sums of the first global batches. With `--stop`, saves the state
+    and ends the process."""
     batches = loader(args, global_batch_size=args.batch)
     before = 0
     if args.state and os.path.exists(args.state) and not args.stop:
@@ -72,7 +75,8 @@ def sums(args: argparse.Namespace, rank: int, world: int) -> None:
 
 
 def feeds() -> dict[str, Any]:
-    """The feeds of `train.py`, with a share of the samples for each rank where the loader is ours."""
+    """Returns the feeds of `train.py`. With warpfeed's feeds, each rank gets a share of the
+    samples."""
     own = {
         feed.name: type(feed.__name__, (feed,), {"more": {"distributed": True}})
         for feed in (bench.Warpfeed, bench.WarpfeedAuto, bench.WarpfeedGpu, bench.WarpfeedFolder)
@@ -81,7 +85,8 @@ def feeds() -> dict[str, Any]:
 
 
 def core_seconds() -> float:
-    """Core time of this process and of its children, such as the workers of a `DataLoader`."""
+    """Returns the CPU time of this process and of its children, such as the workers of a
+    `DataLoader`."""
     ours = os.getpid()
     total = time.process_time()
     for entry in os.scandir("/proc"):
@@ -90,7 +95,7 @@ def core_seconds() -> float:
         try:
             with open(f"/proc/{entry.name}/stat") as file:
                 fields = file.read().rpartition(")")[2].split()
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         if int(fields[1]) == ours:
             total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -98,7 +103,8 @@ def core_seconds() -> float:
 
 
 class Waits:
-    """Waits for a batch on the step's stream, by events before and after `next()`."""
+    """Measures waits for a batch on the step's stream, with events recorded before and after
+    `next()`."""
 
     def __init__(self, batches: Any) -> None:
         self.batches = batches
@@ -115,13 +121,13 @@ class Waits:
             del batch
 
     def p99(self) -> float:
-        """99th percentile in ms, of the last 9 tenths of the steps."""
+        """Returns the 99th percentile in ms, excluding the first tenth of the steps."""
         times = sorted(begin.elapsed_time(end) for begin, end in self.pairs[len(self.pairs) // 10 :])
         return times[min(len(times) - 1, int(0.99 * len(times)))]
 
 
 def one(feed: Any, step: Any, args: argparse.Namespace, world: int) -> dict[str, Any]:
-    """Figures of one rank, fed in one way for `args.seconds`."""
+    """Returns the figures of one rank with one feed, measured for `args.seconds`."""
     torch.cuda.synchronize()
     dist.barrier()
     begin = time.monotonic()
@@ -138,7 +144,8 @@ def one(feed: Any, step: Any, args: argparse.Namespace, world: int) -> dict[str,
     torch.cuda.synchronize()
     waits.pairs.clear()
     begin, used, steps = time.monotonic(), core_seconds(), 0
-    # All ranks take the same number of steps, because each step waits for the gradients of all.
+    # All ranks take the same number of steps, because each step waits for the gradients of all
+    # ranks.
     go_on = torch.ones(1, device="cuda")
     while go_on.item() > 0:
         for _ in range(20):
@@ -167,7 +174,8 @@ def one(feed: Any, step: Any, args: argparse.Namespace, world: int) -> dict[str,
 
 
 def train(args: argparse.Namespace, rank: int, world: int) -> None:
-    """Prints, for each model and feed, the images/s of all ranks and the largest figure of a rank."""
+    """Prints, for each model and feed, the images/s of all ranks together, and the maximum of each
+    figure over the ranks."""
     every, results = feeds(), []
     shares: dict[str, list[float]] = {}
     for model in args.models.split(","):
@@ -199,11 +207,11 @@ def train(args: argparse.Namespace, rank: int, world: int) -> None:
 
 
 def bind(cores: int, local_rank: int) -> None:
-    """Binds all threads of this process to its own cores, as launchers do."""
+    """Binds all threads of this process to dedicated cores, as launchers do."""
     allowed = sorted(os.sched_getaffinity(0))
     own = allowed[cores * local_rank : cores * (local_rank + 1)]
     if len(own) < cores:
-        raise SystemExit(f"rank {local_rank} of this machine needs {cores} cores; {len(allowed)} are available")
+        raise SystemExit(f"rank {local_rank} of this machine needs {cores} cores, but only {len(allowed)} are available")
     for thread in os.listdir("/proc/self/task"):
         os.sched_setaffinity(int(thread), own)
 
@@ -211,17 +219,17 @@ def bind(cores: int, local_rank: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True)
-    parser.add_argument("--batch", type=int, default=256, help="of all ranks for the sums, of one for the training")
-    parser.add_argument("--batches", type=int, default=12, help="global batches of which sums are written")
+    parser.add_argument("--batch", type=int, default=256, help="batch size: of all ranks together with --sums, else per rank")
+    parser.add_argument("--batches", type=int, default=12, help="number of global batches to write sums of")
     parser.add_argument("--folder", help="class folders, for torch, DALI and `warpfeed folder`")
     parser.add_argument("--models", default="resnet18,resnet50")
     parser.add_argument("--feeds", default="repeated,warpfeed,warpfeed gpu,warpfeed auto")
     parser.add_argument("--side", type=int, default=224)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=5, help="of training for each model, feed and round")
-    parser.add_argument("--cores", type=int, default=0, help="cores of each rank; 0 does not bind it")
+    parser.add_argument("--seconds", type=float, default=5, help="training time for each model, feed and round")
+    parser.add_argument("--cores", type=int, default=0, help="cores per rank; 0 does not bind the ranks")
     parser.add_argument("--json")
-    parser.add_argument("--workers", type=int, default=0, help="threads of each rank; 0 is one per core of its share")
+    parser.add_argument("--workers", type=int, default=0, help="threads per rank; 0 means one per core of its share")
     parser.add_argument("--sums")
     parser.add_argument("--state")
     parser.add_argument("--stop", type=int, default=0)

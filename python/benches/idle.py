@@ -1,16 +1,16 @@
-"""The time that the GPU waits for batches, by three clocks in one run.
+"""Measures the time that the GPU waits for batches, with three clocks in one run.
 
     python benches/idle.py --data train.lmdb [--model resnet18] [--starved 3] [--steps 60]
 
-One step is fed by a repeated batch, by warpfeed, and by warpfeed with so few workers that the step
-starves. Three clocks measure a window of steps for each feed:
+One training step gets its batches from three feeds: a repeated batch, warpfeed, and warpfeed with
+so few workers that the step starves. For each feed, three clocks measure a window of steps:
 
 - `loader`: the loader's own `stall` (`loader.stats()`): the time per batch on the step's stream
   from the request until the batch is ready;
-- `events`: torch's events on the same stream, recorded before and after `next`;
-- `profiler`: the time in which torch's profiler saw no kernel on the step's stream. It includes the
-  gaps between the kernels of a step and the profiler's own cost. `net` subtracts the value of the
-  repeated batch.
+- `events`: torch's events, recorded on the same stream before and after `next`;
+- `profiler`: the time in which torch's profiler saw no kernel on the step's stream. This includes
+  the gaps between the kernels of a step and the profiler's own cost. `net` is this time minus its
+  value for the repeated batch.
 
 The loader and torch's events measure the same interval and should agree. The profiler shows whether
 this wait is all of the GPU's idle time. All times are in ms per step.
@@ -40,7 +40,7 @@ def timed(batches: Iterator[tuple[Any, Any]], waits: list[tuple[Any, Any]]) -> I
 
 
 def idle_of_kernels(profiler: Any) -> tuple[float, float]:
-    """The time without a kernel on the busiest stream, and the total time, in ms."""
+    """Returns the time without a kernel on the busiest stream, and the total time, in ms."""
     spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for event in profiler.events():
         if event.device_type == torch.autograd.DeviceType.CUDA and event.time_range.end > event.time_range.start:
@@ -57,7 +57,7 @@ def idle_of_kernels(profiler: Any) -> tuple[float, float]:
 
 
 def measured(step: Step, feed: Any, count: int) -> dict[str, float | None]:
-    """Means of `count` steps without the profiler, and of as many with it."""
+    """Returns means over `count` steps without the profiler, and over `count` steps with it."""
     waits: list[tuple[Any, Any]] = []
     batches = timed(iter(feed), waits)
     clocks = getattr(feed, "clocks", lambda: None)
@@ -69,7 +69,7 @@ def measured(step: Step, feed: Any, count: int) -> dict[str, float | None]:
     found: dict[str, float | None] = {"step": 1e3 * seconds / count, "loader": None}
     found["events"] = sum(begin.elapsed_time(end) for begin, end in waits) / len(waits)
     if before is not None:
-        # Waits are read from the device some batches later, so they are counted separately.
+        # The device reports waits some batches later, so they are counted separately.
         found["loader"] = 1e3 * (after["stall"] - before["stall"]) / max(1.0, after["stalls"] - before["stalls"])
     waits.clear()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
@@ -84,13 +84,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True)
     parser.add_argument("--model", default="resnet18")
-    parser.add_argument("--starved", type=int, default=3, help="workers of the loader that is too slow")
+    parser.add_argument("--starved", type=int, default=3, help="number of workers of the slow loader")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--side", type=int, default=224)
     args = parser.parse_args()
     if not torch.cuda.is_available():
-        print("torch finds no CUDA device", file=sys.stderr)
+        print("torch found no CUDA device", file=sys.stderr)
         return 1
     step = Step(args.model, args)
     rows: dict[str, dict[str, float | None]] = {}

@@ -1,22 +1,23 @@
-"""Training losses with warpfeed's loader and with the framework's own, over several seeds:
+"""Compares the training losses with warpfeed's loader to those with the framework's own loader,
+over several seeds.
 
     python benches/losses.py PHOTOGRAPHS --train-py pytorch-image-models/train.py --work EMPTY_FOLDER [--json out.json]
 
-Two recipes are trained from random weights. All sides have the same model, optimizer, steps and seeds.
+Two recipes train from random weights. All variants have the same model, optimizer, steps and seeds.
 
 | recipe | with its own loader | with warpfeed |
 |---|---|---|
 | `a3`: timm's ResNet-50 A3 at 160 pixels | timm's `train.py` | `examples/timm_train.py` runs the same script |
 | `yolo`: Ultralytics' detection with mosaics | `DetectionTrainer` | the trainer of `examples/yolo_trainer.py` |
 
-PHOTOGRAPHS is a folder of JPEGs in class folders. `a3` learns ten classes, each of which consists of
-neighboring class folders. PHOTOGRAPHS has no boxes, so `yolo` learns to find drawn objects: rectangles,
-ellipses and triangles that are cut from one photograph and pasted into another one.
+PHOTOGRAPHS is a folder of JPEGs in class folders. `a3` learns ten classes; each combines several
+adjacent class folders. PHOTOGRAPHS has no boxes, so `yolo` learns to find synthetic objects:
+rectangles, ellipses and triangles that are cut from one photograph and pasted into another one.
 
-The table has the mean loss of each epoch over the seeds, with the lowest and the highest. Two means of an
-epoch agree if they differ by no more than the spread: the larger distance from the lowest to the highest
-loss of either side. `control` is warpfeed with another recipe, without RandAugment or without mosaics. Where
-it agrees too, the comparison cannot tell the recipes apart.
+The table shows, for each epoch, the mean loss over the seeds, with the lowest and the highest loss.
+Two means agree if they differ by no more than the spread, which is the larger of the two distances
+between lowest and highest loss. `control` is warpfeed with a different recipe, without RandAugment
+or without mosaics. If it also agrees, the comparison cannot distinguish the recipes.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from typing import Any
 
 SIDES = ("own", "warpfeed", "control")
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-#: Recipe A3 of "ResNet strikes back" (Wightman et al., 2021), in the flags of timm's train.py. The learning
-#: rate is that of a batch of 2,048, scaled by the square root as timm does for LAMB.
+#: Recipe A3 of "ResNet strikes back" (Wightman et al., 2021), as flags of timm's train.py. The
+#: learning rate for a batch of 2,048 is scaled by the square root, as timm does for LAMB.
 A3 = (
     "--img-size 160 --opt lamb --sched cosine --lr-base 0.008 --lr-base-size 2048 --lr-base-scale sqrt --weight-decay 0.02 "
     "--bce-loss --smoothing 0.0 --mixup 0.1 --cutmix 1.0 --train-interpolation bicubic --crop-pct 0.95 "
@@ -51,12 +52,13 @@ CLASSES = 10
 def images(folder: str) -> list[Path]:
     found = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     if len(found) < 2 * CLASSES:
-        raise SystemExit(f"{folder}: {len(found)} JPEGs; at least {2 * CLASSES} are needed")
+        raise SystemExit(f"{folder}: found {len(found)} JPEGs, but at least {2 * CLASSES} are needed")
     return found
 
 
 def class_folders(args: argparse.Namespace, work: Path) -> None:
-    """Folders of ten classes: `train` has each photograph several times, as an epoch of more steps."""
+    """Creates folders for ten classes. `train` repeats each photograph, which makes an epoch
+    longer."""
     found = images(args.photographs)
     for part, copies in (("train", args.copies), ("val", 1)):
         for number, path in enumerate(found):
@@ -67,7 +69,7 @@ def class_folders(args: argparse.Namespace, work: Path) -> None:
 
 
 def detection_set(args: argparse.Namespace, work: Path) -> None:
-    """Photographs with pasted objects, in the layout of YOLO."""
+    """Creates photographs with pasted objects, in YOLO's directory layout."""
     from PIL import Image, ImageDraw
 
     draws, found = random.Random(1), images(args.photographs)
@@ -98,7 +100,8 @@ def detection_set(args: argparse.Namespace, work: Path) -> None:
             image.paste(other.crop((from_left, from_top, from_left + width, from_top + height)), (left, top), mask)
             center = (left + width / 2) / image.width, (top + height / 2) / image.height
             lines.append(f"{kind} {center[0]:.6f} {center[1]:.6f} {width / image.width:.6f} {height / image.height:.6f}")
-        # The last photographs are a validation set, which the trainer wants and nothing here uses.
+        # The last photographs are a validation set, which the trainer requires and nothing here
+        # uses.
         split = "val" if number >= len(photographs) - 16 else "train"
         image.save(work / "yolo" / "images" / split / f"{number:06}.jpg", quality=92)
         (work / "yolo" / "labels" / split / f"{number:06}.txt").write_text("\n".join(lines) + "\n")
@@ -123,7 +126,8 @@ def a3(side: str, seed: int, args: argparse.Namespace, work: Path) -> dict[str, 
 
 
 def yolo(side: str, seed: int, args: argparse.Namespace, work: Path) -> dict[str, list[float]]:
-    """Runs the trainer in a process of its own, on links to the data, because it writes its cache there."""
+    """Runs the trainer in a child process, on links to the data, because it writes its cache
+    there."""
     folder = work / f"yolo-{side}-{seed}"
     shutil.copytree(work / "yolo", folder, copy_function=os.link)
     names = "{0: rectangle, 1: ellipse, 2: triangle}"
@@ -148,7 +152,8 @@ def train_yolo(side: str, seed: int, args: argparse.Namespace, work: Path, out: 
     losses: dict[str, list[float]] = {}
 
     class Quiet:
-        """A trainer without validation and checkpoints, which would take longer than the training."""
+        """A trainer without validation and checkpoints, which would take longer than the
+        training."""
 
         def save_metrics(self, metrics: Any) -> None:
             for name, value in metrics.items():
@@ -181,7 +186,7 @@ RECIPES = {"a3": a3, "yolo": yolo}
 
 
 def agrees(one: list[float], other: list[float]) -> bool:
-    """Whether the means differ by no more than the larger spread of the two."""
+    """Returns whether the means differ by no more than the larger spread of the two."""
     spread = max(max(one) - min(one), max(other) - min(other))
     return abs(statistics.fmean(one) - statistics.fmean(other)) <= spread
 
@@ -206,14 +211,14 @@ def report(recipe: str, losses: dict[str, list[dict[str, list[float]]]]) -> bool
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photographs")
-    parser.add_argument("--train-py", type=Path, help="timm's script, from its repository")
+    parser.add_argument("--train-py", type=Path, help="timm's train.py, from its repository")
     parser.add_argument("--only", nargs="+", choices=RECIPES, default=list(RECIPES))
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--workers", type=int, default=3, help="processes or threads of each loader")
-    parser.add_argument("--parallel", type=int, default=6, help="trainings at the same time")
-    parser.add_argument("--copies", type=int, default=7, help="times that each photograph is in an epoch of a3")
+    parser.add_argument("--workers", type=int, default=3, help="processes or threads per loader")
+    parser.add_argument("--parallel", type=int, default=6, help="number of concurrent trainings")
+    parser.add_argument("--copies", type=int, default=7, help="how often an epoch of a3 repeats each photograph")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--a3-model", default="resnet50")
@@ -226,7 +231,7 @@ def main() -> None:
     parser.add_argument("--run", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     work = args.work.resolve()
-    # Ultralytics otherwise looks for updates and fonts on the internet.
+    # Prevents Ultralytics from looking for updates and fonts on the internet.
     os.environ.update(YOLO_OFFLINE="true", YOLO_CONFIG_DIR=str(work), YOLO_AUTOINSTALL="false", OMP_NUM_THREADS="2")
     if args.run:
         side, seed, out = args.run

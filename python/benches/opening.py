@@ -1,9 +1,10 @@
-"""Milliseconds for opening a loader with batches on the GPU, and until its first batch.
+"""Measures the milliseconds until a loader with batches on the GPU is open, and until its first
+batch.
 
     python benches/opening.py train.lmdb [--times 8]
 
-Each loader has the options of training in `train.py` and decodes on the GPU. The first one of a
-process, which loads the kernels, is printed first.
+Each loader has the training options of `train.py` and decodes on the GPU. The first loader of a
+process also loads the kernels, and is printed first.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import warpfeed
 
 
 def opened(path: str) -> tuple[float, float]:
-    """Milliseconds until the loader is open, and until its first batch is on the device."""
+    """Returns the milliseconds until the loader is open, and until its first batch is on the
+    device."""
     begin = time.perf_counter()
     loader = warpfeed.Loader(
-        path, batch_size=256, shuffle=42, augment=warpfeed.Augment.train(224), device="cuda", dtype="bf16",
+        path, batch_size=256, shuffle=True, seed=42, augment=warpfeed.Augment.train(224), device="cuda", dtype="bf16",
         normalize="imagenet", decode_on="gpu", unlabeled=True,
     )  # fmt: skip
     is_open = time.perf_counter()

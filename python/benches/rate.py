@@ -1,11 +1,12 @@
-"""Images/s through Python and through the Rust program's own loop, in turns; the cost of a `next`.
+"""Compares the images/s of a Python loop with those of the Rust program's own loop, in alternating
+runs, and measures the cost of calling `next`.
 
     python benches/rate.py train.lmdb [--seconds 8] [--rounds 5] [--batch 256]
 
-Both read the same data with the same options: random-resized crop 224 and flip, u8. The program's
-batches are in host memory. `cuda` is the same through Python with batches on the device. `again`
-runs the program once more and shows the noise between two equal runs. The order of the runs changes
-from round to round. Ratios are medians over the rounds, with quartiles.
+Both read the same data with the same options: random-resized crop 224 and flip, u8. The Rust
+program's batches are in host memory. `cuda` is the Python loop with batches on the device. `again`
+runs the Rust program a second time, to show the noise between two identical runs. The order of the
+runs changes from round to round. Ratios are medians over the rounds, with quartiles.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def python(args: argparse.Namespace, output: str) -> float:
 
 
 def cost_of_next(path: str, output: str) -> float:
-    """Microseconds of a `next` whose batch is ready."""
+    """Returns how many microseconds `next` takes when the batch is ready."""
     loader = warpfeed.Loader(
         path, batch_size=1, prefetch=16, augment=warpfeed.Augment.resize(8, 8), unlabeled=True, **where(output)
     )

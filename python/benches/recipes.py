@@ -1,23 +1,25 @@
-"""Images/s of whole recipes: warpfeed and torchvision v2 under `DataLoader`, in turns on two cores.
+"""Compares images/s of complete recipes: warpfeed and torchvision v2 under `DataLoader`, in
+alternating runs on two cores.
 
     python benches/recipes.py FOLDER [--only simclr] [--rounds 3] [--seconds 8] [--json out.json]
     python benches/recipes.py FOLDER --device cuda --cores 4 --batch 256 --only rand_augment
 
-FOLDER has class folders of JPEGs. Batches are normalized `f32` in host memory, and `u8` in the recipe
-of albumentations. With `--device cuda` they are in GPU memory, the GPU decodes for warpfeed, and
-`DataLoader` has page-locked batches that the loop uploads. `--packed` is the same set after
-`warpfeed pack`, which warpfeed then reads. Each run is a process of its own, pinned to `--cores`. Ratios are medians over the
-rounds, with the lowest and the highest. The order of the runs changes from round to round.
+FOLDER contains class folders of JPEGs. Batches are normalized `f32` in host memory, or `u8` in the
+albumentations recipe. With `--device cuda`, batches are in GPU memory: warpfeed decodes on the GPU,
+and `DataLoader` delivers page-locked batches that the loop uploads. `--packed` is the same dataset
+after `warpfeed pack`, which warpfeed reads instead of FOLDER. Each run is a separate process,
+pinned to `--cores`. Ratios are medians over the rounds, with the lowest and the highest. The order
+of the runs changes from round to round.
 
 | recipe | warpfeed | the other side, under `DataLoader` |
 |---|---|---|
 | `rand_augment` | `Augment.train(224).rand_augment(2, 9)` | torchvision v2 on `uint8` tensors: `RandAugment(2, 9)` |
 | `three_augment` | `Augment.train(224).three_augment()` | v2: one of grayscale, solarize and blur, then a jitter |
 | `simclr` | `views=Augment.simclr_views(224)`; pairs of views per second | v2: the image is decoded once for two views |
-| `albumentations` | crop and flip in Rust, `transform=` the colors | the same pipeline with albumentations' crop, on OpenCV's decoder |
+| `albumentations` | crop and flip in Rust, `image_transform=` the colors | the same pipeline with albumentations' crop, on OpenCV's decoder |
 
-The threads or processes of both sides are as many as cores. An epoch repeats the images `--repeat`
-times, so that the borders of epochs do not count.
+Both sides use as many threads or processes as cores. An epoch repeats the images `--repeat` times,
+so that epoch boundaries do not influence the result.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def colors() -> list[Any]:
-    """The steps of albumentations that both sides share."""
+    """Returns the albumentations steps that both sides share."""
     import albumentations as a
 
     jitter = a.ColorJitter(brightness=(0.6, 1.4), contrast=(0.6, 1.4), saturation=(0.6, 1.4), hue=(-0.1, 0.1), p=0.8)
@@ -56,7 +58,7 @@ def warpfeed_batches(name: str, args: argparse.Namespace) -> Iterator[int]:
     elif name == "albumentations":
         import albumentations as a
 
-        options = {"augment": train, "transform": a.Compose(colors()), "processes": args.cores}
+        options = {"augment": train, "image_transform": a.Compose(colors()), "processes": args.cores}
     else:
         options["augment"] = train.rand_augment(2, 9) if name == "rand_augment" else train.three_augment()
     if args.device == "cuda":
@@ -71,7 +73,7 @@ def warpfeed_batches(name: str, args: argparse.Namespace) -> Iterator[int]:
 
 
 def transform(name: str) -> Any:
-    """The recipe of torchvision on a decoded image."""
+    """Returns torchvision's recipe for a decoded image."""
     import torch
     from torchvision.transforms import v2
 
@@ -104,7 +106,7 @@ class Images:
         return len(self.files)
 
     def __getitem__(self, index: int) -> Any:
-        # Made in the worker, because functions in functions cannot be pickled.
+        # Created in the worker, because nested functions cannot be pickled.
         path, label = self.files[index]
         if self.name == "albumentations":
             import albumentations as a
@@ -142,7 +144,7 @@ RECIPES = ("rand_augment", "three_augment", "simclr", "albumentations")
 
 
 def measure(batches: Iterator[int], args: argparse.Namespace) -> float:
-    """Images/s after the warm-up, which includes the start of processes."""
+    """Returns the images/s after a warm-up, which includes the time to start processes."""
     next(batches)
     begin = time.monotonic()
     while time.monotonic() - begin < args.warmup:
@@ -158,7 +160,7 @@ def measure(batches: Iterator[int], args: argparse.Namespace) -> float:
 
 
 def run(recipe: str, side: str, args: argparse.Namespace) -> float:
-    """The rate of one side, in a process of its own."""
+    """Returns the rate of one side, measured in a child process."""
     command = [sys.executable, __file__, *sys.argv[1:], "--run", recipe, side]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
@@ -188,7 +190,7 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=20)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--packed", type=Path, help="what warpfeed reads instead of FOLDER")
+    parser.add_argument("--packed", type=Path, help="dataset that warpfeed reads instead of FOLDER")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -197,7 +199,8 @@ def main() -> None:
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
         recipe, side = args.run
         print(measure(SIDES[side](recipe, args), args), flush=True)
-        # Processes of the other side's loader would otherwise finish their batches.
+        # Exit at once. Otherwise, the processes of the `DataLoader` would finish their batches
+        # first.
         os._exit(0)
 
     rates: dict[str, dict[str, list[float]]] = {recipe: {side: [] for side in SIDES} for recipe in args.only}

@@ -1,12 +1,12 @@
-"""A long training run: the memory of the process, minute by minute.
+"""Trains for a long time, and prints the memory usage of the process every minute.
 
     python benches/soak.py train.lmdb [--minutes 60] [--device cpu] [--workers 1]
 
-A small network trains on batches of the loader, with states saved and loaded, epochs that are left
-in the middle, and batches that are kept for some steps. Each minute another loader of the same data
-is opened and closed, and a line shows the number of batches and the resident memory. The last lines
-compare the last minute with the fifth, and show the size of a leak of one batch per epoch. `--leak`
-makes that leak, to check that it is visible.
+A small network trains on the batches of the loader. It saves and loads states, ends epochs early,
+and holds batches for several steps. Each minute, a second loader of the same data is opened and
+closed, and a line shows the number of batches and the resident memory. The last lines compare the
+last minute with the fifth, and show the size of a leak of one batch per epoch. `--leak` causes this
+leak, to check that it is visible.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import warpfeed
 
 
 def resident() -> float:
-    """Resident memory in MiB."""
+    """Returns the resident memory in MiB."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -40,7 +40,7 @@ def main() -> None:
 
     def opened() -> warpfeed.Loader:
         return warpfeed.Loader(
-            args.data, batch_size=args.batch, shuffle=1, augment=warpfeed.Augment.train(args.side), device=args.device,
+            args.data, batch_size=args.batch, shuffle=True, seed=1, augment=warpfeed.Augment.train(args.side), device=args.device,
             normalize="imagenet", num_workers=args.workers, unlabeled=True,
         )  # fmt: skip
 

@@ -1,22 +1,24 @@
-"""Training ResNet-18 and ResNet-50 on one GPU, fed in different ways, in turns.
+"""Trains ResNet-18 and ResNet-50 on one GPU with different loaders, in alternating runs.
 
     python benches/train.py --data train.lmdb --folder imagenet/train [--seconds 600] [--json out.json]
 
-`--data` is what warpfeed reads (an LMDB, shards or a folder), `--folder` the class folders that
-torch's DataLoader and DALI read. Fed by:
+warpfeed reads `--data` (an LMDB, shards or a folder); torch's DataLoader and DALI read the class
+folders `--folder`. The feeds are:
 
-- `repeated`: one batch on the device, repeated: the speed of the step without a loader;
+- `repeated`: one batch on the device, used repeatedly, which measures the speed of the step without
+  a loader;
 - `warpfeed`: `device="cuda"`, bf16, channels last, normalized on the device;
 - `warpfeed auto`, `warpfeed gpu`: the same with this `decode_on`;
-- `warpfeed folder`: as `warpfeed`, from the folder;
+- `warpfeed folder`: like `warpfeed`, from the folder;
 - `torch`: torch.utils.data.DataLoader with torchvision's decoder and transforms on `uint8`,
   page-locked, non-blocking, normalized on the device;
-- `dali 0.65`, `dali 0.9`: DALI's pipeline with the `mixed` decoder and this share of the images
-  on the hardware decoder.
+- `dali 0.65`, `dali 0.9`: DALI's pipeline with the `mixed` decoder and this share of the images on
+  the hardware decoder.
 
-Images/s are medians of the rounds. `stall` is the share of the time that the step's stream waited
-for a batch, and `waited` that of the host, both by warpfeed's own statistics. `idle.py` compares
-these with torch's clocks. A part that fails prints its error, and the others continue.
+Images/s are medians over the rounds. `stall` is the fraction of the time that the step's stream
+waited for a batch, and `waited` is the fraction that the host waited, both from warpfeed's own
+statistics. `idle.py` compares these with torch's clocks. A feed that fails prints its error, and
+the others continue.
 """
 
 from __future__ import annotations
@@ -56,15 +58,15 @@ class Warpfeed:
     name = "warpfeed"
     path = "data"
     decode_on = "cpu"
-    # Further options of the loader.
+    # Additional options of the loader.
     more: dict[str, Any] = {}
 
     def __init__(self, args: argparse.Namespace) -> None:
         import warpfeed
 
         self.loader = warpfeed.Loader(
-            getattr(args, self.path), batch_size=args.batch, shuffle=42, augment=warpfeed.Augment.train(args.side),
-            device="cuda", dtype="bf16", normalize="imagenet", drop_last=True, num_workers=args.workers,
+            getattr(args, self.path), batch_size=args.batch, shuffle=True, seed=42, augment=warpfeed.Augment.train(args.side),
+            device="cuda", dtype="bf16", normalize="imagenet", drop_last=True, num_workers=args.workers or None,
             unlabeled=True, decode_on=self.decode_on, **self.more,
         )  # fmt: skip
 
@@ -73,8 +75,8 @@ class Warpfeed:
             yield images, labels.clamp_min(0)
 
     def clocks(self) -> dict[str, float]:
-        """Seconds since the loader was opened, and of waits on the host; seconds and number of
-        waits on the device."""
+        """Returns the seconds since the loader was opened, the seconds that the host waited, and
+        the seconds and number of waits on the device."""
         stats = self.loader.stats()
         stall = stats.get("stall") or {"seconds": 0.0, "count": 0}
         waited = stats["waited_seconds"]
@@ -115,7 +117,8 @@ class Torch:
         steps = v2.Compose([v2.RandomResizedCrop(args.side, antialias=True), v2.RandomHorizontalFlip()])
         data = datasets.ImageFolder(args.folder, steps, loader=decoded)
         self.mean, self.std = (torch.tensor(v, device="cuda").view(1, 3, 1, 1) * 255 for v in (MEAN, STD))
-        # An epoch repeats a small set several times, because the middle of an epoch is measured.
+        # An epoch repeats a small dataset several times, so that the middle of an epoch is
+        # measured.
         several = torch.utils.data.ConcatDataset([data] * max(1, 50_000 // len(data)))
         workers = args.workers or len(os.sched_getaffinity(0))
         self.loader = torch.utils.data.DataLoader(
@@ -195,7 +198,7 @@ class Step:
 
 
 def steps(step: Step, batches: Iterator[tuple[Any, Any]], seconds: float, least: int = 8) -> tuple[float, int]:
-    """Runs steps for a given time. Returns the time and the number of images."""
+    """Runs steps for the given time. Returns the elapsed time and the number of images."""
     torch.cuda.synchronize()
     begin, images, count = time.monotonic(), 0, 0
     while time.monotonic() - begin < seconds or count < least:
@@ -224,14 +227,14 @@ def main() -> int:
     parser.add_argument("--feeds", default=",".join(feed.name for feed in FEEDS))
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--side", type=int, default=224)
-    parser.add_argument("--workers", type=int, default=0, help="threads or processes; 0 is one per core")
+    parser.add_argument("--workers", type=int, default=0, help="threads or processes; 0 means one per core")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=480, help="for everything")
-    parser.add_argument("--window", type=float, help="seconds of each measurement; by default from --seconds")
+    parser.add_argument("--seconds", type=float, default=480, help="total time")
+    parser.add_argument("--window", type=float, help="seconds per measurement; derived from --seconds by default")
     parser.add_argument("--json")
     args = parser.parse_args()
     if not torch.cuda.is_available():
-        print("torch finds no CUDA device", file=sys.stderr)
+        print("torch found no CUDA device", file=sys.stderr)
         return 1
     began = time.monotonic()
     wanted = [feed for feed in FEEDS if feed.name in args.feeds.split(",")]
@@ -241,7 +244,7 @@ def main() -> int:
     cores = len(os.sched_getaffinity(0))
     machine = f"{torch.cuda.get_device_name()}, {cores} cores, torch {torch.__version__}"
     print(f"{machine}, batch {args.batch}, side {args.side}", flush=True)
-    # A part of the time is for warming up and opening.
+    # Part of the time is for opening and warm-up.
     window = args.window or max(2.0, 0.7 * args.seconds / (len(models) * len(wanted) * (args.rounds + 1)))
     results: dict[tuple[str, str], dict[str, Any]] = {}
 

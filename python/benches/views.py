@@ -1,9 +1,10 @@
-"""Cost of a second view: images/s with one random-resized crop of each image and with two, in turns.
+"""Measures the cost of a second view: source images/s with one random-resized crop per image and
+with two, in alternating runs.
 
     python benches/views.py train.lmdb [--rounds 5] [--seconds 4] [--workers 2]
 
-Batches are `u8` in host memory. The cost is the ratio of the rates: 2 would be that of decoding and
-cropping twice.
+Batches are `u8` in host memory. The cost is the ratio of the rates. Decoding and cropping twice
+would cost 2.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import warpfeed
 
 
 def rate(path: str, views: int, args: argparse.Namespace) -> float:
-    """Images per second after a second of warm-up."""
+    """Returns the source images per second, after one second of warm-up."""
     crop = warpfeed.Augment.train(224)
     form = {"augment": crop} if views == 1 else {"views": [crop] * views}
     loader = warpfeed.Loader(
-        path, batch_size=64, shuffle=42, num_workers=args.workers, repeat=1000, unlabeled=True, output="numpy", **form
+        path, batch_size=64, shuffle=True, seed=42, num_workers=args.workers, repeat=1000, unlabeled=True, output="numpy", **form
     )
     begin, images, counted = time.monotonic(), 0, 0.0
     for batch in loader:

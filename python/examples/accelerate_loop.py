@@ -1,4 +1,5 @@
-"""A loop with accelerate that continues where it stopped: python/examples/accelerate_loop.py FOLDER STATE
+"""Trains with accelerate and continues where the last run stopped:
+python/examples/accelerate_loop.py FOLDER STATE
 
 Each run trains five steps and saves its position in the folder STATE.
 """
@@ -23,7 +24,7 @@ def main() -> None:
     args = parser.parse_args()
     accelerator = Accelerator(cpu=True)
     loader = warpfeed.Loader(
-        args.folder, batch_size=16, shuffle=42, augment=warpfeed.Augment.train(32), normalize="imagenet",
+        args.folder, batch_size=16, shuffle=True, seed=42, augment=warpfeed.Augment.train(32), normalize="imagenet",
         distributed=accelerator.num_processes > 1, drop_last=True,
     )  # fmt: skip
     layers = [torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, len(loader.classes))]
@@ -37,7 +38,7 @@ def main() -> None:
     first_epoch, first_batch = divmod(done, len(loader))
     left = STEPS
     for epoch in itertools.count(first_epoch):
-        # The order of an epoch depends on its number.
+        # The order of an epoch depends on the epoch number.
         loader.set_epoch(epoch)
         for images, labels in loader.skip_first_batches(first_batch if epoch == first_epoch else 0):
             accelerator.backward(torch.nn.functional.cross_entropy(model(images), labels))

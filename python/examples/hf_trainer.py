@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true")
     args = parser.parse_args()
     options = {"batch_size": 16, "normalize": "imagenet", "collate": warpfeed.collate.hf}
-    train = warpfeed.Loader(args.folder, shuffle=42, augment=warpfeed.Augment.train(32), drop_last=True, **options)
+    train = warpfeed.Loader(args.folder, shuffle=True, seed=42, augment=warpfeed.Augment.train(32), drop_last=True, **options)
     val = warpfeed.Loader(args.folder, augment=warpfeed.Augment.eval(40, 32), **options)
     config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], num_labels=len(train.classes))
     arguments = transformers.TrainingArguments(

@@ -1,6 +1,6 @@
-"""One loader for all devices of JAX: python/examples/jax_sharded.py FOLDER
+"""Feeds all devices of JAX from one loader: python/examples/jax_sharded.py FOLDER
 
-On a CPU, XLA_FLAGS=--xla_force_host_platform_device_count=4 makes four devices.
+On a CPU, XLA_FLAGS=--xla_force_host_platform_device_count=4 simulates four devices.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
     mesh = jax.make_mesh((jax.device_count(),), ("batch",), axis_types=(jax.sharding.AxisType.Auto,))
     sharding = NamedSharding(mesh, PartitionSpec("batch"))
     loader = warpfeed.Loader(
-        args.folder, global_batch_size=16, shuffle=42, augment=warpfeed.Augment.train(32), normalize="imagenet",
+        args.folder, global_batch_size=16, shuffle=True, seed=42, augment=warpfeed.Augment.train(32), normalize="imagenet",
         drop_last=True, output="numpy", rank=jax.process_index(), world_size=jax.process_count(),
     )  # fmt: skip
     weights = jax.device_put(jnp.zeros((3, len(loader.classes))), NamedSharding(mesh, PartitionSpec()))

@@ -26,7 +26,7 @@ class Network(lightning.LightningModule):
 
     def validation_step(self, batch, index):  # type: ignore[no-untyped-def]
         images, labels = batch
-        # Padding does not count.
+        # Padding is not counted.
         self.right += int((self.model(images).argmax(1) == labels)[batch.valid].sum())
         self.total += int(batch.valid.sum())
 
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--resume")
     args = parser.parse_args()
     data = DataModule(
-        train={"data": args.folder, "shuffle": 42, "augment": warpfeed.Augment.train(32), "drop_last": True},
+        train={"data": args.folder, "shuffle": True, "seed": 42, "augment": warpfeed.Augment.train(32), "drop_last": True},
         val={"data": args.folder, "augment": warpfeed.Augment.eval(40, 32), "last_batch": "pad"},
         batch_size=16, normalize="imagenet",
     )  # fmt: skip
@@ -49,7 +49,7 @@ def main() -> None:
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     trainer = lightning.Trainer(max_epochs=args.epochs, accelerator="cpu", devices=1, enable_checkpointing=False, **quiet)
     trainer.fit(network, data, ckpt_path=args.resume)
-    print(f"{network.right} of {network.total} right after {trainer.global_step} steps")
+    print(f"{network.right} of {network.total} correct after {trainer.global_step} steps")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""timm's own train.py with warpfeed's batches: python/examples/timm_train.py TRAIN.PY FOLDER timm's flags...
+"""Runs timm's own train.py with warpfeed's batches: python/examples/timm_train.py TRAIN.PY FOLDER
+timm's flags...
 
     git clone https://github.com/huggingface/pytorch-image-models
     python timm_train.py pytorch-image-models/train.py imagenet --model resnet50 --no-prefetcher \\
         --train-interpolation bicubic --aa rand-m7-mstd0.5-inc1 --mixup 0.1 --cutmix 1.0
 
-The script runs unchanged. Only `timm.data.create_loader` is replaced, which turns timm's options into those
-of a `warpfeed.Loader`. Options without a counterpart are errors. Mixing stays in timm, on the device.
+The script runs unchanged. Only `timm.data.create_loader` is replaced: the replacement turns timm's
+options into options of a `warpfeed.Loader`. Options without a counterpart are rejected. timm still
+mixes the batches itself, on the device.
 """
 
 from __future__ import annotations
@@ -18,17 +20,17 @@ from typing import Any
 import timm.data
 import warpfeed
 
-#: Options that change nothing here: warpfeed has threads, and random numbers of its own.
+#: Options without effect here: warpfeed has its own threads and random numbers.
 IGNORED = {
     "worker_seeding", "persistent_workers", "use_multi_epochs_loader", "batch_choice_schedule", "batch_schedule_spread",
     "batch_schedule_random_mix",
 }  # fmt: skip
-#: timm's filters for images of Pillow.
+#: timm's filters for Pillow images.
 FILTERS = {"bilinear": "bilinear_exact", "bicubic": "bicubic", "lanczos": "lanczos"}
 
 
 def train(size: int, options: dict[str, Any]) -> warpfeed.Augment:
-    """The augmentation of timm's `transforms_imagenet_train`."""
+    """Returns the augmentation that equals timm's `transforms_imagenet_train`."""
     augment = warpfeed.Augment.train(size).flip(options.pop("hflip", 0.5)).vertical_flip(options.pop("vflip", 0.0))
     augment = augment.scale(*(options.pop("scale", None) or (0.08, 1.0)))
     augment = augment.ratio(*(options.pop("ratio", None) or (3 / 4, 4 / 3)))
@@ -38,7 +40,7 @@ def train(size: int, options: dict[str, Any]) -> warpfeed.Augment:
     share = options.pop("color_jitter_prob", None)
     if jitter and (not policy or "3a" in policy):
         if not isinstance(jitter, (int, float)):
-            raise SystemExit(f"color_jitter={jitter!r}: this example has one number")
+            raise SystemExit(f"color_jitter={jitter!r}: this example supports a single number")
         amounts = {name: float(jitter) for name in ("brightness", "contrast", "saturation")}
         augment = augment.jitter(warpfeed.ColorJitter(**amounts, probability=1.0 if share is None else share))
     if probability := options.pop("grayscale_prob", None):
@@ -48,25 +50,25 @@ def train(size: int, options: dict[str, Any]) -> warpfeed.Augment:
     mode, count = options.pop("re_mode", "const"), options.pop("re_count", 1)
     if probability := options.pop("re_prob", 0.0):
         if count != 1:
-            raise SystemExit(f"re_count={count}: this example erases one rectangle")
+            raise SystemExit(f"re_count={count}: this example supports one erased rectangle")
         erasing = warpfeed.RandomErasing(probability).scale(0.02, 1 / 3).ratio(0.3, 1 / 0.3)
         augment = augment.erase({"rand": erasing.random_color, "pixel": erasing.noise}.get(mode, lambda: erasing)())
     return augment
 
 
 def create_loader(dataset: Any, input_size: Any, batch_size: int, is_training: bool = False, **options: Any) -> Any:
-    """`timm.data.create_loader`, with a loader of warpfeed."""
+    """Replaces `timm.data.create_loader`, and returns a warpfeed loader."""
     if options.pop("use_prefetcher", True) or options.pop("collate_fn", None) is not None:
-        raise SystemExit("timm's prefetcher normalizes and mixes on its own: add --no-prefetcher")
+        raise SystemExit("timm's prefetcher normalizes and mixes by itself: add --no-prefetcher")
     reader = dataset.reader
     if not isinstance(getattr(reader, "class_to_idx", None), dict) or not hasattr(reader, "root"):
-        raise SystemExit(f"{type(reader).__name__}: this example reads class folders")
+        raise SystemExit(f"{type(reader).__name__}: this example supports class folders only")
     height, width = (input_size, input_size) if isinstance(input_size, int) else input_size[-2:]
     if height != width:
-        raise SystemExit(f"images of {height}x{width}: this example has square ones")
+        raise SystemExit(f"images of {height}x{width}: this example supports square images only")
     filter = options.pop("interpolation", "bilinear")
     if filter not in FILTERS:
-        raise SystemExit(f"the interpolation {filter!r}: choose one with --train-interpolation, {', '.join(FILTERS)}")
+        raise SystemExit(f"interpolation {filter!r}: expected one of {', '.join(FILTERS)}; set --train-interpolation")
     plain = options.pop("no_aug", False)
     if is_training:
         augment = train(height, options)
@@ -74,11 +76,11 @@ def create_loader(dataset: Any, input_size: Any, batch_size: int, is_training: b
         shorter = height if is_training else math.floor(height / (options.pop("crop_pct", None) or 0.875))
         augment = warpfeed.Augment.eval(shorter, height)
         if options.pop("crop_mode", None) not in (None, "center"):
-            raise SystemExit("crop_mode: this example has the central crop")
+            raise SystemExit("crop_mode: this example supports the center crop only")
     device, distributed = options.pop("device", "cpu"), options.pop("distributed", False)
     loader = warpfeed.Loader(
         str(reader.root),
-        # timm numbers the classes in an order of its own.
+        # Number the classes in timm's order.
         classes=sorted(reader.class_to_idx, key=reader.class_to_idx.get),
         batch_size=batch_size,
         augment=augment.interpolation(FILTERS[filter]),  # type: ignore[arg-type]
@@ -86,16 +88,16 @@ def create_loader(dataset: Any, input_size: Any, batch_size: int, is_training: b
         dtype=options.pop("img_dtype", "f32"),
         device=device if str(device).startswith("cuda") else None,
         pin_memory=options.pop("pin_memory", False),
-        num_workers=options.pop("num_workers", 0),
+        num_workers=options.pop("num_workers", None) or None,
         distributed=distributed or None,
         shuffle=is_training,
-        # The script's option --seed, which it passes under this name.
+        # The script's option --seed, which timm passes under this name.
         seed=options.pop("batch_choice_seed", 42),
         last_batch="drop" if is_training else "pad" if distributed else "keep",
     )
     left = {name: value for name, value in options.items() if value and name not in IGNORED}
     if left:
-        raise SystemExit(f"no counterpart: {left}")
+        raise SystemExit(f"options without a counterpart in warpfeed: {left}")
     return loader
 
 

@@ -1,6 +1,6 @@
-"""Windows of packed documents for a language model: python/examples/tokens.py
+"""Reads windows of packed documents for a language model: python/examples/tokens.py
 
-The tokens are made up: documents of random length that end with token 0.
+The tokens are synthetic: documents of random length that end with token 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         tokens.tofile(Path(folder, "train.bin"))
         loader = warpfeed.Loader(
-            warpfeed.Tokens(folder, LENGTH + 1, stride=LENGTH), batch_size=8, shuffle=42, output="numpy",
+            warpfeed.Tokens(folder, LENGTH + 1, stride=LENGTH), batch_size=8, shuffle=True, seed=42, output="numpy",
             fields={"tokens": warpfeed.TokenIds(LENGTH + 1, end=END, vocabulary=VOCABULARY)},
         )  # fmt: skip
         count = 0

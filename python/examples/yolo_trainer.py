@@ -1,7 +1,9 @@
-"""Ultralytics' trainer with warpfeed's batches: python/examples/yolo_trainer.py DATA.YAML [--epochs 3]
+"""Runs Ultralytics' trainer with warpfeed's batches: python/examples/yolo_trainer.py DATA.YAML
+[--epochs 3]
 
-The hook is `get_dataloader`. Training reads with warpfeed, and validation with Ultralytics' own loader,
-whose metrics need facts of its own. Mosaics end `close_mosaic` epochs before the end, as there.
+The hook is `get_dataloader`. warpfeed reads the training set. Ultralytics' own loader reads the
+validation set, because its metrics need additional metadata. Mosaics end `close_mosaic` epochs
+before the end, as in Ultralytics.
 """
 
 from __future__ import annotations
@@ -15,27 +17,27 @@ from ultralytics.models.yolo.detect import DetectionTrainer
 
 
 def targets(batch: Any) -> dict[str, Any]:
-    """A batch as `DetectionTrainer.preprocess_batch` and the loss take it."""
+    """Converts a batch to the form of `DetectionTrainer.preprocess_batch` and the loss."""
     images, boxes = warpfeed.collate.yolo_targets(batch)
     facts = {"batch_idx": boxes[:, 0], "cls": boxes[:, 1:2], "bboxes": boxes[:, 2:]}
     return {"img": images, "im_file": batch.keys_of_samples, **facts}
 
 
 class Loader(warpfeed.Loader):
-    """The names that the trainer reads of a loader of torch."""
+    """A loader with the attributes that the trainer reads from a torch loader."""
 
     num_workers = 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        # The trainer replaces entries.
+        # Copy each batch, because the trainer replaces entries of the dict.
         return (dict(batch) for batch in super(Loader, self).__iter__())
 
     def reset(self) -> None:
-        """The order of each epoch is its own in any case."""
+        """Does nothing: each epoch has its own order."""
 
 
 class Sampler(torch.utils.data.Sampler):  # type: ignore[type-arg]
-    """`set_epoch` of the loader, with the number of samples."""
+    """Forwards `set_epoch` to the loader. The length is the number of samples."""
 
     def __init__(self, loader: warpfeed.Loader) -> None:
         self.loader = loader
@@ -57,7 +59,7 @@ class Trainer(DetectionTrainer):  # type: ignore[misc]
         plain = warpfeed.Augment.scale_jitter(args.imgsz, *scale).fill(114, 114, 114)
         plain = plain.flip(args.fliplr).vertical_flip(args.flipud).jitter(colors)
         augment, last = plain, self.epochs - args.close_mosaic
-        # With fewer epochs than `close_mosaic`, Ultralytics never closes them.
+        # If there are fewer epochs than `close_mosaic`, Ultralytics never disables mosaics.
         if args.mosaic and last:
             augment = plain.mosaic(args.mosaic, scale=scale, translate=args.translate)
             if 0 < last < self.epochs:
@@ -65,11 +67,12 @@ class Trainer(DetectionTrainer):  # type: ignore[misc]
         loader = Loader(
             warpfeed.Yolo(args.data, "train"),
             batch_size=batch_size,
-            shuffle=args.seed,
+            shuffle=True,
+            seed=args.seed,
             augment=augment,
             fields={"boxes": warpfeed.Boxes(300, columns={"class": "i64"}, min_size=2, min_visible=0.1, truncated=True)},
-            without=["label"],
-            num_workers=args.workers,
+            drop_field=["label"],
+            num_workers=args.workers or None,
             distributed=rank != -1,
             collate=targets,
         )

@@ -15,7 +15,7 @@ use crate::lending::Lending;
 use crate::waiting::{Process, SLICE, patiently};
 use crate::wake::Caller;
 
-/// State shared by a decoder and its answers.
+/// State that a decoder shares with its pending responses.
 pub(crate) struct Shared {
     pub(crate) lending: Lending,
     pub(crate) caller: Caller,
@@ -23,29 +23,29 @@ pub(crate) struct Shared {
 }
 
 either! {
-    /// An answer that is not taken yet.
+    /// A pending response whose batch has not been taken yet.
     Waits of Pending
 }
 
 impl Waits {
-    /// Takes the batch, for use on the stream `stream` if it is on a device.
+    /// Takes the batch. For a batch on a device, makes `stream` wait until the batch is ready.
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     #[allow(unsafe_code)]
     fn taken(&self, stream: usize) -> Result<Delivered> {
         Ok(match self {
             Waits::Host(pending) => Delivered::Host(Arc::new(pending.wait()?)),
             #[cfg(feature = "cuda")]
-            // SAFETY: `warpfeed/_decoder.py` passes a stream of PyTorch's, which live as long as
-            // the process, or the legacy default stream.
+            // SAFETY: `warpfeed/_decoder.py` passes a PyTorch stream, which lives as long as the
+            // process, or the legacy default stream.
             Waits::Cuda(pending) => Delivered::Cuda(Arc::new(unsafe { pending.wait_on(stream) }?)),
         })
     }
 }
 
-/// The answer to a request.
+/// The pending response to a request.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Answer {
-    /// None once the request is cancelled.
+    /// `None` after the request was cancelled.
     waits: Mutex<Option<Arc<Waits>>>,
     shared: Arc<Shared>,
 }
@@ -67,8 +67,8 @@ impl Answer {
 
 #[pymethods]
 impl Answer {
-    /// Waits for the batch, which can be taken once. On a device, the stream `stream` waits for it.
-    /// If that stream is being captured, the batch stays here.
+    /// Waits for the batch, which can be taken only once. If it is on a device, the stream `stream`
+    /// waits for it. If that stream is being captured, the batch is not taken.
     #[pyo3(signature = (stream=0))]
     fn wait(&self, py: Python<'_>, stream: usize) -> PyResult<Batch> {
         let ready = || {
@@ -80,8 +80,8 @@ impl Answer {
         Ok(self.shared.lending.lend(taken.raised(py)?))
     }
 
-    /// Calls `callback` on another thread once the answer is ready. If it is ready already, returns
-    /// false and calls nothing.
+    /// Calls `callback` on a separate thread once the response is ready. If it is ready already,
+    /// returns false without calling `callback`.
     fn when_ready(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<bool> {
         let waker = self.shared.caller.waker(callback).raised(py)?;
         let waits = self.waits().raised(py)?;
@@ -89,7 +89,7 @@ impl Answer {
         Ok(of!(Waits, &*waits, pending => pending.poll_ready(&mut context).is_pending()))
     }
 
-    /// Cancels the request, unless its batch was taken.
+    /// Cancels the request, unless its batch has been taken.
     fn cancel(&self, py: Python<'_>) {
         if self.shared.process.is_this() {
             let waits = self.lock().take();
@@ -98,23 +98,24 @@ impl Answer {
     }
 }
 
-/// The bytes of an encoded image. Only `bytes` and `bytearray` are not copied. Tensors, gray arrays
-/// and images of Pillow are converted by `warpfeed._given`.
+/// Returns the bytes of an encoded image. `bytes` and `bytearray` are not copied; everything else
+/// is. `warpfeed._samples` converts tensors, gray arrays and Pillow images.
 pub(crate) fn bytes(image: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
     if image.is_instance_of::<PyBytes>() || image.is_instance_of::<PyByteArray>() {
         return Ok(image.extract()?);
     }
-    let image = &image.py().import("warpfeed._given")?.getattr("asked")?.call1((image,))?;
+    let image = &image.py().import("warpfeed._samples")?.getattr("requested_image")?.call1((image,))?;
     match Buffer::of(image, true)? {
         Some(Buffer::Bytes(bytes)) => Ok(bytes.into()),
         Some(Buffer::Array { header, data, axes }) if axes > 1 => {
             Ok(PyBytes::new(image.py(), &[&header, data.as_bytes()].concat()).into())
         }
         _ => {
-            // The items of `bytes` are numbers.
+            // An integer means that the caller passed `bytes` instead of a list: iterating over
+            // `bytes` yields integers.
             let list = if image.is_instance_of::<PyInt>() { "; a request is a list of images" } else { "" };
             Err(PyTypeError::new_err(format!(
-                "an image is {}; want {IMAGE}, a tensor (3, height, width) of uint8, or an image of Pillow{list}",
+                "an image is {}; expected {IMAGE}, a tensor (3, height, width) of uint8, or a Pillow image{list}",
                 type_name(image)
             )))
         }

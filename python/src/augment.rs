@@ -6,7 +6,7 @@ use warpfeed::transform::Step;
 use crate::error::{Raised, of_call};
 use crate::value::given;
 
-/// Repeats the calls that `warpfeed._augment` recorded: names with arguments.
+/// Replays the calls that `warpfeed._augment` recorded as names with arguments.
 pub(crate) fn augment(recorded: &Bound<'_, PyAny>) -> PyResult<Augment> {
     let calls: Vec<(String, Bound<'_, PyTuple>)> = recorded.getattr("_calls")?.extract()?;
     let step = |(name, args): (String, Bound<'_, PyTuple>)| {

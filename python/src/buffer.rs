@@ -1,31 +1,31 @@
-//! Bytes and arrays of Python objects with a buffer, such as `bytes`, `memoryview` and NumPy's
-//! arrays.
+//! Reads Python objects that provide a buffer, such as `bytes`, `memoryview` and NumPy arrays.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 
-/// Objects that are taken as images, for messages.
+/// Description of the accepted image objects, for error messages.
 pub(crate) const IMAGE: &str = "the bytes of an encoded image, or an array of pixels (height, width, 3) of uint8";
-/// What a Python dataset may give in addition.
+/// Description of the additional image objects that a Python dataset may return, for error
+/// messages.
 pub(crate) const ALSO: &str = ", a path, a tensor (3, height, width) of uint8, or an image of Pillow";
 
-/// The name of a value's type, for messages.
+/// Returns the name of a value's type, for error messages.
 pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
     value.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string())
 }
 
-/// The buffer of an object.
+/// The content of an object's buffer.
 pub(crate) enum Buffer<'py> {
-    /// Bytes in one dimension: a file, or anything else that is stored as bytes.
+    /// One-dimensional bytes: an encoded file or other raw data.
     Bytes(Bound<'py, PyBytes>),
-    /// Numbers: the header of an `.npy` file, and their bytes in C order.
+    /// An array of numbers: the header of an `.npy` file, and the bytes of the numbers in C order.
     Array { header: Vec<u8>, data: Bound<'py, PyBytes>, axes: usize },
 }
 
 impl<'py> Buffer<'py> {
-    /// The buffer of `value`, or `None` if it has no buffer or one whose elements are not numbers.
-    /// With `encoded`, a one-dimensional array of bytes is a file. Otherwise the buffer is an array
-    /// of numbers, whose type is checked.
+    /// Returns the buffer of `value`, or `None` if it has no buffer or its elements are not
+    /// numbers. With `encoded`, a one-dimensional byte array is treated as a file. Any other buffer
+    /// is treated as an array of numbers, whose type must be supported.
     pub(crate) fn of(value: &Bound<'py, PyAny>, encoded: bool) -> PyResult<Option<Self>> {
         if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(Some(Buffer::Bytes(bytes.clone())));
@@ -51,7 +51,8 @@ impl<'py> Buffer<'py> {
     }
 }
 
-/// The type letter in `.npy` files for `format` of Python's `struct`.
+/// Returns the type code in `.npy` files that corresponds to `format`, which is in the notation of
+/// Python's `struct`.
 fn kind(format: &str) -> Option<char> {
     match format.trim_start_matches(['@', '=', '<', '>', '!']) {
         "?" => Some('b'),
@@ -62,7 +63,7 @@ fn kind(format: &str) -> Option<char> {
     }
 }
 
-/// The header of an `.npy` file, a multiple of 64 bytes.
+/// Returns the header of an `.npy` file. Its length is a multiple of 64 bytes.
 fn header(descr: &str, shape: &str) -> Vec<u8> {
     let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
     let padding = 63 - (10 + text.len()) % 64;

@@ -1,3 +1,11 @@
+//! An open loader in Python: iterators, epochs and shutdown.
+//!
+//! Python code can run whenever the interpreter is attached: signal handlers, the garbage collector
+//! and the user's sampler function. Any of these may call the loader. Therefore no lock is held
+//! while Python code runs, and waits are divided into short slices (see `waiting`). Each change of
+//! the next epoch gets a sequence number, its turn. An iterator stores the turn of its epoch, and
+//! fails if the loader has moved on to a newer one.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,11 +34,12 @@ either! {
     Open of Batches
 }
 
-/// State that one thread at a time uses, detached from the interpreter.
+/// State that only one thread uses at a time, while it is detached from the interpreter.
 struct State {
-    /// `None` once it is closed.
+    /// `None` once the loader is closed.
     open: Option<Open>,
-    /// The turn that uses the loader. An iterator compares it to notice a newer iterator.
+    /// Turn of the epoch in progress. An iterator compares it with its own turn to detect a newer
+    /// iterator.
     turn: u64,
 }
 
@@ -40,25 +49,25 @@ impl State {
     }
 }
 
-/// What the next iterator begins with. No Python code runs under its lock, so signal handlers and
-/// the user's order may change it while another iterator begins.
+/// Where the next iterator begins. No Python code runs while this state is locked, so signal
+/// handlers and the user's sampler function can change it while an iterator is beginning.
 #[derive(Clone, Copy)]
 struct Next {
     epoch: u64,
-    /// Number of changes. A turn has the number of the change that made it.
+    /// Number of changes so far. A turn is the sequence number of the change that created it.
     changes: u64,
 }
 
-/// State shared with calls that run on other threads.
+/// State that is shared with calls on other threads.
 struct Inner {
     state: Turns<State>,
     /// Set before the loader is closed, so that threads that wait for a batch release `state`.
     closing: AtomicBool,
-    /// The user's function on each image.
+    /// The user's per-image function.
     function: Option<Arc<Calls>>,
-    /// Used while the loader's threads end.
+    /// Locked while the loader's threads are being ended.
     ending: Turns<()>,
-    /// Set when they have ended.
+    /// Set once the threads have ended.
     ended: AtomicBool,
 }
 
@@ -67,11 +76,11 @@ impl Inner {
         self.closing.load(Ordering::Relaxed)
     }
 
-    /// Ends the loader's threads, as soon as no thread uses the state. Returns once they have
-    /// ended, also if another call ends them.
+    /// Ends the loader's threads as soon as no thread uses the state. Returns once they have ended,
+    /// even if a concurrent call is the one that ends them.
     fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
-        // Workers may wait for it.
+        // Workers may be waiting for the function.
         self.function.iter().for_each(|function| function.stop());
         let _ending = loop {
             if let Some(turn) = self.ending.within_a_slice() {
@@ -97,17 +106,17 @@ pub(crate) struct Core {
     monitor: LoaderHandle,
     process: Process,
     lending: Lending,
-    /// The device that batches are on.
+    /// Index of the CUDA device of the batches, if they are on a device.
     device: Option<usize>,
-    /// The user's order, and whether each epoch asks for it as it begins.
+    /// The user's sampler function, and whether it is called at the beginning of each epoch.
     order: Option<Arc<PythonOrder>>,
     renews: bool,
-    /// The user's datasets, and their function if it runs in this process.
+    /// The user's datasets, and the per-image function if it runs in this process.
     sources: Vec<Arc<TracedRef>>,
 }
 
 impl Core {
-    /// Runs `call` with the loader, detached from the interpreter.
+    /// Runs `call` with the loader, while the thread is detached from the interpreter.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
@@ -126,9 +135,9 @@ impl Core {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares `checkpoint` with this loader, which `moves` to its position. If the order that is
-    /// known for its epoch is another one, the user's order is asked again: the program may have
-    /// restored its state since.
+    /// Compares `checkpoint` with this loader and, if `moves` is set, moves the loader to the
+    /// checkpoint's position. If the cached order of that epoch does not match, the sampler
+    /// function is called again, because the user may have restored its state in the meantime.
     fn compare(&self, py: Python<'_>, checkpoint: &str, moves: bool) -> PyResult<()> {
         let checkpoint = options::checkpoint(checkpoint)?;
         let epoch = checkpoint.epoch();
@@ -136,7 +145,7 @@ impl Core {
         let known = order.map(|order| order.prepare(py, epoch)).transpose()?;
         let compare = |renewed: Option<_>| {
             self.with(py, |state| {
-                // No run may use an order while it is replaced.
+                // No run may use an order while it is being replaced.
                 if moves || renewed.is_some() {
                     of!(Open, state.open()?, epochs => epochs.end());
                 }
@@ -162,7 +171,8 @@ impl Core {
         })
     }
 
-    /// Sets the epoch of the next iterator. Returns what it was, and the turn of this change.
+    /// Sets the epoch of the next iterator. Returns the previous state, and the turn of this
+    /// change.
     fn change(&self, epoch: impl FnOnce(u64) -> u64) -> (Next, u64) {
         let mut next = self.lock();
         let before = *next;
@@ -170,8 +180,8 @@ impl Core {
         (before, next.changes)
     }
 
-    /// The first batch of `epoch`, or that of `at`. `None` if a resumed run has left the epoch
-    /// behind.
+    /// Returns the index of the first batch of `epoch`, or the batch that `at` specifies. Returns
+    /// `None` if a resumed run is already past the epoch.
     fn first(&self, py: Python<'_>, epoch: u64, at: Option<(u64, u64)>) -> PyResult<Option<u64>> {
         match at {
             Some((_, first)) => Ok(Some(first)),
@@ -179,7 +189,7 @@ impl Core {
         }
     }
 
-    /// Asks the user's order for `epoch`.
+    /// Calls the user's sampler function for `epoch`.
     fn prepare(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
         self.order.as_ref().map_or(Ok(()), |order| order.prepare(py, epoch).map(|_| ()))
     }
@@ -199,12 +209,12 @@ impl Core {
     #[new]
     fn new(py: Python<'_>, options: &Bound<'_, PyDict>, delivery: Delivery) -> PyResult<Self> {
         let (copy, device, stream) = delivery;
-        let order = options.get_item("order")?.map(|function| Arc::new(PythonOrder::new(&function)));
+        let order = options.get_item("sampler")?.map(|function| Arc::new(PythonOrder::new(&function)));
         if let Some(order) = &order {
             order.prepare(py, 0)?;
         }
         let renews = order.is_some() && !options::crosses_borders(options)?;
-        let function = match options.get_item("transform")? {
+        let function = match options.get_item("image_transform")? {
             Some(function) => Some(function.cast::<Function>()?.get().0.clone()),
             None => None,
         };
@@ -221,7 +231,7 @@ impl Core {
         })?;
         let advice = "open the loader in the process that uses it, or start processes with the method \"spawn\"";
         let epoch = of!(Open, &open, epochs => epochs.first_epoch());
-        // A resumed epoch has the order that was compared with the checkpoint.
+        // A resumed epoch uses the order that was compared with the checkpoint.
         order.iter().for_each(|order| order.begin(epoch));
         let state = Turns::new(State { open: Some(open), turn: 0 });
         let (closing, ended) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -239,12 +249,12 @@ impl Core {
         })
     }
 
-    /// Begins the next epoch, or starts at `at` (epoch, batch). Returns the turn, for calls of
-    /// `next`, and the number of batches.
+    /// Begins the next epoch, or starts at `at` (epoch, batch). Returns the turn, which must be
+    /// passed to `next`, and the number of batches.
     ///
-    /// The epoch is taken before the user's order is asked. So the order and signal handlers may
-    /// call the loader, and iterators that begin at the same time have different epochs. If it
-    /// fails, the next iterator has the epoch again.
+    /// The epoch is claimed before the sampler function is called. Therefore the function and
+    /// signal handlers may call the loader, and iterators that begin concurrently get different
+    /// epochs. If the function fails, the next iterator gets the same epoch.
     #[pyo3(signature = (at=None))]
     fn begin(&self, py: Python<'_>, at: Option<(u64, u64)>) -> PyResult<(u64, u64)> {
         self.process.check().raised(py)?;
@@ -252,7 +262,7 @@ impl Core {
         let epoch = at.map_or(before.epoch, |(epoch, _)| epoch);
         let asked = self.first(py, epoch, at).and_then(|first| match (&self.order, first) {
             (Some(order), Some(0)) if self.renews => order.ask(py, epoch).map(Some),
-            // An epoch that continues keeps its order. One that is over needs none.
+            // A continued epoch keeps its order, and a finished epoch does not need one.
             (Some(order), Some(_)) => order.prepare(py, epoch).map(|_| None),
             _ => Ok(None),
         });
@@ -262,7 +272,7 @@ impl Core {
                     return newer();
                 }
                 if let Some(order) = &self.order {
-                    // The run in progress may use an earlier answer for the same epoch.
+                    // The run in progress may use an earlier order of the same epoch.
                     of!(Open, state.open()?, epochs => epochs.end());
                     order.replace(epoch, renewed);
                     order.begin(epoch);
@@ -287,8 +297,8 @@ impl Core {
         begun
     }
 
-    /// Number of batches that an iterator has that begins the next epoch, or starts at `at` (epoch,
-    /// batch).
+    /// Returns the number of batches of an iterator that begins the next epoch, or that starts at
+    /// `at` (epoch, batch).
     #[pyo3(signature = (at=None))]
     fn coming(&self, py: Python<'_>, at: Option<(u64, u64)>) -> PyResult<u64> {
         let epoch = at.map_or_else(|| self.epoch(), |(epoch, _)| epoch);
@@ -296,7 +306,8 @@ impl Core {
         Ok(self.num_batches(py, epoch)?.saturating_sub(first))
     }
 
-    /// Returns the first `count` batches of epoch 0, or all of a shorter epoch, for repeated use.
+    /// Returns the first `count` batches of epoch 0, or all of its batches if the epoch is shorter,
+    /// for repeated use.
     fn replay(&self, py: Python<'_>, count: usize) -> PyResult<Vec<Batch>> {
         fn all<B>(
             epochs: &mut Batches<B>,
@@ -339,8 +350,8 @@ impl Core {
         Ok(delivered.into_iter().map(|delivered| Batch { delivered, copy: Some(false) }).collect())
     }
 
-    /// Returns the next batch of the epoch with this `turn`; `None` after the last one. It waits
-    /// without the interpreter's lock.
+    /// Returns the next batch of the epoch with this `turn`, or `None` after the last one. Waits
+    /// without holding the GIL.
     fn next(&self, py: Python<'_>, turn: u64) -> PyResult<Option<Batch>> {
         self.process.check().raised(py)?;
         let delivered = patiently(py, || {
@@ -363,16 +374,17 @@ impl Core {
                 Some(Open::Cuda(epochs)) => epochs.next(&mut idle).map(|batch| Ok(Delivered::Cuda(Arc::new(batch?)))),
                 None => Some(Err(closed())),
             };
-            // The next slice waits for the same batch.
+            // The next slice continues to wait for the same batch.
             if came.is_none() && gave_up { None } else { Some(came) }
         })?;
         delivered.map(|batch| batch.raised(py).map(|delivered| self.lending.lend(delivered))).transpose()
     }
 
-    /// Ends the epoch with this `turn`, unless another one has begun.
+    /// Ends the epoch with this `turn`, unless a newer epoch has begun.
     ///
-    /// The garbage collector may call this anywhere, so it waits for one slice at most. If another
-    /// thread uses the loader for longer, the next epoch returns the prepared batches.
+    /// The garbage collector may call this function at any point, so it waits for at most one
+    /// slice. If another thread uses the loader for longer, the prepared batches return to their
+    /// slots when the next epoch begins.
     fn end(&self, py: Python<'_>, turn: u64) {
         if self.process.is_this() {
             py.detach(|| {
@@ -385,9 +397,9 @@ impl Core {
         }
     }
 
-    /// Ends all threads. Batches that the program holds stay valid. A call that waits on another
-    /// thread fails with the error of a closed loader. If a signal ends the wait, the threads still
-    /// end, and the next call waits for them.
+    /// Ends all threads. Batches that the user holds stay valid. If another thread is waiting for a
+    /// batch, its call fails with the error for a closed loader. If a signal interrupts the wait,
+    /// the threads still end, and the next call waits for them.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.process.is_this() {
             return Ok(());
@@ -399,7 +411,7 @@ impl Core {
         })
     }
 
-    /// Begins to end all threads, and returns at once. Returns whether they have ended.
+    /// Starts to end all threads and returns immediately, with whether they have ended.
     fn ends(&self) -> bool {
         if !self.process.is_this() || self.inner.ended.load(Ordering::Relaxed) {
             return true;
@@ -411,7 +423,7 @@ impl Core {
         false
     }
 
-    /// The functions of the program that are being called.
+    /// Returns the names of the user's callbacks that are running.
     fn called(&self) -> Vec<String> {
         let kept = self.order.iter().map(|order| order.function()).chain(&self.sources);
         kept.filter(|kept| kept.is_called()).map(|kept| kept.name().to_owned()).collect()
@@ -422,7 +434,7 @@ impl Core {
         self.sources.iter().try_for_each(|source| source.traverse(&visit))
     }
 
-    /// Called when the loader is unreachable.
+    /// Called by the garbage collector when the loader is unreachable.
     fn __clear__(&self) {
         let (order, sources) = (self.order.clone(), self.sources.clone());
         let clear = move || {
@@ -436,13 +448,13 @@ impl Core {
         Python::try_attach(|py| {
             ending(py, move || {
                 inner.close();
-                // The objects are freed on a thread of the interpreter.
+                // Drop the objects on a thread that is attached to the interpreter.
                 Python::try_attach(|_| clear());
             });
         });
     }
 
-    /// The epoch of the next iterator.
+    /// Returns the epoch of the next iterator.
     fn epoch(&self) -> u64 {
         self.lock().epoch
     }
@@ -452,24 +464,24 @@ impl Core {
         self.change(|_| epoch);
     }
 
-    /// Batches of `epoch`.
+    /// Returns the number of batches in `epoch`.
     fn num_batches(&self, py: Python<'_>, epoch: u64) -> PyResult<u64> {
         self.prepare(py, epoch)?;
         self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.num_batches(epoch))))
     }
 
-    /// Samples of `epoch` on all ranks together.
+    /// Returns the number of samples in `epoch`, summed over all ranks.
     fn epoch_len(&self, py: Python<'_>, epoch: u64) -> PyResult<u64> {
         self.prepare(py, epoch)?;
         self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.epoch_len(epoch))))
     }
 
-    /// Samples of the source.
+    /// Returns the number of samples in the source.
     fn source_len(&self, py: Python<'_>) -> PyResult<usize> {
         self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.source_len())))
     }
 
-    /// Whether the dataset is a flat folder, whose images have no labels.
+    /// Returns whether the dataset is a flat folder, whose images have no labels.
     fn lacks_labels(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |state| {
             let flat = |source: &dyn Source| source.kind() == "folder" && source.classes().is_empty();
@@ -477,24 +489,24 @@ impl Core {
         })
     }
 
-    /// Names of the classes by label.
+    /// Returns the class names, indexed by label.
     fn classes(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.classes().to_vec())))
     }
 
-    /// The dataset's own number of each class, by label.
+    /// Returns the number that the dataset itself uses for each class, indexed by label.
     fn category_ids(&self, py: Python<'_>) -> PyResult<Vec<i64>> {
         self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.category_ids())))
     }
 
-    /// Sample `id` as it is stored.
+    /// Returns sample `id` as it is stored.
     fn sample(&self, py: Python<'_>, id: u64) -> PyResult<Stored> {
         self.process.check().raised(py)?;
         let monitor = self.monitor.clone();
         aside(py, move |_| monitor.sample(id, stored::of))
     }
 
-    /// The labels of the samples `ids`, as bytes of int64.
+    /// Returns the labels of the samples `ids`, as the bytes of an int64 array.
     fn labels<'py>(&self, py: Python<'py>, ids: Vec<u64>) -> PyResult<Bound<'py, PyBytes>> {
         self.process.check().raised(py)?;
         let monitor = self.monitor.clone();
@@ -507,12 +519,12 @@ impl Core {
         })
     }
 
-    /// The number of the joined dataset that has the sample `id`.
+    /// Returns the index of the dataset, among joined datasets, that contains the sample `id`.
     fn part(&self, py: Python<'_>, id: usize) -> PyResult<usize> {
         self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.source().part(id))))
     }
 
-    /// The rank and the number of ranks.
+    /// Returns the rank and the number of ranks.
     fn rank(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
         self.with(py, |state| {
             let rank = of!(Open, state.open()?, epochs => epochs.rank());
@@ -520,18 +532,18 @@ impl Core {
         })
     }
 
-    /// The numbers of worker threads and of batches ahead at this moment.
+    /// Returns the current number of worker threads and the current number of prefetched batches.
     fn settings(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
         self.with(py, |state| Ok(of!(Open, state.open()?, epochs => (epochs.workers(), epochs.prefetch()))))
     }
 
-    /// The memory plan as JSON, and as a sentence.
+    /// Returns the memory plan as JSON and as a sentence.
     fn memory_plan(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let plan = self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.memory_plan())))?;
         Ok((json(&plan), plan.to_string()))
     }
 
-    /// Use of device memory as JSON; `None` for batches in host memory.
+    /// Returns the device memory usage as JSON, or `None` for batches in host memory.
     fn device_stats(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.with(py, |state| match state.open()? {
             Open::Host(_) => Ok(None),
@@ -540,21 +552,21 @@ impl Core {
         })
     }
 
-    /// The statistics as JSON, and as a table.
+    /// Returns the statistics as JSON and as a table.
     fn stats(&self, py: Python<'_>) -> PyResult<(String, String)> {
         self.process.check().raised(py)?;
         let stats = py.detach(|| self.monitor.stats());
         Ok((json(&stats), stats.to_string()))
     }
 
-    /// The verdict, as JSON and as text.
+    /// Returns the verdict as JSON and as text.
     fn verdict(&self, py: Python<'_>) -> PyResult<(String, String)> {
         self.process.check().raised(py)?;
         let verdict = py.detach(|| self.monitor.verdict());
         Ok((json(&verdict), in_python(&verdict.to_string())))
     }
 
-    /// The checkpoint, as JSON.
+    /// Returns the checkpoint as JSON.
     fn checkpoint(&self, py: Python<'_>) -> PyResult<String> {
         self.process.check().raised(py)?;
         Ok(json(&py.detach(|| self.monitor.checkpoint())))
@@ -565,13 +577,14 @@ impl Core {
         self.compare(py, checkpoint, true)
     }
 
-    /// Checks that [`resume`](Core::resume) would accept `checkpoint`. The position stays, and the
-    /// epoch in progress goes on, unless the user's order has changed since it began.
+    /// Checks that [`resume`](Core::resume) would accept `checkpoint`. The position does not
+    /// change, and the epoch in progress continues, unless the sampler function now returns a
+    /// different order for it.
     fn check(&self, py: Python<'_>, checkpoint: &str) -> PyResult<()> {
         self.compare(py, checkpoint, false)
     }
 
-    /// The samples that were skipped: epoch, batch and exception of each.
+    /// Returns the epoch, the batch and the exception of each skipped sample.
     fn faults(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64, Py<PyAny>)>> {
         self.process.check().raised(py)?;
         let faults = py.detach(|| self.monitor.sample_errors());
@@ -581,7 +594,7 @@ impl Core {
         Ok(faults.into_iter().map(fault).collect())
     }
 
-    /// The number of the CUDA device that batches are on.
+    /// Returns the index of the CUDA device of the batches.
     #[getter]
     fn device(&self) -> Option<usize> {
         self.device
@@ -589,10 +602,11 @@ impl Core {
 }
 
 impl Drop for Core {
-    /// Threads that read a Python source cannot end without the interpreter.
+    /// Ends the threads on a separate thread, because threads that read a Python source cannot end
+    /// while this thread holds the interpreter.
     fn drop(&mut self) {
         if self.process.is_this() {
-            // While the interpreter shuts down, the process is about to end: nothing to do.
+            // At interpreter shutdown, the process is about to end, so errors can be ignored.
             let inner = self.inner.clone();
             if Python::try_attach(|py| ending(py, move || inner.close())).is_some() {
                 return;
@@ -603,7 +617,7 @@ impl Drop for Core {
 }
 
 pub(crate) fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string(value).expect("numbers and texts")
+    serde_json::to_string(value).expect("plain data serializes")
 }
 
 #[cfg(feature = "cuda")]
@@ -618,7 +632,7 @@ fn on_device(_: Loader, ordinal: usize, stream: usize) -> warpfeed::Result<(Open
     match gpu::stream(ordinal, stream)? {}
 }
 
-/// One thread may take batches while another asks for statistics.
+/// Checks at compile time that one thread can take batches while another requests statistics.
 const _: fn() = || {
     fn both<T: Send>() {}
     both::<Batches<HostBatch>>();

@@ -8,10 +8,10 @@ use warpfeed::{DecoderBuilder, Error, Result};
 
 use crate::answer::{Answer, Shared, Waits, bytes};
 use crate::core::json;
+use crate::dynamic_batcher::{DynamicBatcherCore, Requests};
 use crate::either::{either, made, of};
 use crate::error::Raised as _;
 use crate::gpu;
-use crate::joined::{JoinedCore, Requests};
 use crate::lending::Lending;
 use crate::options::{self, Delivery};
 use crate::waiting::{Process, apart, aside, dropping};
@@ -29,7 +29,7 @@ either! {
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct DecoderCore {
     open: Mutex<Option<Open>>,
-    /// Set when `ends` has ended the threads.
+    /// Whether the threads have ended after `ends` or `close`.
     ended: Arc<AtomicBool>,
     shared: Arc<Shared>,
 }
@@ -47,7 +47,7 @@ impl DecoderCore {
 
 #[pymethods]
 impl DecoderCore {
-    /// Opens a decoder with the `options` of `warpfeed/_decoder.py`.
+    /// Opens a decoder. `warpfeed/_decoder.py` creates `options`.
     #[new]
     fn new(py: Python<'_>, options: &Bound<'_, PyDict>, delivery: Delivery) -> PyResult<Self> {
         let (copy, device, stream) = delivery;
@@ -62,7 +62,7 @@ impl DecoderCore {
         Ok(DecoderCore { open: Mutex::new(Some(open)), ended: Arc::default(), shared })
     }
 
-    /// Begins to decode `images`.
+    /// Starts to decode `images`.
     fn submit(&self, py: Python<'_>, images: Vec<Bound<'_, PyAny>>) -> PyResult<Answer> {
         let open = self.open().raised(py)?;
         let images = images.iter().map(bytes).collect::<PyResult<Vec<_>>>()?;
@@ -70,35 +70,35 @@ impl DecoderCore {
         Ok(Answer::new(waits.raised(py)?, self.shared.clone()))
     }
 
-    /// Joins the images of several requests into batches, which begin `max_delay` seconds after
-    /// their first request.
-    fn joined(&self, py: Python<'_>, max_delay: f64) -> PyResult<JoinedCore> {
+    /// Creates a dynamic batcher, which batches the images of several requests. A batch starts at
+    /// most `max_delay` seconds after its first request.
+    fn dynamic_batcher(&self, py: Python<'_>, max_delay: f64) -> PyResult<DynamicBatcherCore> {
         let open = self.open().raised(py)?;
         let max_delay = Duration::from_secs_f64(max_delay);
         let requests = made!(Open, open, decoder => Requests, decoder.dynamic_batcher(max_delay).raised(py)?);
-        Ok(JoinedCore::new(requests, self.shared.clone()))
+        Ok(DynamicBatcherCore::new(requests, self.shared.clone()))
     }
 
-    /// Maximum number of images in a request.
+    /// Returns the maximum number of images per request.
     fn max_batch(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(of!(Open, self.open().raised(py)?, decoder => decoder.max_batch()))
     }
 
-    /// The memory plan as JSON, and as a sentence.
+    /// Returns the memory plan as JSON and as a sentence.
     fn memory_plan(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let plan = of!(Open, self.open().raised(py)?, decoder => decoder.memory_plan());
         Ok((json(&plan), plan.to_string()))
     }
 
-    /// The statistics as JSON, and as a table.
+    /// Returns the statistics as JSON and as a table.
     fn stats(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let open = self.open().raised(py)?;
         let stats = py.detach(|| of!(Open, open, decoder => decoder.stats()));
         Ok((json(&stats), stats.to_string()))
     }
 
-    /// Ends all threads. Batches that the program holds stay valid. If a signal ends the wait, the
-    /// threads still end.
+    /// Ends all threads. Batches that the user holds stay valid. If a signal interrupts the
+    /// wait, the threads still end.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.shared.process.is_this() {
             return Ok(());
@@ -106,7 +106,8 @@ impl DecoderCore {
         let (open, ended) = (self.lock().take(), self.ended.clone());
         aside(py, move |_| {
             if let Some(open) = open {
-                // Requests that are joined hold the decoder, too.
+                // Close explicitly, because the dynamic batcher also holds a reference to the
+                // decoder.
                 of!(Open, &open, decoder => decoder.close());
                 drop(open);
                 ended.store(true, Ordering::Relaxed);
@@ -115,7 +116,7 @@ impl DecoderCore {
         })
     }
 
-    /// Begins to end all threads, and returns at once. Returns whether they have ended.
+    /// Begins to end all threads and returns immediately. Returns true once all threads have ended.
     fn ends(&self) -> bool {
         if !self.shared.process.is_this() {
             return true;

@@ -1,6 +1,6 @@
-//! What the package has for batches in host memory, and the same for batches on a device.
+//! Types that have one variant for batches in host memory and one for batches on a device.
 
-/// Declares an enum of the two: `$of` of host batches, and `$of` of batches on a device.
+/// Declares an enum with the two variants `$of<HostBatch>` and `$of<DeviceBatch>`.
 macro_rules! either {
     ($(#[$about:meta])* $name:ident of $of:ident) => {
         $(#[$about])*
@@ -12,7 +12,7 @@ macro_rules! either {
     };
 }
 
-/// Evaluates `$result` with what is in an `$either`.
+/// Evaluates `$result` with `$it` bound to the content of an `$either`.
 macro_rules! of {
     ($either:ident, $value:expr, $it:ident => $result:expr) => {
         match $value {
@@ -23,7 +23,7 @@ macro_rules! of {
     };
 }
 
-/// Makes a `$to` with `$result`, of what is in a `$from`.
+/// Converts a `$from` to a `$to` with the same variant and the content `$result`.
 macro_rules! made {
     ($from:ident, $value:expr, $it:ident => $to:ident, $result:expr) => {
         match $value {

@@ -7,30 +7,31 @@ use warpfeed::{Error, ErrorKind};
 
 use crate::option_names::in_python;
 
-/// The operating system's number of "no such file or directory", on every system that Rust
-/// supports.
+/// The operating system's error code for "no such file or directory", which is the same on every
+/// system that Rust supports.
 const ENOENT: i32 = 2;
 
-/// The class `warpfeed.WarpfeedError`.
+/// Returns the class `warpfeed.WarpfeedError`.
 fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     CLASS.import(py, "warpfeed._error", "WarpfeedError")
 }
 
-/// An exception of the class that belongs to `kind`. `args` are those of `warpfeed.WarpfeedError`.
+/// Creates an exception of the class that corresponds to `kind`. `args` are the arguments of
+/// `warpfeed.WarpfeedError`.
 fn exception<'py>(py: Python<'py>, kind: ErrorKind, os_code: Option<i32>, args: impl PyCallArgs<'py>) -> PyErr {
     let name = match (kind, os_code) {
         (ErrorKind::Config, _) => "ConfigError",
-        (ErrorKind::Io, Some(ENOENT)) => "MissingError",
+        (ErrorKind::Io, Some(ENOENT)) => "NotFoundError",
         (ErrorKind::Io, _) => "StorageError",
-        (ErrorKind::Timeout, _) => "TimedOutError",
+        (ErrorKind::Timeout, _) => "LoaderTimeoutError",
         _ => "WarpfeedError",
     };
     let made = py.import("warpfeed._error").and_then(|module| module.getattr(name)?.call1(args));
     made.map_or_else(|e| e, PyErr::from_value)
 }
 
-/// The kind in Python's spelling: `decode`, `too_many_skipped`.
+/// Returns the kind in Python's spelling, such as `decode` or `too_many_skipped`.
 fn kind(kind: ErrorKind) -> String {
     let mut spelt = String::new();
     for letter in format!("{kind:?}").chars() {
@@ -42,10 +43,11 @@ fn kind(kind: ErrorKind) -> String {
     spelt
 }
 
-/// The Python exception of an error of the loader. An exception of a Python source is its cause.
+/// Converts an error of the loader to a Python exception. If user code raised an exception, that
+/// exception becomes the cause.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     let path = error.path().map(|path| path.to_string_lossy().into_owned());
-    // The place consists of the user's own names, so only the cause is translated.
+    // Translate only the cause, because the location consists of the user's own names.
     let whole = error.to_string();
     let place = whole.strip_suffix(error.cause()).unwrap_or_default();
     let text = format!("{place}{}", in_python(error.cause()));
@@ -62,21 +64,21 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     raised
 }
 
-/// The error of kind `kind` for an exception of the program's code, which is its source. `place`
-/// names the code.
+/// Creates an error of kind `kind` for an exception in user code. The exception becomes the source
+/// of the error, and `place` names the code.
 ///
-/// The loader may keep the error, so the exception keeps no variables of the frames that it went
-/// through: a batch among them would keep its slot.
+/// The loader may store the error, so the local variables in the traceback are cleared. Otherwise a
+/// batch among them would keep its slot occupied.
 pub(crate) fn of_program(py: Python<'_>, kind: ErrorKind, place: &str, e: PyErr) -> Error {
-    // As a value it has its traceback.
+    // Normalizing the exception attaches its traceback.
     let free = || py.import("warpfeed._error")?.call_method1("free_frames", (e.clone_ref(py).into_value(py),));
-    // The exception is the same without it.
+    // Best effort: the exception is the same if this fails.
     let _: PyResult<_> = free();
     let name = e.get_type(py).name().map_or_else(|_| String::new(), |name| name.to_string());
     Error::new(kind, format!("{place}{name}: {}", e.value(py))).with_source(e)
 }
 
-/// Turns the error of a call into an exception.
+/// Converts the error of a call to an exception.
 pub(crate) trait Raised<T> {
     fn raised(self, py: Python<'_>) -> PyResult<T>;
 }
@@ -87,23 +89,23 @@ impl<T> Raised<T> for warpfeed::Result<T> {
     }
 }
 
-/// The exception for an option with a wrong value.
+/// Creates the exception for an option that has an invalid value.
 pub(crate) fn refused(py: Python<'_>, message: String) -> PyErr {
     exception(py, ErrorKind::Config, None, (message,))
 }
 
-/// `error` with the name and the value of the option that it is about, unless it names one already.
+/// Adds the name and the value of the option to `error`, unless it names an option already.
 pub(crate) fn of_option(name: &str, value: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     at_place(value.py(), &format!("{name}={}", shown(value)), error)
 }
 
-/// `error` with the call that it is about, unless it names a place already.
+/// Adds the call to `error`, unless it names a location already.
 pub(crate) fn of_call(of: &str, name: &str, args: &Bound<'_, PyTuple>, error: PyErr) -> PyErr {
     let args_shown: Vec<_> = args.iter().map(|arg| shown(&arg)).collect();
     at_place(args.py(), &format!("{of}.{name}({})", args_shown.join(", ")), error)
 }
 
-/// A value as a message shows it.
+/// Formats a value for error messages.
 fn shown(value: &Bound<'_, PyAny>) -> String {
     const MOST: usize = 80;
     let mut shown = value.repr().map_or_else(|_| "...".to_owned(), |repr| repr.to_string());

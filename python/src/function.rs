@@ -1,14 +1,14 @@
-//! The user's function on each image: `transform=f`.
+//! Runs the user's per-image function: `transform=f`.
 //!
-//! A worker thread writes the pixels into a file in memory that it shares with a worker process,
-//! sends the process a line with the size and the random numbers, and waits. The process calls the
-//! function and leaves its result in the same file. So pixels are never pickled, the parent never
-//! takes the interpreter's lock, and a process that ends closes its socket, which ends the wait.
-//! `warpfeed/_process.py` is the other side. Without processes, the thread calls the function
-//! itself.
+//! A worker thread writes the pixels to a memory file that it shares with a worker process, sends
+//! the process a request with the size and the random numbers, and waits for the response. The
+//! process calls the function and writes the result to the same file. Therefore pixels are never
+//! pickled, and the parent never acquires the GIL. If a process dies, its socket closes, which ends
+//! the wait. `warpfeed/_image_transform_process.py` implements the other side. Without processes,
+//! the worker thread calls the function itself.
 //!
-//! The files are allocated before they are mapped: a process that writes to memory that the system
-//! does not have would be killed.
+//! The memory of the files is allocated before they are mapped. Otherwise, if the system runs out
+//! of memory, a process would be killed when it writes to the mapping.
 
 use std::fs::File;
 use std::io::{ErrorKind as Io, Read, Write};
@@ -31,28 +31,29 @@ use crate::thread_state::{attached, call};
 use crate::traced::{TracedRef, name_of};
 use crate::waiting::SLICE;
 
-/// Bytes of a request: width, height, and two words of random numbers.
+/// Size of a request in bytes: width, height, and two words of random numbers.
 const REQUEST: usize = 24;
-/// Bytes of an answer: status, length of the text that follows, and nanoseconds in the function.
+/// Size of a response in bytes: status, length of the text that follows, and nanoseconds spent in
+/// the function.
 const ANSWER: usize = 16;
-/// Maximum length of the text of an error.
+/// Maximum length of an error text in bytes.
 const MOST_TEXT: u64 = 1 << 20;
 
-/// One worker process, from the side of the loader.
+/// One worker process, as seen by the loader.
 struct Process {
     number: usize,
     pid: u32,
-    /// The process of the loader.
+    /// Id of the loader's process.
     owner: u32,
     socket: UnixStream,
     shared: File,
     /// Length of the shared file.
     len: u64,
-    /// Whether the process has answered. Until then it starts.
+    /// Whether the process has sent a response. Until then, it is still starting.
     answered: bool,
 }
 
-/// The processes that no thread uses, and the number that ended.
+/// The idle processes, and the number of processes that have ended.
 #[derive(Default)]
 struct Pool {
     idle: Vec<Process>,
@@ -68,10 +69,10 @@ enum Runs {
     Threads(Arc<TracedRef>),
 }
 
-/// The ends of a process that it has yet to take.
+/// File descriptors that a process has not received yet.
 type Ends = (UnixStream, File);
 
-/// Calls of a user's function, and their cost so far.
+/// Calls a user's function, and accumulates the cost of the calls.
 pub(crate) struct Calls {
     runs: Runs,
     ends: Mutex<Vec<Ends>>,
@@ -90,7 +91,7 @@ fn nanos(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A file in memory without a name. It does not count towards the size of `/dev/shm`.
+/// Creates an anonymous memory file. It does not count toward the size limit of `/dev/shm`.
 #[cfg(target_os = "linux")]
 fn shared() -> std::io::Result<File> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
@@ -126,17 +127,17 @@ impl Calls {
         }
     }
 
-    /// Ends all waits with an error, and the processes.
+    /// Ends all waits with an error, and ends the processes.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Relaxed);
         if let Runs::Processes { pool, returned } = &self.runs {
-            // A process ends when its socket is shut down.
+            // A process exits when its socket is shut down.
             lock(pool).idle.clear();
             returned.notify_all();
         }
     }
 
-    /// The function in this process, for the garbage collector.
+    /// Returns the function if it runs in this process, for the garbage collector.
     pub(crate) fn kept(&self) -> Option<Arc<TracedRef>> {
         match &self.runs {
             Runs::Threads(function) => Some(function.clone()),
@@ -148,7 +149,7 @@ impl Calls {
         if self.stopped.load(Relaxed) { Err(Error::config("the loader is closed")) } else { Ok(()) }
     }
 
-    /// Takes an idle process. Waits until there is one.
+    /// Takes an idle process, waiting until there is one.
     fn take(&self, pool: &Mutex<Pool>, returned: &Condvar) -> Result<Process> {
         let mut pool = lock(pool);
         loop {
@@ -157,7 +158,10 @@ impl Calls {
                 return Ok(process);
             }
             if pool.alive == 0 {
-                return Err(pool.last_words.clone().unwrap_or_else(|| Error::config("no worker process was started")));
+                return Err(pool
+                    .last_words
+                    .clone()
+                    .unwrap_or_else(|| Error::config("image_transform: no worker process was started")));
             }
             pool = returned.wait_timeout(pool, SLICE).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -195,7 +199,7 @@ impl Calls {
         let ns = called?;
         self.calls.fetch_add(1, Relaxed);
         self.ns_in_function.fetch_add(ns, Relaxed);
-        // The start of a process does not count as the cost of a call.
+        // The time that a process takes to start is not part of the cost of a call.
         self.ns_in_all.fetch_add(if starts { waited + ns } else { nanos(start) }, Relaxed);
         self.ns_waiting.fetch_add(waited, Relaxed);
         Ok(())
@@ -207,7 +211,7 @@ impl Calls {
             let of = f.get(py).ok_or_else(|| Error::in_source("the loader was garbage-collected"))?;
             let pixels = PyByteArray::new(py, image.data());
             let called = || {
-                let function = py.import("warpfeed._process")?.getattr("call")?;
+                let function = py.import("warpfeed._image_transform_process")?.getattr("call")?;
                 let args = (of, &pixels, image.height(), image.width(), words[0], words[1]).into_pyobject(py)?;
                 let _calling = f.calling();
                 call(&function, &args)
@@ -225,14 +229,14 @@ impl Calls {
     }
 }
 
-/// The error of a sample for which the function raised `e`.
+/// Creates the error of a sample for which the function raised `e`.
 fn failed(py: Python<'_>, e: PyErr) -> Error {
     of_program(py, ErrorKind::Transform, "", e)
 }
 
 impl Process {
-    /// Calls the function in the process. Returns the time in it, or its error. The outer error
-    /// means that the process ended, or that nobody waits any more.
+    /// Calls the function in the process. Returns the time spent in the function, or the function's
+    /// error. The outer error means that the process has ended or that the loader was closed.
     fn call(
         &mut self,
         image: &mut ImageMut<'_>,
@@ -243,8 +247,8 @@ impl Process {
         if self.len < bytes {
             if let Err(e) = allocate(&self.shared, bytes) {
                 let cause = format!(
-                    "no memory for the {bytes} bytes that worker process {} of transform shares: {e}; the machine or its \
-                     container has none left, or a limit of the process forbids it",
+                    "no memory for the {bytes} bytes that worker process {} of image_transform shares: {e}; the \
+                     machine or its container has none left, or a limit of the process forbids it",
                     self.number
                 );
                 return Ok(Err(Error::new(ErrorKind::Memory, cause)));
@@ -274,7 +278,7 @@ impl Process {
         self.read(&mut raised, &go_on)?;
         let rebuilt = attached(|py| {
             let rebuild = || {
-                let rebuild = py.import("warpfeed._process")?.getattr("rebuilt")?;
+                let rebuild = py.import("warpfeed._image_transform_process")?.getattr("rebuilt")?;
                 Ok::<_, PyErr>(PyErr::from_value(rebuild.call1((PyBytes::new(py, &raised),))?))
             };
             failed(py, rebuild().unwrap_or_else(|e| e))
@@ -282,7 +286,7 @@ impl Process {
         Ok(Err(rebuilt.unwrap_or_else(|| Error::config("the interpreter is shutting down"))))
     }
 
-    /// Fills `bytes` from the socket, and looks in between whether to go on.
+    /// Fills `bytes` from the socket, and checks at regular intervals whether to continue.
     fn read(&mut self, bytes: &mut [u8], go_on: &impl Fn() -> Result<()>) -> std::result::Result<(), Ended> {
         let mut read = 0;
         while read < bytes.len() {
@@ -297,7 +301,7 @@ impl Process {
         Ok(())
     }
 
-    /// The error for a process that does not answer.
+    /// Creates the error for a process that does not respond.
     fn ended(&self, why: &Ended) -> Error {
         let why = match why {
             Ended::Stopped(e) => return e.clone(),
@@ -309,8 +313,8 @@ impl Process {
         Error::new(
             ErrorKind::Transform,
             format!(
-                "worker process {} (pid {}) of transform ended{why}: it was killed, the system had too little memory, \
-                 or it could not start; standard error may say more",
+                "worker process {} (pid {}) of image_transform ended{why}: it was killed, the system had too little \
+                 memory, or it could not start; standard error may say more",
                 self.number, self.pid
             ),
         )
@@ -318,7 +322,8 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Ends the process. A forked child may have a copy of the socket, so closing it is not enough.
+    /// Ends the process. Closing the socket is not enough, because a forked child may have a copy
+    /// of it.
     fn drop(&mut self) {
         if self.owner == std::process::id() {
             let _ = self.socket.shutdown(Shutdown::Both);
@@ -326,7 +331,7 @@ impl Drop for Process {
     }
 }
 
-/// Reason for which a process gives no answer.
+/// Why a process did not send a response.
 enum Ended {
     Io(std::io::Error),
     /// The loader was closed.
@@ -339,17 +344,18 @@ impl From<std::io::Error> for Ended {
     }
 }
 
-/// A user's function on each image.
+/// A user's per-image function.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Function(pub(crate) Arc<Calls>);
 
 #[pymethods]
 impl Function {
-    /// Makes the ends of `count` processes. With a count of 0, worker threads call `function`.
+    /// Creates the descriptors of `count` processes. With a count of 0, worker threads call
+    /// `function`.
     #[new]
     fn make(py: Python<'_>, function: Py<PyAny>, count: usize) -> PyResult<Self> {
         if count == 0 {
-            let name = format!("transform={}", name_of(function.bind(py)));
+            let name = format!("image_transform={}", name_of(function.bind(py)));
             return Ok(Function(Arc::new(Calls::new(Runs::Threads(TracedRef::new(function, name)), Vec::new()))));
         }
         let pair = |number: usize| {
@@ -360,18 +366,21 @@ impl Function {
             Ok((Process { number, pid: 0, owner: std::process::id(), socket, shared, len: 0, answered: false }, end))
         };
         let made = (0..count).map(pair).collect::<std::io::Result<Vec<_>>>();
-        let made = made.map_err(|e| Error::new(ErrorKind::Io, format!("memory to share with {count} processes: {e}")));
+        let made = made.map_err(|e| {
+            Error::new(ErrorKind::Io, format!("image_transform: no memory to share with {count} processes: {e}"))
+        });
         let (idle, ends): (Vec<_>, Vec<_>) = made.raised(py)?.into_iter().unzip();
         let pool = Pool { alive: idle.len(), idle, last_words: None };
         Ok(Function(Arc::new(Calls::new(Runs::Processes { pool: Mutex::new(pool), returned: Condvar::new() }, ends))))
     }
 
-    /// The file descriptors of each process: its socket and the shared file.
+    /// Returns the file descriptors for each process: its socket and the shared file.
     fn ends(&self) -> Vec<(i32, i32)> {
         lock(&self.0.ends).iter().map(|(socket, file)| (socket.as_raw_fd(), file.as_raw_fd())).collect()
     }
 
-    /// Notes that the processes with these ids have their ends, and closes the copies here.
+    /// Records that the processes with these ids have received their descriptors, and closes the
+    /// copies here.
     fn started(&self, pids: Vec<u32>) {
         lock(&self.0.ends).clear();
         if let Runs::Processes { pool, .. } = &self.0.runs {
@@ -382,12 +391,13 @@ impl Function {
         }
     }
 
-    /// Ends all waits with an error, and the processes.
+    /// Ends all waits with an error, and ends the processes.
     fn stop(&self) {
         self.0.stop();
     }
 
-    /// The number of calls, and seconds: in the function, in all, and waiting for a process.
+    /// Returns the number of calls, and the seconds that they spent in the function, in total, and
+    /// waiting for a process.
     fn cost(&self) -> (u64, f64, f64, f64) {
         let seconds = |of: &AtomicU64| of.load(Relaxed) as f64 / 1e9;
         let calls = &self.0;
@@ -396,11 +406,11 @@ impl Function {
     }
 }
 
-/// The calls as a step of a loader.
+/// The user's function as a [`Transform`](warpfeed::transform::Transform) step of a loader.
 pub(crate) struct Called(pub(crate) Arc<Calls>);
 
 impl Transform for Called {
-    /// Each process shares an image.
+    /// Each process shares memory for one image.
     fn memory(&self, image: usize) -> usize {
         match &self.0.runs {
             Runs::Processes { pool, .. } => lock(pool).alive.saturating_mul(image),

@@ -1,16 +1,16 @@
-//! The GPU of this build: its batches, and the stream that the program gives.
+//! The GPU backend of this build: the type of its batches, and the stream that the user passes.
 
 #[cfg(feature = "cuda")]
 use warpfeed::cuda::{borrowed_stream, cudarc::driver::CudaStream};
 #[cfg(feature = "cuda")]
 pub(crate) use warpfeed::{CudaBatch as DeviceBatch, device::Tensor as DeviceTensor};
 
-/// The stream `stream` of device `ordinal`.
+/// Wraps the stream handle `stream` of device `ordinal`.
 #[cfg(feature = "cuda")]
 #[allow(unsafe_code)]
 pub(crate) fn stream(ordinal: usize, stream: usize) -> warpfeed::Result<std::sync::Arc<CudaStream>> {
-    // SAFETY: `warpfeed/_loader.py` and `warpfeed/_decoder.py` pass a stream of PyTorch's, which live
-    // as long as the process, or the legacy default stream.
+    // SAFETY: `warpfeed/_loader.py` and `warpfeed/_decoder.py` pass a stream of PyTorch, which
+    // lives as long as the process, or the legacy default stream.
     unsafe { borrowed_stream(ordinal, stream) }
 }
 

@@ -1,4 +1,5 @@
-//! Decides which batches are copied, so that programs that keep many batches do not stall.
+//! Decides which batches are copied, so that a user who holds many batches does not stall the
+//! loader.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -7,29 +8,30 @@ use warpfeed::MemoryPlan;
 use crate::batch::{Batch, Delivered};
 use crate::either::of;
 
-/// Batches that the program holds in slots.
+/// Tracks the slots whose batches the user holds.
 pub(crate) struct Lending {
-    /// Whether batches are copied. With `None`, a batch is copied if the program holds `most`.
+    /// Whether batches are copied. With `None`, a batch is copied if the user already holds `most`
+    /// batches.
     copy: Option<bool>,
     most: usize,
-    /// Batches that the program may still hold.
+    /// Batches that the user may still hold.
     lent: Mutex<Vec<Weak<dyn Send + Sync>>>,
 }
 
 impl Lending {
-    /// Accounts for the batches of a loader. It fills one slot while the program holds the others.
+    /// Creates the tracker for a loader. The loader fills one slot while the user holds the others.
     pub(crate) fn of_loader(copy: Option<bool>, plan: &MemoryPlan) -> Self {
         let slots = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
         Lending { copy, most: slots.saturating_sub(1), lent: Mutex::default() }
     }
 
-    /// Accounts for the batches of a decoder. The other slots are for its `prefetch` requests, so
-    /// that an answer that is not taken delays none of them.
+    /// Creates the tracker for a decoder. The remaining slots are reserved for its `prefetch`
+    /// requests, so a response that is never taken does not delay them.
     pub(crate) fn of_decoder(copy: Option<bool>) -> Self {
         Lending { copy, most: 1, lent: Mutex::default() }
     }
 
-    /// Returns the batch for the program: shared, or as a copy.
+    /// Hands the batch to the user, either shared or copied.
     pub(crate) fn lend(&self, delivered: Delivered) -> Batch {
         let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
         lent.retain(|batch| batch.strong_count() > 0);

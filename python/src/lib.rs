@@ -1,19 +1,21 @@
 //! The native part of the Python package `warpfeed`. Users see `warpfeed/__init__.py`.
 //!
-//! 1. `options`: keyword arguments become a [`warpfeed::Loader`]; `augment`, `value`:
-//!    values of these; `source`: a dataset or a Python object becomes a source; `buffer`: bytes
-//!    and arrays; `order`: a function becomes an order; `function`: a function on each image, in
-//!    worker processes.
-//! 2. `core`: an open loader; `batch`: what it delivers; `tensor`: one field of it, shared through
-//!    DLPack. `stored`: one sample of its dataset. `decoder`: one batch for each request, and
-//!    `joined`: for several; `answer`: a batch that may not be ready yet. `either`: each of these in
-//!    host memory or on a device; `gpu`: the only file that names its vendor.
-//! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages go to `logging`; `option_names`:
-//!    both use Python's names.
-//! 4. `waiting`: waits that signals interrupt; `wake`: answers wake event loops; `lending`: batches
-//!    that are copied; `traced` and `thread_state`: Python objects and threads of the interpreter.
-//! 5. `stats`: reports of statistics, and the program's own spans; `pack`: packs a dataset.
-//! 6. `program`: the command line, and functions that need no loader.
+//! 1. `options` converts keyword arguments to a [`warpfeed::Loader`], and `augment` and `value`
+//!    convert their values. `source` converts a dataset or a Python object to a source, and
+//!    `buffer` reads bytes and arrays. `order` converts a function to a sampler, and `function`
+//!    runs a per-image function in worker processes.
+//! 2. `core` is an open loader, `batch` one of its batches, and `tensor` one field of a batch,
+//!    shared through DLPack. `stored` is one sample of the dataset. `decoder` decodes one batch per
+//!    request, `dynamic_batcher` batches requests, and `answer` is a response that may not be ready
+//!    yet. `either` defines types with variants for host memory and for a device. `gpu` is the only
+//!    file that refers to the vendor.
+//! 3. `error` converts errors to `warpfeed.WarpfeedError`, and `log` passes messages to `logging`.
+//!    Both use `option_names` to translate names to Python's spelling.
+//! 4. `waiting` implements waits that signals can interrupt, and `wake` wakes event loops when a
+//!    response is ready. `lending` decides which batches are copied. `traced` and `thread_state`
+//!    manage references to Python objects and thread states of the interpreter.
+//! 5. `stats` reports statistics and records the user's own spans. `pack` packs a dataset.
+//! 6. `program` is the command line, and functions that do not need a loader.
 
 mod answer;
 mod augment;
@@ -21,11 +23,11 @@ mod batch;
 mod buffer;
 mod core;
 mod decoder;
+mod dynamic_batcher;
 mod either;
 mod error;
 mod function;
 mod gpu;
-mod joined;
 mod lending;
 mod log;
 mod option_names;
@@ -45,8 +47,8 @@ mod value;
 mod waiting;
 mod wake;
 
-/// The module `warpfeed._warpfeed`. It does not need the interpreter's lock: shared state is
-/// frozen, atomic or behind a mutex, and a [`stats::Span`] refuses other threads.
+/// The module `warpfeed._warpfeed`. It does not need the GIL, because shared state is frozen,
+/// atomic or behind a mutex, and a [`stats::Span`] rejects calls from other threads.
 #[pyo3::pymodule(gil_used = false)]
 mod _warpfeed {
     #[pymodule_export]
@@ -58,9 +60,9 @@ mod _warpfeed {
     #[pymodule_export]
     use super::decoder::DecoderCore;
     #[pymodule_export]
-    use super::function::Function;
+    use super::dynamic_batcher::DynamicBatcherCore;
     #[pymodule_export]
-    use super::joined::JoinedCore;
+    use super::function::Function;
     #[pymodule_export]
     use super::log::{drain_log, start_log};
     #[pymodule_export]

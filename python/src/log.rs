@@ -10,12 +10,12 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::option_names::in_python;
 
-/// Messages for the next thread that is attached to the interpreter. Worker threads must not wait
-/// for the interpreter in order to log.
+/// Messages that wait for the next thread that is attached to the interpreter. They are queued
+/// because worker threads must not wait for the interpreter in order to log.
 static WAITING: Mutex<VecDeque<(i32, String)>> = Mutex::new(VecDeque::new());
-/// Whether there are messages, for a check without the lock.
+/// Whether there are queued messages. Can be checked without the lock.
 static ANY: AtomicBool = AtomicBool::new(false);
-/// Maximum number of messages; the oldest are dropped.
+/// Maximum number of queued messages. Beyond it, the oldest are dropped.
 const MOST: usize = 1000;
 
 struct Collected;
@@ -37,15 +37,15 @@ impl Visit for Line {
     }
 }
 
-/// Whether the command line runs, which prints warnings itself.
+/// Whether the command-line tool is running, which prints warnings itself.
 static IS_PROGRAM: AtomicBool = AtomicBool::new(false);
 
-/// Prints warnings from now on, as the program does.
+/// Prints warnings from now on, for the command-line tool.
 pub(crate) fn print() {
     IS_PROGRAM.store(true, Ordering::Relaxed);
 }
 
-/// Passes the waiting messages to Python's log, so that a long wait is explained while it lasts.
+/// Passes the queued messages to Python's log, so that a long wait is explained while it lasts.
 pub(crate) fn tell(py: Python<'_>) -> PyResult<()> {
     if ANY.load(Ordering::Relaxed) {
         py.import("warpfeed._loader")?.call_method0("_log_messages")?;
@@ -95,7 +95,7 @@ impl Subscriber for Collected {
     fn exit(&self, _: &Id) {}
 }
 
-/// Begins to collect the loader's messages, unless the process already has a subscriber.
+/// Starts to collect the loader's messages, unless the process already has a subscriber.
 #[pyfunction]
 pub(crate) fn start_log() {
     let _ = tracing::subscriber::set_global_default(Collected);

@@ -1,47 +1,51 @@
-//! Python spelling in the crate's messages.
+//! Translates the crate's messages to Python spelling.
 //!
-//! The crate's messages show options as its users write them: `unlabeled(true)`,
-//! `.soft_labels(classes, smoothing)`. A call of a setter becomes a keyword argument by one rule,
-//! whatever its values. Only other names are listed. `python/tests/test_words.py` reads every
-//! message in the crate's source and fails for one that still has Rust spelling.
+//! The crate's messages show options as Rust users write them: `unlabeled(true)`,
+//! `.soft_labels(classes, smoothing)`. One rule turns every call of a setter into a keyword
+//! argument; the tables list only the other names. `python/tests/test_message_spelling.py` reads every message
+//! in the crate's source and fails if Rust spelling remains.
 
 use warpfeed_cli::respell;
 
 use crate::options::rows;
 
-/// Setters that are keyword arguments of the same name, except those that are one value.
+/// Setters that are keyword arguments of the same name, except single-value options.
 const OPTIONS: [&str; 16] = [
     "balanced",
-    "match_labels_by_name",
     "classes",
     "classes_file",
     "distributed",
+    "drop_field",
     "force",
     "index",
     "keep_bad",
     "keep_labels",
+    "match_labels_by_name",
     "max_queued",
     "shard_samples",
     "shard_size",
     "soft_labels",
     "truncated",
     "weights",
-    "without",
 ];
 
-/// Other names, with the longer ones first.
-const NAMES: [(&str, &str); 45] = [
+/// Other names, longer ones first.
+const NAMES: [(&str, &str); 46] = [
     ("call Checkpoint::any_augment", "remove \"augment\" from the state"),
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),
     (".decode_on(DecodeOn::Auto)", "decode_on=\"auto\""),
-    ("Loader::annotations_follow(Exif::Stored) or (Exif::Upright)", "annotations_follow=\"stored\" or \"upright\""),
+    (
+        "Loader::annotations_follow(AnnotationFrame::Stored) or (AnnotationFrame::Upright)",
+        "annotations_follow=\"stored\" or \"upright\"",
+    ),
     ("rank(rank, world_size)", "rank=... and world_size=..."),
     ("DecodeOn::Auto", "decode_on=\"auto\""),
     ("Loader::classes or Loader::classes_file", "classes=[...] or classes_file=\"...\""),
-    ("Loader::transform, which", "transform=f, which"),
+    ("Loader::transform, which", "image_transform=f, which"),
+    ("transform changes images", "image_transform changes images"),
     ("Loader::trace", "trace="),
-    ("Coco::with_images takes another folder", "warpfeed.Coco(json, images=...) takes another folder"),
+    ("use Coco::with_images for", "use warpfeed.Coco(json, images=...) for"),
     ("TableOptions::image(", "TableOptions(image="),
     ("TableOptions::file(", "TableOptions(files="),
     ("TableOptions::label(", "TableOptions(label="),
@@ -49,8 +53,8 @@ const NAMES: [(&str, &str); 45] = [
     ("with TableOptions::image", "with TableOptions(image=...)"),
     ("with TableOptions::label", "with TableOptions(label=...)"),
     ("open one of the two by its format, tar or folder, or move them apart", "move them apart"),
-    ("; `Lmdb::with_layout` reads others", ""),
-    ("Lmdb::bgr or Lmdb::rgb says which", "write encoded images, as convert_imageset --encoded does"),
+    ("; use `Lmdb::with_layout` for other layouts", ""),
+    ("call Lmdb::rgb or Lmdb::bgr", "write encoded images, as convert_imageset --encoded does"),
     (". For an order within each source, use sampler::Mixture::of", ""),
     (", make the stream with warpfeed::cuda::stream, or give the batch back with release_on", ""),
     ("with Concat::match_labels_by_name", "with warpfeed.Concat(parts, match_labels_by_name=True)"),
@@ -62,14 +66,14 @@ const NAMES: [(&str, &str); 45] = [
     ("Image::of(", "Image("),
     ("open it with `Codecs::open`", "open it with the registry"),
     ("Boxes::new(", "Boxes("),
-    ("Rows::new(", "Rows("),
-    ("Map::of_channels(", "Map("),
+    ("Ragged::new(", "Ragged("),
+    ("DenseMap::of_channels(", "DenseMap("),
     ("field::Boxes", "warpfeed.Boxes"),
-    ("field::Map", "warpfeed.Map"),
+    ("field::DenseMap", "warpfeed.DenseMap"),
     ("use Border::Constant", "leave out border"),
-    ("Filter::Bilinear", "the filter \"bilinear\""),
+    ("Interpolation::Bilinear", "the interpolation \"bilinear\""),
     ("Augment::", "Augment."),
-    ("Rows::", "Rows."),
+    ("Ragged::", "Ragged."),
     ("Boxes::", "Boxes."),
     ("MultiHot::separator(", "MultiHot(separator="),
     ("MultiHot::", "MultiHot."),
@@ -78,15 +82,15 @@ const NAMES: [(&str, &str); 45] = [
     ("TableOptions::", "TableOptions."),
 ];
 
-/// A message of the crate for users of Python.
+/// Translates a message of the crate for users of Python.
 pub(crate) fn in_python(message: &str) -> String {
     respell(message, &NAMES, |name, value| {
-        let plain = rows().find(|(setter, _)| *setter == name).map(|(_, keyword)| keyword);
+        let plain = rows().find(|(setter, keyword)| [setter, keyword].contains(&&name)).map(|(_, keyword)| keyword);
         let option = plain.or_else(|| OPTIONS.contains(&name).then_some(name))?;
         let value = match value {
             "" | "true" => "True".to_owned(),
             "false" => "False".to_owned(),
-            values if name == "without" => format!("[{values}]"),
+            values if name == "drop_field" => format!("[{values}]"),
             values if values.contains(',') => format!("({})", values.replace("..", "...")),
             value => value.to_owned(),
         };

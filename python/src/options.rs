@@ -18,13 +18,15 @@ use crate::order::PythonOrder;
 use crate::source;
 use crate::value::{given, read};
 
-/// Whether fields are copied, the number of a CUDA device, and the address of a stream of its
+/// Whether fields are copied, the index of a CUDA device, and the address of a stream of its
 /// primary context. Without a device, batches are in host memory.
 pub(crate) type Delivery = (Option<bool>, Option<usize>, usize);
 
-/// The loader with the user's `options` and their `order`.
+/// The loader with the user's `options` and `order`.
 pub(crate) fn loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder>>) -> PyResult<Loader> {
-    let data = options.get_item("data")?.ok_or_else(|| PyTypeError::new_err("no dataset"))?;
+    let data = options
+        .get_item("data")?
+        .ok_or_else(|| PyTypeError::new_err("data: missing; pass the path of a dataset or a Python dataset"))?;
     let mut loader = input(&data, options)?;
     if let Some(order) = order {
         loader = loader.sampler(order.clone());
@@ -35,12 +37,12 @@ pub(crate) fn loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder
     set_all(loader, options)
 }
 
-/// Whether the first batches of the next epoch may be prepared while one ends. A Python order may
-/// depend on the state of the training, so the program must say how many epochs it takes.
+/// Whether the first batches of the next epoch may be prepared while the current one ends. A Python
+/// order may depend on the training state, so the program must declare its number of epochs.
 pub(crate) fn crosses_borders(options: &Bound<'_, PyDict>) -> PyResult<bool> {
     match options.get_item("epochs")? {
         Some(epochs) => Ok(epochs.extract::<u64>().map_or(true, |epochs| epochs > 0)),
-        None => Ok(options.get_item("order")?.is_none()),
+        None => Ok(options.get_item("sampler")?.is_none()),
     }
 }
 
@@ -67,7 +69,7 @@ fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> 
         if !matches!(
             &*name,
             "data"
-                | "order"
+                | "sampler"
                 | "max_queued"
                 | "geometry"
                 | "cache_dir"
@@ -78,7 +80,7 @@ fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> 
                 | "table"
         ) {
             loader = set(loader, &name, &value).map_err(|e| match &*name {
-                // Their errors name the call or the field.
+                // The errors of these options name the call or the field.
                 "augment" | "views" | "fields" => e,
                 _ => of_option(&name, &value, e),
             })?;
@@ -87,11 +89,11 @@ fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> 
     Ok(loader)
 }
 
-/// A loader of a path, of a source, or of a list of these with proportions.
+/// A loader of a path, a source, or a list of these with proportions.
 fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     let opening = opening(options)?;
-    // Only a list is a mixture: a Python source of images and labels looks like a list of pairs,
-    // too.
+    // Only a list is a mixture: a Python source of images and labels also looks like a list of
+    // pairs.
     let Ok(parts) = data.cast::<PyList>() else {
         return match data.extract::<PathBuf>() {
             Ok(path) => opened_with(Loader::new(path), options),
@@ -128,7 +130,7 @@ fn opened_with(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Load
     Ok(loader)
 }
 
-/// Stores of URLs, with the cache that the options ask for.
+/// Stores for URLs, with the cache that the options request.
 fn stores(options: &Bound<'_, PyDict>) -> PyResult<Vec<(&'static str, Arc<dyn Store>)>> {
     let (folder, bytes) = (options.get_item("cache_dir")?, options.get_item("cache_bytes")?);
     let folder = match folder {
@@ -138,13 +140,12 @@ fn stores(options: &Bound<'_, PyDict>) -> PyResult<Vec<(&'static str, Arc<dyn St
     let Some(bytes) = bytes else {
         let refreshed = options.get_item("cache_refresh")?.is_some_and(|renewed| renewed.is_truthy().unwrap_or(true));
         return match folder {
-            None if refreshed => Err(refused(
-                options.py(),
-                "cache_refresh needs cache_bytes: the bytes that the cache may take".to_owned(),
-            )),
+            None if refreshed => {
+                Err(refused(options.py(), "cache_refresh needs cache_bytes, the maximum size of the cache".to_owned()))
+            }
             None => Ok(warpfeed_stores::all()),
             Some(_) => {
-                Err(refused(options.py(), "cache_dir needs cache_bytes: the bytes that the cache may take".to_owned()))
+                Err(refused(options.py(), "cache_dir needs cache_bytes, the maximum size of the cache".to_owned()))
             }
         };
     };
@@ -177,7 +178,7 @@ pub(crate) fn opening(options: &Bound<'_, PyDict>) -> PyResult<Options> {
     Ok(opening)
 }
 
-/// The numbers of an object that gives them as pieces of bytes.
+/// The numbers of an object that returns them as chunks of bytes.
 fn numbers<T>(value: &Bound<'_, PyAny>, number: fn([u8; 8]) -> T) -> PyResult<Vec<T>> {
     let mut numbers = Vec::with_capacity(value.len()?);
     for piece in value.try_iter()? {
@@ -198,7 +199,7 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "subset" => loader.subset(numbers(value, u64::from_ne_bytes)?),
         "buckets" => {
             let (lengths, bounds): (Bound<'_, PyAny>, Vec<u32>) = value.extract()?;
-            // The list in Python holds only numbers of 32 bits.
+            // The Python list contains only 32-bit numbers.
             loader.buckets(numbers(&lengths, |bytes| u64::from_ne_bytes(bytes) as u32)?, bounds)
         }
         "weights" => loader.weights(numbers(value, f64::from_ne_bytes)?),
@@ -208,7 +209,7 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "balanced" | "match_labels_by_name" | "keep_labels" => loader,
         "classes" => loader.classes(given::<Vec<String>>(value)?),
         "classes_file" => loader.classes_file(value.extract::<PathBuf>()?),
-        "transform" => loader.transform(Called(value.cast::<Function>()?.get().0.clone())),
+        "image_transform" => loader.transform(Called(value.cast::<Function>()?.get().0.clone())),
         "augment" => loader.augment(augment(value)?),
         "views" => {
             let views = value.extract::<Vec<Bound<'_, PyAny>>>()?;
@@ -222,7 +223,7 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
             }
             loader
         }
-        "without" => value.extract::<Vec<String>>()?.iter().fold(loader, |loader, name| loader.drop_field(name)),
+        "drop_field" => value.extract::<Vec<String>>()?.iter().fold(loader, |loader, name| loader.drop_field(name)),
         "soft_labels" => {
             let (classes, smoothing): (Option<usize>, f32) = value.extract()?;
             loader.soft_labels(classes, smoothing)
@@ -239,7 +240,7 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
     })
 }
 
-/// Sets an option that is one value.
+/// Sets an option that is a single value.
 fn plain(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader> {
     let Some((setter, _)) = rows().find(|(_, keyword)| *keyword == name) else {
         return Err(PyTypeError::new_err(format!("no option {name:?}")));
@@ -247,18 +248,18 @@ fn plain(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loade
     read(value, |json| loader.set(setter, json).expect("the setter has a row"))
 }
 
-/// The setters of options that are one value, with their keywords.
+/// The setters of single-value options, with their keywords.
 pub(crate) fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
     Loader::OPTIONS.iter().map(|&[setter, keyword, ..]| (setter, if keyword.is_empty() { setter } else { keyword }))
 }
 
-/// The rows of options that are one value, for the tests of the package.
+/// The rows of single-value options, for the tests of the package.
 #[pyfunction]
 pub(crate) fn options() -> Vec<[&'static str; 4]> {
     Loader::OPTIONS.to_vec()
 }
 
-/// A state as `state_dict` gives it.
+/// Parses a state as returned by `state_dict`.
 pub(crate) fn checkpoint(json: &str) -> PyResult<Checkpoint> {
     serde_json::from_str(json).map_err(|e| Python::attach(|py| refused(py, format!("not a state of a loader: {e}"))))
 }

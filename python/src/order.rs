@@ -1,3 +1,8 @@
+//! Sample orders that are defined by a Python function.
+//!
+//! The loader requests one position at a time, and calling Python for each position would be slow.
+//! Therefore the function is called once per epoch, and its result is cached.
+
 use std::collections::{HashMap, VecDeque};
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,14 +16,15 @@ use crate::error::{of_program, raised};
 use crate::thread_state::{attached, call};
 use crate::traced::{TracedRef, name_of};
 
-/// Number of epochs whose order is cached, and the number of samples up to which more are. Short
-/// epochs are prepared several ahead, but not more than there are batches ahead. The orders in use
-/// always stay: the function may depend on state, and then would return another order in mid-epoch.
+/// Minimum number of cached epochs. More are cached while they have at most `KEPT_SAMPLES` samples
+/// in total and there are at most `MOST_KEPT` of them. Several short epochs may be prepared in
+/// advance, but no more than the number of prefetched batches. Orders in use are never evicted,
+/// because the function may depend on state, and calling it again could change the order mid-epoch.
 const KEPT: usize = 4;
 const KEPT_SAMPLES: usize = 1 << 20;
 const MOST_KEPT: usize = 1024;
 
-/// An order by a Python function, which returns the indices of an epoch's samples.
+/// An order defined by a Python function, which returns the sample indices of an epoch.
 ///
 /// The mutex is never held while a thread waits for the interpreter.
 pub(crate) struct PythonOrder {
@@ -26,18 +32,19 @@ pub(crate) struct PythonOrder {
     orders: Mutex<Orders>,
 }
 
-/// The orders of some epochs, oldest first.
+/// The cached orders, oldest first.
 #[derive(Default)]
 struct Orders {
     known: VecDeque<(u64, Arc<[Occurrence]>)>,
-    /// The epoch of the run's position, and the epoch that is being replayed.
+    /// Epoch of the run's position.
     position: Option<u64>,
+    /// Epoch that is being replayed.
     replayed: Option<u64>,
 }
 
 impl PythonOrder {
     pub(crate) fn new(function: &Bound<'_, PyAny>) -> Self {
-        let name = format!("order={}", name_of(function));
+        let name = format!("sampler={}", name_of(function));
         PythonOrder { function: TracedRef::new(function.clone().unbind(), name), orders: Mutex::default() }
     }
 
@@ -45,19 +52,20 @@ impl PythonOrder {
         &self.function
     }
 
-    /// Calls the function now, so that its exception reaches the caller that needs the epoch.
+    /// Calls the function now if the order of `epoch` is not cached, so that an exception reaches
+    /// the caller that needs the epoch.
     pub(crate) fn prepare(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         self.prepared(py, epoch).map_err(|e| self.raised(py, epoch, e))
     }
 
-    /// Like [`prepare`](PythonOrder::prepare), with the exception of the function.
+    /// Like [`prepare`](PythonOrder::prepare), but raises the function's own exception.
     fn prepared(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         if let Some(occurrences) = self.known(epoch) {
             return Ok(occurrences);
         }
         let asked = self.asked(py, epoch)?;
         let mut orders = self.lock();
-        // Another thread may have called it at the same time. The first answer counts.
+        // A concurrent call may have finished first. If so, use its result.
         if let Some(occurrences) = orders.get(epoch) {
             return Ok(occurrences);
         }
@@ -65,13 +73,13 @@ impl PythonOrder {
         Ok(asked)
     }
 
-    /// Calls the function, even if its answer for `epoch` is known: the function may depend on
-    /// state that the program has changed since.
+    /// Calls the function even if the order of `epoch` is cached, because the function may depend
+    /// on state that the user has changed since.
     pub(crate) fn ask(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         self.asked(py, epoch).map_err(|e| self.raised(py, epoch, e))
     }
 
-    /// Like [`ask`](PythonOrder::ask), with the exception of the function.
+    /// Like [`ask`](PythonOrder::ask), but raises the function's own exception.
     fn asked(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         let function =
             self.function.get(py).ok_or_else(|| PyRuntimeError::new_err("the loader was garbage-collected"))?;
@@ -83,7 +91,7 @@ impl PythonOrder {
         let mut times = HashMap::<u64, u64>::with_capacity(indices.len());
         let occurrence = |index: u64| {
             let time = times.entry(index).or_default();
-            // A sample that comes again is augmented differently.
+            // A repeated sample is augmented differently.
             let variant = epoch ^ time.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             *time += 1;
             Occurrence { index, variant }
@@ -96,13 +104,13 @@ impl PythonOrder {
         of_program(py, ErrorKind::Transform, &format!("{} at epoch {epoch}: ", self.function.name()), e)
     }
 
-    /// The exception to raise for the exception `e` of the function. An exit, such as one of
-    /// Ctrl-C, stays as it is.
+    /// The exception to raise for the exception `e` of the function. A request to exit, such as
+    /// Ctrl-C, is not changed.
     fn raised(&self, py: Python<'_>, epoch: u64, e: PyErr) -> PyErr {
         if e.is_instance_of::<PyException>(py) { raised(py, &self.failed(py, epoch, e)) } else { e }
     }
 
-    /// Replaces the order of `epoch` if there is a new one. No run may use it meanwhile.
+    /// Replaces the order of `epoch` if there is a new one. No run may use it at the same time.
     pub(crate) fn replace(&self, epoch: u64, renewed: Option<Arc<[Occurrence]>>) {
         if let Some(renewed) = renewed {
             let mut orders = self.lock();
@@ -111,13 +119,13 @@ impl PythonOrder {
         }
     }
 
-    /// Notes that the run continues in `epoch`.
+    /// Records that the run continues in `epoch`.
     pub(crate) fn begin(&self, epoch: u64) {
         let mut orders = self.lock();
         (orders.position, orders.replayed) = (Some(epoch), None);
     }
 
-    /// Notes that `epoch` is replayed. The position of the run does not change.
+    /// Records that `epoch` is replayed. The position of the run does not change.
     pub(crate) fn replay(&self, epoch: u64) {
         self.lock().replayed = Some(epoch);
     }
@@ -131,12 +139,12 @@ impl PythonOrder {
     }
 
     /// # Panics
-    /// With an error of the function's exception. The loader makes it an error of the epoch, so no
-    /// panic hook reports it.
+    /// If the function raises an exception. The loader turns the panic into an error of the epoch,
+    /// so no panic hook reports it.
     fn occurrences(&self, epoch: u64) -> Arc<[Occurrence]> {
         self.known(epoch).unwrap_or_else(|| {
             let asked = attached(|py| self.prepared(py, epoch).map_err(|e| self.failed(py, epoch, e)));
-            let asked = asked.unwrap_or_else(|| Err(Error::config("order: the interpreter is shutting down")));
+            let asked = asked.unwrap_or_else(|| Err(Error::config("sampler: the interpreter is shutting down")));
             asked.unwrap_or_else(|e| resume_unwind(Box::new(e)))
         })
     }
@@ -144,12 +152,12 @@ impl PythonOrder {
 
 impl Orders {
     fn get(&self, epoch: u64) -> Option<Arc<[Occurrence]>> {
-        // Each sample asks, mostly for the epoch that came last.
+        // Search from the end: this is called for every sample, mostly for the epoch that was added
+        // last.
         self.known.iter().rev().find(|(have, _)| *have == epoch).map(|(_, occurrences)| occurrences.clone())
     }
 
-    /// Adds the order of `epoch`, and removes the oldest ones beyond the limits that are not in
-    /// use.
+    /// Caches the order of `epoch`, and evicts the oldest unused orders that exceed the limits.
     fn keep(&mut self, epoch: u64, occurrences: Arc<[Occurrence]>) {
         let samples = |known: &VecDeque<(u64, Arc<[Occurrence]>)>| -> usize {
             known.iter().map(|(_, kept)| kept.len() + 1).sum::<usize>() + occurrences.len()
@@ -177,7 +185,7 @@ impl Sampler for PythonOrder {
         occurrences.get(position as usize).copied().unwrap_or_else(|| {
             let found = occurrences.len();
             resume_unwind(Box::new(format!(
-                "order: epoch {epoch} had more than {position} samples, and now has {found}"
+                "sampler: epoch {epoch} had more than {position} samples, and now has {found}"
             )))
         })
     }

@@ -17,7 +17,7 @@ use crate::waiting::aside_telling;
 /// Packs `data` into `target`.
 ///
 /// `options` has the values of the setters of `Pack` and the options for opening `data`. `progress`
-/// is called with the number of finished samples and of all.
+/// is called with the number of finished samples and the total.
 #[pyfunction]
 #[pyo3(signature = (data, target, options, progress=None))]
 pub(crate) fn pack<'py>(
@@ -34,7 +34,7 @@ pub(crate) fn pack<'py>(
         options.get_item(name).and_then(|value| value.ok_or_else(|| PyTypeError::new_err(format!("no {name}"))))
     };
     let recode = recode(&get("recode")?)?;
-    let workers: usize = get("num_workers")?.extract()?;
+    let workers: Option<usize> = options.get_item("num_workers")?.map(|threads| threads.extract()).transpose()?;
     let shard_size: Option<u64> = options.get_item("shard_size")?.map(|bytes| bytes.extract()).transpose()?;
     let shard_samples: Option<u64> = options.get_item("shard_samples")?.map(|number| number.extract()).transpose()?;
     let part: Option<(u64, u64)> = options.get_item("part")?.map(|part| part.extract()).transpose()?;
@@ -44,7 +44,7 @@ pub(crate) fn pack<'py>(
     let (strict, retries): (bool, usize) = (get("strict")?.extract()?, get("retries")?.extract()?);
     let convert_to_u8: bool = get("convert_to_u8")?.extract()?;
     let background: Option<[u8; 3]> = options.get_item("background")?.map(|color| color.extract()).transpose()?;
-    // The number of finished samples, and of all.
+    // The number of finished samples, and the total.
     let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
     let (noted, mut told) = (counts.clone(), 0);
     let work = move |_: &_| {
@@ -52,7 +52,7 @@ pub(crate) fn pack<'py>(
             noted[1].store(done.total, Ordering::Relaxed);
             noted[0].store(done.samples, Ordering::Release);
         };
-        let pack = Pack::new(&*source).recode(recode).workers(workers).force(force).keep_bad(keep_bad);
+        let pack = Pack::new(&*source).recode(recode).workers(workers.unwrap_or(0)).force(force).keep_bad(keep_bad);
         let mut pack = pack.strict(strict).retries(retries).convert_to_u8(convert_to_u8).stores(warpfeed_stores::all());
         if let Some(color) = background {
             pack = pack.background(color);
@@ -111,13 +111,13 @@ pub(crate) fn pack_progress(py: Python<'_>, target: PathBuf) -> PyResult<Bound<'
     Ok(told)
 }
 
-/// The part of this task of an array, and the number of parts.
+/// The part for this task of a job array, and the number of parts.
 #[pyfunction]
 pub(crate) fn part_from_env(py: Python<'_>, parts: Option<u64>) -> PyResult<(u64, u64)> {
     warpfeed::pack::part_from_env(parts).raised(py)
 }
 
-/// The recoding that `warpfeed._pack` describes: `("quality", 90, None)` and others.
+/// The recoding that `warpfeed._pack` describes, for example `("quality", 90, None)`.
 fn recode(value: &Bound<'_, PyAny>) -> PyResult<Recode> {
     let (name, number, other): (String, Option<u32>, Option<u32>) = value.extract()?;
     Ok(match (&*name, number, other) {

@@ -9,7 +9,7 @@ use crate::log;
 use crate::source;
 use crate::waiting::aside;
 
-/// Runs the command line with `args`, which begin with the program's name. Returns the exit code.
+/// Runs the command line with `args`, starting with the program's name. Returns the exit code.
 #[pyfunction]
 pub(crate) fn run_program(py: Python<'_>, args: Vec<OsString>) -> u8 {
     log::print();
@@ -22,7 +22,7 @@ pub(crate) fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Rank, number of ranks, and both on this machine, according to the launcher's environment.
+/// Rank, number of ranks, and both within this machine, according to the launcher's environment.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub(crate) fn rank_from_env(py: Python<'_>) -> PyResult<Option<(usize, usize, Option<usize>, Option<usize>)>> {
@@ -36,7 +36,7 @@ pub(crate) fn in_python(message: &str) -> String {
     crate::option_names::in_python(message)
 }
 
-/// The number of samples of a dataset, and with `wanted` the label of each.
+/// The number of samples of a dataset and, with `wanted`, the label of each.
 #[pyfunction]
 pub(crate) fn labels(data: &Bound<'_, PyAny>, wanted: bool) -> PyResult<(usize, Option<Vec<i64>>)> {
     let py = data.py();
@@ -48,7 +48,7 @@ pub(crate) fn labels(data: &Bound<'_, PyAny>, wanted: bool) -> PyResult<(usize, 
     Ok((labels.len(), Some(labels)))
 }
 
-/// Divides `samples` at random into parts of these `shares`; with `labels`, stratified by class.
+/// Splits `samples` at random into parts of these `shares`; with `labels`, stratified by class.
 #[pyfunction]
 #[pyo3(signature = (samples, shares, seed, labels=None))]
 pub(crate) fn split(
@@ -63,13 +63,13 @@ pub(crate) fn split(
         ($($n:literal)*) => {
             match shares.len() {
                 $($n => {
-                    let shares: [f64; $n] = shares.try_into().expect("it has this length");
+                    let shares: [f64; $n] = shares.try_into().expect("the length matches");
                     aside(py, move |_| Ok(match labels {
                         None => sampler::split(samples, shares, seed)?.into(),
                         Some(labels) => sampler::split_by_class(samples.into_iter().zip(labels), shares, seed)?.into(),
                     }))
                 })*
-                n => Err(refused(py, format!("shares: {n} parts; from 1 to 8 are possible"))),
+                n => Err(refused(py, format!("shares: {n} parts: expected 1 to 8"))),
             }
         };
     }

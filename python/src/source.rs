@@ -1,3 +1,5 @@
+//! Opens data as sources, and reads Python objects as samples.
+
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,8 +17,8 @@ use crate::thread_state::{attached, item};
 use crate::traced::{TracedRef, keep};
 use crate::waiting::aside;
 
-/// Opens `data` as a source: the dataset at a path, a set of `warpfeed._sources`, or a Python
-/// object.
+/// Opens `data` as a source: the dataset at a path, a dataset described by `warpfeed._sources`, or
+/// a Python object.
 pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn Source>> {
     let py = data.py();
     if let Ok(path) = data.extract::<PathBuf>() {
@@ -25,29 +27,30 @@ pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn
     }
     let joined = data.get_type().name().is_ok_and(|name| name == "Concat");
     if opening.has_masks() && !joined {
-        let cause = "masks=...: only the path of a folder of images has masks in another folder";
+        let cause = "masks=...: supported only if data is the path of a folder of images";
         return Err(PyTypeError::new_err(cause));
     }
     if let Some(describe) = data.getattr_opt("_describe_source")? {
         return described(describe.call0()?.cast::<PyDict>()?, opening);
     }
-    let wanted = "want the path of a dataset, or an object with __len__ and __getitem__ that returns encoded images";
+    let wanted =
+        "expected the path of a dataset, or an object with __len__ and __getitem__ that returns encoded images";
     let kind = data.get_type().name()?;
     if data.cast::<PyMapping>().is_ok() {
         return Err(PyTypeError::new_err(format!(
-            "a {kind} has its entries by name, and samples have numbers: pass one of its entries, or an object with __len__ \
-             whose __getitem__(i) returns a sample, such as {{\"image\": images[i], \"label\": labels[i]}}"
+            "a {kind} has its entries by name, and samples have numbers: pass one of its entries, or an object with \
+             __len__ whose __getitem__(i) returns a sample, such as {{\"image\": images[i], \"label\": labels[i]}}"
         )));
     }
     if data.hasattr("iloc")? {
         return Err(PyTypeError::new_err(format!(
-            "a {kind} has columns, and samples have numbers: save it as a table, with frame.to_csv(\"train.csv\"), and pass \
-             the path"
+            "a {kind} has columns, and samples have numbers: save it as a table with frame.to_csv(\"train.csv\"), and \
+             pass the path"
         )));
     }
     for method in ["__len__", "__getitem__"] {
         if !data.hasattr(method)? {
-            return Err(PyTypeError::new_err(format!("{wanted}; {kind} has no {method}")));
+            return Err(PyTypeError::new_err(format!("{wanted}; a {kind} has no {method}")));
         }
     }
     let classes = match data.getattr_opt("classes")? {
@@ -58,7 +61,7 @@ pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn
     Ok(Arc::new(PythonSource { object, len: data.len()?, classes }))
 }
 
-/// Opens the dataset that `warpfeed._sources` describes by the name of its kind and its options.
+/// Opens the dataset that `warpfeed._sources` describes with a type and options.
 fn described(set: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Source>> {
     let py = set.py();
     let get = |name: &str| {
@@ -113,7 +116,7 @@ fn shared(opened: Result<impl Source + 'static>) -> Result<Arc<dyn Source>> {
     Ok(Arc::new(opened?))
 }
 
-/// The columns of a table, as `warpfeed.TableOptions` describes them.
+/// Reads the columns of a table from a `warpfeed.TableOptions`.
 pub(crate) fn columns(options: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
     let options: Bound<'_, PyDict> = options.call_method0("_describe")?.extract()?;
     let mut columns = TableOptions::new();
@@ -137,21 +140,21 @@ pub(crate) fn columns(options: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
     Ok(columns)
 }
 
-/// A Python object as a source. A read holds the interpreter's lock during `__getitem__` and one
-/// copy.
+/// A Python object as a source. A read holds the GIL during `__getitem__` and while the result is
+/// copied once.
 struct PythonSource {
     object: Arc<TracedRef>,
     len: usize,
     classes: Vec<String>,
 }
 
-/// Ranges of a sample's parts in the scratch.
+/// Ranges of a sample's parts within the scratch buffer.
 #[derive(Default)]
 struct Parts {
     key: Range<usize>,
     fields: Vec<(Range<usize>, Range<usize>)>,
-    /// Files whose bytes become fields, by the number of the field. They are read without the
-    /// interpreter's lock.
+    /// Files that provide the bytes of fields, each with the index of its field. They are read
+    /// without the GIL.
     files: Vec<(usize, PathBuf)>,
     label: Option<i64>,
 }
@@ -162,16 +165,16 @@ fn append(scratch: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
     start..scratch.len()
 }
 
-/// What fields other than images may be.
+/// Description of the accepted values of fields other than images, for error messages.
 const VALUES: &str = "a number, a list of numbers, an array, bytes, a text or a path";
 
-/// Appends the field `name` with the bytes of `value`, or with its array as an `.npy` file. Numbers
-/// and lists become JSON.
+/// Appends the field `name`. Bytes are stored unchanged, arrays as `.npy` files, and numbers and
+/// lists as JSON.
 fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut Vec<u8>) -> PyResult<()> {
     let is_image = ANY_FIELDS.contains(&name);
     let is_file = is_image || warpfeed::format::is_image(name_of(name));
-    // The bytes of a file may come as an array of uint8. Other fields may be such arrays
-    // themselves.
+    // An encoded file may be passed as a uint8 array. For other fields, such an array is the value
+    // itself.
     let encoded = is_file || name.contains('.');
     let at = append(scratch, name.as_bytes());
     let value = &converted(value, is_file)?;
@@ -181,7 +184,7 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
         if [".npy", ".txt"].iter().any(|end| name.ends_with(end)) {
             let stem = &name[..name.len() - 4];
             return Err(PyTypeError::new_err(format!(
-                "its name says how its bytes are encoded, and it is no bytes: call it '{stem}'"
+                "its name says how its bytes are encoded, and its value is not bytes: call it '{stem}'"
             )));
         }
         let end = if name.ends_with(".json") { at.end } else { append(scratch, b".json").end };
@@ -198,21 +201,21 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
         Some(Buffer::Bytes(bytes)) => (at, append(scratch, bytes.as_bytes())),
         // An image has at least two dimensions.
         Some(Buffer::Array { header, data, axes }) if axes > 1 || !is_image => {
-            // The suffix of a field's name is its encoding. An image's name has no such suffix.
+            // The suffix of a field name is its encoding. An image name has no such suffix.
             let end = if is_image || name.ends_with(".npy") { at.end } else { append(scratch, b".npy").end };
             let start = append(scratch, &header).start;
             (at.start..end, start..append(scratch, data.as_bytes()).end)
         }
         _ => {
             let wanted = if is_file { format!("{IMAGE}{ALSO}") } else { VALUES.to_owned() };
-            return Err(PyTypeError::new_err(format!("{}; want {wanted}", type_name(value))));
+            return Err(PyTypeError::new_err(format!("{}; expected {wanted}", type_name(value))));
         }
     };
     parts.fields.push((name, bytes));
     Ok(())
 }
 
-/// Puts the name of a field before the message of an error about its value.
+/// Prefixes an error about a field's value with the name of the field.
 fn in_field(py: Python<'_>, name: &str, e: PyErr) -> PyErr {
     let said = format!("field '{name}': {}", e.value(py));
     let named = match () {
@@ -224,36 +227,38 @@ fn in_field(py: Python<'_>, name: &str, e: PyErr) -> PyErr {
     named
 }
 
-/// The last part of a field's name, which names the format.
+/// Returns the last part of a field name, which indicates the format.
 fn name_of(name: &str) -> &str {
     name.rsplit_once('.').map_or(name, |(_, end)| end)
 }
 
-/// `value` as bytes, an array or a path: tensors, images of Pillow and texts are converted by
-/// `warpfeed._given`.
+/// Returns `value` as bytes, an array or a path. `warpfeed._samples` converts tensors, Pillow
+/// images and texts.
 fn converted<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Bound<'py, PyAny>> {
     if value.is_instance_of::<PyBytes>() {
         return Ok(value.clone());
     }
-    let module = value.py().import("warpfeed._given")?;
+    let module = value.py().import("warpfeed._samples")?;
     module.getattr(if is_image { "image" } else { "field" })?.call1((value,))
 }
 
-/// The error for a `value` that is returned as the image.
+/// Creates the error for a `value` that was returned in place of an image.
 fn not_an_image(value: &Bound<'_, PyAny>, e: PyErr) -> PyErr {
     let said = e.value(value.py()).to_string();
-    if !said.starts_with(&format!("{}; want", type_name(value))) {
+    if !said.starts_with(&format!("{}; expected", type_name(value))) {
         return e;
     }
     PyTypeError::new_err(format!("__getitem__ returned {said}, alone, in a pair (image, label) or in a dict of fields"))
 }
 
-/// The number of a class.
+/// Returns the class index that a label specifies.
 fn label(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     value.extract().map_err(|e: PyErr| {
         let shown = value.repr().map_or_else(|_| type_name(value), |shown| shown.to_string());
-        let cause =
-            format!("the label is {}; want the number of a class, or None", shown.chars().take(80).collect::<String>());
+        let cause = format!(
+            "the label is {}; expected the number of a class, or None",
+            shown.chars().take(80).collect::<String>()
+        );
         let error = PyTypeError::new_err(cause);
         error.set_cause(value.py(), Some(e));
         error
@@ -266,13 +271,13 @@ fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResu
         for (name, value) in fields.iter() {
             let name: String = name.extract().map_err(|_| {
                 PyTypeError::new_err(format!(
-                    "__getitem__ returned a dict with a key of {}; want names",
+                    "__getitem__ returned a dict with a key of {}; expected names",
                     type_name(&name)
                 ))
             })?;
             match &*name {
                 "key" | "__key__" => parts.key = append(scratch, value.str()?.to_string_lossy().as_bytes()),
-                // None stands for a missing label.
+                // None means that the label is missing.
                 "label" | "cls" if value.is_none() => {}
                 "label" | "cls" => parts.label = Some(label(&value)?),
                 _ => field(&name, &value, &mut parts, scratch).map_err(|e| in_field(item.py(), &name, e))?,
@@ -284,13 +289,13 @@ fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResu
             Ok(tuple) => {
                 let len = tuple.len();
                 return Err(PyValueError::new_err(format!(
-                    "__getitem__ returned a tuple of {len}; want (bytes, label)"
+                    "__getitem__ returned a tuple of {len}; expected (bytes, label)"
                 )));
             }
             Err(_) => (item.clone(), None),
         };
         field(ANY_FIELDS[0], &image, &mut parts, scratch).map_err(|e| not_an_image(&image, e))?;
-        // None stands for a missing label.
+        // None means that the label is missing.
         parts.label = given.filter(|given| !given.is_none()).map(|given| label(&given)).transpose()?;
     }
     if parts.key.is_empty() {

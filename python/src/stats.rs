@@ -28,7 +28,7 @@ pub(crate) fn verdict_of(stats: &str) -> PyResult<(String, String)> {
     Ok((json(&verdict), in_python(&verdict.to_string())))
 }
 
-/// Writes a page about a run.
+/// Writes an HTML report of a run.
 #[pyfunction]
 #[pyo3(signature = (out, title, stats, trace=None))]
 pub(crate) fn report(py: Python<'_>, out: PathBuf, title: &str, stats: &str, trace: Option<PathBuf>) -> PyResult<()> {
@@ -62,7 +62,7 @@ impl Span {
     }
 }
 
-/// Interns the name. It is never freed, because a program has few names.
+/// Interns the name. It is never freed, because a program has few span names.
 fn kept(name: &str) -> &'static str {
     static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,16 +3,16 @@ use pyo3::types::{PyByteArray, PyBytes};
 use warpfeed::decode::{Codecs, Pixels, Rect, Size};
 use warpfeed::source::Sample;
 
-/// A sample as the source stores it, with the pixels of its image.
+/// A stored sample, with the decoded pixels of its image.
 pub(crate) struct Stored {
     key: String,
     label: Option<i64>,
     image: Option<Image>,
-    /// Names and files of the other fields.
+    /// Names and bytes of the other fields.
     fields: Vec<(String, Vec<u8>)>,
 }
 
-/// The field of the image, and its pixels.
+/// Name of the image field, and its pixels.
 struct Image {
     name: String,
     size: Size,
@@ -45,7 +45,7 @@ impl<'py> IntoPyObject<'py> for Stored {
 
     /// `(key, label, image, fields)`; the image is `(name, height, width, pixels)` or `None`.
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
-        // The array over a bytearray is writable, as torch wants it.
+        // The array over a bytearray is writable, as torch requires.
         let image = self
             .image
             .map(|Image { name, size, pixels }| (name, size.height, size.width, PyByteArray::new(py, &pixels)));

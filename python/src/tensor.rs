@@ -1,8 +1,8 @@
 //! One field of a batch, for other frameworks.
 //!
 //! **Invariants**
-//! 1. `address` is valid for the tensor's elements as long as `memory` lives.
-//! 2. A capsule that is not consumed owns its tensor; a consumer renames it and takes it over.
+//! 1. `address` points to the tensor's elements, which stay valid as long as `memory` lives.
+//! 2. An unconsumed capsule owns its tensor. A consumer renames the capsule and takes ownership.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
@@ -18,7 +18,7 @@ use warpfeed::{Dtype, HostBatch, TensorView};
 #[cfg(feature = "cuda")]
 use crate::error::Raised as _;
 
-/// The owner of a tensor's memory, only kept alive here.
+/// Owner of a tensor's memory. It is stored only to keep the memory alive.
 #[derive(Clone)]
 #[allow(dead_code)]
 pub(crate) enum TensorOwner {
@@ -30,7 +30,7 @@ pub(crate) enum TensorOwner {
     CudaOwn(Arc<warpfeed::device::CudaCopy>),
 }
 
-/// The legacy default stream, which DLPack assumes for consumers that name no stream.
+/// The legacy default stream, which DLPack assumes for consumers that do not specify a stream.
 #[cfg(feature = "cuda")]
 const DEFAULT_STREAM: usize = 0;
 
@@ -45,8 +45,8 @@ impl Own {
     fn copy(bytes: &[u8]) -> Self {
         let count = bytes.len().div_ceil(64);
         let mut lines = Vec::<Line>::with_capacity(count);
-        // SAFETY: there is room for `count` lines. All of their bytes are written: first those of
-        // the last line, then the copied ones.
+        // SAFETY: the buffer has capacity for `count` lines, and all of their bytes are written:
+        // first those of the last line, then the copied bytes.
         unsafe {
             if let Some(last) = count.checked_sub(1) {
                 lines.as_mut_ptr().add(last).write(Line([0; 64]));
@@ -73,7 +73,7 @@ pub(crate) struct Tensor {
     axes: Vec<usize>,
 }
 
-/// (N, H, W, C) memory seen as (N, C, H, W).
+/// (N, H, W, C) memory viewed as (N, C, H, W).
 const CHANNELS_LAST: [usize; 4] = [0, 3, 1, 2];
 
 fn shown(axes: usize, channels_last: bool) -> Vec<usize> {
@@ -95,7 +95,7 @@ impl Tensor {
             let own = Arc::new(Own::copy(view.bytes()));
             (TensorOwner::Own(own.clone()), own.0.as_ptr() as usize)
         } else {
-            // An export has a writable address, a view does not.
+            // An exported tensor has a writable address; a view does not.
             let exported = batch.dlpack(name).expect("a field of this name was just found");
             (TensorOwner::Host(batch.clone()), exported.tensor().data as usize)
         };
@@ -145,12 +145,12 @@ impl Tensor {
         self.axes.iter().map(|&axis| strides[axis]).collect()
     }
 
-    /// Orders the tensor for a consumer's stream, numbered as in DLPack.
+    /// Makes the consumer's stream, which is numbered as in DLPack, wait for the tensor.
     #[cfg(feature = "cuda")]
     fn order(&self, py: Python<'_>, asked: Option<isize>) -> PyResult<()> {
         let stream = match asked {
             None | Some(1) => DEFAULT_STREAM,
-            // The consumer synchronizes by itself, on streams that it does not name.
+            // The consumer synchronizes by itself, on streams that it does not specify.
             Some(-1) => {
                 if let TensorOwner::Cuda(batch) = &self.memory {
                     batch.use_anywhere();
@@ -162,7 +162,7 @@ impl Tensor {
             }
             Some(raw) => raw as usize,
         };
-        // SAFETY: the consumer's stream lives as long as it uses the tensor, as DLPack demands.
+        // SAFETY: DLPack requires that the consumer's stream lives as long as it uses the tensor.
         let used = unsafe {
             match &self.memory {
                 TensorOwner::Cuda(batch) => batch.use_on(stream),
@@ -181,7 +181,7 @@ impl Tensor {
 
 #[pymethods]
 impl Tensor {
-    /// Lengths of the axes.
+    /// Returns the lengths of the axes.
     #[getter]
     fn shape(&self) -> Vec<usize> {
         self.axes.iter().map(|&axis| self.stored[axis]).collect()
@@ -193,18 +193,18 @@ impl Tensor {
         self.dtype.name()
     }
 
-    /// Address of the first element.
+    /// Returns the address of the first element.
     fn data_ptr(&self) -> usize {
         self.address
     }
 
-    /// Bytes of all elements.
+    /// Returns the total size of the elements in bytes.
     #[getter]
     fn nbytes(&self) -> usize {
         self.stored.iter().product::<usize>() * self.dtype.bytes()
     }
 
-    /// Type and number of the device, as in DLPack.
+    /// Type and index of the device, as in DLPack.
     fn __dlpack_device__(&self) -> (i32, i32) {
         match self.device {
             DlDevice::Host => (1, 0),
@@ -212,10 +212,11 @@ impl Tensor {
         }
     }
 
-    /// Exports a DLPack capsule: of version 1.0 if `max_version` allows it, otherwise unversioned.
+    /// Exports a DLPack capsule: version 1.0 if `max_version` allows it, otherwise unversioned.
     ///
-    /// On a device, the consumer's `stream` waits for the tensor. The memory is reused after the
-    /// work that was submitted to this stream before the consumer drops the tensor.
+    /// On a device, the consumer's `stream` waits for the tensor. The memory is reused only after
+    /// all work that was submitted to this stream before the consumer dropped the tensor has
+    /// completed.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -227,11 +228,13 @@ impl Tensor {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         if dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
             return Err(PyBufferError::new_err(
-                "a batch is shared only on its own device; copy it to another device with the framework that takes it",
+                "a batch is shared only on its own device; copy it to a different device after the import",
             ));
         }
         if copy == Some(true) {
-            return Err(PyBufferError::new_err("a batch is shared; copy it with the framework that takes it"));
+            return Err(PyBufferError::new_err(
+                "copy=True: a batch is shared without a copy; copy it after the import",
+            ));
         }
         self.order(py, stream)?;
         let exported = self.exported();
@@ -287,9 +290,9 @@ const UNVERSIONED: &CStr = c"dltensor";
 /// The pointer of a capsule, if no consumer has taken it.
 ///
 /// # Safety
-/// `capsule` is a capsule, and the thread is attached to the interpreter.
+/// `capsule` must be a capsule, and the thread must be attached to the interpreter.
 unsafe fn unconsumed(capsule: *mut ffi::PyObject, name: &CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, name.as_ptr()) == 0 {
             return None;
@@ -299,7 +302,7 @@ unsafe fn unconsumed(capsule: *mut ffi::PyObject, name: &CStr) -> Option<NonNull
 }
 
 unsafe extern "C" fn end_versioned(capsule: *mut ffi::PyObject) {
-    // SAFETY: Python calls it with the capsule; the pointer is that of `__dlpack__` (invariant 2).
+    // SAFETY: Python calls this with the capsule, and the pointer comes from `__dlpack__` (invariant 2).
     unsafe {
         if let Some(pointer) = unconsumed(capsule, VERSIONED) {
             let managed = pointer.cast::<DlManagedTensorVersioned>().as_ptr();
@@ -311,7 +314,8 @@ unsafe extern "C" fn end_versioned(capsule: *mut ffi::PyObject) {
 }
 
 unsafe extern "C" fn end_unversioned(capsule: *mut ffi::PyObject) {
-    // SAFETY: as above.
+    // SAFETY: Python calls this with the capsule, and the pointer comes from `__dlpack__`
+    // (invariant 2).
     unsafe {
         if let Some(pointer) = unconsumed(capsule, UNVERSIONED) {
             let managed = pointer.cast::<DlManagedTensor>().as_ptr();

@@ -1,14 +1,14 @@
-//! Thread states of the interpreter, which live as long as their Rust threads.
+//! Interpreter thread states that live as long as their Rust threads.
 //!
-//! The interpreter forgets a Rust thread when it detaches, and with it its `threading.local`: files
-//! and connections that a dataset keeps for each thread. So a thread keeps its state until it
-//! ends.
+//! Normally, when a Rust thread detaches, the interpreter discards its thread state, including
+//! `threading.local`, where a dataset may keep files and connections for each thread. Therefore a
+//! thread keeps its state until it ends.
 //!
 //! **Invariants**
-//! 1. A thread has a `Stays` only if the interpreter did not know it before. Python's own threads
-//!    end their states themselves.
-//! 2. `Stays` is made with one `PyGILState_Ensure` that stays open. It is thread-local, so its
-//!    `drop` runs on that thread, once, and closes it.
+//! 1. A thread has a `Stays` only if the interpreter did not know the thread before. Python's own
+//!    threads end their states themselves.
+//! 2. `Stays` is created with one `PyGILState_Ensure` that is not released. It is thread-local, so
+//!    its `drop` runs once, on that thread, and releases it.
 
 use std::cell::RefCell;
 
@@ -16,24 +16,25 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// A thread state that stays until the thread ends.
+/// A thread state that exists until the thread ends.
 struct Stays;
 
 thread_local! {
     static STAYS: RefCell<Option<Stays>> = const { RefCell::new(None) };
 }
 
-/// Whether a loader or decoder started this thread.
+/// Returns whether a loader or decoder started this thread.
 pub(crate) fn is_a_loaders() -> bool {
     STAYS.with_borrow(Option::is_some)
 }
 
-/// Runs `call` attached to the interpreter. `None` while the interpreter shuts down.
+/// Runs `call` while attached to the interpreter. Returns `None` if the interpreter is shutting
+/// down.
 pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
-    // SAFETY: it only reads thread-local storage.
+    // SAFETY: the call only reads thread-local storage.
     let unknown = unsafe { ffi::PyGILState_GetThisThreadState() }.is_null();
-    // Around `try_attach`, too: it waits for the interpreter's lock, and the interpreter may end a
-    // thread that waits.
+    // Also guards `try_attach`, which waits for the GIL: during shutdown the interpreter may end a
+    // waiting thread.
     let hangs = Hangs;
     let value = Python::try_attach(|py| {
         if unknown {
@@ -48,43 +49,43 @@ pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     value
 }
 
-/// Returns `object[index]`, which may run code of the program for long.
+/// Returns `object[index]`, which may run user code for a long time.
 pub(crate) fn item<'py>(object: &Bound<'py, PyAny>, index: usize) -> PyResult<Bound<'py, PyAny>> {
     let index = index.into_pyobject(object.py())?;
     with_two(ffi::PyObject_GetItem, object, index.as_any())
 }
 
-/// Returns `function(*args)`, which may run code of the program for long.
+/// Returns `function(*args)`, which may run user code for a long time.
 pub(crate) fn call<'py>(function: &Bound<'py, PyAny>, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
     with_two(ffi::PyObject_CallObject, function, args.as_any())
 }
 
-/// A function of the interpreter that takes two objects and returns a new one.
+/// An interpreter function that takes two objects and returns a new one.
 type OfTwo = unsafe extern "C" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
 
-/// Calls `function`, one that returns a new reference, or null after an exception.
+/// Calls `function`, which returns a new reference, or null after an exception.
 ///
-/// pyo3 declares the functions of the interpreter as ones that never unwind, so the process is
-/// aborted if the interpreter ends the thread inside of one. Here the thread hangs instead.
+/// pyo3 declares interpreter functions as non-unwinding, so the process would abort if the
+/// interpreter ended the thread inside such a function. Here, the thread blocks forever instead.
 fn with_two<'py>(
     function: OfTwo,
     first: &Bound<'py, PyAny>,
     second: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     type OrUnwind = unsafe extern "C-unwind" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
-    // The compiler would find the declaration again if it knew which function this is.
+    // Hides the function's identity, so that the compiler cannot restore the declaration of pyo3.
     let function = std::hint::black_box(function);
-    // SAFETY: the two types of functions differ in unwinding only.
+    // SAFETY: the two function types differ only in unwinding.
     let function = unsafe { std::mem::transmute::<OfTwo, OrUnwind>(function) };
     let hangs = Hangs;
     // SAFETY: the thread is attached, and both objects are alive.
     let made = unsafe { function(first.as_ptr(), second.as_ptr()) };
     std::mem::forget(hangs);
-    // SAFETY: it is a new reference, or null after an exception.
+    // SAFETY: the result is a new reference, or null after an exception.
     unsafe { Bound::from_owned_ptr_or_err(first.py(), made) }
 }
 
-/// Stops a thread that the interpreter ends while it shuts down.
+/// Blocks a thread that the interpreter ends while it shuts down.
 ///
 /// Up to CPython 3.13, `pthread_exit` unwinds a thread that returns from a wait, such as
 /// `time.sleep`, during shutdown. Unwinding would release a thread state that is not current, or
@@ -93,7 +94,7 @@ struct Hangs;
 
 impl Drop for Hangs {
     fn drop(&mut self) {
-        // A panic of Rust unwinds as usual.
+        // A Rust panic unwinds as usual.
         while !std::thread::panicking() {
             std::thread::park();
         }
@@ -103,10 +104,11 @@ impl Drop for Hangs {
 impl Drop for Stays {
     fn drop(&mut self) {
         let hangs = Hangs;
-        // While the interpreter shuts down there is nothing to do: it frees the state.
+        // During shutdown there is nothing to do: the interpreter frees the state.
         Python::try_attach(|_| {
-            // SAFETY: it closes the `PyGILState_Ensure` of `attached`, when this thread was already
-            // attached (invariant 2). The one of `try_attach` is the last, and ends the state.
+            // SAFETY: this releases the `PyGILState_Ensure` of `attached`, when this thread was already
+            // attached (invariant 2). The release by `try_attach` is the last one, and ends the
+            // state.
             unsafe { ffi::PyGILState_Release(ffi::PyGILState_STATE::PyGILState_LOCKED) };
         });
         std::mem::forget(hangs);

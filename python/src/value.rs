@@ -1,15 +1,15 @@
-//! Options as plain data.
+//! Converts option values to plain data.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
 
-/// Reads plain data: numbers, texts, lists, and dicts by name.
+/// Plain data: numbers, texts, lists, and dicts by name.
 pub(crate) fn given<T: DeserializeOwned>(value: &Bound<'_, PyAny>) -> PyResult<T> {
     read(value, |json| serde_json::from_str(json))
 }
 
-/// Gives plain data to `to` as JSON.
+/// Passes plain data to `to` as JSON.
 pub(crate) fn read<T>(value: &Bound<'_, PyAny>, to: impl FnOnce(&str) -> serde_json::Result<T>) -> PyResult<T> {
     let json: String = value.py().import("warpfeed._options")?.call_method1("data", (value,))?.extract()?;
     to(&json).map_err(|e| {

@@ -1,8 +1,8 @@
-//! Waits that Python's signals interrupt.
+//! Waits that Python signals can interrupt.
 //!
-//! A check for signals runs Python code: handlers, and since CPython 3.12 the garbage collector.
-//! This code may call the loader. So a wait consists of slices. Signals are checked between two
-//! slices, when the wait holds no lock of the loader.
+//! Checking for signals runs Python code: handlers and, since CPython 3.12, the garbage collector.
+//! This code may call the loader. Therefore a wait is divided into slices, and signals are checked
+//! between slices, when the waiting thread does not hold any of the loader's locks.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,8 +22,8 @@ use crate::thread_state::is_a_loaders;
 /// Duration of a wait between two checks for signals.
 pub(crate) const SLICE: Duration = Duration::from_millis(25);
 
-/// Repeats `attempt`, which lasts about one [`SLICE`], until it returns a value. The interpreter's
-/// lock is released meanwhile.
+/// Repeats `attempt`, which lasts about one [`SLICE`], until it returns a value. The GIL is
+/// released during the attempts.
 pub(crate) fn patiently<T: Send>(py: Python<'_>, mut attempt: impl FnMut() -> Option<T> + Send) -> PyResult<T> {
     loop {
         if let Some(value) = py.detach(&mut attempt) {
@@ -34,16 +34,17 @@ pub(crate) fn patiently<T: Send>(py: Python<'_>, mut attempt: impl FnMut() -> Op
     }
 }
 
-/// Time that work gets to remove its files after it was told to stop.
+/// How long work may continue to remove its files after it was told to stop.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Threads of calls that a signal ended, and those that end a loader for one of its own threads,
-/// with their process. They may still read a dataset of the program.
+/// Threads of calls that a signal interrupted, and threads that close a loader on behalf of one of
+/// its own threads, each with its process id. They may still be reading one of the user's datasets.
 static LEFT: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
 /// Runs `work` on a new thread and waits for it. A signal ends the wait, tells `work` to stop, and
-/// ends its reads from stores. Its value is then dropped on that thread. If the system refuses the
-/// thread, `work` runs on this one, so that a loader can still be closed.
+/// cancels its reads from stores. The result of `work` is then dropped on that thread. If the
+/// thread cannot be spawned, `work` runs on the calling thread, so that a loader can still be
+/// closed.
 pub(crate) fn aside<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
@@ -51,9 +52,9 @@ pub(crate) fn aside<T: Send + 'static>(
     aside_with(py, Duration::ZERO, work, |_| Ok(()))
 }
 
-/// Like [`aside`], for `work` that writes files: after a signal it may still remove them, if that
-/// takes but a moment. `tell` is called between two slices and at the end, and its error counts
-/// like a signal's.
+/// Like [`aside`], for `work` that writes files: after a signal it may briefly continue, to remove
+/// its files. `tell` is called between slices and at the end, and an error from it has the same
+/// effect as a signal.
 pub(crate) fn aside_telling<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
@@ -80,7 +81,7 @@ fn aside_with<T: Send + 'static>(
     let thread = match thread {
         Ok(thread) => thread,
         Err(e) if is_a_loaders() => {
-            // The work may wait for this thread.
+            // The work may wait for this thread, so it cannot run here.
             return Err(Error::new(ErrorKind::Io, format!("cannot start a thread: {e}"))).raised(py);
         }
         Err(_) => {
@@ -89,7 +90,7 @@ fn aside_with<T: Send + 'static>(
             return value.raised(py);
         }
     };
-    // It has room for one.
+    // The channel has room for one result.
     let _ = hand.send(Box::new(work));
     let value = loop {
         let value = py.detach(|| received(&mut given, SLICE));
@@ -106,15 +107,15 @@ fn aside_with<T: Send + 'static>(
             break value;
         }
     };
-    // It has no more to do than to end its state of the interpreter.
+    // Only the thread's interpreter state remains to be ended.
     py.detach(|| drop(thread.join()));
     value.raised(py)
 }
 
 /// Runs `work`, which ends threads, detached from the interpreter.
 ///
-/// The garbage collector runs on any thread that runs Python code, so also on a thread that `work`
-/// would wait for. A loader's own thread therefore leaves `work` to a new thread.
+/// The garbage collector runs on any thread that runs Python code, including threads that `work`
+/// would wait for. So a loader's own thread leaves `work` to a new thread.
 pub(crate) fn ending(py: Python<'_>, work: impl FnOnce() + Send + 'static) {
     if !is_a_loaders() {
         return py.detach(work);
@@ -124,8 +125,8 @@ pub(crate) fn ending(py: Python<'_>, work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Begins `work`, which ends threads, on a new thread. `None` if the system refuses the thread:
-/// the threads then wait for work until the process ends.
+/// Starts `work`, which ends threads, on a new thread. Returns `None` if the system refuses the
+/// thread: the loader's threads then wait for work until the process ends.
 pub(crate) fn apart(work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
     let (give, given) = sync_channel::<Box<dyn FnOnce() + Send>>(1);
     let thread = std::thread::Builder::new()
@@ -133,7 +134,7 @@ pub(crate) fn apart(work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<(
         .spawn(move || given.into_iter().for_each(|work| work()));
     match thread {
         Ok(thread) => {
-            // It has room for one.
+            // The channel has room for one result.
             let _ = give.send(Box::new(work));
             Some(thread)
         }
@@ -146,7 +147,8 @@ pub(crate) fn apart(work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<(
 
 /// Drops `value`, which ends threads of `process`.
 ///
-/// After `fork` there are no threads to end, and without an interpreter the process is ending.
+/// After `fork` there are no threads to end, and during interpreter shutdown the process is about
+/// to end.
 pub(crate) fn dropping<T: Send + 'static>(process: &Process, mut value: Option<T>) {
     if process.is_this() {
         Python::try_attach(|py| {
@@ -164,8 +166,8 @@ fn leave(thread: JoinHandle<()>) {
     left.push((std::process::id(), thread));
 }
 
-/// Waits for the threads of [`LEFT`], but no longer than `most` seconds. A thread that returns to
-/// the interpreter during its shutdown may abort the process.
+/// Waits up to `most` seconds for the threads of [`LEFT`]. A thread that returns to the interpreter
+/// during its shutdown may abort the process.
 #[pyfunction]
 pub(crate) fn wait_for_calls(py: Python<'_>, most: f64) -> PyResult<()> {
     let here = std::process::id();
@@ -183,8 +185,8 @@ pub(crate) fn wait_for_calls(py: Python<'_>, most: f64) -> PyResult<()> {
     Ok(())
 }
 
-/// The result of work on another thread, if it comes within `slice`. A panic of that thread is an
-/// error.
+/// The result of work on a different thread, if it arrives within `slice`. A panic of that thread
+/// is an error.
 fn received<T>(given: &mut Receiver<Result<T>>, slice: Duration) -> Option<Result<T>> {
     match given.recv_timeout(slice) {
         Ok(value) => Some(value),
@@ -195,8 +197,8 @@ fn received<T>(given: &mut Receiver<Result<T>>, slice: Duration) -> Option<Resul
     }
 }
 
-/// The process that opened a loader or decoder. After a fork its threads are missing in the child,
-/// and its locks may never be released.
+/// The process that opened a loader or decoder. After a fork, the child lacks its threads, and its
+/// locks may never be released.
 pub(crate) struct Process {
     id: u32,
     /// The opened object, and advice for an error.
@@ -219,19 +221,20 @@ impl Process {
         }
         let (Process { id, what, advice }, here) = (self, std::process::id());
         Err(Error::config(format!(
-            "the {what} was opened by process {id}, this is {here}: worker threads do not survive fork; {advice}"
+            "the {what} was opened in process {id}, and this is process {here}: worker threads do not survive fork; \
+             {advice}"
         )))
     }
 }
 
-/// A value for use by one thread at a time. Unlike locking a mutex, waiting for it times out, after
-/// a [`SLICE`].
+/// A value that one thread at a time uses. Unlike locking a mutex, waiting for it times out after a
+/// [`SLICE`].
 pub(crate) struct Turns<T> {
     value: Mutex<Option<T>>,
     back: Condvar,
 }
 
-/// Exclusive use of the value, until it is dropped.
+/// Exclusive use of the value until it is dropped.
 pub(crate) struct Turn<'a, T> {
     of: &'a Turns<T>,
     value: Option<T>,
@@ -258,13 +261,13 @@ impl<T> Deref for Turn<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.value.as_ref().expect("it goes back in drop only")
+        self.value.as_ref().expect("only drop takes the value")
     }
 }
 
 impl<T> DerefMut for Turn<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.value.as_mut().expect("it goes back in drop only")
+        self.value.as_mut().expect("only drop takes the value")
     }
 }
 

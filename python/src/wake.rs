@@ -1,7 +1,7 @@
 //! Wakes event loops when answers are ready.
 //!
 //! A Rust waker runs on the thread that answers requests, which must not wait for the interpreter.
-//! So the waker sends its callback to another thread, one for each decoder.
+//! So the waker sends its callback to a separate thread, one per decoder.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -39,7 +39,7 @@ fn start() -> Result<Sender<Callback>> {
         while let Ok(first) = called.recv() {
             let called_all = attached(|py| {
                 for callback in std::iter::once(first).chain(called.try_iter()) {
-                    // Fails if the event loop is closed. No task waits then.
+                    // Fails if the event loop is closed. Then no task is waiting.
                     let _ = callback.call0(py);
                 }
             });
@@ -62,7 +62,7 @@ impl Wake for Calls {
     fn wake(self: Arc<Self>) {
         let callback = self.callback.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(callback) = callback {
-            // The thread ends only while the interpreter shuts down.
+            // The thread ends only during interpreter shutdown.
             let _ = self.calls.send(callback);
         }
     }

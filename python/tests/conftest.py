@@ -1,4 +1,4 @@
-"""Fixtures and helpers of the tests."""
+"""Test fixtures and helpers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ ROOT = Path(__file__).resolve().parents[2]
 MINI = ROOT / "datasets" / "mini"
 
 
-#: What tests may find missing on a machine: the words of WARPFEED_REQUIRE, for the tests in Rust, too.
+#: Optional requirements, shared with the Rust tests: the values that WARPFEED_REQUIRE accepts.
 WORDS = [
     line.split()[0]
     for line in (ROOT / "tests" / "support" / "require.txt").read_text().splitlines()
     if not line.startswith("#")
 ]
-#: What this machine has to have: a test that misses it fails.
+#: Requirements that this machine must meet. If one is not met, a test that needs it fails.
 REQUIRED = [word.strip() for word in os.environ.get("WARPFEED_REQUIRE", "").split(",") if word.strip()]
 
-#: The standard error of the whole run, which tests do not capture.
+#: The process's original stderr, which pytest does not capture.
 STDERR = 2
 
 
@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(word, present): ends the test with `missing` unless it is present")
     if unknown := set(REQUIRED) - set(WORDS):
         known = ", ".join(WORDS)
-        raise pytest.UsageError(f"no test needs {', '.join(sorted(unknown))}: WARPFEED_REQUIRE takes {known}")
+        raise pytest.UsageError(f"WARPFEED_REQUIRE={','.join(sorted(unknown))!r}: expected one of {known}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -50,19 +50,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def missing(word: str, why: str) -> NoReturn:
-    """Ends the test: it is skipped, or fails where WARPFEED_REQUIRE names `word`."""
+    """Skips the test, or fails it if WARPFEED_REQUIRE lists `word`."""
     assert word in WORDS, f"tests/support/require.txt has no {word}"
     if word in REQUIRED:
-        pytest.fail(f"WARPFEED_REQUIRE names {word}, which is missing: {why}", pytrace=False)
-    pytest.skip(f"for want of {word}: {why}", allow_module_level=True)
+        pytest.fail(f"WARPFEED_REQUIRE lists {word}, but it is missing: {why}", pytrace=False)
+    pytest.skip(f"needs {word}: {why}", allow_module_level=True)
 
 
 def need(module: str) -> Any:
-    """Imports a module of a package that a machine may lack."""
+    """Imports a module from an optional package, or skips the test."""
     package = module.partition(".")[0]
     try:
         found = importlib.import_module(module)
-        # A folder without `__init__.py`, such as `datasets` of the repository, is a module, too.
+        # A folder without `__init__.py`, such as the repository's `datasets`, can be imported, too,
+        # but it is not the package.
         if found.__spec__ is None or found.__spec__.origin is not None:
             return found
         why = f"{module} is a folder"
@@ -72,31 +73,31 @@ def need(module: str) -> Any:
 
 
 def needs(word: str, present: bool) -> pytest.MarkDecorator:
-    """Marks a test that runs only where `present` is true."""
+    """Marks a test that runs only if `present` is true."""
     return pytest.mark.needs(word, present)
 
 
 def tell(text: str) -> None:
-    """Prints what a test has covered, whether or not it passes."""
+    """Prints what a test has covered, even if the test passes."""
     os.write(STDERR, f"\n{text}\n".encode())
 
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Drops what a library prints."""
+    """Discards everything that a library prints."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield
 
 
 @pytest.fixture
 def mini() -> str:
-    """A folder of 64 drawn images in 4 classes."""
+    """A folder of 64 synthetic images in 4 classes."""
     return str(MINI)
 
 
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder `mini`, packed as an LMDB by the package's own command line."""
+    """The folder `mini`, packed into an LMDB with `python -m warpfeed pack`."""
     out = tmp_path_factory.mktemp("packed") / "mini.lmdb"
     subprocess.run([sys.executable, "-m", "warpfeed", "pack", str(MINI), str(out)], check=True, capture_output=True)
     return str(out)
@@ -104,12 +105,12 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def torch():  # type: ignore[no-untyped-def]
-    """PyTorch. The test is skipped without it."""
+    """PyTorch. Skips the test if it is not installed."""
     return need("torch")
 
 
 def run(code: str, *args: str, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs `code` in another interpreter. Returns the finished process with its output."""
+    """Runs `code` in a new interpreter. Returns the finished process with its output."""
     return subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code), *args],
         capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment},
@@ -124,7 +125,7 @@ def ran(code: str, *args: str, timeout: float = 120, **environment: str) -> str:
 
 
 def batches_of(loader, count):  # type: ignore[no-untyped-def]
-    """Yields `count` batches from as many epochs as needed."""
+    """Yields `count` batches, from as many epochs as that takes."""
     while True:
         for batch in loader:
             yield batch
@@ -138,7 +139,7 @@ Content = tuple[int, int, list[int], dict[str, bytes]]
 
 
 def contents(loader, epochs: int = 1) -> list[Content]:  # type: ignore[no-untyped-def]
-    """Batches of a loader of NumPy arrays."""
+    """Returns the contents of all batches of a loader that delivers NumPy arrays."""
     out = []
     for _ in range(epochs):
         for batch in loader:
@@ -149,7 +150,7 @@ def contents(loader, epochs: int = 1) -> list[Content]:  # type: ignore[no-untyp
 
 
 def rust_batches(options: dict[str, object]) -> list[Content]:
-    """Batches of the Rust loader itself, written by the example `raw_batches` of its crate."""
+    """Returns the batches of the Rust loader, which the Rust example `raw_batches` writes."""
     program = os.environ.get("WARPFEED_RAW_BATCHES")
     if not program:
         missing("raw-batches", "python/test.sh builds the example and sets WARPFEED_RAW_BATCHES")
@@ -163,7 +164,7 @@ def rust_batches(options: dict[str, object]) -> list[Content]:
 
 
 class Images:
-    """A Python source of BMP files in memory, each of one color."""
+    """A Python source of BMP files in memory, each of a single color."""
 
     classes = ["even", "odd"]
 
@@ -190,7 +191,7 @@ class Images:
 
 
 def bmp(width: int, height: int, color: tuple[int, int, int]) -> bytes:
-    """A BMP file of one color (red, green, blue)."""
+    """Returns a BMP file of a single color (red, green, blue)."""
     row = bytes(reversed(color)) * width
     row += bytes(-len(row) % 4)
     out = io.BytesIO()

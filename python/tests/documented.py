@@ -1,4 +1,4 @@
-"""The Python examples of the pages and of the docstrings, and what runs them for many batches."""
+"""Collects the Python examples in the pages and docstrings, and runs each of them for many batches."""
 
 from __future__ import annotations
 
@@ -27,16 +27,19 @@ from warpfeed import Decoder, Loader
 PAGES = [ROOT / "README.md", ROOT / "python" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MODULES = sorted((ROOT / "python" / "warpfeed").glob("*.py"))
 
-#: Batches that each loader of an example gives: several times as many as any loader has slots.
+#: Number of batches that each loader in an example delivers: several times as many as any loader
+#: has slots.
 BATCHES = int(os.environ.get("WARPFEED_EXAMPLE_BATCHES", "200"))
-#: Seconds after which an example counts as stuck. The process then prints its threads and ends.
+#: Seconds after which an example is considered hung. The process then prints the stacks of its
+#: threads and exits.
 LIMIT = 60 + BATCHES / 2
 
 
 class Block(NamedTuple):
     page: Path
     line: int
-    #: Marked `python run`: the block runs as it is in a folder with `datasets/mini`.
+    #: Whether the block is marked `python run`: it then runs unchanged in a folder that contains
+    #: `datasets/mini`.
     run: bool
     code: str
 
@@ -49,7 +52,8 @@ class Block(NamedTuple):
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
-    """The fenced blocks of a page, or the indented ones after `::` of a module's docstrings."""
+    """Yields the fenced blocks of a page, or the indented blocks after `::` in the docstrings of a
+    module."""
     text = page.read_text(encoding="utf-8")
     if page.suffix == ".py":
         for found in re.finditer(r"^( *)(?:.*?)::\n\n((?:\1    .*\n|\n)+)", text, re.MULTILINE):
@@ -58,14 +62,15 @@ def blocks_of(page: Path) -> Iterator[Block]:
         return
     for found in re.finditer(r"^```python( run)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         line = text.count("\n", 0, found.start(2)) + 1
-        # Line numbers of errors are those of the page.
+        # Pad the block, so that errors show the line numbers of the page.
         yield Block(page, line, found[1] is not None, "\n" * (line - 1) + found[2])
 
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 DOCSTRINGS = [block for module in MODULES for block in blocks_of(module)]
 
-#: Numbers of pages that would only take time, and what stands for this machine.
+#: Replacements for numbers that would only make an example slow, and for values that depend on the
+#: machine.
 SMALLER = [
     (r"\bbatch_size=\d+", "batch_size=3"),
     (r"\bglobal_batch_size=\d+", "global_batch_size=3"),
@@ -84,7 +89,8 @@ SMALLER = [
     (r"\{000\.\.099\}", "{000..001}"),
 ]  # fmt: skip
 
-#: Numbers of examples that run as they are elsewhere (`test_docs.py`). They appear in the checks of the examples, too.
+#: Replacements for numbers in examples that `test_docs.py` runs unchanged. The assertions in these
+#: examples depend on the original numbers.
 SMALLER_STILL = [
     (r"\b16\b", "2"),
     (r"\bbatch_size=(8|32)\b", "batch_size=2"),
@@ -96,7 +102,7 @@ SMALLER_STILL = [
     (r"\(96, 128\)", "(24, 32)"),
 ]  # fmt: skip
 
-#: Checks of examples that count the batches of one epoch. They hold where the examples run as they are.
+#: Assertions that count the batches of one epoch. They hold only if the examples run unchanged.
 COUNTED = [
     "assert trained ==",
     "assert train(loader",
@@ -106,7 +112,7 @@ COUNTED = [
 
 
 def made_small(block: Block) -> str:
-    """The block with smaller numbers, and without the checks in `COUNTED`."""
+    """Returns the block with smaller numbers, and without the assertions in `COUNTED`."""
     code = block.code
     for pattern, small in SMALLER_STILL if block.run else SMALLER:
         code = re.sub(pattern, small, code)
@@ -117,7 +123,8 @@ def made_small(block: Block) -> str:
 
 
 class Prepared(ast.NodeTransformer):
-    """Gives the loaders of a program a number of workers, a bound on their waits, and small images and batches."""
+    """Makes the loaders of a program use a given number of workers, a timeout, and small images and
+    batches."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -132,7 +139,7 @@ class Prepared(ast.NodeTransformer):
                 values["timeout"] = ast.Constant(20)
             if called == "Loader" and not {None, "global_batch_size"} & given:
                 values["batch_size"] = ast.Constant(3)
-            # The default size takes long, and data without images has none.
+            # Images of the default size are slow. Data without images has no size.
             if (
                 called != "DataModule"
                 and not {None, "views"} & given
@@ -144,14 +151,14 @@ class Prepared(ast.NodeTransformer):
 
 
 def program(block: Block, workers: int, code: str | None = None) -> CodeType:
-    """The compiled block. `code` replaces its text."""
+    """Compiles the block. `code` replaces its text."""
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     tree = compile(block.code if code is None else code, str(block.page), "exec", flags | ast.PyCF_ONLY_AST)
     return compile(ast.fix_missing_locations(Prepared(workers).visit(tree)), str(block.page), "exec", flags)
 
 
 def hashed(value: Any, into: Any) -> None:
-    """Adds all that a batch shows to a hash."""
+    """Adds everything that a batch contains to a hash."""
     if isinstance(value, dict):
         for name in value:
             into.update(repr(name).encode())
@@ -179,14 +186,14 @@ def digest(batch: Any) -> str:
 
 
 class Drive:
-    """Loops over loaders go on until each loader has given `BATCHES` batches.
+    """Makes loops over loaders run until each loader has delivered `BATCHES` batches.
 
-    `again` repeats the epoch that has ended, for loops whose body depends on the epoch's number.
+    If `again` is set, the finished epoch is repeated, for loops whose body depends on the epoch number.
     """
 
     def __init__(self, again: bool) -> None:
         self.again = again
-        #: Of each loader and decoder, in the order of their first batches.
+        #: One list per loader and decoder, in the order of their first batches.
         self.digests: list[list[str]] = []
         self._of: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
 
@@ -198,7 +205,7 @@ class Drive:
 
 
 class Driven:
-    """An iterator of a loader that notes its batches, and begins again at the end of an epoch."""
+    """A loader's iterator that records the batches, and starts again at the end of each epoch."""
 
     def __init__(self, drive: Drive, loader: Loader, begun: Any) -> None:
         self.drive, self.loader, self.inner = drive, loader, begun
@@ -213,7 +220,7 @@ class Driven:
     def __next__(self) -> Any:
         seen = self.drive.seen(self.loader)
         if not self.given:
-            # The program may set the epoch until its first batch.
+            # The program may still set the epoch before it requests the first batch.
             self.at = self.loader.epoch
         try:
             batch = next(self.inner)
@@ -244,10 +251,10 @@ def driving(again: bool) -> Iterator[Drive]:
 
 
 def run(code: CodeType, names: dict[str, Any], again: bool, images: list[bytes]) -> list[list[str]]:
-    """Runs a program, and then each loader and decoder that it leaves behind, up to `BATCHES`.
+    """Runs a program. Then continues each loader and decoder that it leaves behind, up to `BATCHES`.
 
     Returns:
-        The digests of the batches of each loader and of the answers of each decoder.
+        The digests of each loader's batches and of each decoder's responses.
     """
     with driving(again) as drive:
         awaited = eval(code, names)
@@ -265,13 +272,13 @@ def run(code: CodeType, names: dict[str, Any], again: bool, images: list[bytes])
             elif isinstance(value, Decoder):
                 drive.seen(value).extend(digest(value.decode(images[:2]).images) for _ in range(BATCHES))
                 value.close()
-        # Functions of the example hold its names.
+        # Functions of the example hold references to its global variables.
         names.clear()
     return drive.digests
 
 
 class Left(NamedTuple):
-    """What a program may leave behind in the process."""
+    """Resources that a program may leak into the process."""
 
     threads: int
     descriptors: int
@@ -286,7 +293,8 @@ class Left(NamedTuple):
 
     @classmethod
     def at_most(cls, before: Left) -> Left:
-        """What is left once it is no more than before, or after two seconds: threads end on their own."""
+        """Returns the resources as soon as they are no more than `before`, but after two seconds at
+        the latest. Threads need time to end."""
         for _ in range(40):
             found = cls.now()
             if found.threads <= before.threads and found.descriptors <= before.descriptors:
@@ -296,14 +304,14 @@ class Left(NamedTuple):
 
 
 def resident() -> int:
-    """Bytes of memory that are the process's own."""
+    """Returns the private memory of the process in bytes."""
     pages = Path("/proc/self/statm").read_text().split()
     return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Only reference counts free objects, and a program that is stuck shows where and ends the process."""
+    """Disables the garbage collector. If the program hangs, it prints its stacks and exits."""
     gc.collect()
     gc.disable()
     faulthandler.dump_traceback_later(LIMIT, exit=True, file=conftest.STDERR)

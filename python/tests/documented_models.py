@@ -1,4 +1,4 @@
-"""Small models for the examples that train."""
+"""Small models for the examples that train a model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def classifier() -> Any:
-    """A classifier in the form that Hugging Face's `Trainer` calls."""
+    """A classifier with the interface that Hugging Face's `Trainer` calls."""
     import torch
 
     class Classifier(torch.nn.Module):
@@ -22,7 +22,7 @@ def classifier() -> Any:
 
 
 def module() -> Any:
-    """A module of Lightning."""
+    """A Lightning module."""
     import lightning
     import torch
 

@@ -1,4 +1,4 @@
-"""The datasets that the examples of the documentation name, written by the libraries of their formats."""
+"""Creates the datasets that the documented examples refer to, using the libraries of their formats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from conftest import MINI, ROOT, need
 
 FIXTURES = ROOT / "tests" / "fixtures" / "formats"
-#: Samples of the sets that are written here.
+#: Number of samples in the datasets that this file writes.
 COUNT = 24
 WRITERS: dict[str, Callable[[Path], None]] = {}
 
@@ -34,7 +34,7 @@ def program(*arguments: object) -> None:
 
 
 def jpegs() -> list[tuple[bytes, int, str]]:
-    """Small copies of images of `datasets/mini` with their labels and names, class after class."""
+    """Returns small copies of the images in `datasets/mini` with their labels and names, class by class."""
     found = []
     for label, folder in enumerate(sorted(path for path in MINI.iterdir() if path.is_dir())):
         found += [(smaller(file), label, f"{folder.name}/{file.stem}") for file in sorted(folder.glob("*.jpg"))[:6]]
@@ -42,7 +42,8 @@ def jpegs() -> list[tuple[bytes, int, str]]:
 
 
 def smaller(jpeg: Path) -> bytes:
-    """An image at a quarter of its width and height, which decodes fast; itself without Pillow."""
+    """Returns an image at a quarter of its width and height, which decodes fast. Without Pillow,
+    returns the original."""
     try:
         from PIL import Image
     except ImportError:
@@ -100,7 +101,7 @@ def packed(to: Path) -> None:
 
 
 def tar_of(to: Path, samples: Iterable[dict[str, bytes]]) -> None:
-    """Writes a tar of samples, each with its fields by their endings."""
+    """Writes a tar of samples. The keys of each sample are the file extensions of its fields."""
     with tarfile.open(to, "w") as tar:
         for number, sample in enumerate(samples):
             for name, content in sample.items():
@@ -228,7 +229,7 @@ def camvid(to: Path) -> None:
         image.fromarray(values).save(to / "trainannot" / f"{number:03}.png")
 
 
-#: Numbers of tokens of the three texts of `texts.tar`.
+#: Number of tokens in each of the three texts in `texts.tar`.
 LENGTHS = [17, 300, 80]
 
 

@@ -1,4 +1,5 @@
-"""Functions on images, for worker processes. This module imports little, so that they start fast."""
+"""Image functions that worker processes call. This module imports little, so that the processes
+start quickly."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ KEPT: list[np.ndarray] = []
 
 
 def keeps(image: np.ndarray, rng: Any) -> np.ndarray:
-    """Adds the image of the call before, which must not have changed."""
+    """Adds the image from the previous call, which must not have been overwritten."""
     KEPT.append(image)
     sums = [int(one.sum(dtype=np.int64)) for one in KEPT]
     KEPT[0] = image

@@ -1,5 +1,6 @@
-"""Promise: each augmentation of the Rust crate works from Python under its own name. It changes the
-pixels, is the same for any number of workers, and prints, compares and pickles by value."""
+"""Promise: every augmentation of the Rust crate is available in Python under the same name. It
+changes the pixels, gives the same result for any number of workers, and can be printed, compared
+and pickled by value."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ from conftest import contents, need
 from functions import turned
 from warpfeed import Augment, Boxes, ColorJitter, ConfigError, Loader, Mask, Mix, RandomErasing
 
-OPTIONS: dict[str, Any] = {"batch_size": 12, "shuffle": 3, "subset": range(24), "output": "numpy"}
+OPTIONS: dict[str, Any] = {"batch_size": 12, "shuffle": True, "seed": 3, "subset": range(24), "output": "numpy"}
 
-#: The beginnings of an augmentation, by name.
+#: The augmentations that others are added to, by name.
 BEGINNINGS: dict[str, Augment] = {
     "train": Augment.train(32),
     "eval": Augment.eval(40, 32),
@@ -33,7 +34,7 @@ BEGINNINGS: dict[str, Augment] = {
     "preset": Augment.preset("classification-ta_wide", 32),
 }
 
-#: For each further method, an augmentation without it and the call.
+#: For each other method: an augmentation to call it on, and the call.
 METHODS: dict[str, tuple[Augment, Callable[[Augment], Augment]]] = {
     "fill": (Augment.letterbox((48, 32)), lambda a: a.fill(10, 200, 90)),
     "output": (Augment.train(32), lambda a: a.output((24, 40))),
@@ -102,15 +103,15 @@ def delivered(mini: str, augment: Augment, **more: Any) -> Any:
     if "mix(Mix" in repr(augment):
         more["soft_labels"] = (4, 0.1)
     if "mosaic" in repr(augment):
-        more["without"] = ["label"]
+        more["drop_field"] = ["label"]
     if "copy_paste" in repr(augment):
         mini = Sized(augment)  # type: ignore[assignment]
-        more |= {"without": ["label"], "fields": {"boxes": Boxes(2, masks=True)}}
+        more |= {"drop_field": ["label"], "fields": {"boxes": Boxes(2, masks=True)}}
     return contents(Loader(mini, augment=augment, **{**OPTIONS, **more}))
 
 
 class Sized:
-    """Images of 48 by 40 pixels with one box each."""
+    """Images of 48x40 pixels with one box each."""
 
     def __init__(self, augment: Augment) -> None:
         self.boxed = "iou_crop" in repr(augment) or "copy_paste" in repr(augment)
@@ -129,7 +130,7 @@ class Sized:
 
 def test_every_method_of_an_augmentation_has_a_case() -> None:
     public = {name for name in vars(Augment) if not name.startswith("_")}
-    # Lists of augmentations: test_views.py.
+    # Lists of augmentations: see test_views.py.
     lists = {"simclr_views", "dino_views"}
     assert public == {*BEGINNINGS, *METHODS, *lists}
 
@@ -138,7 +139,7 @@ def test_every_method_of_an_augmentation_has_a_case() -> None:
 def test_a_method_changes_the_pixels(mini: str, name: str) -> None:
     base, call = METHODS[name]
     before, after = delivered(mini, base), delivered(mini, call(base))
-    if name == "copy_paste":  # the sample without it has neither the same source nor boxes
+    if name == "copy_paste":  # without `copy_paste`, the sample has a different source and no boxes
         before = delivered(mini, base.copy_paste(0.0))
     assert [batch[2] for batch in before] == [batch[2] for batch in after]
     assert all(a[3]["image"] != b[3]["image"] for a, b in zip(before, after, strict=True))
@@ -148,8 +149,8 @@ def test_a_method_changes_the_pixels(mini: str, name: str) -> None:
 def test_an_augmentation_is_the_same_for_any_number_of_workers(mini: str, name: str) -> None:
     one, two = (delivered(mini, made(name), num_workers=workers) for workers in (1, 2))
     assert one == two and len(one) >= 2
-    # Epochs and seeds draw other numbers, where the augmentation draws any.
-    assert delivered(mini, made(name), shuffle=4) != one
+    # If the augmentation is random, its result depends on the epoch and the seed.
+    assert delivered(mini, made(name), shuffle=True, seed=4) != one
 
 
 @pytest.mark.parametrize("name", [*BEGINNINGS, *METHODS])
@@ -240,7 +241,7 @@ def test_a_refused_word_is_named(mini: str, call: Callable[[], Augment]) -> None
 
 
 def test_sizes_are_torchvisions_height_and_width(mini: str) -> None:
-    """Two plain numbers have different orders in other libraries, so they are refused."""
+    """Libraries disagree on the order of two plain numbers, so these are rejected."""
     for size, shape in [((24, 40), (24, 40)), ([24, 40], (24, 40)), (32, (32, 32)), ((32,), (32, 32))]:
         for augment in [
             Augment.resize(size), Augment.letterbox(size), Augment.train(size), Augment.eval(48, size), Augment.center_crop(size),
@@ -255,19 +256,19 @@ def test_sizes_are_torchvisions_height_and_width(mini: str) -> None:
         lambda: Augment.resize(24, 40), lambda: Augment.letterbox(24, 40), lambda: Augment.iou_crop(24, 40),
         lambda: Augment.pass_through(24, 40), lambda: Augment.train(8).output(24, 40),
     ]:  # fmt: skip
-        with pytest.raises(TypeError, match=r"\(24, 40\): the order of two numbers is ambiguous; want a tuple \(height, width\)"):
+        with pytest.raises(TypeError, match=r"\(24, 40\): the order of two numbers is ambiguous; expected a tuple \(height, width\)"):
             wrong()
     for wrong in [
         lambda: Augment.resize(), lambda: Augment.resize((1, 2, 3)), lambda: Augment.resize(height=3),  # type: ignore[call-overload]
         lambda: Augment.resize(8, height=3, width=3), lambda: Augment.train((1, 2, 3)), lambda: Augment.resize(()),  # type: ignore[call-overload]
     ]:  # fmt: skip
-        with pytest.raises(TypeError, match="want a tuple"):
+        with pytest.raises(TypeError, match="expected a tuple"):
             wrong()
 
 
-def test_noise_fills_a_rectangle_with_other_values_for_each_pixel(mini: str) -> None:
+def test_noise_fills_a_rectangle_with_a_value_per_pixel(mini: str) -> None:
     erasing = RandomErasing(1.0).scale(0.2, 0.3)
-    options = {**OPTIONS, "shuffle": 3, "normalize": "imagenet"}
+    options = {**OPTIONS, "shuffle": True, "seed": 3, "normalize": "imagenet"}
     plain, value, noise = (
         np.concatenate([images.copy() for images, _ in loader])
         for loader in (
@@ -285,7 +286,7 @@ def test_noise_fills_a_rectangle_with_other_values_for_each_pixel(mini: str) -> 
     assert abs(noise[erased].mean()) < 0.05 and abs(noise[erased].std() - 1) < 0.05
 
 
-def test_a_bicubic_evaluation_is_that_of_pillow(tmp_path: Any) -> None:
+def test_a_bicubic_evaluation_equals_pillow(tmp_path: Any) -> None:
     image = need("PIL.Image")
     pixels = np.random.default_rng(0).integers(0, 256, (20, 24, 3), np.uint8).repeat(8, 0).repeat(8, 1)
     (tmp_path / "a").mkdir()
@@ -300,7 +301,8 @@ def test_a_bicubic_evaluation_is_that_of_pillow(tmp_path: Any) -> None:
 
 
 class Drawn:
-    """Images of noise whose shorter sides are `side` in a third of them, and larger or smaller in the others."""
+    """Noise images. In a third of them, the shorter side is `side`; the others are larger or
+    smaller."""
 
     def __init__(self, side: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -308,7 +310,7 @@ class Drawn:
         longer = [short + int(rng.integers(2)) * int(rng.integers(50)) for short in shorter]
         sizes = [pair if rng.integers(2) else pair[::-1] for pair in zip(shorter, longer, strict=True)]
         kinds = [rng.integers(0, 256, (*size, 3), np.uint8) for size in sizes]
-        # Black and white beside noise, so that the filter overshoots.
+        # Black and white next to noise, so that the filter overshoots.
         self.images = [np.where(rng.random(kind.shape) < 0.5, kind, kind // 128 * 255).astype(np.uint8) for kind in kinds]
 
     def __len__(self) -> int:
@@ -329,7 +331,7 @@ def test_evaluations_of_any_size_have_the_bits_of_torchvision(filter: Any, antia
         shorter = crop + int(rng.integers(0, 20))
         evaluate = v2.Compose([v2.Resize(shorter, mode, antialias=antialias), v2.CenterCrop(crop)])
         data, augment = Drawn(shorter, seed), Augment.eval(shorter, crop).interpolation(filter).antialias(antialias)
-        (batch,) = Loader(data, augment=augment, batch_size=24, without=["label"], output="numpy", layout="nchw")
+        (batch,) = Loader(data, augment=augment, batch_size=24, drop_field=["label"], output="numpy", layout="nchw")
         for original, ours in zip(data.images, batch["image"], strict=True):
             theirs = evaluate(torch.from_numpy(original).permute(2, 0, 1).contiguous()).numpy()
             assert (ours == theirs).all(), (original.shape, shorter, crop, (ours != theirs).mean())
@@ -342,7 +344,7 @@ def test_images_that_have_their_size_already_are_only_cropped(filter: Any) -> No
     augments = [Augment.eval(40, 30), Augment.random_resize(30, 40, 41), Augment.center_crop(30)]
     evaluated, resized, cropped = (
         next(iter(Loader(
-            data, augment=augment.interpolation(filter), subset=same, batch_size=24, without=["label"], output="numpy"
+            data, augment=augment.interpolation(filter), subset=same, batch_size=24, drop_field=["label"], output="numpy"
         )))["image"]
         for augment in augments
     )  # fmt: skip
@@ -355,7 +357,8 @@ def test_images_that_have_their_size_already_are_only_cropped(filter: Any) -> No
 
 
 def letterboxed(height: int, width: int, rows: int, columns: int) -> tuple[int, int, int, int]:
-    """Left and upper padding, and the size of the image, as Ultralytics' LetterBox computes them."""
+    """Returns the left and the top padding, and the size of the image, as computed by Ultralytics'
+    LetterBox."""
     ratio = min(rows / height, columns / width)
     wide, high = round(width * ratio), round(height * ratio)
     across, down = (columns - wide) / 2, (rows - high) / 2
@@ -378,7 +381,7 @@ def test_a_letterbox_has_the_size_and_place_of_ultralytics() -> None:
 
     for rows, columns in [(64, 64), (40, 71), (33, 48)]:
         fields = {"boxes": Boxes(1), "geometry": warpfeed.Geometry()}
-        options: dict[str, Any] = {"without": ["label"], "output": "numpy", "batch_size": 400, "fields": fields}
+        options: dict[str, Any] = {"drop_field": ["label"], "output": "numpy", "batch_size": 400, "fields": fields}
         (batch,) = Loader(Boxed(), augment=Augment.letterbox((rows, columns)).fill(1, 2, 3), **options)
         for index, image in enumerate(batch["image"]):
             left, top, wide, high = letterboxed(*Boxed.size(index), rows, columns)
@@ -401,15 +404,15 @@ def test_one_number_of_degrees_is_a_range_around_zero(mini: str) -> None:
     rotated, affine = (contents(Loader(mini, augment=augment, **OPTIONS)) for augment in (plain.rotate(20), plain.affine(20)))
     assert rotated == affine
     for call, words in [
-        (lambda: plain.affine("20"), "affine: rotate='20': want two numbers, or one number x"),
-        (lambda: plain.affine((1, 2, 3)), r"affine: rotate=\(1, 2, 3\): want two numbers"),
-        (lambda: plain.affine(translate=0.1), r"affine: translate=0.1: want two numbers$"),
-        (lambda: plain.affine(scale=2), r"affine: scale=2: want two numbers$"),
-        (lambda: plain.rotate((-10, 20)), r"rotate: degrees=\(-10, 20\): want one number; affine\(rotate="),
+        (lambda: plain.affine("20"), "affine: rotate='20': expected two numbers, or one number x"),
+        (lambda: plain.affine((1, 2, 3)), r"affine: rotate=\(1, 2, 3\): expected two numbers"),
+        (lambda: plain.affine(translate=0.1), r"affine: translate=0.1: expected two numbers$"),
+        (lambda: plain.affine(scale=2), r"affine: scale=2: expected two numbers$"),
+        (lambda: plain.rotate((-10, 20)), r"rotate: degrees=\(-10, 20\): expected one number; affine\(rotate="),
     ]:  # fmt: skip
         with pytest.raises(TypeError, match=words):
             call()
-    with pytest.raises(ConfigError, match="affine: rotate of 20 to -20: needs -360 <= low <= high"):
+    with pytest.raises(ConfigError, match="affine: rotate of 20 to -20: expected -360 <= low <= high"):
         Loader(mini, augment=plain.rotate(-20), **OPTIONS)
 
 
@@ -429,7 +432,7 @@ def test_images_grow_with_the_epochs(mini: str, output: str) -> None:
     augment = Augment.train(sides[0])
     for epoch, side in enumerate(sides[1:], 1):
         augment = augment.from_epoch(epoch, Augment.train(side))
-    options: dict[str, Any] = {**OPTIONS, "output": output, "views": [augment, Augment.resize((8, 12))], "without": ["label"]}
+    options: dict[str, Any] = {**OPTIONS, "output": output, "views": [augment, Augment.resize((8, 12))], "drop_field": ["label"]}
     with Loader(mini, **options) as loader:
         kept = []
         for epoch, side in enumerate(sides):
@@ -441,7 +444,7 @@ def test_images_grow_with_the_epochs(mini: str, output: str) -> None:
                 kept.append(tuple(batch["views"][0].shape))
         layout = (lambda side: (12, 3, side, side)) if output == "torch" else (lambda side: (12, side, side, 3))
         assert kept == [layout(side) for side in sides for _ in range(2)]
-        # The next epoch begins after the last of those above, with its size.
+        # The next epoch starts with the size that belongs to its number.
         state = loader.state_dict()
         assert next(iter(loader))["views"][0].shape == layout(40)
     again = Loader(mini, **options)
@@ -455,14 +458,14 @@ def test_images_keep_their_sizes(output: str, layout: str | None) -> None:
         need("torch")
     fields = {"boxes": Boxes(1), "mask": Mask("u8", fill=9)}
     augment = Augment.own_size((64, 80)).fill(1, 2, 3).flip(0.5)
-    options: dict[str, Any] = {"without": ["label"], "fields": fields, "output": output, "batch_size": 4}
+    options: dict[str, Any] = {"drop_field": ["label"], "fields": fields, "output": output, "batch_size": 4}
     if layout is not None:
         options["layout"] = layout
     seen = set()
     for copy in (False, True):
-        for batch in Loader(Colored(), augment=augment, shuffle=5, copy=copy, **options):
+        for batch in Loader(Colored(), augment=augment, shuffle=True, seed=5, copy=copy, **options):
             for number, original, (height, width), image in zip(
-                batch.ids, batch.images, batch.sizes, batch["image"], strict=True
+                batch.ids, batch.unpadded, batch.sizes, batch["image"], strict=True
             ):
                 assert (height, width) == Colored.size(number)
                 first = layout == "nhwc"
@@ -472,7 +475,7 @@ def test_images_keep_their_sizes(output: str, layout: str | None) -> None:
                 assert rest.shape == (64, 80, 3) and (rest[height:] == (1, 2, 3)).all() and (rest[:, width:] == (1, 2, 3)).all()
                 seen.add((height, width))
     assert len(seen) > 8
-    # Cut to the largest image of each batch.
+    # Each batch is trimmed to its largest image.
     trim = functools.partial(warpfeed.collate.trim, multiple=8)
     for batch in Loader(Colored(), augment=augment, collate=trim, **options):
         sizes = [Colored.size(number) for number in batch.ids]
@@ -483,22 +486,22 @@ def test_images_keep_their_sizes(output: str, layout: str | None) -> None:
 
 
 @pytest.mark.parametrize("processes", [0, 1])
-def test_a_function_that_moves_pixels_gets_the_images_in_their_sizes(processes: int) -> None:
-    """Each image shows its image, turned, and none of the fill."""
+def test_a_moving_function_gets_images_in_their_original_sizes(processes: int) -> None:
+    """Each output image shows its source image, rotated, without any fill."""
     for augment in [Augment.own_size((64, 80)), Augment.letterbox((72, 60))]:
         options: dict[str, Any] = {"augment": augment.fill(1, 2, 3), "output": "numpy", "batch_size": 4, "subset": range(8)}
-        options["without"] = ["label"]
-        batches = zip(Loader(Slopes(), **options), Loader(Slopes(), transform=turned, processes=processes, **options), strict=True)
+        options["drop_field"] = ["label"]
+        batches = zip(Loader(Slopes(), **options), Loader(Slopes(), image_transform=turned, processes=processes, **options), strict=True)
         for plain, moved in batches:
             assert plain.sizes == moved.sizes
-            for before, after, image in zip(plain.images, moved.images, moved["image"], strict=True):
+            for before, after, image in zip(plain.unpadded, moved.unpadded, moved["image"], strict=True):
                 assert (before[::-1, ::-1] == after).all() and not (after == (1, 2, 3)).all(-1).any()
                 assert (image == (1, 2, 3)).all(-1).sum() == image.shape[0] * image.shape[1] - after.shape[0] * after.shape[1]
 
 
 def test_an_image_without_room_is_an_error_or_is_shrunk() -> None:
-    options: dict[str, Any] = {"without": ["label"], "output": "numpy", "batch_size": 16}
-    with pytest.raises(warpfeed.WarpfeedError, match="the image is .* has room for 30x64") as e:
+    options: dict[str, Any] = {"drop_field": ["label"], "output": "numpy", "batch_size": 16}
+    with pytest.raises(warpfeed.WarpfeedError, match="the image is .* allows at most 30x64") as e:
         list(Loader(Colored(), augment=Augment.own_size((64, 30)), **options))
     assert "sample" in str(e.value)
     (batch,) = Loader(Colored(), augment=Augment.own_size((64, 30)).shrink_larger(), **options)
@@ -508,7 +511,8 @@ def test_an_image_without_room_is_an_error_or_is_shrunk() -> None:
 
 
 class Colored:
-    """Images of one color each, whose red is their number, with a box around all of it."""
+    """Images of a single color. The red value is the sample number, and one box covers the
+    image."""
 
     def __len__(self) -> int:
         return 16
@@ -543,13 +547,13 @@ class Labeled(Colored):
         return {**super().__getitem__(index), "label": index % 3}
 
 
-def test_a_mosaic_has_the_images_and_boxes_of_four_samples_until_it_ends() -> None:
+def test_a_mosaic_has_images_and_boxes_of_four_samples() -> None:
     plain = Augment.letterbox(32, 32).fill(255, 0, 0)
     augment = plain.mosaic().from_epoch(1, plain)
     fields = {"boxes": Boxes(4, columns={"class": "i64"})}
-    options: dict[str, Any] = {"without": ["label"], "fields": fields, "output": "numpy", "layout": "nhwc", "batch_size": 4}
+    options: dict[str, Any] = {"drop_field": ["label"], "fields": fields, "output": "numpy", "layout": "nhwc", "batch_size": 4}
     most = []
-    with Loader(Colored(), augment=augment, shuffle=5, **options) as loader:
+    with Loader(Colored(), augment=augment, shuffle=True, seed=5, **options) as loader:
         for _ in range(2):
             seen = []
             for batch in loader:
@@ -563,12 +567,12 @@ def test_a_mosaic_has_the_images_and_boxes_of_four_samples_until_it_ends() -> No
             most.append(max(seen))
     assert most[0] > 2 and most[1] == 1
     with_label = Labeled()
-    with pytest.raises(ConfigError, match=r'each label is the class of one: use without=\["label"\]'):
-        Loader(with_label, augment=augment, **{**options, "without": []})
-    # A set without labels needs no option.
+    with pytest.raises(ConfigError, match=r'each label is the class of one: use drop_field=\["label"\]'):
+        Loader(with_label, augment=augment, **{**options, "drop_field": []})
+    # If the dataset has no labels at all, no option is required.
     for batch, bare in zip(
         Loader(Colored(), augment=augment, **options),
-        Loader(Colored(), augment=augment, **{**options, "without": []}), strict=True,
+        Loader(Colored(), augment=augment, **{**options, "drop_field": []}), strict=True,
     ):  # fmt: skip
         assert (batch["image"] == bare["image"]).all() and "label" not in bare
     with pytest.raises(ConfigError, match="scale of 2 to 1"):
@@ -576,11 +580,11 @@ def test_a_mosaic_has_the_images_and_boxes_of_four_samples_until_it_ends() -> No
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_run_does_not_resume_with_another_augmentation(mini: str, name: str) -> None:
+def test_a_run_does_not_resume_with_a_changed_augmentation(mini: str, name: str) -> None:
     base, call = METHODS[name]
-    more: dict[str, Any] = {"batch_size": 8, "shuffle": 3, "without": ["label"]}
+    more: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 3, "drop_field": ["label"]}
     if name == "mix":
-        more = {"batch_size": 8, "shuffle": 3, "soft_labels": (4, 0.1)}
+        more = {"batch_size": 8, "shuffle": True, "seed": 3, "soft_labels": (4, 0.1)}
     if name == "zoom_out":
         more["fields"] = {"boxes": Boxes(1)}
     if name == "copy_paste":

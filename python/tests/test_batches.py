@@ -1,5 +1,5 @@
-"""Promise: batches are those of the Rust loader, bit for bit, in order, on any ranks, and from any
-state, for every output."""
+"""Promise: batches are bit-identical to those of the Rust loader: in order, on any rank, resumed
+from any state, and for every output type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import warpfeed
 from conftest import Images, contents, rust_batches
-from warpfeed import Augment, Loader, Numbers, WarpfeedError
+from warpfeed import Augment, Loader, NdArray, WarpfeedError
 
 
 SETTINGS = [
@@ -22,10 +22,10 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: s["dtype"])
-def test_batches_are_those_of_the_rust_loader_to_the_bit(mini: str, settings: dict) -> None:
+def test_batches_equal_the_rust_loader_bit_for_bit(mini: str, settings: dict) -> None:
     expected = rust_batches({"data": mini, "epochs": 2, **settings})
     loader = Loader(
-        mini, batch_size=settings["batch_size"], shuffle=settings.get("shuffle", False), num_workers=1,
+        mini, batch_size=settings["batch_size"], shuffle="shuffle" in settings, seed=settings.get("shuffle"), num_workers=1,
         augment=Augment.train(settings["side"]), dtype=settings["dtype"], layout=settings.get("layout", "nhwc"),
         normalize="imagenet" if settings.get("normalize") else None, drop_last=settings.get("drop_last", False),
         output="numpy",
@@ -35,7 +35,7 @@ def test_batches_are_those_of_the_rust_loader_to_the_bit(mini: str, settings: di
 
 
 def test_torch_tensors_are_channels_last_views_of_the_same_bytes(mini: str, torch: Any) -> None:
-    options = {"batch_size": 16, "shuffle": 1, "augment": Augment.train(32), "normalize": "imagenet"}
+    options = {"batch_size": 16, "shuffle": True, "seed": 1, "augment": Augment.train(32), "normalize": "imagenet"}
     arrays = [images.copy() for images, _ in Loader(mini, output="numpy", **options)]
     for expected, (images, labels) in zip(arrays, Loader(mini, **options), strict=True):
         assert isinstance(images, torch.Tensor) and images.shape == (16, 3, 32, 32)
@@ -51,7 +51,7 @@ def test_torch_tensors_are_channels_last_views_of_the_same_bytes(mini: str, torc
         assert images.shape == shape and images.is_contiguous()
     images, _ = next(iter(Loader(mini, **{**options, "dtype": torch.bfloat16})))
     assert images.dtype == torch.bfloat16
-    # Networks accept the tensor, and it may be written to.
+    # A network accepts the tensor, and the tensor is writable.
     images.mul_(2)
     assert torch.nn.Conv2d(3, 4, 3).bfloat16()(images).shape == (16, 4, 30, 30)
 
@@ -79,7 +79,7 @@ def test_both_versions_of_dlpack_and_numpy_see_the_same_memory(mini: str) -> Non
 
 
 def test_each_iter_is_the_next_epoch_unless_one_was_set(packed: str) -> None:
-    loader = Loader(packed, batch_size=16, shuffle=3, augment=Augment.train(32), output="numpy")
+    loader = Loader(packed, batch_size=16, shuffle=True, seed=3, augment=Augment.train(32), output="numpy")
     assert len(loader) == 4 and len(loader.dataset) == 64 and len(loader.classes) == 4
     first, second = contents(loader), contents(loader)
     assert {c[0] for c in first} == {0} and {c[0] for c in second} == {1}
@@ -87,8 +87,9 @@ def test_each_iter_is_the_next_epoch_unless_one_was_set(packed: str) -> None:
     loader.sampler.set_epoch(0)
     assert contents(loader) == first
     assert contents(loader) == second
-    # Leaving a loop ends its epoch. An unused iterator takes no epoch, and the epoch may be set
-    # until its first batch: Lightning makes two iterators, and then sets the epoch.
+    # Leaving a loop ends its epoch. An iterator starts an epoch only when its first batch is
+    # requested, and the epoch may be set until then: Lightning creates two iterators and then sets
+    # the epoch.
     next(iter(loader))
     assert loader.epoch == 3
     iter(loader), (late := iter(loader))
@@ -101,7 +102,7 @@ def test_each_iter_is_the_next_epoch_unless_one_was_set(packed: str) -> None:
 
 @pytest.mark.parametrize("stop", [0, 1, 3, 4, 6])
 def test_a_state_resumes_after_the_last_delivered_batch(mini: str, stop: int) -> None:
-    options = {"batch_size": 16, "shuffle": 3, "augment": Augment.train(32), "output": "numpy"}
+    options = {"batch_size": 16, "shuffle": True, "seed": 3, "augment": Augment.train(32), "output": "numpy"}
     whole = contents(Loader(mini, **options), 3)
     run = Loader(mini, **options)
     seen, state = [], None
@@ -109,7 +110,7 @@ def test_a_state_resumes_after_the_last_delivered_batch(mini: str, stop: int) ->
         for batch in run:
             seen.append(np.asarray(batch.images).tobytes())
             if len(seen) == stop:
-                # Exact inside the loop, too.
+                # The state is exact inside the loop as well.
                 state = run.state_dict()
                 break
     state = json.loads(json.dumps(state or run.state_dict()))
@@ -132,21 +133,21 @@ def test_a_state_resumes_after_the_last_delivered_batch(mini: str, stop: int) ->
         rest += contents(loaded)
     assert rest == whole[stop:]
 
-    other = Loader(mini, **{**options, "shuffle": 4})
+    other = Loader(mini, **{**options, "shuffle": True, "seed": 4})
     with pytest.raises(WarpfeedError, match="the seed differs: the checkpoint has 3, this loader has 4"):
         other.load_state_dict(state)
-    assert len(contents(other)) == 4, "it stays where it was"
+    assert len(contents(other)) == 4, "the position does not change"
 
 
 def test_states_are_elastic_and_ranks_share_the_global_batches(mini: str) -> None:
-    options = {"global_batch_size": 12, "shuffle": 3, "augment": Augment.train(32), "output": "numpy"}
+    options = {"global_batch_size": 12, "shuffle": True, "seed": 3, "augment": Augment.train(32), "output": "numpy"}
     alone = contents(Loader(mini, **options), 2)
     ranks = [Loader(mini, rank=rank, world_size=3, **options) for rank in range(3)]
     assert [loader.rank for loader in ranks] == [0, 1, 2] and {loader.world_size for loader in ranks} == {3}
     parts = [contents(loader, 2) for loader in ranks]
     together = [sum((list(part[i][2]) for part in parts), []) for i in range(len(alone))]
     assert together == [c[2] for c in alone]
-    # Stopped on three ranks, resumed on one.
+    # The run is stopped on three ranks and resumed on one.
     stopped = Loader(mini, rank=1, world_size=3, **options)
     it = iter(stopped)
     next(it), next(it)
@@ -155,7 +156,7 @@ def test_states_are_elastic_and_ranks_share_the_global_batches(mini: str) -> Non
 
 def test_ranks_come_from_the_environment_on_request(mini: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"batch_size": 8, "augment": Augment.train(32), "output": "numpy"}
-    with pytest.raises(WarpfeedError, match="no launcher says which rank this is"):
+    with pytest.raises(WarpfeedError, match="neither Ray Train nor a launcher"):
         Loader(mini, distributed=True, **options)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -188,7 +189,7 @@ def test_choices_of_samples_and_mixtures(mini: str, packed: str) -> None:
 def test_more_fields_make_a_dict_and_soft_labels_sum_to_one(mini: str) -> None:
     source = Images(12, "dict")
     loader = Loader(
-        source, batch_size=4, augment=Augment.resize(8, 8), output="numpy", fields={"emb": Numbers("f32", [2])}
+        source, batch_size=4, augment=Augment.resize(8, 8), output="numpy", fields={"emb": NdArray("f32", [2])}
     )
     for batch in loader:
         assert isinstance(batch, dict) and set(batch) == {"image", "label", "emb"} and batch["emb"].shape == (4, 2)
@@ -198,14 +199,14 @@ def test_more_fields_make_a_dict_and_soft_labels_sum_to_one(mini: str) -> None:
         batch_size=16,
         augment=Augment.train(32).mix(warpfeed.Mix.cutmix(1.0)),
         soft_labels=(4, 0.1),
-        shuffle=1,
+        shuffle=True, seed=1,
         output="numpy",
     )
     batch = next(iter(mixed))
     assert (
         np.allclose(batch["soft_label"].sum(1), 1) and batch.mixing is not None and batch["soft_label"].shape == (16, 4)
     )
-    bare = next(iter(Loader(mini, batch_size=16, without=["label"], output="numpy")))
+    bare = next(iter(Loader(mini, batch_size=16, drop_field=["label"], output="numpy")))
     assert list(bare) == ["image"]
 
 
@@ -213,7 +214,7 @@ def test_transforms_run_on_whole_batches_in_their_order(mini: str) -> None:
     options = {"batch_size": 16, "augment": Augment.train(32), "output": "numpy"}
     plain, _ = next(iter(Loader(mini, **options)))
     steps = [lambda x, y: (x.astype("f4"), y), lambda x, y: (x * 2, y + 100)]
-    images, labels = next(iter(Loader(mini, transforms=steps, **options)))
+    images, labels = next(iter(Loader(mini, batch_transform=steps, **options)))
     assert np.array_equal(images, plain.astype("f4") * 2) and labels.min() >= 100
 
 

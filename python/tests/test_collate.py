@@ -1,6 +1,7 @@
-"""Promise: ``collate`` gives a batch its final form. It sees all fields and facts, its result is what
-the loop receives, also after a resume and in ``replay``, and its errors name the batch. The ready
-functions give the boxes, classes and masks of each sample, whatever format the loader chose."""
+"""Promise: ``collate`` gives a batch its final form. It receives all fields and metadata, and the
+loop receives what it returns, also after resuming and in ``replay``. An error in it names the
+batch. The built-in collate functions return the boxes, classes and masks of each sample, whatever
+format the loader uses."""
 
 from __future__ import annotations
 
@@ -22,14 +23,14 @@ def summed(batch: Any) -> tuple[int, int, list[int], int]:
 
 
 def test_the_result_is_what_the_loop_receives(mini: str) -> None:
-    plain = [summed(_dict(b)) for b in Loader(mini, shuffle=2, **OPTIONS)]
-    assert list(Loader(mini, shuffle=2, collate=summed, **OPTIONS)) == plain
-    # Any value is a batch, also None.
+    plain = [summed(_dict(b)) for b in Loader(mini, shuffle=True, seed=2, **OPTIONS)]
+    assert list(Loader(mini, shuffle=True, seed=2, collate=summed, **OPTIONS)) == plain
+    # Any value is a valid batch, including None.
     assert list(Loader(mini, collate=lambda batch: None, **OPTIONS)) == [None] * 4
 
 
 class _Named(dict[str, Any]):
-    """A batch of two fields, with its facts."""
+    """A batch of two fields, with its metadata."""
 
 
 def _dict(batch: Any) -> Any:
@@ -38,8 +39,8 @@ def _dict(batch: Any) -> Any:
     return named
 
 
-def test_it_works_with_a_resume_with_replay_and_in_another_process(mini: str) -> None:
-    options = {**OPTIONS, "shuffle": 2, "collate": summed}
+def test_collate_works_with_resume_replay_and_processes(mini: str) -> None:
+    options = {**OPTIONS, "shuffle": True, "seed": 2, "collate": summed}
     whole = [found for epoch in range(2) for found in Loader(mini, **options).epoch_from(epoch, 0)]
     loader = Loader(mini, **options)
     it = iter(loader)
@@ -54,10 +55,10 @@ def test_it_works_with_a_resume_with_replay_and_in_another_process(mini: str) ->
 def test_it_comes_after_transforms_and_sees_the_facts_and_kinds(mini: str) -> None:
     def seen(batch: Any) -> Any:
         assert batch.valid.tolist() == [True] * 16 and len(batch.keys_of_samples) == 16 and batch.mixing is None
-        return {"x": batch["pixels"], "size": batch.kinds, "labels": batch["labels"]}
+        return {"x": batch["pixels"], "size": batch.field_types, "labels": batch["labels"]}
 
     renamed = Loader(
-        mini, transforms=lambda x, y: {"pixels": x + 1, "labels": y}, collate=seen, augment=Augment.resize(8, 8),
+        mini, batch_transform=lambda x, y: {"pixels": x + 1, "labels": y}, collate=seen, augment=Augment.resize(8, 8),
         batch_size=16, output="numpy",
     )  # fmt: skip
     plain = Loader(mini, augment=Augment.resize(8, 8), batch_size=16, output="numpy")
@@ -85,17 +86,17 @@ def test_a_stop_iteration_of_a_transform_does_not_end_the_epoch(mini: str) -> No
     def stop(images: Any, labels: Any) -> Any:
         raise StopIteration
 
-    with pytest.raises(WarpfeedError, match=r"transforms\[0\] \(stop\) at batch 0 of epoch 0 .*StopIteration"):
-        list(Loader(mini, transforms=stop, **OPTIONS))
+    with pytest.raises(WarpfeedError, match=r"batch_transform\[0\] \(stop\) at batch 0 of epoch 0 .*StopIteration"):
+        list(Loader(mini, batch_transform=stop, **OPTIONS))
 
 
 def test_what_is_no_function_is_refused(mini: str) -> None:
-    with pytest.raises(TypeError, match="collate=3: want a function"):
+    with pytest.raises(TypeError, match="collate=3: expected a function"):
         Loader(mini, collate=3, **OPTIONS)  # type: ignore[arg-type]
 
 
 class Annotated:
-    """Images of 40 by 20 pixels, each with as many boxes as its index."""
+    """Images of 40x20 pixels, each with as many boxes as its index."""
 
     def __len__(self) -> int:
         return 4
@@ -114,7 +115,7 @@ FORMATS = [(to, relative) for to in ("xyxy", "xywh", "cxcywh") for relative in (
 
 def annotated(collate: Any, output: str, layout: str | None = None, **more: Any) -> Any:
     more = {"columns": {"class": "i16", "crowd": "u8"}, **more}
-    fields = {"boxes": Boxes(5, **more), "image_id": warpfeed.Numbers("i64")}
+    fields = {"boxes": Boxes(5, **more), "image_id": warpfeed.NdArray("i64")}
     loader = Loader(
         Annotated(), batch_size=4, augment=Augment.resize((20, 80)), fields=fields, collate=collate, output=output,
         layout=layout, normalize="imagenet",
@@ -150,14 +151,14 @@ def test_all_values_of_a_detection_target_are_arrays(output: str) -> None:
             return super().__getitem__(index) | {"boxes.crowd": crowd, "boxes.area": np.arange(index, dtype=np.float32) + 0.5}
 
     columns = {"class": "i64", "crowd": "u8", "area": "f32"}
-    fields = {"boxes": Boxes(5, columns), "image_id": warpfeed.Numbers("i64")}
+    fields = {"boxes": Boxes(5, columns), "image_id": warpfeed.NdArray("i64")}
     options = {"batch_size": 3, "last_batch": "pad", "augment": Augment.resize((20, 40)), "output": output, "fields": fields}
     targets = [target for _, batch in Loader(Areas(), collate=warpfeed.collate.detection_targets, **options) for target in batch]
     names = ["boxes", "labels", "valid", "iscrowd", "area", "image_id"]
     for index, target in enumerate(targets[:4]):
         assert list(target) == names
         assert all(isinstance(value, torch.Tensor if torch else (np.ndarray, np.generic)) for value in target.values())
-        # The areas of crowds are left out with their boxes.
+        # The areas of crowd annotations are dropped together with their boxes.
         assert target["area"].tolist() == [n + 0.5 for n in range(0, index, 2)]
     valid = [target["valid"] for target in targets]
     assert [bool(value) for value in valid] == [True] * 4 + [False] * 2 and all(value.shape == () for value in valid)
@@ -180,13 +181,13 @@ def test_yolo_targets_are_one_array_of_all_boxes(to: str, relative: bool, output
 
 @pytest.mark.parametrize(("to", "relative"), FORMATS)
 @pytest.mark.parametrize(("output", "layout"), [("numpy", "nhwc"), ("numpy", "nchw"), ("torch", None)])
-def test_boxes_are_those_of_the_trimmed_image(to: str, relative: bool, output: str, layout: str | None) -> None:
+def test_boxes_match_the_trimmed_image(to: str, relative: bool, output: str, layout: str | None) -> None:
     if output == "torch":
         need("torch")
 
     def trimmed(batch: Any) -> Any:
         whole = [array if isinstance(array, np.ndarray) else array.clone() for array in (batch["image"], batch["boxes"])]
-        before = type(batch)({**batch, "image": whole[0], "boxes": whole[1]}, batch._native, {}, batch._delivery, batch.kinds)
+        before = type(batch)({**batch, "image": whole[0], "boxes": whole[1]}, batch._native, {}, batch._delivery, batch.field_types)
         after = warpfeed.collate.trim(batch, multiple=8)
         functions = (warpfeed.collate.detection_targets, warpfeed.collate.yolo_targets)
         return [f(form) for form in (before, after) for f in functions], np.asarray(after["boxes"]), after.image_size
@@ -194,10 +195,10 @@ def test_boxes_are_those_of_the_trimmed_image(to: str, relative: bool, output: s
     fields = {"boxes": Boxes(5, {"class": "i64"}, to=to, to_relative=relative)}
     loader = Loader(
         Annotated(), batch_size=4, augment=Augment.own_size((64, 96)), fields=fields, collate=trimmed, output=output,
-        layout=layout, without=["label"],
+        layout=layout, drop_field=["label"],
     )  # fmt: skip
     [((images, whole), (_, _), (cut, targets), (_, rows)), boxes, size] = next(iter(loader))
-    # The images have 20 by 40 pixels.
+    # The images have 20x40 pixels.
     assert size == (24, 40) and tuple(images[0].shape) == (3, 64, 96) and tuple(cut[0].shape) == (3, 24, 40)
     for before, after in zip(whole, targets, strict=True):
         assert np.allclose(np.asarray(before["boxes"]), np.asarray(after["boxes"]), atol=1e-4)
@@ -209,15 +210,15 @@ def test_boxes_are_those_of_the_trimmed_image(to: str, relative: bool, output: s
 
 
 def test_what_trim_cannot_cut_is_refused() -> None:
-    options: dict[str, Any] = {"augment": Augment.own_size((64, 96)), "output": "numpy", "without": ["label"], "batch_size": 4}
+    options: dict[str, Any] = {"augment": Augment.own_size((64, 96)), "output": "numpy", "drop_field": ["label"], "batch_size": 4}
     fields = {"x": warpfeed.Image(), "boxes": Boxes(5)}
     with pytest.raises(WarpfeedError, match=r"trim: fields=\{'x': Image\(...\)\} is a second image"):
         next(iter(Loader(Annotated(), fields=fields, collate=warpfeed.collate.trim, **options)))
     lost = Loader(
-        Annotated(), fields={"boxes": Boxes(5, to_relative=True)}, transforms=lambda fields: {"image": fields["image"]},
+        Annotated(), fields={"boxes": Boxes(5, to_relative=True)}, batch_transform=lambda fields: {"image": fields["image"]},
         collate=warpfeed.collate.trim, **options,
     )  # fmt: skip
-    with pytest.raises(WarpfeedError, match="trim: the batch has no field 'boxes' any more, which transforms"):
+    with pytest.raises(WarpfeedError, match="trim: the batch has no field 'boxes'; batch_transform must keep it"):
         next(iter(lost))
 
 
@@ -286,12 +287,12 @@ def test_padding_counts_in_no_loss(mini: str) -> None:
 
 def test_boxes_that_the_loader_does_not_have_are_refused(mini: str) -> None:
     for collate in (warpfeed.collate.detection_targets, warpfeed.collate.yolo_targets):
-        with pytest.raises(WarpfeedError, match="no field 'boxes' of boxes: fields=") as e:
+        with pytest.raises(WarpfeedError, match="no field 'boxes' of boxes; add fields=") as e:
             next(iter(Loader(mini, collate=collate, **OPTIONS)))
         assert isinstance(e.value.__cause__, ConfigError)
-        with pytest.raises(WarpfeedError, match="'boxes' has no classes"):
+        with pytest.raises(WarpfeedError, match="the boxes 'boxes' have no column class"):
             annotated(collate, "numpy", columns={})
-        with pytest.raises(TypeError, match="not the batch that a loader passes"):
+        with pytest.raises(TypeError, match="expected the batch that a loader passes to collate"):
             collate({"boxes": np.zeros((1, 1, 4))})
 
 

@@ -1,10 +1,12 @@
-"""Promise: the public test files of the formats decode to the values of an independent library, or are refused with
-an error that names the file. A new refusal is a failure: tests/fixtures/corpora.txt lists the known ones.
+"""Promise: the public test files of the formats decode to the same values as with an independent
+library, or are rejected with an error that names the file. tests/fixtures/corpora.txt lists the
+known rejections; any other rejection fails the test.
 
-``WARPFEED_CORPORA`` names a folder with any of these checkouts: ``parquet-testing`` and ``arrow-testing`` of Apache,
-``pngsuite`` (with ``json``, the pixels), ``libjpeg-turbo`` and ``Pillow``. With ``WARPFEED_BLESS=1`` the list is
-written. Values that differ are listed, too: Pillow also follows orientations in XMP and in texts of a PNG, cuts
-16 bits to 8 before it divides by alpha or converts CMYK, and reads signed 8 bits as unsigned.
+``WARPFEED_CORPORA`` names a folder with any of these checkouts: Apache's ``parquet-testing`` and
+``arrow-testing``, ``pngsuite`` (with ``json``, the expected pixels), ``libjpeg-turbo`` and
+``Pillow``. With ``WARPFEED_BLESS=1`` the test writes the list. The list also contains files with
+different values: Pillow follows orientations in XMP and in PNG text chunks, truncates 16 bits to 8
+before it divides by alpha or converts CMYK, and reads signed 8 bits as unsigned.
 """
 
 from __future__ import annotations
@@ -24,13 +26,15 @@ from typing import Any, Callable, Iterator
 import numpy as np
 import pytest
 from conftest import ROOT, missing, need
-from warpfeed import Augment, Loader, Map, TableOptions, WarpfeedError
+from warpfeed import Augment, DenseMap, Loader, TableOptions, WarpfeedError
 
 LIST = ROOT / "tests" / "fixtures" / "corpora.txt"
 OPTIONS: dict[str, Any] = {"batch_size": 1, "output": "numpy", "num_workers": 1, "retries": 0}
-#: Names of the files that must be images. Others may only be refused, and are not listed.
+#: Extensions of image files. If one of them is rejected, it must be listed. Files with other
+#: extensions may be rejected without being listed.
 IMAGES = {".bmp", ".dib", ".gif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
-#: Seconds for one file, after which the process ends with the stack of each thread.
+#: Time limit per file in seconds, after which the process prints the stack of each thread and
+#: exits.
 SECONDS = 60
 
 
@@ -42,22 +46,24 @@ def corpus(name: str) -> Path:
 
 
 class Refused(Exception):
-    """The file is refused, or the oracle cannot read what was read here."""
+    """The file is rejected, or warpfeed reads it but the oracle cannot."""
 
 
 class Outcomes:
-    """What became of each file of a corpus."""
+    """The outcomes for all files of a corpus."""
 
     def __init__(self, name: str) -> None:
         self.name, self.root, self.found, self.other = name, corpus(name), collections.Counter[str](), {}
         self.wrong: list[str] = []
 
     def check(self, path: Path, compare: Callable[[], str], listed: bool = True) -> None:
-        """``compare`` returns an empty text if all values are equal, or a difference."""
+        """Records a file. ``compare`` returns a description of the difference, or an empty string
+        if all values are equal."""
         self.note(path, self.outcome(compare), listed=listed)
 
     def check_all(self, path: Path, compare: dict[str, Callable[[], str]]) -> None:
-        """Checks all columns of a file, which is one line of the list if all have the same outcome."""
+        """Checks all columns of a file. If all of them have the same outcome, the list contains
+        only one line for the file."""
         found = {column: self.outcome(each) for column, each in compare.items()}
         alike = {outcome.replace(f'"{column}"', "…") for column, outcome in found.items()}
         if len(alike) == 1:
@@ -85,7 +91,7 @@ class Outcomes:
             self.other[name] = outcome
 
     def finish(self) -> None:
-        """Prints the table, and compares what is not equal with the list."""
+        """Prints the table, and compares the list with the files whose values are not equal."""
         print(f"\n{self.name}: {self.found.total()} checked, {self.found['equal']} equal")
         for outcome, count in self.found.most_common():
             if outcome != "equal":
@@ -103,7 +109,7 @@ class Outcomes:
 
 
 def refusal(e: WarpfeedError, file: str) -> Refused:
-    """The reason of an error, which must name the file."""
+    """Returns the reason in an error. The error must name the file."""
     text = str(e)
     assert e.kind in {"decode", "source", "config", "limit"}, f"{e.kind}: {text}"
     assert file in text, text
@@ -125,7 +131,7 @@ class One:
 
 
 def decoded(path: Path, **options: Any) -> np.ndarray:
-    """The pixels of an image, upright."""
+    """Returns the pixels of an image, rotated upright."""
     with Loader(One(path.name, path.read_bytes()), augment=Augment.resize(8), **OPTIONS, **options) as loader:
         try:
             return loader.sample(0)["image"]
@@ -134,8 +140,8 @@ def decoded(path: Path, **options: Any) -> np.ndarray:
 
 
 def stored(path: Path, shape: tuple[int, ...], channels: int) -> np.ndarray:
-    """The values of an image as they are stored, as (height, width, channels)."""
-    options = {**OPTIONS, "fields": {"image": Map(channels, original=True)}, "without": ["label"]}
+    """Returns the stored values of an image, as (height, width, channels)."""
+    options = {**OPTIONS, "fields": {"image": DenseMap(channels, image=True)}, "drop_field": ["label"]}
     with Loader(One(path.name, path.read_bytes()), augment=Augment.pass_through(shape[:2]), **options) as loader:
         try:
             (batch,) = loader
@@ -152,8 +158,8 @@ def same(found: np.ndarray, expected: np.ndarray) -> str:
 
 
 def with_pillow(path: Path) -> str:
-    """Compares an image with Pillow's, without alpha. Images of 16 bits are compared in their upper 8 bits, and
-    others that are no images as a ``Map``."""
+    """Compares an image with Pillow's result, ignoring alpha. Only the upper 8 bits of 16-bit
+    images are compared. Files that cannot be read as an image are compared as a ``DenseMap``."""
     image, ops = need("PIL.Image"), need("PIL.ImageOps")
     found, why = None, Refused()
     try:
@@ -165,14 +171,14 @@ def with_pillow(path: Path) -> str:
             opened.seek(0)
             opened.load()
             upright = ops.exif_transpose(opened)
-    except Exception as e:  # Pillow raises errors of many kinds.
+    except Exception as e:  # Pillow raises errors of many types
         if found is None:
             raise why from None
         raise Refused(f"read here, and not by Pillow ({type(e).__name__})") from None
-    if "warpfeed.Map reads" in str(why) and len(upright.getbands()) == 1:
+    if "warpfeed.DenseMap reads" in str(why) and len(upright.getbands()) == 1:
         expected = np.asarray(upright)[:, :, None].astype(np.float32)
         if different := same(stored(path, expected.shape, 1), expected):
-            return f"{different} (Map)"
+            return f"{different} (DenseMap)"
         if "convert_to_u8" not in str(why):
             return ""
     if deep := "convert_to_u8" in str(why):
@@ -209,7 +215,7 @@ def test_pngsuite() -> None:
         expected = np.array(json.loads(values.read_text())).reshape(*size, 4)
         if found is not None:
             return same(found, expected[:, :, :3].astype(np.uint8))
-        # The JSON has four channels of 16 bits; the image may have fewer.
+        # The JSON contains four channels of 16 bits; the image may have fewer.
         channels = {0: [0], 2: [0, 1, 2], 4: [0, 3], 6: [0, 1, 2, 3]}[path.read_bytes()[25]]
         found = stored(path, size, len(channels))
         return same(found, expected[:, :, channels].astype(np.float32))
@@ -218,7 +224,8 @@ def test_pngsuite() -> None:
 
 
 def test_libjpeg_turbo() -> None:
-    """Its images, and the md5s of its own tests for what its programs make of them."""
+    """Checks libjpeg-turbo's images, and the MD5 sums that its own tests contain for the output of
+    its programs."""
     outcomes, image = Outcomes("libjpeg-turbo"), need("PIL.Image")
     folder, tests = outcomes.root / "testimages", (outcomes.root / "CMakeLists.txt").read_text()
     listed = dict(re.findall(r"set\(MD5_PPM_(\w+)\s+([0-9a-f]{32})\)", tests))
@@ -228,7 +235,7 @@ def test_libjpeg_turbo() -> None:
         return hashlib.md5(header + np.ascontiguousarray(pixels).tobytes()).hexdigest()
 
     def made(mode: str = "RGB", **options: Any) -> np.ndarray:
-        """The file that ``cjpeg`` makes. Pillow writes with libjpeg-turbo, too."""
+        """Creates the same file as ``cjpeg``, with Pillow, which uses libjpeg-turbo, too."""
         out = io.BytesIO()
         with image.open(folder / "testorig.ppm") as original:
             original.convert(mode).save(out, "JPEG", quality=75, **options)
@@ -250,7 +257,7 @@ def test_pillow() -> None:
 
 
 def as_stored(kind: Any) -> Any:
-    """The type of the numbers or bytes that a type stores: times are whole numbers."""
+    """Returns the type in which numbers or bytes are stored. For example, times are stored as integers."""
     pa = need("pyarrow")
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
@@ -274,7 +281,8 @@ def as_stored(kind: Any) -> Any:
 
 
 def columns_of(name: str, kind: Any, values: list[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """The columns of a column: each value inside a structure, or a list of structures, is a column of its own."""
+    """Yields the leaf columns of a column: each field of a struct, or of a list of structs, is a
+    separate column."""
     inner, depth = kind, 0
     while hasattr(inner, "value_type") and not hasattr(inner, "index_type"):
         inner, depth = inner.value_type, depth + 1
@@ -299,7 +307,7 @@ def has_null(value: Any) -> bool:
 
 
 def flat(value: Any) -> Any:
-    """A value of a sample or of pyarrow as Python's lists and numbers."""
+    """Converts a value of a sample or of pyarrow to Python lists and numbers."""
     if isinstance(value, np.ndarray):
         return flat(value.tolist())
     if isinstance(value, list):
@@ -335,7 +343,8 @@ def read(path: Path, column: str, expected: list[Any]) -> str:
 
 
 def table(outcomes: Outcomes, path: Path, opened: Path, oracle: Callable[[Path], Any], maps: bool) -> None:
-    """Compares all columns of a file. What the oracle cannot read may only be refused, or is listed."""
+    """Compares all columns of a file. A file that the oracle cannot read must be rejected or
+    listed."""
 
     def alone(error: Exception, column: str = "") -> Callable[[], str]:
         columns = {"table": TableOptions(columns=[column])} if column else {}
@@ -354,7 +363,7 @@ def table(outcomes: Outcomes, path: Path, opened: Path, oracle: Callable[[Path],
 
     try:
         rows = oracle(path)
-    except Exception as e:  # pyarrow raises errors of many kinds.
+    except Exception as e:  # pyarrow raises errors of many types
         return outcomes.check(path, alone(e))
     checks: dict[str, Callable[[], str]] = {}
     for name, array in zip(rows.schema.names, rows.columns, strict=True):

@@ -1,5 +1,5 @@
-"""Promise: on a device, batches are those of the host, ordered on the stream that torch uses, and
-written again only after its work. Skipped without a device."""
+"""Promise: on a device, batches equal those of the host. They are ordered on torch's current
+stream, and their memory is reused only after the work on that stream. Skipped without a device."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import batches_of, bmp, missing, need, needs
-from warpfeed import Augment, Decoder, Loader, MultiHot, Numbers, Rows, WarpfeedError
+from warpfeed import Augment, Decoder, Loader, MultiHot, NdArray, Ragged, WarpfeedError
 
 torch = need("torch")
 if not torch.cuda.is_available():
     missing("cuda", "torch finds no device")
 
 BATCHES = int(os.environ.get("WARPFEED_BATCHES", "1000"))
-OPTIONS = {"batch_size": 16, "shuffle": 3, "augment": Augment.train(96)}
+OPTIONS = {"batch_size": 16, "shuffle": True, "seed": 3, "augment": Augment.train(96)}
 
 
 def sums(loader: Loader, count: int) -> list[tuple[int, int]]:
@@ -47,7 +47,7 @@ def test_the_device_decodes_to_the_bits_of_the_host(packed: str, decode_on: str)
             assert torch.equal(batch.images.cpu(), images) and torch.equal(batch.labels.cpu(), labels)
     stats = device.stats()
     assert 0 < stats["decoded_on_device"] <= stats["prepared"]
-    # Few images of the set are progressive, or not JPEGs.
+    # Only a few images of the dataset are progressive, or are not JPEGs.
     assert decode_on == "auto" or stats["decoded_on_device"] > 0.8 * stats["prepared"]
 
 
@@ -139,7 +139,7 @@ def test_a_graph_is_replayed_on_a_copy_of_each_batch(packed: str) -> None:
         static.copy_(images)
         graph.replay()
         assert torch.allclose(out, torch.nn.functional.conv2d(images, weight).sum(), rtol=1e-3, atol=1)
-        # A batch may be dropped while one of torch's streams is captured.
+        # Batches may be dropped while one of torch's streams is being captured.
         other = torch.cuda.CUDAGraph()
         with torch.cuda.graph(other):
             static.mul_(1)
@@ -147,7 +147,7 @@ def test_a_graph_is_replayed_on_a_copy_of_each_batch(packed: str) -> None:
     assert len(list(loader)) == 4
 
 
-def test_next_within_a_capture_is_an_error_and_the_loader_continues(packed: str) -> None:
+def test_next_during_a_capture_fails_and_the_loader_continues(packed: str) -> None:
     loader = Loader(packed, device="cuda", **OPTIONS)
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -181,13 +181,14 @@ def test_autocast_compile_and_backward(packed: str) -> None:
     images, _ = next(iter(loader))
     try:
         doubled = step(images)
-    except Exception as e:  # a machine without a C compiler
+    except Exception as e:  # no C compiler
         missing("torch-compile", type(e).__name__)
     assert torch.allclose(doubled, (images.float() * 2).sum(), rtol=1e-3, atol=1)
 
 
-def test_a_tensor_that_another_stream_reads_is_safe_after_it_is_joined(packed: str) -> None:
-    """Joins the streams before the drop: `record_stream` is only for torch's own memory."""
+def test_a_tensor_read_by_a_joined_stream_is_safe(packed: str) -> None:
+    """The streams must be joined before the drop, because `record_stream` works only for torch's
+    own memory."""
     expected = sums(Loader(packed, **OPTIONS), 40)
     loader, side, found = Loader(packed, device="cuda", **OPTIONS), torch.cuda.Stream(), []
     for images, labels in batches_of(loader, 40):
@@ -237,7 +238,7 @@ def test_memory_is_flat_and_comes_back(packed: str) -> None:
 def test_fields_come_to_the_device_as_they_are_on_the_host() -> None:
     options = {
         "batch_size": 8, "augment": Augment.resize(8, 8), "dtype": "f16",
-        "fields": {"emb": Numbers("f32", [2]), "note": Rows.bytes(6), "more": MultiHot(16)},
+        "fields": {"emb": NdArray("f32", [2]), "note": Ragged.bytes(6), "more": MultiHot(16)},
     }  # fmt: skip
     samples = [
         {"bmp": bmp(8, 8, (i, 2, 3)), "label": i, "emb": bytes([i] * 8), "note": b"n" * (i % 6), "more.txt": b"1 5"}
@@ -289,7 +290,8 @@ SERVING: dict[str, Any] = {"max_batch": 16, "augment": Augment.eval(72, 64), "dt
 
 @pytest.mark.parametrize("decode_on", ["gpu", "cpu"])
 def test_an_answer_is_ordered_on_the_stream_where_it_is_taken(mini: str, decode_on: str) -> None:
-    """Requests on the default stream, taken on another one, while the device is busy."""
+    """Submits requests on the default stream and takes the results on a different one, while the
+    device is busy."""
     originals = encoded(mini)
     host = Decoder(**SERVING)
     expected = [host.decode(originals[first : first + 16]).images.clone() for first in (0, 16, 32, 48)]
@@ -310,7 +312,7 @@ def test_an_answer_is_ordered_on_the_stream_where_it_is_taken(mini: str, decode_
         assert torch.equal(images.cpu(), expected[number]), f"request {turn}"
 
 
-def test_an_answer_that_is_awaited_is_ordered_on_the_stream_of_its_task(mini: str) -> None:
+def test_an_awaited_answer_is_ordered_on_its_task_stream(mini: str) -> None:
     originals = encoded(mini)
     host = Decoder(**SERVING)
     expected = [host.decode(originals[first : first + 16]).images.clone() for first in (0, 16, 32, 48)]
@@ -335,7 +337,7 @@ def test_an_answer_that_is_awaited_is_ordered_on_the_stream_of_its_task(mini: st
 
 
 def test_a_decoder_stays_out_of_a_capture_of_the_users_stream(mini: str) -> None:
-    """Captures graphs repeatedly while answers arrive."""
+    """Captures graphs repeatedly while results arrive."""
     originals = encoded(mini)
     expected = Decoder(**SERVING).decode(originals[:16]).images.clone()
     decoder = Decoder(device="cuda", **SERVING)
@@ -361,7 +363,7 @@ def test_a_decoder_stays_out_of_a_capture_of_the_users_stream(mini: str) -> None
     assert torch.equal(decoder.decode(originals[:16]).images.cpu(), expected)
 
 
-def test_a_replay_is_ordered_on_the_stream_where_its_batches_are_taken(packed: str) -> None:
+def test_a_replay_is_ordered_on_the_consuming_stream(packed: str) -> None:
     expected = sums(Loader(packed, **OPTIONS), 2)
     for turn in range(20):
         loader, side = Loader(packed, device="cuda", **OPTIONS), torch.cuda.Stream()
@@ -376,7 +378,7 @@ def test_a_replay_is_ordered_on_the_stream_where_its_batches_are_taken(packed: s
         del replay
 
 
-def test_the_loader_waits_for_a_consumer_that_synchronizes_itself(packed: str) -> None:
+def test_the_loader_waits_for_a_self_synchronizing_consumer(packed: str) -> None:
     """DLPack's stream -1: the memory is reused only after all work of the device."""
     expected = sums(Loader(packed, **OPTIONS), 40)
     loader, side, found = Loader(packed, device="cuda", output="dlpack", **OPTIONS), torch.cuda.Stream(), []
@@ -399,7 +401,7 @@ def test_dlpack_batches_that_are_kept_are_copies(packed: str, copy: bool | None)
     kept = list(batches_of(loader, 40))
     assert len({batch.images.data_ptr() for batch in kept}) == 40
     for batch, (images, labels) in zip(kept, batches_of(Loader(packed, **OPTIONS), 40), strict=True):
-        # DLPack has the order of the memory, (N, H, W, C), and a tensor torch's, (N, C, H, W).
+        # DLPack exports the memory order (N, H, W, C), whereas the torch tensor is (N, C, H, W).
         assert torch.equal(torch.from_dlpack(batch.images).cpu(), images.permute(0, 2, 3, 1))
         assert torch.equal(torch.from_dlpack(batch.labels).cpu(), labels)
 
@@ -416,7 +418,7 @@ def test_jax_on_a_gpu_may_keep_every_batch(packed: str) -> None:
         assert np.array_equal(np.asarray(images), expected)
 
 
-def test_a_decoder_whose_answers_are_all_kept_copies(mini: str) -> None:
+def test_a_decoder_copies_if_all_answers_are_held(mini: str) -> None:
     originals = encoded(mini)
     expected = Decoder(**SERVING).decode(originals[:16]).images.clone()
     for output in ("torch", "dlpack"):

@@ -1,4 +1,5 @@
-"""Promise: `loader.dataset` has the samples as they are stored, as torch users expect of a dataset."""
+"""Promise: `loader.dataset` provides the samples as they are stored, with the interface of a torch
+dataset."""
 
 from __future__ import annotations
 
@@ -43,31 +44,31 @@ def test_a_sample_is_what_the_dataset_stores() -> None:
     assert (sample["image"] == [3, 20, 30]).all() and sample["image"].flags.writeable
     assert sample["emb.npy"].tolist() == [0, 1, 2, 3] and sample["emb.npy"].dtype == np.int16
     assert (sample["meta.json"], sample["note.txt"], sample["raw"]) == ({"n": 3}, "é", b"\x01\x02")
-    # Like any sequence.
+    # It behaves like any sequence.
     assert [sample["id"] for sample in loader.dataset] == list(range(6))
     assert loader.dataset[-1]["id"] == 5 and loader.dataset[np.int64(2)]["id"] == 2
     for wrong in (6, -7):
         with pytest.raises(IndexError, match=f"sample {wrong} of a dataset of 6"):
             loader.dataset[wrong]
-    with pytest.raises(TypeError, match="want a whole number"):
+    with pytest.raises(TypeError, match="expected a whole number"):
         loader.dataset[1:2]  # type: ignore[index]
-    with pytest.raises(ConfigError, match="sample 6: the dataset has the samples 0 to 5"):
+    with pytest.raises(ConfigError, match="sample 6 is out of range: the dataset has samples 0 to 5"):
         loader.sample(6)
 
 
-def test_all_labels_are_those_of_the_batches_without_reading_images(mini: str, tmp_path: Path) -> None:
+def test_all_labels_match_the_batches_without_reading_images(mini: str, tmp_path: Path) -> None:
     loader = Loader(mini, **{**OPTIONS, "batch_size": 64, "augment": Augment.train(8)})
     [batch] = loader
     labels = loader.dataset.labels()
     assert labels.dtype == np.int64 and labels.tolist() == batch.labels.tolist() and len(set(labels)) > 1
-    # A subset keeps its order, and the loader's classes and the table's column decide.
+    # A subset keeps its order, and labels follow the loader's classes and the table's label column.
     some = Loader(mini, subset=[40, 3], classes=loader.classes[::-1], **OPTIONS)
     reversed = some.dataset.labels()
     assert reversed[[40, 3]].tolist() == [len(loader.classes) - 1 - labels[i] for i in (40, 3)]
-    assert len(reversed) == 64 and sum(reversed == -1) == 62, "no label outside the subset"
+    assert len(reversed) == 64 and sum(reversed == -1) == 62, "labels only inside the subset"
     (tmp_path / "odd.csv").write_text("path,kind,n\n" + "".join(f"{i}.png,{'ab'[i % 3 == 0]},{i}\n" for i in range(30)))
     table = Loader(tmp_path / "odd.csv", table=TableOptions(label="kind"), **OPTIONS)
-    assert table.dataset.labels().tolist() == [int(i % 3 == 0) for i in range(30)], "none of its images exists"
+    assert table.dataset.labels().tolist() == [int(i % 3 == 0) for i in range(30)], "none of the images exists"
     train, val = split(table.dataset, [0.8, 0.2], seed=1, by_class=True)
     assert sorted(train + val) == list(range(30)) and sum(i % 3 == 0 for i in val) == 2
     part = Loader(tmp_path / "odd.csv", table=TableOptions(label="kind"), subset=train, **OPTIONS)
@@ -80,8 +81,8 @@ def test_all_labels_are_those_of_the_batches_without_reading_images(mini: str, t
         loader.dataset.targets
 
 
-def test_a_sample_does_not_depend_on_the_augmentation_and_takes_no_batch(mini: str) -> None:
-    loader = Loader(mini, batch_size=16, shuffle=1, augment=Augment.train(32), output="numpy")
+def test_a_sample_ignores_augmentation_and_takes_no_batch(mini: str) -> None:
+    loader = Loader(mini, batch_size=16, shuffle=True, seed=1, augment=Augment.train(32), output="numpy")
     first = next(batches := iter(loader))
     again = [loader.sample(id) for id in first.ids]
     assert [sample["label"] for sample in again] == first.labels.tolist()
@@ -94,7 +95,7 @@ def test_a_sample_does_not_depend_on_the_augmentation_and_takes_no_batch(mini: s
     assert np.array_equal(reopened.sample(first.ids[3])["image"], again[3]["image"])
 
 
-def test_a_dataset_has_the_samples_of_the_subset_under_their_numbers() -> None:
+def test_a_dataset_keeps_sample_numbers_in_a_subset() -> None:
     loader = Loader(Stored(), subset=[4, 1, 5], **OPTIONS)
     assert len(loader.dataset) == 3 and [sample["id"] for sample in loader.dataset] == [4, 1, 5]
     [batch] = loader
@@ -103,7 +104,7 @@ def test_a_dataset_has_the_samples_of_the_subset_under_their_numbers() -> None:
     assert loader.dataset[np.int64(4)]["key"] == loader.sample(batch.ids[0])["key"] == batch.keys_of_samples[0]
     assert loader.dataset[-1]["id"] == 5 and loader.dataset.labels().tolist() == [-1, 1, -1, -1, 0, 1]
     for outside in (0, 2, -6):
-        with pytest.raises(IndexError, match=f"^sample {outside % 6} is not in the subset of 3; .*dataset.indices"):
+        with pytest.raises(IndexError, match=f"^sample {outside % 6} is not in the subset of 3 samples; dataset.indices"):
             loader.dataset[outside]
     with pytest.raises(IndexError, match="^sample 6 of a dataset of 6"):
         loader.dataset[6]
@@ -113,7 +114,7 @@ def test_a_dataset_has_the_samples_of_the_subset_under_their_numbers() -> None:
 
 
 class Numbered(Stored):
-    """Twenty samples, whose image, label and length tell their number."""
+    """Twenty samples. Image, label and length identify the sample."""
 
     def __len__(self) -> int:
         return 20
@@ -125,20 +126,20 @@ class Numbered(Stored):
 IDS = [17, 4, 11, 2, 19, 8, 13]
 CHOICES: dict[str, dict[str, Any]] = {
     "plain": {},
-    "shuffle": {"shuffle": 3},
+    "shuffle": {"shuffle": True, "seed": 3},
     "shuffle_window": {"shuffle_window": 3, "seed": 2},
     "weights": {"weights": [float(id % 3) for id in range(20)], "seed": 5},
     "balanced": {"balanced": True, "seed": 5},
-    "order": {"order": lambda epoch: [11, 4, 4, 19, 8]},
-    "buckets": {"buckets": Buckets([id % 6 for id in range(20)], [2]), "shuffle": 1},
-    "repeat": {"repeat": 2, "shuffle": 4},
+    "sampler": {"sampler": lambda epoch: [11, 4, 4, 19, 8]},
+    "buckets": {"buckets": Buckets([id % 6 for id in range(20)], [2]), "shuffle": True, "seed": 1},
+    "repeat": {"repeat": 2, "shuffle": True, "seed": 4},
     "global_batch_size": {"global_batch_size": 6, "rank": 1, "world_size": 2, "batch_size": None},
 }
 
 
 @pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize("subset", [None, IDS, [4, 4, 11, 19, 8]], ids=["all", "subset", "repeated"])
-def test_every_number_that_a_program_sees_is_that_of_the_sample_in_the_dataset(choice: str, subset: Any) -> None:
+def test_every_visible_index_is_a_dataset_index(choice: str, subset: Any) -> None:
     loader = Loader(Numbered(), subset=subset, **{**OPTIONS, **CHOICES[choice]})
     labels, allowed, seen = loader.dataset.labels(), set(range(20) if subset is None else subset), set()
     for batch in loader:
@@ -159,30 +160,30 @@ def test_every_number_that_a_program_sees_is_that_of_the_sample_in_the_dataset(c
 
 
 def test_an_index_outside_the_subset_is_an_error_that_names_it() -> None:
-    # 2 is a place in this list, and 25 is no sample.
+    # 2 is a position in this list, and 25 exceeds the dataset.
     for outside in (2, 25):
-        loader = Loader(Numbered(), subset=[4, 11, 19], order=lambda epoch, id=outside: [4, id], **OPTIONS)
-        said = f"the order gives sample {outside} at position 1 of epoch 0, which is not in the subset"
+        loader = Loader(Numbered(), subset=[4, 11, 19], sampler=lambda epoch, id=outside: [4, id], **OPTIONS)
+        said = f"the sampler returned sample {outside} at position 1 of epoch 0, which is not in the subset"
         with pytest.raises(ConfigError, match=said):
             next(iter(loader))
     for weights in ([1.0] * 3, [1.0] * 19):
-        with pytest.raises(ConfigError, match=f"{len(weights)} weights for the 20 samples of the source; with a subset, too"):
+        with pytest.raises(ConfigError, match=f"{len(weights)} weights for the 20 samples of the source; even with a subset"):
             Loader(Numbered(), subset=[4, 11, 19], weights=weights, **OPTIONS)
-    with pytest.raises(ConfigError, match="3 labels for the 20 samples of the dataset"):
+    with pytest.raises(ConfigError, match="labels: 3 labels for the 20 samples of the dataset"):
         split(Loader(Numbered(), subset=[4, 11, 19], **OPTIONS).dataset, [1.0], seed=1, labels=[0, 1, 1])
 
 
-def test_a_curriculum_by_ids_trains_on_the_samples_that_it_scored() -> None:
+def test_a_curriculum_by_ids_trains_on_the_scored_samples() -> None:
     score = np.zeros(20)
     order = lambda epoch: sorted(IDS, key=lambda id: score[id])  # noqa: E731
-    loader = Loader(Numbered(), subset=IDS, order=order, **OPTIONS)
+    loader = Loader(Numbered(), subset=IDS, sampler=order, **OPTIONS)
     for batch in loader:
         score[batch.ids] = batch.labels
     ids = [id for batch in loader for id in batch.ids]
     assert ids == sorted(IDS, key=lambda id: id * 7 % 20)
 
 
-def test_classes_are_those_of_an_image_folder(mini: str) -> None:
+def test_classes_equal_an_image_folder(mini: str) -> None:
     loader = Loader(mini, **OPTIONS)
     assert loader.classes == sorted(path.name for path in Path(mini).iterdir() if path.is_dir())
     assert loader.class_to_idx == {name: label for label, name in enumerate(loader.classes)}
@@ -248,7 +249,7 @@ def test_valid_is_an_array_of_the_batch(mini: str, torch: Any, output: Any) -> N
 
 
 def test_valid_counts_each_sample_once_over_ranks(mini: str, torch: Any) -> None:
-    """The validation of docs/several-gpus.md: shares of different length, joined."""
+    """Runs the validation in docs/several-gpus.md, which combines shares of different lengths."""
     right = total = 0
     for rank in range(3):
         loader = Loader(mini, batch_size=5, last_batch="pad", rank=rank, world_size=3, augment=Augment.resize(8))

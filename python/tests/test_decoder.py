@@ -1,5 +1,5 @@
-"""Promise: a decoder gives the pixels of a loader, reports bad images one by one, serves several
-threads and an event loop, and leaves batches valid when it is closed."""
+"""Promise: a decoder returns the same pixels as a loader, reports bad images individually, and
+serves several threads and an event loop. Its batches stay valid after it is closed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_bad_image_is_an_error_at_its_place(mini: str) -> None:
     black = -np.array([0.485, 0.456, 0.406], np.float32) / np.array([0.229, 0.224, 0.225], np.float32)
     assert np.allclose(decoded.images[1], black, atol=1e-6) and np.allclose(decoded.images[3], black, atol=1e-6)
     for wrong in ([], originals[:5]):
-        with pytest.raises(WarpfeedError, match="the decoder takes from 1 to 4"):
+        with pytest.raises(WarpfeedError, match="the decoder accepts 1 to 4"):
             decoder.decode(wrong)
     with pytest.raises(TypeError):
         decoder.decode(["a text"])  # type: ignore[list-item]
@@ -84,7 +84,7 @@ def test_answers_are_awaited(mini: str) -> None:
         pending = [decoder.submit(originals[8 * n : 8 * n + 8]) for n in range(4)]
         for number, answer in enumerate(pending):
             assert np.array_equal((await answer).images, pixels[8 * number : 8 * number + 8])
-            with pytest.raises(WarpfeedError, match="taken before"):
+            with pytest.raises(WarpfeedError, match="already been taken"):
                 answer.wait()
 
     with Decoder(max_batch=8, **OPTIONS) as decoder:
@@ -148,17 +148,17 @@ SMALL: dict[str, Any] = {"augment": Augment.resize(8, 8), "output": "numpy", "ma
 
 
 def all_held(**options: Any) -> tuple[Decoder, list[Any]]:
-    """A decoder, with all of its batches held."""
+    """Returns a decoder, and all of its batches."""
     decoder = Decoder(**{**SMALL, "prefetch": 1, "copy": False, **options})
     return decoder, [decoder.decode(small(1)) for _ in range(decoder.memory_plan()["slots"])]
 
 
 def tasks() -> int:
-    """Number of threads of this process, including Rust's."""
+    """Returns the number of threads in this process, including Rust threads."""
     return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
 
 
-def test_gather_over_more_requests_than_slots_finishes_without_a_thread_each(mini: str) -> None:
+def test_gather_beyond_the_slots_needs_no_thread_each(mini: str) -> None:
     originals, pixels = files(mini), expected(mini)
 
     async def serve(decoder: Decoder) -> None:
@@ -172,7 +172,7 @@ def test_gather_over_more_requests_than_slots_finishes_without_a_thread_each(min
             return answer
 
         answers = await asyncio.wait_for(asyncio.gather(*(ask(number) for number in range(64))), 120)
-        assert most <= before, "no thread for a request"
+        assert most <= before, "no thread per request"
         for number, answer in enumerate(answers):
             assert np.array_equal(answer.images, pixels[number % 48 : number % 48 + 16])
 
@@ -180,7 +180,7 @@ def test_gather_over_more_requests_than_slots_finishes_without_a_thread_each(min
         asyncio.run(serve(decoder))
 
 
-def test_a_server_holds_5000_results_and_the_decoder_stays_within_its_plan() -> None:
+def test_5000_live_results_stay_within_the_memory_plan() -> None:
     code = """
         import asyncio, json, resource, sys
         sys.path.insert(0, sys.argv[1])
@@ -198,7 +198,7 @@ def test_a_server_holds_5000_results_and_the_decoder_stays_within_its_plan() -> 
         for n, decoded in enumerate(held):
             assert tuple(decoded.images[0, 5, 5]) == (n % 256, n // 256, 7), n
         assert decoder.memory_plan() == plan
-        # The copies are the program's; 16 KiB per result are for Python's own objects.
+        # Excludes the program's copies, and 16 KiB per result for Python's own objects.
         print(grown - COUNT * (64 * 64 * 3 + (16 << 10)), plan["host_bytes"] + plan["scratch_bytes"])
         """
     beyond, plan = map(int, ran(code, str(Path(__file__).parent), timeout=300).split())
@@ -226,7 +226,7 @@ def test_a_task_that_is_cancelled_cancels_its_request() -> None:
         return await pending
 
     asyncio.run(serve())
-    # Requests that are dropped, and one that is cancelled explicitly.
+    # Some requests are dropped, and one is cancelled explicitly.
     answers = [decoder.submit(small(4)) for _ in range(20)]
     answers[0].cancel()
     with pytest.raises(WarpfeedError, match="the request was cancelled"):
@@ -234,7 +234,7 @@ def test_a_task_that_is_cancelled_cancels_its_request() -> None:
     del answers
     held.clear()
     assert colors(decoder.decode(small(3))) == [(n, 0, 7) for n in range(3)]
-    # Requests that began before their slot was free may have been prepared.
+    # The images of requests that began before they were cancelled may have been prepared.
     assert decoder.stats()["prepared"] - prepared <= 3 + 2 * 4, "41 requests of 4 images were cancelled"
 
 
@@ -248,11 +248,11 @@ def test_one_task_awaits_an_answer() -> None:
         pending = decoder.submit(small(1))
         first = asyncio.ensure_future(waited(pending))
         await asyncio.sleep(0.01)
-        with pytest.raises(WarpfeedError, match="being waited for"):
+        with pytest.raises(WarpfeedError, match="another task already awaits"):
             await pending
         held.clear()
         assert colors(await asyncio.wait_for(first, 30)) == [(0, 0, 7)]
-        with pytest.raises(WarpfeedError, match="taken before"):
+        with pytest.raises(WarpfeedError, match="already been taken"):
             await pending
 
     asyncio.run(serve())
@@ -300,7 +300,7 @@ def test_images_are_anything_with_a_buffer_of_bytes() -> None:
         decoded = decoder.decode([given])
         assert not decoded.errors and colors(decoded) == [(5, 0, 7)], type(given)
     for wrong in (array.astype(np.float32), [1, 2], 7, "text"):
-        with pytest.raises(TypeError, match="want the bytes of an encoded image"):
+        with pytest.raises(TypeError, match="expected the bytes of an encoded image"):
             decoder.decode([wrong])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="a request is a list of images"):
         decoder.decode(original)  # type: ignore[arg-type]
@@ -317,7 +317,7 @@ def test_images_are_pixels_of_numpy_pillow_and_torch() -> None:
     torch = need("torch")
     tensor = torch.from_numpy(color).permute(2, 0, 1)
     assert colors(decoder.decode([tensor])) == [(5, 0, 7)]
-    with pytest.raises(TypeError, match="want uint8"):
+    with pytest.raises(TypeError, match="expected uint8"):
         decoder.decode([tensor.float()])
 
 
@@ -339,7 +339,7 @@ def test_paths_and_open_files_are_refused_with_what_to_pass(tmp_path: Path) -> N
     for given, advice in ((path, "read_bytes"), (str(path), "read_bytes"), (io.BytesIO(b""), r"image\.read\(\)")):
         with pytest.raises(TypeError, match=advice):
             decoder.decode([given])  # type: ignore[list-item]
-    # A memory map has a buffer, although it can be read.
+    # A memory map has a buffer and a `read` method. The buffer takes precedence.
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         assert colors(decoder.decode([mapped])) == [(5, 0, 7)]  # type: ignore[list-item]
 
@@ -382,7 +382,7 @@ def test_an_answer_is_an_error_in_a_forked_child() -> None:
     assert out == "0\n"
 
 
-def test_a_signal_handler_may_close_the_decoder_that_is_waited_for() -> None:
+def test_a_signal_handler_may_close_an_awaited_decoder() -> None:
     out = ran(
         """
         import signal, sys
@@ -405,7 +405,8 @@ def test_a_signal_handler_may_close_the_decoder_that_is_waited_for() -> None:
 
 
 def test_the_geometry_maps_boxes_back_to_each_image(mini: str) -> None:
-    """As the field of a loader, without numbers of earlier requests at bad images."""
+    """The field equals that of a loader. At the positions of bad images, it contains no values from
+    earlier requests."""
     from warpfeed import ConfigError, Geometry
 
     options: dict[str, Any] = {"augment": Augment.letterbox((48, 64)), "output": "numpy"}
@@ -428,7 +429,7 @@ def test_the_geometry_maps_boxes_back_to_each_image(mini: str) -> None:
         Decoder(**options).decode([wide]).geometry
 
 
-def test_requests_are_joined_into_batches_and_each_gets_its_results(mini: str) -> None:
+def test_requests_are_batched_and_each_gets_its_results(mini: str) -> None:
     originals, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=8, **OPTIONS)
     batches: list[int] = []
@@ -437,19 +438,19 @@ def test_requests_are_joined_into_batches_and_each_gets_its_results(mini: str) -
         batches.append(len(decoded))
         return [image.copy() for image in decoded.images]
 
-    with decoder.joined(model, max_delay_ms=60_000) as joined:
+    with decoder.dynamic_batcher(model, max_delay_ms=60_000) as batcher:
         places = [(0, 3), (3, 5), (8, 1), (9, 8), (17, 2), (19, 6)]
-        futures = [joined.submit(originals[first : first + count]) for first, count in places]
+        futures = [batcher.submit(originals[first : first + count]) for first, count in places]
         for (first, count), future in zip(places[:5], futures[:5], strict=True):
             assert np.array_equal(future.result(60), pixels[first : first + count])
         # Full batches do not wait. The fifth request fits with the sixth.
         assert batches[:2] == [8, 1] and batches[2] == 8 and batches[3:] == [8]
         assert np.array_equal(futures[5].result(60), pixels[19:25])
     with pytest.raises(WarpfeedError, match="close was called"):
-        joined.submit([originals[0]])
-    with decoder.joined(model, max_delay_ms=300) as joined:
+        batcher.submit([originals[0]])
+    with decoder.dynamic_batcher(model, max_delay_ms=300) as batcher:
         begin = time.monotonic()
-        alone = joined.submit([originals[0]])
+        alone = batcher.submit([originals[0]])
         assert np.array_equal(alone.result(60)[0], pixels[0]) and time.monotonic() - begin >= 0.3
     assert not decoder.decode([originals[0]]).errors, "the decoder stays open"
 
@@ -457,15 +458,15 @@ def test_requests_are_joined_into_batches_and_each_gets_its_results(mini: str) -
 @pytest.mark.parametrize(
     "outputs", [lambda n: ([0.0] * n, [1.0] * n), lambda n: {"boxes": [0] * n, "scores": [1] * n}, lambda n: "ab", lambda n: {0, 1}]
 )
-def test_several_outputs_are_not_taken_for_the_results_of_two_images(outputs: Any) -> None:
-    with Decoder(**SMALL).joined(lambda decoded: outputs(len(decoded)), max_delay_ms=0) as joined:
+def test_several_outputs_are_not_mistaken_for_two_images(outputs: Any) -> None:
+    with Decoder(**SMALL).dynamic_batcher(lambda decoded: outputs(len(decoded)), max_delay_ms=0) as batcher:
         with pytest.raises(WarpfeedError, match=r"one result for each image; for several outputs return list\(zip"):
-            joined.submit(small(2)).result()
+            batcher.submit(small(2)).result()
 
 
-def test_several_outputs_are_zipped_to_one_result_for_each_image() -> None:
-    with Decoder(**SMALL).joined(lambda decoded: list(zip("ab", [1, 2])), max_delay_ms=0) as joined:
-        assert joined.submit(small(2)).result() == [("a", 1), ("b", 2)]
+def test_several_outputs_are_zipped_to_one_result_per_image() -> None:
+    with Decoder(**SMALL).dynamic_batcher(lambda decoded: list(zip("ab", [1, 2])), max_delay_ms=0) as batcher:
+        assert batcher.submit(small(2)).result() == [("a", 1), ("b", 2)]
 
 
 def test_joined_results_keep_no_batch_after_they_are_dropped(mini: str) -> None:
@@ -476,55 +477,55 @@ def test_joined_results_keep_no_batch_after_they_are_dropped(mini: str) -> None:
         return [(decoded, image) for image in decoded.images]
 
     # More batches than the decoder has room for.
-    with Decoder(max_batch=4, prefetch=1, **OPTIONS).joined(model, max_delay_ms=0) as joined:
+    with Decoder(max_batch=4, prefetch=1, **OPTIONS).dynamic_batcher(model, max_delay_ms=0) as batcher:
         for _ in range(8):
-            assert len(joined.submit([original]).result(60)) == 1
+            assert len(batcher.submit([original]).result(60)) == 1
             deadline = time.monotonic() + 60
             while kept[-1]() is not None:
                 assert time.monotonic() < deadline
                 time.sleep(0.001)
 
 
-def test_a_bad_request_fails_alone_and_errors_of_the_function_reach_their_requests(mini: str) -> None:
+def test_a_bad_request_fails_alone_and_errors_are_routed(mini: str) -> None:
     originals = files(mini)
     decoder = Decoder(max_batch=8, **OPTIONS)
-    with decoder.joined(lambda decoded: ["seen"] * len(decoded), max_delay_ms=200) as joined:
-        good, bad = joined.submit(originals[:2]), joined.submit([b"no image", originals[3]])
+    with decoder.dynamic_batcher(lambda decoded: ["seen"] * len(decoded), max_delay_ms=200) as batcher:
+        good, bad = batcher.submit(originals[:2]), batcher.submit([b"no image", originals[3]])
         with pytest.raises(TypeError):
-            joined.submit(["text"])  # type: ignore[list-item]
+            batcher.submit(["text"])  # type: ignore[list-item]
         assert good.result(60) == ["seen"] * 2
         error, result = bad.result(60)
         assert isinstance(error, WarpfeedError) and error.kind == "decode" and result == "seen"
         for request in ([], originals[:9]):
-            with pytest.raises(WarpfeedError, match="the decoder takes from 1 to 8"):
-                joined.submit(request)
+            with pytest.raises(WarpfeedError, match="the decoder accepts 1 to 8"):
+                batcher.submit(request)
     for f, text in [(lambda decoded: 1 / 0, "division"), (lambda decoded: [1], "1 results for 2"), (len, "'int' for 2")]:
-        with decoder.joined(f, max_delay_ms=0) as joined, pytest.raises(Exception, match=text):
-            joined.submit(originals[:2]).result(60)
-    cancelled = decoder.joined(lambda decoded: [0] * len(decoded), max_delay_ms=60_000)
+        with decoder.dynamic_batcher(f, max_delay_ms=0) as batcher, pytest.raises(Exception, match=text):
+            batcher.submit(originals[:2]).result(60)
+    cancelled = decoder.dynamic_batcher(lambda decoded: [0] * len(decoded), max_delay_ms=60_000)
     one, other = cancelled.submit(originals[:1]), cancelled.submit(originals[:1])
     assert one.cancel() and concurrent.futures.wait([one], 60).done == {one}
     cancelled.close()
     assert other.result(60) == [0]
     few = Decoder(max_batch=8, max_queued=1, **OPTIONS)
-    with few.joined(lambda decoded: [0] * len(decoded), max_delay_ms=60_000) as joined:
-        waiting = joined.submit(originals[:1])
+    with few.dynamic_batcher(lambda decoded: [0] * len(decoded), max_delay_ms=60_000) as batcher:
+        waiting = batcher.submit(originals[:1])
         with pytest.raises(WarpfeedError, match="max_queued is 1") as busy:
-            joined.submit(originals[:1])
+            batcher.submit(originals[:1])
         assert busy.value.kind == "busy" and waiting.cancel()
-        last = joined.submit(originals[:1])
-    assert last.result(60) == [0], "closing begins the last batch"
-    with few.joined(lambda decoded: [0] * len(decoded), max_delay_ms=0) as joined:
+        last = batcher.submit(originals[:1])
+    assert last.result(60) == [0], "closing starts the last batch"
+    with few.dynamic_batcher(lambda decoded: [0] * len(decoded), max_delay_ms=0) as batcher:
         few.close()
-        with pytest.raises(WarpfeedError, match="requests are no longer joined: .* the decoder was closed"):
-            joined.submit(originals[:1]).result(60)
+        with pytest.raises(WarpfeedError, match="requests are no longer accepted: .* the decoder was closed"):
+            batcher.submit(originals[:1]).result(60)
     with pytest.raises(WarpfeedError, match="max_delay_ms=-1"):
-        decoder.joined(len, max_delay_ms=-1)
-    with pytest.raises(TypeError, match="max_delay_ms='5': want a number of milliseconds"):
-        decoder.joined(len, max_delay_ms="5")  # type: ignore[arg-type]
+        decoder.dynamic_batcher(len, max_delay_ms=-1)
+    with pytest.raises(TypeError, match="max_delay_ms='5': expected a number of milliseconds"):
+        decoder.dynamic_batcher(len, max_delay_ms="5")  # type: ignore[arg-type]
 
     async def awaited() -> Any:
-        with decoder.joined(lambda decoded: [7] * len(decoded), max_delay_ms=1) as joined:
-            return await asyncio.wrap_future(joined.submit(originals[:3]))
+        with decoder.dynamic_batcher(lambda decoded: [7] * len(decoded), max_delay_ms=1) as batcher:
+            return await asyncio.wrap_future(batcher.submit(originals[:3]))
 
     assert asyncio.run(awaited()) == [7, 7, 7]

@@ -1,5 +1,6 @@
-"""Promise: every Python example of the pages and of the docstrings runs for 200 batches, without the garbage
-collector, with the same batches for one and for three workers. It leaves no thread and no descriptor."""
+"""Promise: every Python example in the pages and docstrings runs for 200 batches without the
+garbage collector, and delivers the same batches with one worker and with three. It leaks neither
+threads nor file descriptors."""
 
 from __future__ import annotations
 
@@ -26,12 +27,17 @@ from documented_sets import WRITERS, jpegs
 
 EVERY = [*BLOCKS, *DOCSTRINGS]
 
-#: What the text around an example gives it, by a part of the example's code.
+#: Code to run before an example, by a part of the example's code.
 BEFORE = {
     "right = model(images).argmax(1) == labels": """
         import torch
         torch.distributed.init_process_group("gloo")
         model = lambda images: images.float().mean((2, 3))
+    """,
+    "loss = torch.nn.functional.cross_entropy(model(images), labels)": """
+        import torch
+        head = torch.nn.Linear(3, 4, device="cuda" if torch.cuda.is_available() else "cpu")
+        model, optimizer = lambda images: head(images.float().mean((2, 3))), torch.optim.SGD(head.parameters(), 0.01)
     """,
     "for epoch in range(first_epoch, 90)": "first_epoch, first_batch = 1, 3",
     "shard((*batch, batch.valid), sharding)": """
@@ -60,7 +66,7 @@ BEFORE = {
         class Stop(transformers.TrainerCallback):
             def on_epoch_end(self, args, state, control, **_): control.should_training_stop = True
         First(model=model, args=args, callbacks=[Stop()], train_dataset=warpfeed.Loader(
-            "train", batch_size=3, shuffle=42, augment=warpfeed.Augment.train(32), normalize="imagenet", drop_last=True,
+            "train", batch_size=3, shuffle=True, seed=42, augment=warpfeed.Augment.train(32), normalize="imagenet", drop_last=True,
             collate=warpfeed.collate.hf,
         )).train()
         args.save_strategy = transformers.trainer_utils.SaveStrategy.NO
@@ -102,7 +108,7 @@ BEFORE = {
     """,
 }  # fmt: skip
 
-#: What the text around an example does with it.
+#: Code to run after an example, by a part of the example's code.
 AFTER = {
     "import ray.train": "train_loop_per_worker({})",
     "def on_submitit(executor)": """
@@ -126,7 +132,7 @@ def told(of: dict[str, str], block: Block) -> str:
 
 
 def text_of(block: Block, here: Path) -> tuple[str, str]:
-    """What comes before the block, and the block with what comes after it."""
+    """Returns the code to run before the block, and the block together with the code to run after it."""
     before, code = told(BEFORE, block), f"{made_small(block)}\n{told(AFTER, block)}"
     if block.is_docstring:
         before = f"from warpfeed import *\n{before}"
@@ -147,7 +153,7 @@ def cuda() -> bool:
 
 
 def libraries(code: str) -> set[str]:
-    """Modules of other projects that a program imports."""
+    """Returns the modules from other projects that a program imports."""
     names = set()
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
     for node in ast.walk(compile(code, "example", "exec", flags)):
@@ -165,12 +171,12 @@ def libraries(code: str) -> set[str]:
 
 @pytest.fixture(scope="session")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the datasets; each is written when an example first names it."""
+    """The folder with the datasets. Each dataset is created when an example first refers to it."""
     return tmp_path_factory.mktemp("shop")
 
 
 def stock(shop: Path, here: Path, code: str) -> None:
-    """Puts the datasets that the code names into the folder `here`."""
+    """Provides the datasets that the code refers to in the folder `here`."""
     for name, write in WRITERS.items():
         if not re.search(rf"[\"'/]{re.escape(name)}[\"'/]", code) or re.search(
             rf"(?:pack\([^,]*, |\.to\()\"{re.escape(name)}\"", code
@@ -186,7 +192,8 @@ def stock(shop: Path, here: Path, code: str) -> None:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The variables of a server with S3's interface, whose bucket has the datasets of the examples."""
+    """Starts an S3-compatible server with a bucket that contains the datasets of the examples.
+    Yields the environment variables for it."""
     need("moto")
     boto3 = need("boto3")
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -212,7 +219,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 def answers(port: int) -> None:
-    """Waits until a server listens."""
+    """Waits until a server accepts connections."""
     for _ in range(300):
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
@@ -237,7 +244,7 @@ def test_every_example_is_run_or_listed_and_no_list_is_stale() -> None:
 
 
 @pytest.mark.parametrize("block", [block for block in EVERY if not told(NOT_RUN, block)], ids=repr)
-def test_an_example_runs_for_many_batches_with_one_and_three_workers(
+def test_an_example_runs_with_one_and_three_workers(
     block: Block, shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     before, code = text_of(block, tmp_path)
@@ -272,7 +279,7 @@ def test_an_example_runs_for_many_batches_with_one_and_three_workers(
         before, code = text_of(block, here)
         stock(shop, here, f"{before}\n{code}")
         monkeypatch.chdir(here)
-        # Processes of a function import the example.
+        # Worker processes that run an example's function import the example.
         name = f"example_{workers}"
         (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
         module = types.ModuleType(name)
@@ -286,14 +293,14 @@ def test_an_example_runs_for_many_batches_with_one_and_three_workers(
             if "torch" in sys.modules and sys.modules["torch"].distributed.is_initialized():
                 sys.modules["torch"].distributed.destroy_process_group()
             found = Left.at_most(left) if digests[1:] else left
-        # Libraries start threads, open files and take memory the first time.
+        # When libraries are first used, they start threads, open files and allocate memory.
         if digests[1:]:
-            assert found.threads <= left.threads, "threads stay"
-            assert found.descriptors <= left.descriptors, "descriptors stay"
-            assert resident() - used < 64 << 20, "memory stays"
+            assert found.threads <= left.threads, "leaked threads"
+            assert found.descriptors <= left.descriptors, "leaked descriptors"
+            assert resident() - used < 64 << 20, "leaked memory"
     one, three = digests
     assert [len(seen) for seen in one] == [len(seen) for seen in three]
     assert one == three, "the batches depend on the number of workers"
-    # A loader that the example replaces may have given fewer.
+    # A loader that the example replaces by another one may have delivered fewer batches.
     assert not one or max(map(len, one)) >= BATCHES
     COVERED.update({"examples": 1, "loaders and decoders": len(one), "batches": sum(map(len, one + three))})

@@ -1,9 +1,9 @@
-"""Promise: every Rust example of the pages, of `examples` and of the documentation of `src` runs for 200 batches, and
-has the same batches with one and with three workers.
+"""Promise: every Rust example in the pages, in `examples` and in the documentation of `src` runs
+for 200 batches, and delivers the same batches with one worker and with three.
 
-`cargo test --doc` compiles the examples, and runs those that need no dataset. Here all of them become one
-program, which runs next to the datasets that they name. It takes a minute, so `WARPFEED_RUST_EXAMPLES=1` asks for
-it."""
+`cargo test --doc` compiles the examples, and runs those that need no dataset. Here, all of them are
+compiled into one program, which runs in a folder with the datasets that they refer to. This takes a
+minute, so the test runs only with `WARPFEED_RUST_EXAMPLES=1`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ __all__ = ["shop"]
 if not os.environ.get("WARPFEED_RUST_EXAMPLES"):
     missing("rust-examples", "WARPFEED_RUST_EXAMPLES is not set")
 
-#: Numbers of pages that would only take time. An epoch has at least 8 batches of the 24 samples.
+#: Replacements for numbers in pages that would only make an example slow. An epoch has at least 8
+#: batches of : the 24 samples.
 SMALLER = [
     (r"batch_size\(\d+\)", "batch_size(3)"),
     (r"\.workers\(\d+\)", ".workers(crate::workers())"),
@@ -44,14 +45,14 @@ SMALLER = [
     (r"\{000\.\.099\}", "{000..001}"),
 ]  # fmt: skip
 
-#: The same for the files of `examples`, which check what they print.
+#: Replacements for the files of `examples`, which check what they print.
 SMALLER_FILES = [
     (r"global_batch_size\(16\)", "global_batch_size(3)"),
     (r"from_millis\(50\)", "from_millis(0)"),
     (r"const EPOCHS: u64 = 5;", "const EPOCHS: u64 = crate::EPOCHS;"),
 ]
 
-#: What the files of `examples` are given. Others take nothing.
+#: Arguments of the programs in `examples`. Programs that are not listed are run without arguments.
 ARGUMENTS = {
     "custom_transform": ["train"],
     "inspect_batch": ["train"],
@@ -69,7 +70,7 @@ NOT_RUN = {
     "Merge::new": "merges the parts of other processes; `tests/pack/parts.rs` has them",
 }
 
-#: Examples that give fewer batches, by a part of their code, with the reason.
+#: Examples that deliver fewer batches, by a part of their code, with the reason.
 SHORT = {
     "struct Waveform": "checks one epoch",
     "struct Second": "compares two batches",
@@ -117,7 +118,7 @@ def kind_of(block: Block) -> str:
     return next(kind for kind, of in KINDS.items() if block in of)
 
 
-#: Programs say themselves if they miss a device.
+#: The programs in `examples` themselves report a missing device.
 RUN = [block for block in BLOCKS if is_file(block) or told(NOT_RUN, block) is None]
 
 LOADER = re.compile(r"^ *let (?:mut )?(\w+) = [^;]*Loader::\w+\([^;]*;$", re.MULTILINE)
@@ -125,7 +126,7 @@ OPENED = re.compile(r"^ *let (?:mut )?(\w+) = [^;]*\.host\(\)\?;", re.MULTILINE)
 
 
 def repeated(code: str) -> str:
-    """Loops over epoch 0 become loops over many epochs."""
+    """Turns loops over epoch 0 into loops over many epochs."""
     for found in reversed(list(re.finditer(r"for (\w+) in (\w+)\.epoch\(0\) \{", code))):
         end, depth = found.end(), 1
         while depth:
@@ -137,7 +138,8 @@ def repeated(code: str) -> str:
 
 
 def driven(code: str, is_whole: bool) -> str:
-    """The code, with its batches noted. Loops follow what a part of a program only opens."""
+    """Returns the code, changed so that its batches are recorded. If it only opens loaders, loops
+    over them are added."""
     opened, loaders = ([], []) if is_whole else (OPENED.findall(code), LOADER.findall(code))
     code = code.replace("for epoch in 0..2 {", "for epoch in 0..2 * crate::EPOCHS {")
     code = re.sub(r"\b(\w+)\.epoch\((\w+)\)(?!;|\.)", r"crate::seen(\1.epoch(\2))", repeated(code))
@@ -162,7 +164,8 @@ def module(number: int, block: Block) -> str:
         for pattern, small in SMALLER_FILES:
             code = re.sub(pattern, small, code)
         code = code.replace('include_str!("', f'include_str!("{ROOT}/examples/')
-        # A program that compares numbers of workers sets them, and batches on a device are not noted.
+        # A program that compares numbers of workers sets them itself, and batches on a device are
+        # not recorded.
         if ".workers(" in code:
             code = code.replace("in loader {", "in crate::passes(loader) {")
         elif "cuda::available" not in code:
@@ -181,7 +184,8 @@ def module(number: int, block: Block) -> str:
     return f"mod e{number} {{ // {block!r}\n{code}\n}}\n"
 
 
-#: Notes batches, and repeats epochs until there are `BATCHES`.
+#: The program around the examples. It records batches, and repeats epochs until there are `BATCHES`
+#: batches.
 PROGRAM = """
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Mutex;
@@ -242,14 +246,15 @@ fn main() {
 
 @pytest.fixture(scope="session")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program of all examples. Variables choose an example and a number of workers."""
+    """Builds the program that contains all examples. Environment variables select an example and
+    the number of workers."""
     folder = tmp_path_factory.mktemp("examples")
     arms = "\n".join(f'"{n}" => format!("{{:?}}", e{n}::main()),' for n in range(len(RUN)))
     modules = "".join(module(n, block) for n, block in enumerate(RUN))
     text = PROGRAM.replace("@BATCHES@", str(BATCHES)).replace("@ARMS@", arms)
     (folder / "examples.rs").write_text(text + modules)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug"
-    # What the last build of the package used: older builds may lie next to it.
+    # The artifacts of the package's last build, because older builds may be next to them.
     build = ["cargo", "build", "--quiet", "--workspace", "--all-features", "--lib", "--message-format=json"]
     listed = subprocess.run(build, capture_output=True, text=True, cwd=ROOT, check=True).stdout.splitlines()
     built = [json.loads(line) for line in listed if '"compiler-artifact"' in line]
@@ -298,7 +303,7 @@ def test_every_example_runs_or_is_listed_and_no_list_is_stale() -> None:
 
 
 @pytest.mark.parametrize("block", RUN, ids=repr)
-def test_an_example_has_the_same_batches_with_one_and_three_workers(
+def test_an_example_has_equal_batches_for_any_workers(
     block: Block, examples: Path, shop: Path, tmp_path: Path
 ) -> None:
     arguments = ARGUMENTS.get(block.page.stem, []) if is_file(block) else []

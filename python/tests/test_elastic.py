@@ -1,6 +1,6 @@
-"""Promise: under torchrun's elastic agents a run goes on with fewer or more ranks, and the global
-batches stay those of an undisturbed run, byte for byte. A rank that dies or stops ends the others
-with an error that names it. Runs on the CPU, with gloo."""
+"""Promise: under torchrun's elastic agents, a run continues with fewer or more ranks, and the
+global batches equal those of an uninterrupted run, byte for byte. If a rank dies or hangs, the
+others end with an error that names it. Runs on the CPU, with gloo."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ import pytest
 from conftest import need
 from warpfeed import Augment, Loader
 
-#: Samples of a global batch, and batches of an epoch of 64 samples.
+#: Number of samples per global batch, and number of batches in an epoch of 64 samples.
 GLOBAL, BATCHES = 12, 6
-#: Steps in which the four ranks become three, and are four again, and the number of all steps.
+#: Steps in which four ranks become three, and four again, and the total number of steps.
 LOST, BACK, STEPS = 8, 16, 24
 
 SHARED = """
@@ -38,12 +38,12 @@ GLOBAL, BATCHES, LOST, BACK, STEPS = map(int, sys.argv[3:8])
 NEWEST = OUT / "newest"     # names the newest complete checkpoint
 
 def named(batch):
-    # Lightning rebuilds batches from their fields, so the facts are fields.
+    # Lightning rebuilds batches from their fields, so the metadata are fields.
     return {"image": batch["image"], "label": batch["label"], "valid": batch.valid, "ids": batch.ids,
             "step": batch.epoch * BATCHES + batch.number}
 
 def opened():
-    return warpfeed.Loader(sys.argv[1], global_batch_size=GLOBAL, shuffle=7, augment=warpfeed.Augment.train(32),
+    return warpfeed.Loader(sys.argv[1], global_batch_size=GLOBAL, shuffle=True, seed=7, augment=warpfeed.Augment.train(32),
                            distributed=True, num_workers=1, collate=named)
 
 def replace(path, text):
@@ -73,11 +73,11 @@ class Notes:
         self.file.flush()
         lost = OUT / "lost"
         if step == LOST and self.world == 4 and os.environ.get("IS_LOST"):
-            # The machine is lost: this rank, and the agent that would report it.
+            # The machine is lost: this rank and the agent that would report it.
             lost.touch()
             os.kill(os.getppid(), signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
-        # Three ranks train only these steps. At others they wait until the fourth joins them.
+        # Three ranks train only these steps. At any other step they wait for the fourth rank.
         while self.world == 3 and not (LOST <= step < BACK and lost.exists()):
             time.sleep(0.05)
 
@@ -202,12 +202,13 @@ def free_port() -> int:
 
 
 class Agents:
-    """Agents of torchrun, each of which stands for a machine with one rank."""
+    """Agents of torchrun, each of which represents a machine with one rank."""
 
     def __init__(self, folder: Path, script: str, *arguments: object) -> None:
         self.folder, self.port, self.started = folder, free_port(), list[subprocess.Popen[bytes]]()
         (folder / "train.py").write_text(SHARED + textwrap.dedent(script))
-        # An agent that is silent for 20 seconds is lost. A busy machine may be silent for some.
+        # An agent that is silent for 20 seconds counts as lost. On a busy machine, agents may be
+        # silent for a while.
         rendezvous = "last_call_timeout=5,keep_alive_interval=2,keep_alive_max_attempt=10"
         self.command = [
             sys.executable, "-m", "torch.distributed.run", "--nnodes=3:4", "--nproc-per-node=1", "--max-restarts=3",
@@ -217,7 +218,7 @@ class Agents:
 
     def start(self, **environment: str) -> subprocess.Popen[bytes]:
         with open(self.folder / f"agent-{len(self.started)}.log", "wb") as log:
-            # Without the last variable a group may read the addresses of the group before it.
+            # Without the last variable, a new group may read the addresses of the previous group.
             given = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **environment}
             agent = subprocess.Popen(
                 self.command, stdout=log, stderr=log, env={**os.environ, **given}, start_new_session=True
@@ -226,7 +227,7 @@ class Agents:
         return agent
 
     def start_host(self) -> subprocess.Popen[bytes]:
-        """Starts the agent where the others meet. The run ends with this agent."""
+        """Starts the agent that hosts the rendezvous. The run ends with this agent."""
         host = self.start()
         while True:
             try:
@@ -249,11 +250,11 @@ class Agents:
 
 
 def undisturbed(mini: str, steps: int) -> list[list[list[Any]]]:
-    """The samples of each global batch: index, hash of the image's bytes, label."""
+    """Returns the samples of each global batch in an uninterrupted run: index, hash of the image bytes, and label."""
 
     def batches() -> Iterator[list[list[Any]]]:
         loader = Loader(
-            mini, global_batch_size=GLOBAL, shuffle=7, augment=Augment.train(32), layout="nchw", output="numpy"
+            mini, global_batch_size=GLOBAL, shuffle=True, seed=7, augment=Augment.train(32), layout="nchw", output="numpy"
         )
         while True:
             for batch in loader:
@@ -264,7 +265,7 @@ def undisturbed(mini: str, steps: int) -> list[list[list[Any]]]:
 
 
 def joined(folder: Path, group: int, world: int) -> dict[int, list[list[Any]]]:
-    """The samples that the ranks of a group received in each step, in the order of the ranks."""
+    """Returns the samples that the ranks of a group received in each step, in rank order."""
     steps: dict[int, list[list[Any]]] = {}
     for rank in range(world):
         for line in (folder / f"{group}-{rank}.jsonl").read_text().splitlines():
@@ -274,7 +275,7 @@ def joined(folder: Path, group: int, world: int) -> dict[int, list[list[Any]]]:
 
 
 @pytest.mark.parametrize("trainer", ["torch", "accelerate", "lightning"])
-def test_four_ranks_become_three_and_four_again_with_the_batches_of_an_undisturbed_run(
+def test_four_to_three_to_four_ranks_keep_the_batches(
     mini: str, torch: Any, tmp_path: Path, trainer: str
 ) -> None:
     need(trainer)
@@ -331,7 +332,7 @@ DDP = """
 
 
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
-def test_a_lost_rank_ends_the_others_with_an_error_and_seven_go_on_with_the_same_batches(
+def test_seven_ranks_continue_after_losing_one_of_eight(
     mini: str, torch: Any, tmp_path: Path, how: str
 ) -> None:
     (tmp_path / "train.py").write_text(SHARED + textwrap.dedent(DDP))
@@ -350,7 +351,7 @@ def test_a_lost_rank_ends_the_others_with_an_error_and_seven_go_on_with_the_same
         report = lost.stderr[lost.stderr.index("Root Cause") :]
         assert re.search(r"rank +: 5 ", report) and "Signal 9 (SIGKILL)" in report, lost.stderr
     else:
-        # Nobody knows of the rank that stopped until the time is over.
+        # The other ranks detect the stopped rank only after the timeout.
         told = [path.read_text() for path in tmp_path.glob("error-*")]
         assert told and any("imed out" in text for text in told), (told, lost.stderr)
     again = run(7)

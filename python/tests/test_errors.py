@@ -1,5 +1,5 @@
-"""Promise: an error names the place, and an invalid option is an error that names the alternative.
-A bad Python source is an error with its exception as the cause."""
+"""Promise: an error says where it occurred, and the error for an invalid option names the
+alternative. If a Python source fails, the cause of the error is the source's exception."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import warpfeed
 from conftest import Images, bmp, ran
-from warpfeed import Augment, ConfigError, Loader, Mask, Numbers, Rows, WarpfeedError
+from warpfeed import Augment, ConfigError, Loader, Mask, NdArray, Ragged, WarpfeedError
 
 
 @pytest.fixture
 def damaged(mini: str, tmp_path: Path) -> tuple[str, Path]:
-    """A copy of the dataset with one image cut short."""
+    """Copies the dataset, truncates one image, and returns the paths of both."""
     shutil.copytree(mini, tmp_path / "set")
     original = sorted((tmp_path / "set").rglob("*.jpg"))[5]
     original.write_bytes(original.read_bytes()[:200])
@@ -34,8 +34,8 @@ def test_a_bad_file_is_an_error_that_names_it(damaged: tuple[str, Path]) -> None
         list(loader)
     e = raised.value
     assert (e.kind, e.sample, e.path) == ("decode", 5, str(original)) and original.stem in (e.key or "")
-    assert str(e).startswith(f"sample 5 ({e.key}): {image}: decode: ")
-    # The next epoch stops at the same place.
+    assert str(e).startswith(f"sample 5 ({e.key}): {original}: decode: ")
+    # The next epoch stops at the same sample.
     with pytest.raises(WarpfeedError):
         list(loader)
 
@@ -46,7 +46,7 @@ def test_bad_files_are_skipped_listed_and_logged(damaged: tuple[str, Path], capl
         loader = Loader(path, batch_size=4, augment=Augment.train(32), output="numpy", max_skipped=2)
         valid = [flag for batch in loader for flag in batch.valid]
     assert len(valid) == 64 and valid.count(False) == 1 and not valid[5]
-    [(epoch, batch, error)] = loader.faults()
+    [(epoch, batch, error)] = loader.sample_errors()
     assert (epoch, batch) == (0, 1) and isinstance(error, WarpfeedError) and error.path == str(original)
     assert any("skipped" in record.message and str(original) in record.message for record in caplog.records)
     with pytest.raises(WarpfeedError) as raised:
@@ -54,21 +54,21 @@ def test_bad_files_are_skipped_listed_and_logged(damaged: tuple[str, Path], capl
     assert raised.value.kind == "too_many_skipped"
 
 
-def test_damage_inside_is_counted_and_named_and_an_error_if_strict(
+def test_damage_is_counted_named_and_an_error_if_strict(
     mini: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copytree(mini, tmp_path / "set")
     original = sorted((tmp_path / "set").rglob("*.jpg"))[5]
     jpeg = bytearray(original.read_bytes())
     at = jpeg.rindex(b"\xff\xda") + 20
-    jpeg[at : at + 2] = b"\xff\xd4"  # a restart marker where there is none
+    jpeg[at : at + 2] = b"\xff\xd4"  # an unexpected restart marker
     original.write_bytes(jpeg)
     options: dict[str, Any] = {"batch_size": 4, "augment": Augment.train(32), "output": "numpy", "epochs": 0}
     with caplog.at_level(logging.WARNING, "warpfeed"):
         loader = Loader(tmp_path / "set", **options)
         assert sum(len(batch.images) for batch in loader) == 64 and loader.stats()["damaged"] == 1
         list(loader)
-        assert loader.stats()["damaged"] == 2, "each time it is decoded"
+        assert loader.stats()["damaged"] == 2, "counted each time it is decoded"
         loader.close()
     named = [record for record in caplog.records if "damaged" in record.message and str(original) in record.message]
     assert len(named) == 1, caplog.records
@@ -80,7 +80,7 @@ def test_damage_inside_is_counted_and_named_and_an_error_if_strict(
     decoder.close()
 
 
-def test_a_missing_path_or_device_is_an_error_when_the_loader_opens(tmp_path: Path) -> None:
+def test_a_missing_path_or_device_fails_on_opening(tmp_path: Path) -> None:
     with pytest.raises(WarpfeedError) as raised:
         Loader(tmp_path / "nothing")
     assert raised.value.kind == "io" and raised.value.errno == 2 and raised.value.path == str(tmp_path / "nothing")
@@ -91,12 +91,12 @@ def test_a_missing_path_or_device_is_an_error_when_the_loader_opens(tmp_path: Pa
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"augment": len}, TypeError, "want warpfeed.Augment; for a Python function on each image pass transform=f"),
+        ({"augment": len}, TypeError, "expected warpfeed.Augment; use image_transform=f for a Python function on each image"),
         ({"collate_fn": list}, TypeError, "fields=\\{name"),
-        ({"sampler": [1]}, TypeError, "subset, weights or balanced"),
+        ({"batch_sampler": [1]}, TypeError, "subset, weights, balanced or sampler"),
         ({"persistent_workers": True}, TypeError, "workers live as long"),
         ({"bach_size": 3}, TypeError, "no argument 'bach_size'; did you mean 'batch_size'"),
-        ({"dtype": "int4"}, ValueError, "dtype='int4': known are u8"),
+        ({"dtype": "int4"}, ValueError, "dtype='int4': expected one of 'u8'"),
         ({"layout": "chwn"}, ValueError, "layout='chwn'"),
         ({"output": "tf"}, ValueError, "output='tf'"),
         ({"device": "tpu"}, ValueError, "device='tpu'"),
@@ -105,8 +105,8 @@ def test_a_missing_path_or_device_is_an_error_when_the_loader_opens(tmp_path: Pa
         ({"batch_size": 0}, WarpfeedError, "batch_size=0"),
         ({"batch_size": 8, "global_batch_size": 8}, ValueError, "set one of them"),
         ({"drop_last": True, "last_batch": "pad"}, ValueError, "set one of them"),
-        ({"last_batch": "loop"}, ValueError, "last_batch='loop': known are 'keep', 'drop' and 'pad'"),
-        ({"shuffle": 3, "seed": 4}, ValueError, "both are the seed"),
+        ({"last_batch": "loop"}, ValueError, "last_batch='loop': expected one of 'keep', 'drop', 'pad'"),
+        ({"shuffle": 3, "seed": 4}, TypeError, "shuffle=3: expected True or False; pass shuffle=True, seed=3"),
         ({"rank": 1}, ValueError, "set both"),
         ({"rank": 2, "world_size": 2}, WarpfeedError, "rank 2 of a world of 2"),
         ({"augment": Augment.eval(200, 224)}, WarpfeedError, "shorter side of 200"),
@@ -116,7 +116,7 @@ def test_a_missing_path_or_device_is_an_error_when_the_loader_opens(tmp_path: Pa
         ({"memory_limit": 1000}, WarpfeedError, "memory"),
         ({"resume": {"version": 9}}, WarpfeedError, "version 9"),
         ({"resume": {"epoch": "x"}}, ValueError, "not a state of a loader"),
-        ({"fields": {"emb": len}}, TypeError, "'emb' is <built-in function len>; want warpfeed.Numbers"),
+        ({"fields": {"emb": len}}, TypeError, "'emb' is <built-in function len>; expected a field type, such as warpfeed.NdArray"),
     ],
 )  # fmt: skip
 def test_an_invalid_option_is_refused_with_the_reason(mini: str, options: dict, error: type, text: str) -> None:
@@ -131,7 +131,7 @@ def test_messages_name_things_as_python_does(mini: str, tmp_path: Path) -> None:
     passed = Loader(mini, batch_size=16, augment=Augment.pass_through(8, 8), output="numpy")
     with pytest.raises(WarpfeedError, match="but Augment.pass_through says 8x8"):
         list(passed)
-    # In a new process, which remembers no other sets.
+    # The loaders are opened in a new process, which has not opened other datasets.
     for name in ("train/b", "train/z", "val/z"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "0.bmp").write_bytes(bmp(8, 8, (0, 0, 0)))
@@ -144,7 +144,7 @@ def test_messages_name_things_as_python_does(mini: str, tmp_path: Path) -> None:
         """,
         str(tmp_path / "train"), str(tmp_path / "val"),
     )  # fmt: skip
-    assert "give each loader the same list: classes=[...] or classes_file=" in said and "::" not in said
+    assert "pass the same list to each loader: classes=[...] or classes_file=" in said and "::" not in said
 
 
 def has_driver() -> bool:
@@ -159,7 +159,7 @@ def has_driver() -> bool:
 def test_augment_begins_with_a_crop_and_does_not_change() -> None:
     with pytest.raises(TypeError, match="begin with Augment.train"):
         Augment()
-    with pytest.raises(AttributeError, match="does not change"):
+    with pytest.raises(AttributeError, match="Augment is immutable"):
         Augment.train(32)._calls = ()
 
 
@@ -183,7 +183,7 @@ def test_an_exception_of_a_python_source_is_the_cause() -> None:
         list(loader)
     assert raised.value.sample == 7 and isinstance(raised.value.__cause__, ValueError)
     assert raised.value.__cause__.__traceback__ is not None
-    with pytest.raises(WarpfeedError, match="__getitem__ returned list; want the bytes of an encoded image"):
+    with pytest.raises(WarpfeedError, match="__getitem__ returned list; expected the bytes of an encoded image"):
         list(Loader(Images(4, "decoded"), batch_size=4, output="numpy"))
     with pytest.raises(TypeError, match="has no __len__"):
         Loader(iter([]), output="numpy")
@@ -192,7 +192,7 @@ def test_an_exception_of_a_python_source_is_the_cause() -> None:
 
 
 class Noted(Images):
-    """A Python source whose exception has a note."""
+    """A Python source that raises an exception with a note."""
 
     def __getitem__(self, index: int) -> object:
         if index == 7:
@@ -203,7 +203,7 @@ class Noted(Images):
 
 
 @pytest.mark.parametrize("how", ["alone", "Concat", "mixture"])
-def test_an_exception_in_a_part_of_a_dataset_is_the_cause_with_its_notes(how: str) -> None:
+def test_an_exception_in_a_nested_dataset_keeps_its_notes(how: str) -> None:
     noted, plain = Noted(), Images()
     data: Any = {"alone": noted, "Concat": warpfeed.Concat([plain, noted]), "mixture": [(plain, 0.5), (noted, 0.5)]}[how]
     loader = Loader(data, batch_size=16, augment=Augment.resize(8, 8), output="numpy", retries=0)
@@ -246,7 +246,7 @@ def test_arrays_of_a_python_source_are_pixels_and_fields() -> None:
         return {"image": pixels(index), "label": index, "f": half, "d": half.astype(">f8"), "i": np.int64(index),
                 "mask": (pixels(index)[..., 0] > 9), "many": np.arange(index, dtype=np.int16)}  # fmt: skip
 
-    fields = {"f": Numbers("f32", [3]), "d": Numbers("f32", [3]), "i": Numbers("i64"), "mask": Mask("u8"), "many": Rows("i16", [], 4)}
+    fields = {"f": NdArray("f32", [3]), "d": NdArray("f32", [3]), "i": NdArray("i64"), "mask": Mask("u8"), "many": Ragged("i16", [], 4)}
     [batch] = Loader(Arrays(with_fields), fields=fields, **options)
     assert np.array_equal(batch["image"], expected)
     for name in "fd":
@@ -265,43 +265,43 @@ def test_arrays_of_a_python_source_are_pixels_and_fields() -> None:
         (lambda i: pixels(i).astype(np.float32), "sample 0 .*'<f4'.*.8, 6, 3.*must be '|u1'.*height, width, 3"),
         (lambda i: (pixels(i).transpose(2, 0, 1), 0), "sample 0 .*.3, 8, 6.*height, width, 3"),
         (lambda i: pixels(i)[:, :, :2], "sample 0 .*.8, 6, 2.*height, width, 3"),
-        (lambda i: np.zeros(9, np.float32), "__getitem__ returned ndarray; want .* an array of pixels .height, width, 3. of uint8"),
-        (lambda i: np.array(["a"]), "__getitem__ returned ndarray; want the bytes"),
-        (lambda i: np.zeros((8, 6, 3), np.complex64), "__getitem__ returned ndarray; want the bytes"),
+        (lambda i: np.zeros(9, np.float32), "__getitem__ returned ndarray; expected .* an array of pixels .height, width, 3. of uint8"),
+        (lambda i: np.array(["a"]), "__getitem__ returned ndarray; expected the bytes"),
+        (lambda i: np.zeros((8, 6, 3), np.complex64), "__getitem__ returned ndarray; expected the bytes"),
         (lambda i: (pixels(i), i, i), "__getitem__ returned a tuple of 3"),
     ],
 )  # fmt: skip
-def test_an_array_that_is_not_an_image_is_an_error_that_names_the_input(give: Any, text: str) -> None:
+def test_an_array_that_is_no_image_names_the_input(give: Any, text: str) -> None:
     with pytest.raises(WarpfeedError, match=text) as raised:
         list(Loader(Arrays(give), batch_size=4, augment=Augment.resize(8, 8), unlabeled=True, output="numpy"))
     assert raised.value.sample == 0
 
 
-def test_bytes_of_an_array_field_are_numbers_whose_type_is_checked() -> None:
+def test_bytes_of_an_array_field_are_type_checked() -> None:
     def give(index: int) -> dict[str, Any]:
         return {"image": pixels(index), "label": 0, "emb": np.array([-1, index], np.int8)}
 
     options: dict[str, Any] = {"batch_size": 4, "augment": Augment.pass_through((8, 6)), "output": "numpy"}
-    [batch] = Loader(Arrays(give), fields={"emb": Numbers("i16", [2])}, **options)
+    [batch] = Loader(Arrays(give), fields={"emb": NdArray("i16", [2])}, **options)
     assert batch["emb"].tolist() == [[-1, 0], [-1, 1], [-1, 2], [-1, 3]]
     with pytest.raises(WarpfeedError, match="sample 0 .*emb"):
-        list(Loader(Arrays(give), fields={"emb": Numbers("u8", [2])}, **options))
-    # Eight bytes are not one integer of 64 bits.
+        list(Loader(Arrays(give), fields={"emb": NdArray("u8", [2])}, **options))
+    # Eight bytes must not be taken for one 64-bit integer.
     [batch] = Loader(
         Arrays(lambda i: {"image": pixels(i), "label": 0, "ids": np.arange(8, dtype=np.uint8)}),
-        fields={"ids": Rows("i64", [], 8)}, **options,
+        fields={"ids": Ragged("i64", [], 8)}, **options,
     )  # fmt: skip
     assert batch["ids"][0].tolist() == list(range(8)) and batch["ids.count"].tolist() == [8] * 4
 
 
-def test_samples_without_labels_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+def test_missing_labels_fail_with_advice(tmp_path: Path) -> None:
     (tmp_path / "a.bmp").write_bytes(bmp(8, 8, (1, 2, 3)))
     options = {"augment": Augment.resize(8, 8), "output": "numpy"}
     with pytest.raises(WarpfeedError, match="unlabeled"):
         list(Loader(tmp_path, **options))
     [(images, labels)] = Loader(tmp_path, unlabeled=True, **options)
     assert labels.tolist() == [-1] and images[0, 0, 0].tolist() == [1, 2, 3]
-    [batch] = Loader(tmp_path, without=["label"], **options)
+    [batch] = Loader(tmp_path, drop_field=["label"], **options)
     assert list(batch) == ["image"]
 
 
@@ -325,7 +325,7 @@ def test_without_torch_batches_are_numpy_arrays(mini: str) -> None:
         mini,
     )
     missing = "device='cuda': output='numpy' is the default, because torch is not installed; use output='torch' or 'dlpack'"
-    assert out == f"output='torch', and torch cannot be imported\n{missing}\n"
+    assert out == f"output='torch': torch cannot be imported; install it, or pass output='numpy'\n{missing}\n"
 
 
 def test_the_command_line_is_the_programs(mini: str, tmp_path: Path) -> None:
@@ -359,12 +359,12 @@ def test_stats_verdict_plan_and_trace(packed: str, tmp_path: Path) -> None:
 def test_warnings_are_logged_before_the_error_that_they_explain(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "t.csv"
     path.write_text("age,caption\n1,a\n2\n")
-    options: dict[str, Any] = {"without": ["image", "label"], "batch_size": 1}
+    options: dict[str, Any] = {"drop_field": ["image", "label"], "batch_size": 1}
     with pytest.raises(ConfigError, match="did you mean \"age\""):
-        Loader(path, fields={"agee": Numbers("f32", [])}, **options)
+        Loader(path, fields={"agee": NdArray("f32", [])}, **options)
     assert any("1 bad row" in record.message for record in caplog.records)
     caplog.clear()
-    loader = Loader(path, fields={"age": Numbers("f32", [])}, max_skipped=9, **options)
+    loader = Loader(path, fields={"age": NdArray("f32", [])}, max_skipped=9, **options)
     assert any("1 bad row" in record.message for record in caplog.records), "not only with the first batch"
     caplog.clear()
     with pytest.raises(WarpfeedError, match="all 1 samples"):
@@ -379,7 +379,7 @@ import warpfeed
 
 class Ends(logging.Handler):
     def emit(self, record):
-        if "no answer after 4 attempts" in record.getMessage():
+        if "no answer after 4 of" in record.getMessage():
             print("told while it waits:", record.getMessage(), flush=True)
             os._exit(0)
 
@@ -388,7 +388,7 @@ warpfeed.Loader("s3://bucket/train")
 """
 
 
-def test_a_store_that_does_not_answer_is_told_while_the_loader_opens() -> None:
+def test_a_silent_store_is_reported_during_opening() -> None:
     keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
     assert "told while it waits" in ran(UNREACHABLE, AWS_ENDPOINT_URL="http://127.0.0.1:1", **keys)
 
@@ -398,4 +398,4 @@ def test_the_program_prints_warnings(mini: str, tmp_path: Path) -> None:
     (tmp_path / "set" / "striped-cross" / "notes.csv").write_text("x")
     command = [sys.executable, "-m", "warpfeed", "inspect", str(tmp_path / "set")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and "warpfeed: warning: " in done.stderr and "left out 1 other file (.csv)" in done.stderr
+    assert done.returncode == 0 and "warpfeed: warning: " in done.stderr and "ignored 1 other file (.csv)" in done.stderr

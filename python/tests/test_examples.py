@@ -30,8 +30,9 @@ def test_tokens() -> None:
 
 def test_lightning_module(mini: str) -> None:
     need("lightning")
-    # Two epochs of training, and the validation after each; Lightning also checks two batches before.
-    assert "of 160 right after 8 steps" in said("lightning_module", mini)
+    # Two epochs of training, and the validation after each; Lightning also checks two batches
+    # beforehand.
+    assert "of 160 correct after 8 steps" in said("lightning_module", mini)
 
 
 def test_hf_trainer_continues(mini: str, tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_timm_train(mini: str, tmp_path: Path) -> None:
         for number in range(count):
             (tmp_path / "set" / name / f"{number}.jpg").write_bytes(images[number].read_bytes())
     lines = said("timm_train", tmp_path / "train.py", tmp_path / "set").splitlines()
-    assert lines == ["2 [1, 2, 3, 4]", "no counterpart: {'num_aug_splits': 3}"]
+    assert lines == ["2 [1, 2, 3, 4]", "options without a counterpart in warpfeed: {'num_aug_splits': 3}"]
 
 
 def test_yolo_trainer(mini: str, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from warpfeed import Augment, Loader
 FIXTURES = ROOT / "tests" / "fixtures" / "formats"
 OPTIONS = {"batch_size": 5, "augment": Augment.train(32), "output": "numpy"}
 
-#: Datasets of the first three JPEGs of each class of `datasets/mini`, by the name of their format.
+#: Datasets of the first three JPEGs of each class of `datasets/mini`, by format.
 ENCODED = {
     "arrow": ["arrow/saved"],
     "beton": ["beton/train.beton"],
@@ -30,7 +30,7 @@ ENCODED = {
     "recordio": ["recordio/train.rec"],
     "tfrecord": ["tfrecord"],
 }
-#: Datasets of the same images as arrays of pixels.
+#: Datasets of the same images as pixel arrays.
 ARRAYS = {
     "hdf5": ["hdf5/gzip-earliest.h5", "hdf5/growing-v114.h5", "hdf5/split.h5/train"],
     "npy": ["arrays/npy"],
@@ -65,20 +65,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(path: Any) -> dict[str, list[Content]]:
-    """The batches of each way to load a dataset."""
+    """Returns the batches for each way of loading a dataset."""
 
     def resumed() -> list[Content]:
-        loader = Loader(path, shuffle=7, **OPTIONS)
+        loader = Loader(path, shuffle=True, seed=7, **OPTIONS)
         batches = iter(loader)
         next(batches)
         state = json.loads(json.dumps(loader.state_dict()))
-        return contents(Loader(path, shuffle=7, resume=state, **OPTIONS), epochs=2)
+        return contents(Loader(path, shuffle=True, seed=7, resume=state, **OPTIONS), epochs=2)
 
     return {
         "in order": contents(Loader(path, **OPTIONS)),
-        "shuffled": contents(Loader(path, shuffle=7, **OPTIONS), epochs=2),
-        "rank 0": contents(Loader(path, shuffle=7, rank=0, world_size=2, **OPTIONS), epochs=2),
-        "rank 1": contents(Loader(path, shuffle=7, rank=1, world_size=2, **OPTIONS), epochs=2),
+        "shuffled": contents(Loader(path, shuffle=True, seed=7, **OPTIONS), epochs=2),
+        "rank 0": contents(Loader(path, shuffle=True, seed=7, rank=0, world_size=2, **OPTIONS), epochs=2),
+        "rank 1": contents(Loader(path, shuffle=True, seed=7, rank=1, world_size=2, **OPTIONS), epochs=2),
         "windows": contents(Loader(path, shuffle_window=6, seed=3, **OPTIONS), epochs=2),
         "resumed": resumed(),
     }
@@ -91,7 +91,7 @@ def of_folder(folder: Path) -> dict[str, list[Content]]:
 
 @pytest.fixture(scope="module")
 def of_arrays(here: Path) -> dict[str, list[Content]]:
-    """The batches of the arrays, written as PNG files into class folders."""
+    """The expected batches for the arrays: the images are written as PNG files into class folders."""
     to = here / "pngs"
     PIL = need("PIL.Image")
     images, labels = (np.load(here / "arrays" / "npy" / f"{name}.npy") for name in ["images", "labels"])
@@ -126,7 +126,7 @@ def test_the_program_of_the_package_names_the_format(here: Path, kind: str, path
 
 
 def test_rows_of_lance_give_the_batches_of_the_folder(tmp_path: Path, folder: Path, of_folder: Any) -> None:
-    """The recipe of docs/your-data.md."""
+    """The recipe of docs/data-columns.md."""
     lance = need("lance")
     pyarrow = need("pyarrow")
     files = sorted(folder.rglob("*.jpg"))

@@ -1,5 +1,5 @@
-"""Promise: trainers take the loader as it is: Lightning's `Trainer` with its state, `accelerate`,
-`timm`'s training script, torch's own pieces, JAX. Each test needs the real package."""
+"""Promise: trainers accept the loader unchanged: Lightning's `Trainer` with its state,
+`accelerate`, `timm`'s training script, torch's utilities, JAX. Each test needs the real package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from conftest import need
 from warpfeed import Augment, Loader
 
-OPTIONS = {"batch_size": 16, "shuffle": 3, "augment": Augment.train(32), "normalize": "imagenet"}
+OPTIONS = {"batch_size": 16, "shuffle": True, "seed": 3, "augment": Augment.train(32), "normalize": "imagenet"}
 
 
 def network(torch):  # type: ignore[no-untyped-def]
@@ -49,11 +49,11 @@ def test_torch_trains_compiles_its_step_and_saves_the_state(mini: str, torch: An
 def test_torchvision_transforms_run_on_whole_batches(mini: str, torch: Any) -> None:
     v2 = need("torchvision.transforms.v2")
     mixup = v2.MixUp(num_classes=4)
-    images, labels = next(iter(Loader(mini, transforms=mixup, **OPTIONS)))
+    images, labels = next(iter(Loader(mini, batch_transform=mixup, **OPTIONS)))
     assert images.shape == (16, 3, 32, 32) and labels.shape == (16, 4)
     flip = v2.RandomHorizontalFlip(1.0)
     plain, _ = next(iter(Loader(mini, **OPTIONS)))
-    flipped, _ = next(iter(Loader(mini, transforms=[lambda x, y: (flip(x), y)], **OPTIONS)))
+    flipped, _ = next(iter(Loader(mini, batch_transform=[lambda x, y: (flip(x), y)], **OPTIONS)))
     assert torch.equal(flipped, plain.flip(-1))
 
 
@@ -71,7 +71,7 @@ def test_a_loader_in_torchs_dataloader_reports_a_fork(mini: str, torch: Any) -> 
         list(forked)
 
 
-def test_lightning_trains_sets_epochs_and_saves_the_state_in_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
+def test_lightning_trains_and_saves_state_in_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
     lightning = need("lightning")
     seen: list[tuple[int, int]] = []
 
@@ -102,10 +102,10 @@ def test_lightning_trains_sets_epochs_and_saves_the_state_in_mid_epoch(mini: str
     whole = list(seen)
     plain = Loader(mini, **OPTIONS)
     assert whole == [(epoch, int(images.sum() * 1000)) for epoch in range(2) for images, _ in plain], (
-        "the epochs are the loader's"
+        "the loader counts the epochs"
     )
     assert [epoch for epoch, _ in whole] == [0] * 4 + [1] * 4
-    # Killed after six steps, in the middle of epoch 1, and resumed by another Trainer.
+    # Killed after six steps, in the middle of epoch 1, and resumed by a new Trainer.
     seen.clear()
 
     class Killed(Exception):
@@ -149,7 +149,7 @@ def test_lightning_validates_while_it_fits_and_alone(mini: str, torch: Any, tmp_
     trainer = lightning.Trainer(
         default_root_dir=tmp_path, max_epochs=2, num_sanity_val_steps=0, enable_checkpointing=False, devices=1, **quiet
     )
-    # Lightning rebuilds batches from their fields, so the numbers of the samples are a field.
+    # Lightning rebuilds batches from their fields, so the sample numbers are passed as a field.
     module = Module()
     loader = Loader(mini, collate=lambda batch: (*batch.values(), batch.ids), **{**OPTIONS, "shuffle": False})
     trainer.fit(module, Loader(mini, **OPTIONS), loader)
@@ -176,7 +176,7 @@ def test_accelerate_passes_the_loader_through(mini: str, torch: Any) -> None:
         assert moved[0].shape == images.shape
 
 
-def test_a_transformers_trainer_trains_evaluates_and_resumes_in_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
+def test_a_transformers_trainer_resumes_in_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
     """The recipe of docs/frameworks.md."""
     transformers = need("transformers")
     need("accelerate")
@@ -192,7 +192,7 @@ def test_a_transformers_trainer_trains_evaluates_and_resumes_in_mid_epoch(mini: 
             return self.loader
 
         def get_eval_dataloader(self, eval_dataset=None):  # type: ignore[no-untyped-def]
-            return Loader(mini, batch_size=16, augment=Augment.eval(40, 32), normalize="imagenet", transforms=named)
+            return Loader(mini, batch_size=16, augment=Augment.eval(40, 32), normalize="imagenet", batch_transform=named)
 
         def training_step(self, model, inputs, *args, **more):  # type: ignore[no-untyped-def]
             steps.append(int(inputs["pixel_values"].sum() * 1000))
@@ -211,17 +211,17 @@ def test_a_transformers_trainer_trains_evaluates_and_resumes_in_mid_epoch(mini: 
         return Trainer(model=model, args=args, callbacks=[SaveLoader()])
 
     first = trainer(6)
-    first.loader = Loader(mini, transforms=named, **OPTIONS)
+    first.loader = Loader(mini, batch_transform=named, **OPTIONS)
     first.train()
     plain = Loader(mini, **OPTIONS)
     assert steps == [int(images.sum() * 1000) for epoch in (0, 1) for images, _ in plain.epoch_from(epoch, 0)][:6]
     assert first.evaluate()["eval_loss"] > 0
-    # From the middle of epoch 0 on.
+    # From the middle of epoch 0.
     whole = list(steps)
     steps.clear()
     again = trainer(6, ignore_data_skip=True)
     state = json.loads((tmp_path / "checkpoint-2" / "loader.json").read_text())
-    again.loader = Loader(mini, transforms=named, resume=state, **OPTIONS)
+    again.loader = Loader(mini, batch_transform=named, resume=state, **OPTIONS)
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert steps == whole[2:]
 
@@ -231,7 +231,7 @@ def test_timm_finds_what_its_training_script_touches(mini: str, torch: Any) -> N
     timm = need("timm")
     loader = Loader(mini, **{**OPTIONS, "batch_size": 8, "augment": Augment.train(64)})
     model = timm.create_model("resnet18", num_classes=4)
-    # The lines of timm's train.py that touch a loader.
+    # The lines in timm's train.py that use a loader.
     if hasattr(loader, "sampler") and hasattr(loader.sampler, "set_epoch"):
         loader.sampler.set_epoch(3)
     last = len(loader) - 1
@@ -253,7 +253,7 @@ def test_jax_takes_batches_through_dlpack(mini: str) -> None:
 
 
 def test_ranks_of_torch_distributed_are_found(mini: str, torch: Any, tmp_path: Path) -> None:
-    """As under mp.spawn and Lightning, where the environment lacks some of the variables."""
+    """Covers mp.spawn and Lightning, which do not set all of the environment variables."""
     code = """
         import sys, torch, torch.distributed as dist, torch.multiprocessing as mp, warpfeed
         def work(rank, path, store):
@@ -264,7 +264,7 @@ def test_ranks_of_torch_distributed_are_found(mini: str, torch: Any, tmp_path: P
             except warpfeed.WarpfeedError as e:
                 assert f"this is rank {rank} of 2" in str(e), e
             augment = warpfeed.Augment.train(32)
-            loader = warpfeed.Loader(path, batch_size=8, shuffle=1, augment=augment, distributed=True)
+            loader = warpfeed.Loader(path, batch_size=8, shuffle=True, seed=1, augment=augment, distributed=True)
             assert (loader.rank, loader.world_size, len(loader)) == (rank, 2, 4)
             ids = [sum((batch.ids for batch in loader), [])]
             both = [None, None]
@@ -283,5 +283,5 @@ def test_ranks_of_torch_distributed_are_found(mini: str, torch: Any, tmp_path: P
     done = subprocess.run(
         [sys.executable, script, mini, tmp_path / "store"], capture_output=True, text=True, timeout=300
     )
-    # Some versions of Gloo print messages, too.
+    # Some versions of Gloo also print messages.
     assert done.returncode == 0 and done.stdout.endswith("True\n"), done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Datasets that Hugging Face's library writes have the samples that it shows."""
+"""Promise: datasets written by Hugging Face's library yield the samples that the library itself returns."""
 
 import io
 
@@ -44,7 +44,7 @@ def test_saved_and_parquet_files_have_the_rows(rows, tmp_path):
     rows.save_to_disk(tmp_path / "saved", num_shards=3)
     rows.to_parquet(tmp_path / "rows.parquet", batch_size=4)
     datasets.DatasetDict(train=rows, test=rows.select([0])).save_to_disk(tmp_path / "splits")
-    fields = {"age": warpfeed.Numbers("f32", []), "vector": warpfeed.Numbers("i64", [2])}
+    fields = {"age": warpfeed.NdArray("f32", []), "vector": warpfeed.NdArray("i64", [2])}
     for path in ["saved", "rows.parquet", "splits/train"]:
         loader = warpfeed.Loader(
             tmp_path / path, batch_size=4, augment=warpfeed.Augment.eval(24, 24), fields=fields, output="numpy"
@@ -80,7 +80,7 @@ def test_boxes_in_nested_columns_are_rows(tmp_path):
     )
     rows.save_to_disk(tmp_path / "saved")
     rows.to_parquet(tmp_path / "rows.parquet")
-    fields = {"objects.bbox": warpfeed.Rows("f32", [4], most=3), "objects.category": warpfeed.Rows("i64", most=3)}
+    fields = {"objects.bbox": warpfeed.Ragged("f32", [4], most=3), "objects.category": warpfeed.Ragged("i64", most=3)}
     for path in ["saved", "rows.parquet"]:
         loader = warpfeed.Loader(
             tmp_path / path, batch_size=4, augment=warpfeed.Augment.eval(24, 24), fields=fields, output="numpy"
@@ -96,8 +96,8 @@ def test_boxes_in_nested_columns_are_rows(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["Array2D", "Array3D", "list", "list of fixed length"])
-def test_lists_of_pixels_are_fields_and_become_images_by_a_transform(kind, tmp_path):
-    """The recipe of docs/your-data.md."""
+def test_pixel_lists_are_fields_until_a_transform(kind, tmp_path):
+    """The recipe of docs/data-columns.md."""
     number, side = datasets.Value("uint8"), 28
     feature, name = {
         "Array2D": (datasets.Array2D((side, side), "uint8"), "image.json"),
@@ -127,7 +127,7 @@ def test_lists_of_pixels_are_fields_and_become_images_by_a_transform(kind, tmp_p
     for path in ["saved", "rows.parquet"]:
         with pytest.raises(warpfeed.WarpfeedError, match=f'no image among the fields .*"{name}"'):
             next(iter(warpfeed.Loader(tmp_path / path, **options)))
-        fields = {"image": warpfeed.Numbers("u8", list(shape))}
+        fields = {"image": warpfeed.NdArray("u8", list(shape))}
         values, _ = next(iter(warpfeed.Loader(tmp_path / path, batch_size=5, fields=fields, output="numpy")))
         assert (values == np.stack(columns["image"][:5])).all()
         opens = datasets.load_from_disk if path == "saved" else datasets.Dataset.from_parquet

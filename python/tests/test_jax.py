@@ -1,4 +1,5 @@
-"""Promise: one loader gives global arrays over several devices of JAX, with the bits of its batches."""
+"""Promise: a loader delivers global arrays that are sharded over several JAX devices and
+bit-identical to its batches."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def test_batches_are_sharded_over_four_devices(mini: str) -> None:
         from jax.sharding import NamedSharding, PartitionSpec as P
 
         assert jax.device_count() == 4
-        options = {"batch_size": 16, "shuffle": 3, "augment": warpfeed.Augment.train(32), "output": "numpy",
+        options = {"batch_size": 16, "shuffle": True, "seed": 3, "augment": warpfeed.Augment.train(32), "output": "numpy",
                    "normalize": "imagenet", "fields": {"again": warpfeed.Image()}}
         plain = [{name: array.copy() for name, array in batch.items()} for batch in warpfeed.Loader(sys.argv[1], **options)]
         meshes = [(jax.make_mesh((4,), ("batch",)), P("batch")), (jax.make_mesh((2, 2), ("batch", "model")), P("batch")),
@@ -39,7 +40,7 @@ def test_batches_are_sharded_over_four_devices(mini: str) -> None:
                     assert np.array_equal(np.asarray(array), expected[name]), name
                     for shard in array.addressable_shards:
                         assert np.array_equal(np.asarray(shard.data), expected[name][shard.index])
-        # A compiled step takes them, and channels may be sharded, too.
+        # A compiled step accepts the arrays, and channels may also be sharded.
         mesh = jax.make_mesh((2, 2), ("batch", "rows"))
         images, labels = warpfeed.jax.shard((plain[0]["image"], plain[0]["label"]), NamedSharding(mesh, P("batch")))
         mean = jax.jit(lambda x: x.mean())(images)
@@ -47,11 +48,11 @@ def test_batches_are_sharded_over_four_devices(mini: str) -> None:
         rows = warpfeed.jax.shard(plain[0]["image"], NamedSharding(mesh, P("batch", "rows")))
         assert {shard.data.shape for shard in rows.addressable_shards} == {(8, 16, 32, 3)}
         assert np.array_equal(np.asarray(rows), plain[0]["image"])
-        # A run continues where it stopped.
+        # A resumed run continues where it stopped.
         one = warpfeed.jax.sharded(warpfeed.Loader(sys.argv[1], **options), NamedSharding(mesh, P("batch")))
         assert [np.array_equal(np.asarray(batch["image"]), plain[2 + n]["image"]) for n, batch in
                 enumerate(one.epoch_from(0, 2))] == [True, True] and len(one) == 4
-        # Batches that cannot be divided, and integers that JAX would cut.
+        # Refused: batches that cannot be divided, and integers that JAX would truncate.
         for wrong, text in [(np.zeros((6, 2), "f4"), "cannot be sharded"), (np.full(8, 2**40), "do not fit the 32 bits")]:
             try:
                 warpfeed.jax.shard(wrong, NamedSharding(jax.make_mesh((4,), ("batch",)), P("batch")))
@@ -69,7 +70,7 @@ def test_batches_are_sharded_over_four_devices(mini: str) -> None:
 
 
 def test_processes_of_jax_join_their_shares(mini: str, tmp_path: Path) -> None:
-    """Two processes with two devices each make one global batch."""
+    """Two processes with two devices each assemble one global batch."""
     import socket
     import subprocess
     import sys
@@ -82,7 +83,7 @@ def test_processes_of_jax_join_their_shares(mini: str, tmp_path: Path) -> None:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=2, process_id=rank)
         sharding = NamedSharding(jax.make_mesh((4,), ("batch",)), P("batch"))
-        options = {"shuffle": 3, "augment": warpfeed.Augment.train(32), "output": "numpy", "distributed": False}
+        options = {"shuffle": True, "seed": 3, "augment": warpfeed.Augment.train(32), "output": "numpy", "distributed": False}
         whole = [(i.copy(), l.copy()) for i, l in warpfeed.Loader(path, batch_size=16, **options)]
         options.pop("distributed")
         loader = warpfeed.Loader(path, global_batch_size=16, drop_last=True, rank=rank, world_size=2, **options)
@@ -91,7 +92,7 @@ def test_processes_of_jax_join_their_shares(mini: str, tmp_path: Path) -> None:
             assert images.shape == (16, 32, 32, 3) and not images.is_fully_addressable
             for shard in images.addressable_shards:
                 own = np.asarray(shard.data)
-                # The order within a global batch is that of the ranks.
+                # A global batch is in rank order.
                 assert any(np.array_equal(own[0], image) for image in expected[0])
             total = jax.jit(lambda x: x.sum())(labels)
             assert int(total) == int(expected[1].sum())
@@ -133,5 +134,5 @@ def test_a_loader_that_does_not_suit_jax_is_refused(mini: str) -> None:
         sharded(Loader(mini, output="numpy", rank=1, world_size=2, **options), None)
     with pytest.raises(ConfigError, match="the batches are tensors of torch"):
         sharded(Loader(mini, output="torch", **options), None)
-    with pytest.raises(TypeError, match="sharding is a str: want a jax.sharding.Sharding"):
+    with pytest.raises(TypeError, match="sharding is a str: expected a jax.sharding.Sharding"):
         sharded(Loader(mini, output="numpy", **options), "batch")

@@ -1,6 +1,7 @@
-"""Promise: annotations reach a batch as their datasets mean them: masks of every format as Pillow
-reads them, with maps of values and colors; texts; the numbers of COCO's categories; boxes mapped
-back to their images. Both forms of a batch have the same names."""
+"""Promise: annotations keep the meaning that they have in the dataset. Masks of every format have
+the same values as in Pillow, also with maps of values and colors. Texts and COCO's category ids are
+delivered, and boxes can be mapped back to their images. Both forms of a batch use the same
+names."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ import numpy as np
 import pytest
 import warpfeed
 from conftest import need
-from warpfeed import Augment, Boxes, ConfigError, Geometry, Loader, Mask, MultiHot, Numbers, Text, WarpfeedError
+from warpfeed import Augment, Boxes, ConfigError, Geometry, Loader, Mask, MultiHot, NdArray, Text, WarpfeedError
 
-PLAIN: dict[str, Any] = {"output": "numpy", "without": ["label"], "augment": Augment.pass_through((8, 12))}
+PLAIN: dict[str, Any] = {"output": "numpy", "drop_field": ["label"], "augment": Augment.pass_through((8, 12))}
 
 
 def originals(folder: Path, names: list[str]) -> Path:
@@ -35,7 +36,7 @@ def mask_of(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).choice([0, 1, 2, 255], (8, 12)).astype(np.uint8)
 
 
-def test_masks_of_a_folder_next_to_it_have_pillows_values_in_every_format(tmp_path: Path, pil: Any) -> None:
+def test_masks_of_a_sibling_folder_match_pillow_everywhere(tmp_path: Path, pil: Any) -> None:
     colors = np.random.default_rng(0).integers(0, 256, 768).astype(np.uint8)
     names, expected = [], []
     (tmp_path / "masks").mkdir()
@@ -71,7 +72,7 @@ def test_masks_of_a_folder_next_to_it_have_pillows_values_in_every_format(tmp_pa
     loader = Loader(both, masks="masks", fields={"mask": Mask("i64")}, max_skipped=1, **PLAIN)
     [batch] = loader
     assert batch.valid.tolist() == [True, False] and np.array_equal(batch["mask"][0], mask_of(30))
-    assert "lossy webp does not keep the values" in str(loader.faults()[0][2])
+    assert "lossy webp does not preserve the values" in str(loader.sample_errors()[0][2])
 
 
 def test_a_map_of_classes_takes_values_and_colors(tmp_path: Path, pil: Any) -> None:
@@ -103,18 +104,18 @@ def test_a_map_of_classes_takes_values_and_colors(tmp_path: Path, pil: Any) -> N
             Loader(folder, fields={"mask": Mask("i64", classes=classes)}, **options)
     with pytest.raises(ConfigError, match="no such folder"):
         Loader(folder, masks="other", **PLAIN)
-    with pytest.raises(TypeError, match="only the path of a folder"):
+    with pytest.raises(TypeError, match="only if data is the path of a folder"):
         Loader(warpfeed.Voc(tmp_path), masks="masks", **PLAIN)
 
 
-def test_texts_come_with_their_samples_in_every_output_and_through_collate(tmp_path: Path, pil: Any) -> None:
+def test_texts_accompany_samples_in_every_output(tmp_path: Path, pil: Any) -> None:
     originals(tmp_path / "images", [f"{n}" for n in range(10)])
     rows: list[dict[str, Any]] = []
     for n in range(10):
         rows.append({"path": f"images/{n}.png", "caption": f"número {n} " * (n + 1), "label": n % 3})
     table = tmp_path / "set.jsonl"
     table.write_text("\n".join(json.dumps(row) for row in rows))
-    options: dict[str, Any] = {**PLAIN, "without": [], "fields": {"caption": Text()}, "batch_size": 4, "shuffle": 1}
+    options: dict[str, Any] = {**PLAIN, "drop_field": [], "fields": {"caption": Text()}, "batch_size": 4, "shuffle": True, "seed": 1}
     loader = Loader(table, num_workers=3, **options)
     for _ in range(2):
         for batch in loader:
@@ -150,7 +151,7 @@ def coco(folder: Path) -> Path:
     return path
 
 
-def test_the_categories_of_coco_have_their_ids_also_when_classes_are_renumbered(tmp_path: Path, pil: Any) -> None:
+def test_coco_categories_keep_ids_when_renumbered(tmp_path: Path, pil: Any) -> None:
     path = coco(tmp_path)
     fields = {"boxes": Boxes(4, columns={"class": "i64"})}
     options: dict[str, Any] = {**PLAIN, "augment": Augment.resize(16), "fields": fields}
@@ -168,7 +169,7 @@ def test_the_categories_of_coco_have_their_ids_also_when_classes_are_renumbered(
 
 
 @pytest.mark.parametrize("output", ["numpy", "torch"])
-def test_boxes_are_mapped_back_to_their_image_after_letterbox_crop_and_flip(
+def test_boxes_map_back_after_letterbox_crop_and_flip(
     tmp_path: Path, pil: Any, output: str
 ) -> None:
     if output == "torch":
@@ -193,13 +194,13 @@ def test_boxes_are_mapped_back_to_their_image_after_letterbox_crop_and_flip(
             if "letterbox" in repr(augment) or "resize" in repr(augment):
                 assert np.allclose(found, original, atol=0.05), augment
             elif n == 2:
-                # A crop clips the boxes; what is left lies within them.
+                # A crop clips the boxes, so what remains is inside the original boxes.
                 assert (found[:, :2] >= low[:, :2]).all() and (found[:, 2:] <= high[:, 2:]).all(), augment
                 assert np.allclose(found[1, 1], original[1, 1], atol=0.5), augment
     same = np.array([[1.0, 0, 0], [0, 1, 0]])
     outside = warpfeed.boxes_to_source(np.array([[-9.0, -9, 99, 99]]), same, np.array([30, 40]))
     assert outside.tolist() == [[0, 0, 40, 30]]
-    with pytest.raises(ValueError, match="want .N, M, 4. and .N, 2, 3."):
+    with pytest.raises(ValueError, match="expected .N, M, 4. and .N, 2, 3."):
         warpfeed.boxes_to_source(np.zeros((2, 4)), np.zeros((2, 2, 3)))
 
 
@@ -214,14 +215,14 @@ def test_both_forms_of_a_batch_have_the_same_names(mini: str) -> None:
     named = next(iter(Loader(mini, fields={"geo": Geometry()}, **options)))
     assert named.images is named["image"] and named.labels is named["label"]
     assert np.array_equal(named.labels, labels)
-    without = next(iter(Loader(mini, without=["label"], fields={"geo": Geometry()}, **options)))
+    without = next(iter(Loader(mini, drop_field=["label"], fields={"geo": Geometry()}, **options)))
     assert not hasattr(without, "labels") and hasattr(without, "images")
 
 
 def test_a_set_without_images_needs_no_without(tmp_path: Path) -> None:
     table = tmp_path / "set.csv"
     table.write_text("age,tags\n1,cat|dog\n2,cat\n")
-    fields: dict[str, Any] = {"age": Numbers("i64")}
+    fields: dict[str, Any] = {"age": NdArray("i64")}
     [batch] = Loader(table, fields=fields, output="numpy")
     assert list(batch) == ["age"] and batch["age"].tolist() == [1, 2]
     with pytest.raises(KeyError, match="has no images"):

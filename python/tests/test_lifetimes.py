@@ -1,5 +1,5 @@
-"""Promise: a tensor keeps its bytes as long as it lives. Dropping it returns its slot. A program
-that keeps every batch continues with copies."""
+"""Promise: a tensor's bytes stay unchanged for as long as the tensor is alive. Dropping the tensor
+releases its slot. A program that keeps every batch receives copies and can continue."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from conftest import batches_of, ran
 from warpfeed import Augment, Loader, WarpfeedError
 
-OPTIONS = {"batch_size": 16, "shuffle": 1, "augment": Augment.train(96), "prefetch": 2, "output": "numpy"}
+OPTIONS = {"batch_size": 16, "shuffle": True, "seed": 1, "augment": Augment.train(96), "prefetch": 2, "output": "numpy"}
 
 
 def test_a_kept_tensor_keeps_its_bytes_while_1000_batches_go_by(packed: str, torch: Any) -> None:
     loader = Loader(packed, **{**OPTIONS, "output": "torch", "copy": False, "augment": Augment.train(32)})
     images, labels = next(iter(loader))
-    # A view of a view keeps it too.
+    # A view of a view also keeps the slot in use.
     view = images[3:5, 1]
     expected, corner, told = images.clone(), view.clone(), labels.clone()
     address = images.data_ptr()
@@ -33,7 +33,7 @@ def test_a_kept_tensor_keeps_its_bytes_while_1000_batches_go_by(packed: str, tor
     del view, labels
     for other, _ in batches_of(loader, 20):
         others.add(other.data_ptr())
-    assert address in others, "the slot went round again"
+    assert address in others, "the slot was reused"
 
 
 def test_batches_are_copied_once_all_slots_are_kept(packed: str) -> None:
@@ -44,7 +44,7 @@ def test_batches_are_copied_once_all_slots_are_kept(packed: str) -> None:
     for (images, labels), (expected, told) in zip(kept, batches_of(again, 3 * slots), strict=True):
         assert np.array_equal(images, expected) and np.array_equal(labels, told)
     assert len({images.ctypes.data for images, _ in kept}) == 3 * slots
-    # Batches were copied only when no slot was left.
+    # Batches were copied only when no slot was free.
     addresses = {images.ctypes.data for images, _ in batches_of(loader, 4)}
     del kept, images, labels
     gc.collect()
@@ -56,11 +56,11 @@ def test_copy_false_is_the_error_of_the_rust_loader(packed: str) -> None:
     loader = Loader(packed, **{**OPTIONS, "batch_size": 4}, copy=False, timeout=0.3)
     it = iter(loader)
     kept = []
-    with pytest.raises(WarpfeedError, match="all 4 slots are held by batches that are still alive") as raised:
+    with pytest.raises(WarpfeedError, match="all 4 slots have been held by batches that are still alive") as raised:
         for batch in it:
             kept.append(batch)
     assert raised.value.kind == "timeout" and len(kept) == 4
-    # After a drop, the batch that was requested arrives.
+    # After a drop, the requested batch arrives.
     del kept[0], batch
     assert next(it).number == 4
 

@@ -1,5 +1,5 @@
-"""Promise: Python has the Rust loader's other features, too: epochs from the middle, replays,
-user-defined orders, splits, statistics of a period, reports, spans, packing."""
+"""Promise: the remaining features of the Rust loader are available in Python: starting mid-epoch,
+replays, custom samplers, splits, statistics for a period, reports, spans, and packing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rest(batches) -> list[tuple[int, int, bytes]]:  # type: ignore[no-untyped-de
 
 
 def test_an_epoch_from_the_middle_is_the_end_of_that_epoch(mini: str) -> None:
-    loader = Loader(mini, shuffle=3, **OPTIONS)
+    loader = Loader(mini, shuffle=True, seed=3, **OPTIONS)
     whole = [rest(loader) for _ in range(3)]
     for first in [0, 1, 3, 4, 9]:
         assert rest(loader.epoch_from(1, first)) == whole[1][first:]
@@ -37,12 +37,12 @@ def test_an_epoch_from_the_middle_is_the_end_of_that_epoch(mini: str) -> None:
     next(loader.epoch_from(1, 2))
     assert (
         loader.state_dict() != state
-        and loader.state_dict() == Loader(mini, shuffle=3, resume=loader.state_dict(), **OPTIONS).state_dict()
+        and loader.state_dict() == Loader(mini, shuffle=True, seed=3, resume=loader.state_dict(), **OPTIONS).state_dict()
     )
 
 
-def test_a_replay_repeats_the_first_batches_and_keeps_the_position(mini: str) -> None:
-    loader = Loader(mini, shuffle=3, **OPTIONS)
+def test_a_replay_repeats_first_batches_at_the_same_position(mini: str) -> None:
+    loader = Loader(mini, shuffle=True, seed=3, **OPTIONS)
     first = rest(loader)
     state, told = loader.state_dict(), loader.stats()["batches"]
     again = loader.replay(2)
@@ -55,14 +55,14 @@ def test_a_replay_repeats_the_first_batches_and_keeps_the_position(mini: str) ->
             loader.replay(n)
 
 
-def test_host_batches_ignore_where_images_are_decoded_and_a_wrong_word_is_named(packed: str) -> None:
-    expected = contents(Loader(packed, shuffle=3, **OPTIONS))
+def test_host_batches_ignore_decode_on_and_name_a_bad_value(packed: str) -> None:
+    expected = contents(Loader(packed, shuffle=True, seed=3, **OPTIONS))
     for decode_on in ["cpu", "gpu", "auto"]:
-        loader = Loader(packed, shuffle=3, decode_on=decode_on, **OPTIONS)
+        loader = Loader(packed, shuffle=True, seed=3, decode_on=decode_on, **OPTIONS)
         assert contents(loader) == expected and loader.stats()["decoded_on_device"] == 0
-    with pytest.raises(ValueError, match="decode_on='cuda': known are 'cpu', 'gpu' and 'auto'"):
+    with pytest.raises(ValueError, match="decode_on='cuda': expected one of 'cpu', 'gpu', 'auto'"):
         Loader(packed, decode_on="cuda", **OPTIONS)
-    with pytest.raises(WarpfeedError, match=r"decode_share=2: a share of the device's time must be 0 to 1"):
+    with pytest.raises(WarpfeedError, match=r"decode_share=2: expected 0 to 1, as a share of the device's time"):
         Loader(packed, decode_share=2, **OPTIONS)
 
 
@@ -74,27 +74,28 @@ def test_a_user_defined_order_chooses_every_sample(mini: str) -> None:
         order = np.arange(20 + epoch)
         return order if epoch % 2 == 0 else order[::-1]
 
-    loader = Loader(mini, order=there_and_back, epochs=9, **OPTIONS)
+    loader = Loader(mini, sampler=there_and_back, epochs=9, **OPTIONS)
     assert len(loader) == 2
     ids = [sum((batch.ids for batch in loader), []) for _ in range(3)]
     assert ids == [list(range(20)), list(reversed(range(21))), list(range(22))]
-    assert asked == list(range(len(asked))) and len(asked) > 3, "once for each epoch, and ahead of it"
-    # A resume in mid-epoch continues. A sample that occurs twice is augmented twice.
+    assert asked == list(range(len(asked))) and len(asked) > 3, "once per epoch, and ahead of it"
+    # A run that resumes mid-epoch continues where it stopped. A repeated sample is augmented
+    # differently each time.
     it = loader.epoch_from(1, 0)
     next(it)
-    resumed = Loader(mini, order=there_and_back, resume=loader.state_dict(), **OPTIONS)
+    resumed = Loader(mini, sampler=there_and_back, resume=loader.state_dict(), **OPTIONS)
     left = rest(it)
     assert len(left) == 1 and rest(resumed) == left
-    images, _ = next(iter(Loader(mini, order=lambda epoch: [5, 5, 5], **OPTIONS)))
+    images, _ = next(iter(Loader(mini, sampler=lambda epoch: [5, 5, 5], **OPTIONS)))
     assert len({image.tobytes() for image in images}) == 3
     with pytest.raises(WarpfeedError, match="64"):
-        list(Loader(mini, order=lambda epoch: [3, 64], **OPTIONS))
+        list(Loader(mini, sampler=lambda epoch: [3, 64], **OPTIONS))
     with pytest.raises(WarpfeedError, match="decides? the order|order"):
-        Loader(mini, order=there_and_back, shuffle=3, **OPTIONS)
+        Loader(mini, sampler=there_and_back, shuffle=True, seed=3, **OPTIONS)
 
 
 @pytest.mark.parametrize("epochs", [None, 0])
-def test_an_order_sees_the_state_of_the_training_when_its_epoch_begins(mini: str, epochs: int | None) -> None:
+def test_an_order_sees_training_state_at_its_epoch_start(mini: str, epochs: int | None) -> None:
     shift, delivered, asked = 0, [], []
 
     def order(epoch: int) -> list[int]:
@@ -102,7 +103,7 @@ def test_an_order_sees_the_state_of_the_training_when_its_epoch_begins(mini: str
         return [(shift + i) % 64 for i in range(40)]
 
     limit = {} if epochs is None else {"epochs": epochs}
-    loader = Loader(mini, order=order, **limit, **OPTIONS)
+    loader = Loader(mini, sampler=order, **limit, **OPTIONS)
     size = loader.batch_size
     each = -(-40 // size)
     for epoch in range(4):
@@ -110,21 +111,22 @@ def test_an_order_sees_the_state_of_the_training_when_its_epoch_begins(mini: str
             assert (batch.epoch, batch.number) == (epoch, number)
             assert batch.ids == [(shift + i) % 64 for i in range(40)][number * size :][:size]
             delivered.append(batch.number)
-            # Time for which the next epoch could be prepared.
+            # Leave enough time for the next epoch to be prepared.
             time.sleep(0.02)
         assert len(delivered) == (epoch + 1) * each
-        # Both ask for the length of the next epoch, and the program changes its state afterwards.
+        # Both calls ask for the length of the next epoch. Only afterwards does the program change
+        # its state.
         assert len(loader) == each and loader.state_dict()["epoch"] == epoch + 1
         shift += 7
-    assert all(done >= epoch * each for epoch, done in asked), "only after the last batch of the epoch before"
-    # The same epoch again, with another state.
+    assert all(done >= epoch * each for epoch, done in asked), "only after the last batch of the previous epoch"
+    # Run the same epoch again, with a different state.
     assert next(iter(loader.epoch_from(0, 0))).ids[0] == shift
     shift += 1
     assert next(iter(loader.epoch_from(0, 0))).ids[0] == shift
 
 
 class Stateful:
-    """An order of `count` samples that depends on state. It notes the epochs that it is asked for."""
+    """A stateful sampler for `count` samples, which records the epochs that it is asked for."""
 
     def __init__(self, count: int) -> None:
         self.count, self.shift, self.asked = count, 0, list[int]()
@@ -137,13 +139,13 @@ class Stateful:
         return [(shift + i) % 64 for i in range(self.count)]
 
 
-def test_an_order_that_depends_on_state_does_not_change_in_mid_epoch(mini: str) -> None:
+def test_a_stateful_order_is_fixed_within_an_epoch(mini: str) -> None:
     order = Stateful(300_000)
-    loader = Loader(mini, order=order, prefetch=1, num_workers=1, **OPTIONS)
+    loader = Loader(mini, sampler=order, prefetch=1, num_workers=1, **OPTIONS)
     it = iter(loader)
     ids = next(it).ids
     order.shift = 7
-    # The limit of orders that are kept is 2**20 samples.
+    # The cache holds at most 2**20 samples of sample orders.
     for epoch in range(5, 10):
         loader.set_epoch(epoch)
         assert len(loader) == -(-300_000 // loader.batch_size)
@@ -156,7 +158,7 @@ def test_an_order_that_depends_on_state_does_not_change_in_mid_epoch(mini: str) 
 
 def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
     order = Stateful(60)
-    loader = Loader(mini, order=order, **OPTIONS)
+    loader = Loader(mini, sampler=order, **OPTIONS)
     for epoch in range(4):
         order.shift = 5 * epoch
         it = iter(loader)
@@ -164,21 +166,21 @@ def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
         order.shift += 1
     state = loader.state_dict()
     left = order.of(15)[len(ids) :]
-    # In the same program.
+    # Resume in the same program.
     loader.load_state_dict(state)
     assert sum((batch.ids for batch in loader), []) == left
-    # The next epoch has the state of its beginning.
+    # The next epoch uses the state at its beginning.
     assert next(iter(loader)).ids == order.of(16)[: len(ids)]
-    # In another program, which restores its state.
+    # Resume in a new program that has restored the sampler's state.
     order.shift = 15
-    resumed = Loader(mini, order=order, resume=state, **OPTIONS)
+    resumed = Loader(mini, sampler=order, resume=state, **OPTIONS)
     order.shift = 30
     assert sum((batch.ids for batch in resumed), []) == left
     order.shift = 16
-    with pytest.raises(ConfigError, match="the order of epoch 3 differs .* depends on state, .* restore it before"):
-        Loader(mini, order=order, resume=state, **OPTIONS)
-    # The order was asked before the program restored its state.
-    resumed = Loader(mini, order=order, **OPTIONS)
+    with pytest.raises(ConfigError, match="the order of epoch 3 differs .* depends on state: before the loader, restore"):
+        Loader(mini, sampler=order, resume=state, **OPTIONS)
+    # Here the sampler is asked before the program restores the sampler's state.
+    resumed = Loader(mini, sampler=order, **OPTIONS)
     resumed.set_epoch(3)
     assert len(resumed) == 4
     with pytest.raises(ConfigError, match="the order of epoch 3 differs"):
@@ -186,28 +188,28 @@ def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
     order.shift = 15
     resumed.load_state_dict(state)
     assert sum((batch.ids for batch in resumed), []) == left
-    # Between two epochs the order is not asked, and may be another one.
+    # Between two epochs, the sampler is not asked, and its order may be different.
     order.shift, order.asked = 0, []
     loader.set_epoch(0)
     assert list(loader)
     state = loader.state_dict()
     assert 1 not in order.asked and (state["epoch"], state["batch"]) == (1, 0)
     order.shift = 3
-    resumed = Loader(mini, order=order, resume=state, **OPTIONS)
+    resumed = Loader(mini, sampler=order, resume=state, **OPTIONS)
     order.shift = 4
     assert next(iter(resumed)).ids == order.of(4)[: len(ids)]
     with pytest.raises(WarpfeedError, match="the dataset|source samples"):
-        Loader(Concat([mini, mini]), order=order, resume=state, **OPTIONS)
+        Loader(Concat([mini, mini]), sampler=order, resume=state, **OPTIONS)
 
 
-def test_the_length_of_an_iterator_is_that_of_its_own_epoch(mini: str) -> None:
+def test_the_length_of_an_iterator_belongs_to_its_own_epoch(mini: str) -> None:
     asked: list[int] = []
 
     def order(epoch: int) -> range:
         asked.append(epoch)
         return range(64 - 16 * epoch)
 
-    loader = Loader(mini, order=order, **{**OPTIONS, "batch_size": 16})
+    loader = Loader(mini, sampler=order, **{**OPTIONS, "batch_size": 16})
     it = iter(loader)
     assert len(it) == 4
     next(it)
@@ -218,7 +220,7 @@ def test_the_length_of_an_iterator_is_that_of_its_own_epoch(mini: str) -> None:
     loader.load_state_dict(state)
     resumed = iter(loader)
     assert len(resumed) == 3 == len(list(resumed)) and len(resumed) == 3
-    loader = Loader(mini, resume=state, order=order, **{**OPTIONS, "batch_size": 16})
+    loader = Loader(mini, resume=state, sampler=order, **{**OPTIONS, "batch_size": 16})
     loader.set_epoch(1)
     assert len(iter(loader)) == 3
 
@@ -234,7 +236,7 @@ def test_a_replay_does_not_end_an_iterator_that_began_after_it(mini: str) -> Non
             next(begun[0])
         return ask(epoch)
 
-    loader = Loader(mini, order=hooked, **OPTIONS)
+    loader = Loader(mini, sampler=hooked, **OPTIONS)
     loader.set_epoch(1)
     next(iter(loader))
     for epoch in range(5, 10):
@@ -246,14 +248,14 @@ def test_a_replay_does_not_end_an_iterator_that_began_after_it(mini: str) -> Non
     assert begun and next(begun[0]).number == 1
 
 
-def test_an_exception_in_an_order_ahead_of_its_epoch_is_raised_once_and_silently(mini: str) -> None:
+def test_a_prefetched_order_raises_its_exception_once(mini: str) -> None:
     program = f"""
 import warpfeed
 
 def order(epoch):
     return [0, 1] if epoch == 0 else [][epoch]
 
-loader = warpfeed.Loader({mini!r}, order=order, epochs=3, augment=warpfeed.Augment.train(32), output="numpy")
+loader = warpfeed.Loader({mini!r}, sampler=order, epochs=3, augment=warpfeed.Augment.train(32), output="numpy")
 assert len(list(loader)) == 1
 try:
     next(iter(loader))
@@ -266,7 +268,7 @@ except warpfeed.WarpfeedError as e:
 
 
 def test_many_short_epochs_have_their_own_orders(mini: str) -> None:
-    loader = Loader(mini, order=lambda epoch: [epoch % 64], epochs=3000, **OPTIONS)
+    loader = Loader(mini, sampler=lambda epoch: [epoch % 64], epochs=3000, **OPTIONS)
     for epoch in range(3000):
         assert [batch.ids for batch in loader] == [[epoch % 64]]
 
@@ -277,7 +279,7 @@ def test_an_exception_in_an_order_is_raised_by_the_call(mini: str) -> None:
             raise KeyError("no such epoch")
         return [0, 1]
 
-    loader = Loader(mini, order=order, **OPTIONS)
+    loader = Loader(mini, sampler=order, **OPTIONS)
     list(loader)
     with pytest.raises(WarpfeedError, match="order at epoch 1: KeyError: 'no such epoch'") as raised:
         next(iter(loader))
@@ -294,7 +296,7 @@ def test_a_torch_sampler_is_an_order(mini: str, torch: Any) -> None:
     def order(epoch: int) -> list[int]:
         return list(WeightedRandomSampler([1.0] * 64, 32, generator=torch.Generator().manual_seed(epoch)))
 
-    loader = Loader(mini, order=order, **OPTIONS)
+    loader = Loader(mini, sampler=order, **OPTIONS)
     assert sum((batch.ids for batch in loader), []) == order(0) and sum((batch.ids for batch in loader), []) == order(1)
 
 
@@ -304,7 +306,7 @@ def test_a_split_of_a_dataset_is_by_its_classes(mini: str, packed: str) -> None:
     for data in (mini, Path(packed), warpfeed.Concat([mini])):
         assert warpfeed.split(data, [0.75, 0.25], seed=1, by_class=True) == by_class
         assert warpfeed.split(data, [0.75, 0.25], seed=1) == warpfeed.split(64, [0.75, 0.25], seed=1)
-    with pytest.raises(ValueError, match="by_class reads the labels from a dataset"):
+    with pytest.raises(ValueError, match="by_class=True: it reads labels from a dataset"):
         warpfeed.split(64, [1.0], seed=1, by_class=True)
     with pytest.raises(WarpfeedError) as raised:
         warpfeed.split("/nowhere", [1.0], seed=1)
@@ -361,7 +363,7 @@ def test_a_python_source_is_packed_and_loads_as_it_was(mini: str, tmp_path: Path
 
 
 def test_threads_of_packing_have_ended_when_it_returns(tmp_path: Path) -> None:
-    """A thread that ends later would release what it holds while the interpreter shuts down."""
+    """If a thread ended later, it would release its resources while the interpreter shuts down."""
     local, counts = threading.local(), {"made": 0, "released": 0}
 
     class Connection:
@@ -389,7 +391,7 @@ class Slow(Images):
 
 
 @needs("signals", sys.platform != "win32")
-def test_packing_is_stopped_by_ctrl_c_and_by_an_exception_and_leaves_nothing(tmp_path: Path) -> None:
+def test_packing_stops_on_ctrl_c_and_leaves_nothing(tmp_path: Path) -> None:
     def interrupt(done: int, total: int) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 

@@ -1,5 +1,6 @@
-"""Promise: a dataset that a format's own library wrote has the samples, labels and order that the same library
-reads, for 200 shuffled batches, with one and with three workers, without the garbage collector."""
+"""Promise: a dataset written by a format's own library yields the same samples, labels and order as
+when that library reads it. This is checked for 200 shuffled batches, with one worker and with
+three, without the garbage collector."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ import pytest
 import warpfeed
 from conftest import batches_of, need
 from documented import BATCHES, uncollected
-from warpfeed import Augment, Boxes, Loader, Mask, Numbers
+from warpfeed import Augment, Boxes, Loader, Mask, NdArray
 
 pil = need("PIL.Image")
 
@@ -24,16 +25,16 @@ COUNT, HEIGHT, WIDTH = 23, 24, 32
 
 
 class Opened(NamedTuple):
-    """A dataset, and what its own library reads."""
+    """A dataset, and the samples that the format's own library reads from it."""
 
     data: Any
-    #: Of each sample in order: fields by name.
+    #: For each sample, in order: its fields by name.
     samples: list[dict[str, Any]]
     options: dict[str, Any] = {}
 
 
 def pixels(number: int) -> np.ndarray:
-    """A smooth image with noise."""
+    """Returns a smooth image with noise."""
     y, x = np.mgrid[:HEIGHT, :WIDTH]
     base = np.stack([y * 7 + number, x * 5, x * y // 3 + number * 9], 2) % 256
     noise = np.random.default_rng(number).integers(0, 24, base.shape)
@@ -67,7 +68,7 @@ def mosaicml(to: Path) -> Opened:
         {"image": np.asarray(row["image"].convert("RGB")), "label": row["label"], "vector": row["vector"]}
         for row in (rows[n] for n in range(COUNT))
     ]
-    return Opened(to, samples, {"fields": {"vector": Numbers("f32", [3])}})
+    return Opened(to, samples, {"fields": {"vector": NdArray("f32", [3])}})
 
 
 def litdata(to: Path) -> Opened:
@@ -87,7 +88,7 @@ def litdata(to: Path) -> Opened:
         row = rows[number]
         image = np.asarray(row["image"].permute(1, 2, 0) if hasattr(row["image"], "permute") else row["image"])
         samples.append({"image": image, "label": row["class"], "score": np.float32(row["score"])})
-    return Opened(to, samples, {"fields": {"score": Numbers("f32")}})
+    return Opened(to, samples, {"fields": {"score": NdArray("f32")}})
 
 
 def webdataset(to: Path) -> Opened:
@@ -111,7 +112,7 @@ def webdataset(to: Path) -> Opened:
         {"image": row["jpg"] if "jpg" in row else row["png"], "label": row["cls"], "emb": row["emb.npy"]}
         for row in rows
     ]
-    return Opened(to, samples, {"fields": {"emb": Numbers("f32", [4])}})
+    return Opened(to, samples, {"fields": {"emb": NdArray("f32", [4])}})
 
 
 def hugging_face(kind: str) -> Callable[[Path], Opened]:
@@ -138,7 +139,7 @@ def hugging_face(kind: str) -> Callable[[Path], Opened]:
             {"image": np.asarray(row["image"].convert("RGB")), "label": row["label"], "age": np.float32(row["age"])}
             for row in rows
         ]
-        return Opened(path, samples, {"fields": {"age": Numbers("f32")}})
+        return Opened(path, samples, {"fields": {"age": NdArray("f32")}})
 
     write.__name__ = f"datasets_{kind}"
     return write
@@ -159,7 +160,8 @@ def torchvision(to: Path) -> Opened:
     need("torch")
     vision = need("torchvision")
     for number in range(COUNT):
-        # The order of classes and files is that of code points, also for numbers and capitals.
+        # Classes and files are sorted by code points. These names check this for numbers and
+        # capitals, too.
         folder = to / ["a", "B", "c10", "c2", "é", "z z", "_"][label(number)]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.png").write_bytes(encoded(number, "PNG"))
@@ -226,7 +228,7 @@ def lmdb(form: str) -> Callable[[Path], Opened]:
             for number, key in enumerate(keys):
                 txn.put(key, pickle.dumps((encoded(number), label(number))))
         with env.begin() as txn:
-            # Programs read keys with padding by a cursor, and plain numbers by counting.
+            # Existing programs read padded keys with a cursor, and look up unpadded keys by number.
             values = [value for _, value in txn.cursor()] if "3" in form else [txn.get(key) for key in keys]
         env.close()
         pairs = map(pickle.loads, values)
@@ -260,7 +262,7 @@ def tfrecord(to: Path) -> Opened:
         }
         for row in rows
     ]
-    return Opened(to, samples, {"fields": {"age": Numbers("f32")}})
+    return Opened(to, samples, {"fields": {"age": NdArray("f32")}})
 
 
 def coco(to: Path) -> Opened:
@@ -311,7 +313,7 @@ def coco(to: Path) -> Opened:
             "boxes.masks": np.stack([rows.annToMask(one) for one in found]) if found else np.zeros((0, HEIGHT, WIDTH), np.uint8),
         })  # fmt: skip
     return Opened(
-        path, samples, {"fields": {"boxes": Boxes(4, columns={"class": "i64"}, masks=True)}, "without": ["label"]}
+        path, samples, {"fields": {"boxes": Boxes(4, columns={"class": "i64"}, masks=True)}, "drop_field": ["label"]}
     )
 
 
@@ -362,7 +364,7 @@ def test_batches_have_what_the_library_of_the_format_reads(write: Callable[[Path
             ids += batch.ids
         assert ids == list(range(COUNT)), "the order of the library"
     for workers in (1, 3):
-        with uncollected(), Loader(data, num_workers=workers, shuffle=7, **options) as loader:
+        with uncollected(), Loader(data, num_workers=workers, shuffle=True, seed=7, **options) as loader:
             seen = set()
             for batch in batches_of(loader, BATCHES):
                 check(batch, samples)

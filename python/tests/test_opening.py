@@ -1,5 +1,5 @@
-"""Promise: an option for opening a dataset that has no effect is an error, and so is a dataset whose
-labels the program cannot get."""
+"""Promise: opening a dataset with an option that would have no effect fails. It also fails if the
+dataset has labels that could not be delivered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 class Source:
-    """Two images of a folder, with these labels."""
+    """A source of two images from a folder, with these labels."""
 
     def __init__(self, folder: Path, *labels: int) -> None:
         self.bytes, self.labels = (folder / "cat" / "1.bmp").read_bytes(), labels
@@ -43,11 +43,11 @@ def test_an_option_for_opening_without_effect_is_an_error(folder: Path, tmp_path
         (source, {"table": columns}, "table describes columns"),
         (Concat([folder, folder]), {"table": columns}, "table describes columns"),
         ([(folder, 0.5), (source, 0.5)], {"table": columns}, "table describes columns"),
-        (table, {"index": True, "table": columns}, "index=True keeps the listing"),
-        (source, {"index": True}, "index=True keeps the listing"),
-        (folder, {"cache_bytes": 1 << 20}, "cache_bytes: the cache keeps what is read from URLs"),
-        (source, {"cache_bytes": 1 << 20}, "cache_bytes: the cache keeps what is read from URLs"),
-        (Concat([folder]), {"cache_refresh": True}, "cache_refresh: the cache keeps what is read from URLs"),
+        (table, {"index": True, "table": columns}, "index=True saves the listing"),
+        (source, {"index": True}, "index=True saves the listing"),
+        (folder, {"cache_bytes": 1 << 20}, "cache_bytes: the cache keeps data from URLs"),
+        (source, {"cache_bytes": 1 << 20}, "cache_bytes: the cache keeps data from URLs"),
+        (Concat([folder]), {"cache_refresh": True}, "cache_refresh: the cache keeps data from URLs"),
         ("s3://bucket/train", {"cache_refresh": True}, "cache_refresh needs cache_bytes"),
     ]
     for data, options, words in cases:
@@ -77,13 +77,13 @@ def test_one_of_several_datasets_may_use_an_option_for_opening(folder: Path, tmp
 def test_a_flat_folder_without_labels_is_an_error_on_opening(folder: Path) -> None:
     flat = folder / "cat"
     for options in ({}, {"soft_labels": (2, 0.1)}):
-        with pytest.raises(ConfigError, match="pass unlabeled=True to read them as -1, or without="):
+        with pytest.raises(ConfigError, match="pass unlabeled=True to read them as -1, or drop_field="):
             Loader(flat, augment=PIXELS, **options)
     with Loader(flat, augment=PIXELS, unlabeled=True) as loader:
         assert [labels.tolist() for _, labels in loader] == [[-1]]
-    with Loader(flat, augment=PIXELS, without="label") as loader:
+    with Loader(flat, augment=PIXELS, drop_field="label") as loader:
         assert [list(batch) for batch in loader] == [["image"]]
-    # A batch of more fields has a label only if its samples have one.
+    # A batch with more fields contains a label only if the samples have one.
     with Loader(flat, views=[PIXELS, PIXELS]) as loader:
         assert [list(batch) for batch in loader] == [["views"]]
 

@@ -1,5 +1,5 @@
-"""Promise: every option that cannot work is an error that names the option, its value and the
-alternative, of a class that programs catch."""
+"""Promise: every invalid option raises an error that names the option, its value and the
+alternative. Programs can catch the error by its class."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ import pytest
 import warpfeed
 from conftest import ran
 from warpfeed import (
-    Augment, Boxes, Concat, ConfigError, Decoder, Loader, Mix, MultiHot, Numbers, Rows, TableOptions, WarpfeedError, _options,
+    Augment, Boxes, Concat, ConfigError, Decoder, Loader, Mix, MultiHot, NdArray, Ragged, TableOptions, WarpfeedError, _options, _other_names,
 )  # fmt: skip
 
 
-#: Types of the rows of `src/loader/rows.rs` in Python.
+#: The Python types that correspond to the types in `src/loader/rows.rs`.
 TYPES = {"u64": "int", "usize": "int", "bool": "bool", "f64": "float"}
 
 
-def test_the_signature_and_the_documentation_have_the_rows_of_the_crate() -> None:
+def test_signature_and_documentation_match_the_crate() -> None:
     source, documented = inspect.getsource(Loader.__init__), Loader.__doc__ or ""
     missing = []
     rows = warpfeed._warpfeed.options()
     assert len(rows) > 25 and ["workers", "num_workers", "usize", "0"] in rows
     for setter, keyword, type_, default in rows:
         if setter == "local_world_size":
-            continue  # Python takes it from the launcher.
+            continue  # Python reads it from the launcher
         name, of = keyword or setter, TYPES.get(type_.removeprefix("Option<").removesuffix(">"))
         wanted = [f"{name}: {of} | None = None"]
         if not type_.startswith("Option<"):
@@ -47,54 +47,53 @@ def test_the_signature_and_the_documentation_have_the_rows_of_the_crate() -> Non
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"batch_size": -1}, ValueError, r"^batch_size=-1: want a whole number from 0"),
-        ({"batch_size": 0}, ValueError, r"config: batch_size=0: a batch has at least one sample"),
-        ({"batch_size": 8.0}, TypeError, r"^batch_size=8\.0: want a whole number"),
-        ({"batch_size": True}, TypeError, r"^batch_size=True: want a whole number"),
-        ({"batch_size": 1 << 64}, ValueError, r"^batch_size=18446744073709551616: want"),
-        ({"num_workers": "4"}, TypeError, r"^num_workers='4': want a whole number"),
-        ({"prefetch": None}, TypeError, r"^prefetch=None: want a whole number"),
-        ({"seed": -3}, ValueError, r"^seed=-3: want"),
-        ({"shuffle": "yes"}, TypeError, r"^shuffle='yes': want True or False, or a whole number"),
-        ({"shuffle": -1}, ValueError, r"^shuffle=-1: want a whole number"),
-        ({"shuffle": 0}, ValueError, r"^shuffle=0: pass shuffle=False .* or shuffle=True, seed=0 .*seed=s takes every"),
-        ({"shuffle": 7, "seed": 1}, ValueError, r"both are the seed.* order=f"),
-        ({"drop_last": "no"}, TypeError, r"^drop_last='no': want True or False"),
-        ({"copy": 1}, TypeError, r"^copy=1: want True or False"),
-        ({"timeout": "1s"}, TypeError, r"^timeout='1s': want a number"),
-        ({"timeout": -1}, ValueError, r"^timeout=-1: want 0 or more"),
+        ({"batch_size": -1}, ValueError, r"^batch_size=-1: expected a whole number from 0"),
+        ({"batch_size": 0}, ValueError, r"config: batch_size=0: expected at least 1"),
+        ({"batch_size": 8.0}, TypeError, r"^batch_size=8\.0: expected a whole number"),
+        ({"batch_size": True}, TypeError, r"^batch_size=True: expected a whole number"),
+        ({"batch_size": 1 << 64}, ValueError, r"^batch_size=18446744073709551616: expected"),
+        ({"num_workers": "4"}, TypeError, r"^num_workers='4': expected a whole number"),
+        ({"num_workers": 0}, ValueError, r"^num_workers=0: there are no worker processes.* one thread per core, or pass 1 for the fewest"),
+        ({"prefetch": 0}, ValueError, r"^prefetch=0: at least one batch is prepared ahead.*Leave prefetch out"),
+        ({"prefetch": "2"}, TypeError, r"^prefetch='2': expected a whole number"),
+        ({"seed": -3}, ValueError, r"^seed=-3: expected"),
+        ({"shuffle": "yes"}, TypeError, r"^shuffle='yes': expected True or False$"),
+        ({"shuffle": 42}, TypeError, r"^shuffle=42: expected True or False; pass shuffle=True, seed=42 for this seed$"),
+        ({"shuffle": np.int64(7), "seed": 1}, TypeError, r"^shuffle=.*7.*: expected True or False; pass shuffle=True, seed="),
+        ({"shuffle": 0}, TypeError, r"^shuffle=0: expected True or False"),
+        ({"drop_last": "no"}, TypeError, r"^drop_last='no': expected True or False"),
+        ({"copy": 1}, TypeError, r"^copy=1: expected True or False"),
+        ({"timeout": "1s"}, TypeError, r"^timeout='1s': expected a number"),
+        ({"timeout": -1}, ValueError, r"^timeout=-1: expected 0 or more"),
         ({"timeout": float("inf")}, ValueError, r"^timeout=inf: "),
-        ({"classes": "cat"}, TypeError, r"^classes='cat': want a list of names"),
+        ({"classes": "cat"}, TypeError, r"^classes='cat': expected a list of names"),
         ({"classes": [1]}, TypeError, r"^classes=\[1\]: "),
-        ({"weights": 3}, TypeError, r"^weights=3: want a list of numbers"),
-        ({"order": [1]}, TypeError, r"^order=\[1\]: want a function"),
-        ({"output": 3}, TypeError, r"^output=3: want a str"),
-        ({"device": -1}, ValueError, r"^device=-1: want"),
-        ({"without": [3]}, TypeError, r"^without=\[3\]: "),
-        ({"resume": "x"}, TypeError, r"^resume='x': want what state_dict\(\) returned"),
-        ({"trace": ("a", 3)}, TypeError, r"^trace=\('a', 3\): want a path, or"),
-        ({"fields": [Numbers("f32")]}, TypeError, r"^fields=.*: want a dict of kinds by name"),
-        ({"fields": {"x": Numbers("f32", [-1])}}, ValueError, r"^fields=Numbers\(.*: shape: .*`-1`"),
+        ({"weights": 3}, TypeError, r"^weights=3: expected a list of numbers"),
+        ({"sampler": [1]}, TypeError, r"^sampler=\[1\]: expected a function f\(epoch\) .* in place of a sampler of torch use shuffle, weights"),
+        ({"output": 3}, TypeError, r"^output=3: expected a str"),
+        ({"device": -1}, ValueError, r"^device=-1: expected"),
+        ({"drop_field": [3]}, TypeError, r"^drop_field=\[3\]: "),
+        ({"resume": "x"}, TypeError, r"^resume='x': expected a result of state_dict\(\)"),
+        ({"trace": ("a", 3)}, TypeError, r"^trace=\('a', 3\): expected a path, or"),
+        ({"fields": [NdArray("f32")]}, TypeError, r"^fields=.*: expected a dict of field types by name"),
+        ({"fields": {"x": NdArray("f32", [-1])}}, ValueError, r"^fields=NdArray\(.*: shape: .*`-1`"),
         ({"fields": {"x": Boxes("many")}}, TypeError, r"^fields=Boxes\(most='many', .*: most: .*\"many\""),
-        ({"fields": {"x": Rows("u8", [], 3, padding=300)}}, ValueError, r"^fields=Rows\(.*padding=300"),
+        ({"fields": {"x": Ragged("u8", [], 3, padding=300)}}, ValueError, r"^fields=Ragged\(.*padding=300"),
         ({"augment": Augment.train("x")}, TypeError, r"^Augment\.train\('x'\): "),
         ({"augment": Augment.resize((-1, 8))}, ValueError, r"^Augment\.resize\(\(-1, 8\)\): "),
-        ({"soft_labels": "0.1"}, TypeError, r"^soft_labels='0\.1': want \(classes, smoothing\), such as \(1000, 0\.1\)"),
-        ({"soft_labels": True}, TypeError, r"^soft_labels=True: want \(classes, smoothing\)"),
-        ({"soft_labels": 1000}, ValueError, r"soft_labels: a smoothing of 1000; needs 0 to 1"),
-        ({"shuffle": True, "balanced": True}, ValueError, r"^shuffle=True and balanced: .* seed=s"),
-        ({"shuffle": 3, "weights": [1.0] * 64}, ValueError, r"^shuffle=3 and weights: .* seed=s"),
-        ({"soft_labels": (-4, 0.1)}, ValueError, r"^soft_labels=\(-4, 0\.1\): .*want \(classes, smoothing\)"),
-        ({"normalize": 3}, TypeError, r"^normalize=3: want 'imagenet' or \(mean, std\)"),
-        ({"normalize": ((0.5,), (0.5,))}, ValueError, r"want .* each of three numbers.*; these are of 1 and 1"),
+        ({"soft_labels": "0.1"}, TypeError, r"^soft_labels='0\.1': expected \(classes, smoothing\), such as \(1000, 0\.1\)"),
+        ({"soft_labels": True}, TypeError, r"^soft_labels=True: expected \(classes, smoothing\)"),
+        ({"soft_labels": 1000}, ValueError, r"soft_labels: smoothing=1000: expected 0 to 1"),
+        ({"shuffle": True, "balanced": True}, ValueError, r"^shuffle=True and balanced: "),
+        ({"shuffle": True, "seed": 3, "weights": [1.0] * 64}, ValueError, r"^shuffle=True and weights: .* leave shuffle out, and keep seed"),
+        ({"soft_labels": (-4, 0.1)}, ValueError, r"^soft_labels=\(-4, 0\.1\): .*expected \(classes, smoothing\)"),
+        ({"normalize": 3}, TypeError, r"^normalize=3: expected 'imagenet' or \(mean, std\)"),
+        ({"normalize": ((0.5,), (0.5,))}, ValueError, r"expected .* each of three numbers.*; they have 1 and 1 numbers"),
         ({"batchsize": 3}, TypeError, r"no argument 'batchsize'; did you mean 'batch_size'\?"),
         ({"augmentation": 3}, TypeError, r"no argument 'augmentation'; did you mean 'augment'\?"),
         ({"xyzzy": 3}, TypeError, r"no argument 'xyzzy'$"),
-        ({"workers": 3}, TypeError, r"no 'workers': the option is called num_workers"),
-        ({"pinned": True}, TypeError, r"no 'pinned': the option is called pin_memory"),
-        ({"on_error": "skip"}, TypeError, r"no 'on_error': set max_skipped"),
-        ({"table": "train.csv"}, TypeError, r"^table='train\.csv': want warpfeed\.TableOptions"),
-        ({"classes_file": 3}, TypeError, r"^classes_file=3: want a str, or a path"),
+        ({"table": "train.csv"}, TypeError, r"^table='train\.csv': expected warpfeed\.TableOptions"),
+        ({"classes_file": 3}, TypeError, r"^classes_file=3: expected a str, or a path"),
     ],
 )  # fmt: skip
 def test_a_bad_option_is_an_error_that_names_it(mini: str, options: dict[str, Any], error: type, text: str) -> None:
@@ -106,9 +105,9 @@ def test_a_bad_option_is_an_error_that_names_it(mini: str, options: dict[str, An
 def test_the_folder_of_a_cache_is_its_own(mini: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cache_dir needs cache_bytes"):
         next(iter(Loader(mini, output="numpy", cache_dir=tmp_path / "cache")))
-    # A table of this machine may name files in a store.
-    image = sorted(Path(mini).rglob("*.jpg"))[0]
-    (tmp_path / "t.csv").write_text(f"path,label\n{image},0\n")
+    # A local table may refer to files in a store.
+    original = sorted(Path(mini).rglob("*.jpg"))[0]
+    (tmp_path / "t.csv").write_text(f"path,label\n{original},0\n")
     table: dict[str, Any] = {"data": tmp_path / "t.csv", "table": TableOptions(image="path"), "output": "numpy"}
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "x.jpg").write_bytes(b"")
@@ -123,21 +122,21 @@ def test_the_folder_of_a_cache_is_its_own(mini: str, tmp_path: Path) -> None:
     assert listing.exists()
     Loader(cache_refresh=True, **cache).close()
     assert not listing.exists()
-    with pytest.raises(TypeError, match="^cache_refresh='yes': want True or False"):
+    with pytest.raises(TypeError, match="^cache_refresh='yes': expected True or False"):
         Loader(cache_refresh="yes", **cache)
 
 
-def test_bad_options_of_a_decoder_and_of_pack_are_named_too(mini: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="^max_batch=-1: want a whole number"):
+def test_bad_options_of_decoder_and_pack_are_named(mini: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="^max_batch=-1: expected a whole number"):
         Decoder(max_batch=-1, output="numpy")
-    with pytest.raises(ConfigError, match="^max_batch=0: a request has at least one image"):
+    with pytest.raises(ConfigError, match="^max_batch=0: expected at least one image"):
         Decoder(max_batch=0, output="numpy")
     with pytest.raises(TypeError, match="^TableOptions has no argument 'lable'; did you mean 'label'[?]"):
         TableOptions(lable="x")  # type: ignore[call-arg]
     for sizes in ({"shard_size": 10**6}, {"shard_samples": 5}):
         with pytest.raises(ConfigError, match=f"{next(iter(sizes))}: an LMDB is one file"):
             warpfeed.pack(mini, tmp_path / "x.lmdb", **sizes)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="^num_workers='2': want a whole number"):
+    with pytest.raises(TypeError, match="^num_workers='2': expected a whole number"):
         warpfeed.pack(mini, tmp_path / "x.lmdb", num_workers="2")  # type: ignore[arg-type]
 
 
@@ -147,43 +146,130 @@ def test_numpy_numbers_are_accepted(mini: str) -> None:
     assert len(loader) == 8 and next(iter(loader)).ids == list(range(8))
 
 
-def test_shuffle_true_is_the_seed_and_an_integer_is_one(mini: str) -> None:
+def test_shuffle_is_a_flag_and_seed_its_number(mini: str) -> None:
     def ids(**options: Any) -> list[int]:
         return next(iter(Loader(mini, batch_size=64, output="numpy", augment=Augment.train(32), **options))).ids
 
-    assert ids(shuffle=True, seed=7) == ids(shuffle=7) != ids(shuffle=True)
+    assert ids(shuffle=True, seed=7) == ids(shuffle=np.True_, seed=np.int64(7)) != ids(shuffle=True)
     assert ids(shuffle=True, seed=0) == ids(shuffle=True) != ids(shuffle=False) == list(range(64))
+    assert ids(seed=7) == ids(shuffle=np.False_, seed=7) == list(range(64))
 
 
-def test_normalize_on_a_scale_of_255_is_refused_with_the_right_numbers(mini: str) -> None:
+def test_none_chooses_the_numbers_of_workers_and_batches(mini: str, tmp_path: Path) -> None:
+    with Loader(mini, output="numpy", num_workers=None, prefetch=None) as automatic, Loader(mini, output="numpy") as left_out:
+        assert automatic.num_workers == left_out.num_workers >= 1 and automatic.prefetch == left_out.prefetch >= 1
+    for call in (lambda: Decoder(num_workers=0, output="numpy"), lambda: warpfeed.pack(mini, tmp_path / "x.tar", num_workers=0)):
+        with pytest.raises(ConfigError, match="^num_workers=0: there are no worker processes, and the main thread does not load"):
+            call()
+    with pytest.raises(ConfigError, match="processes=3: they run image_transform=f, .* worker threads is num_workers"):
+        Loader(mini, output="numpy", processes=3)
+
+
+#: Argument names from earlier versions and from other libraries, each with the part of the error
+#: that gives the right name.
+OTHER_ARGUMENTS = {
+    "transform": "use image_transform=f for .* each image.* or batch_transform=",
+    "transforms": "use batch_transform",
+    "transform_moves_pixels": "use image_transform_moves_pixels$",
+    "order": "use sampler=f",
+    "without": "use drop_field$",
+    "to_8_bits": "use convert_to_u8$",
+    "by_class_name": "use match_labels_by_name$",
+    "unlabelled": "use unlabeled$",
+    "workers": "use num_workers$",
+    "pinned": "use pin_memory$",
+    "on_error": "set max_skipped",
+    "prefetch_factor": "set prefetch,",
+    "worker_init_fn": "set seed$",
+    "generator": "set seed$",
+    "persistent_workers": "the workers live as long as the loader$",
+    "multiprocessing_context": "the workers are threads of this process$",
+    "collate_fn": "use collate=f",
+    "batch_sampler": "set batch_size",
+    "dataset": "pass the dataset as the first argument$",
+}
+
+
+@pytest.mark.parametrize("name", OTHER_ARGUMENTS)
+def test_other_names_of_options_name_the_right_one(mini: str, name: str) -> None:
+    with pytest.raises(TypeError, match=f"^Loader has no argument '{name}': .*{OTHER_ARGUMENTS[name]}"):
+        Loader(mini, output="numpy", **{name: 1})
+
+
+def test_earlier_names_of_attributes_name_the_new_one(mini: str) -> None:
+    for old, new in [
+        ("Numbers", "NdArray"), ("Rows", "Ragged"), ("Map", "DenseMap"), ("Points", "Keypoints"), ("Joined", "DynamicBatcher"),
+        ("MissingError", "NotFoundError"), ("TimedOutError", "LoaderTimeoutError"),
+    ]:  # fmt: skip
+        assert hasattr(warpfeed, new)
+        with pytest.raises(ImportError, match=f"^warpfeed has no attribute '{old}': use {new}$"):
+            exec(f"from warpfeed import {old}")
+        with pytest.raises(ImportError, match=f"use {new}$"):
+            getattr(warpfeed, old)
+    with pytest.raises(AttributeError, match="^module 'warpfeed' has no attribute 'transform'$"):
+        getattr(warpfeed, "transform")
+    with Loader(mini, output="numpy") as loader, Decoder(output="numpy") as decoder:
+        for object, old, new in [
+            (loader, "faults", r"sample_errors\(\)"), (loader, "transform_cost", "image_transform_cost"),
+            (decoder, "joined", "dynamic_batcher"), (next(iter(loader)), "pictures", "batch.unpadded"),
+            (warpfeed.RandomErasing(0.5), "random_colour", "random_color"),
+        ]:  # fmt: skip
+            with pytest.raises(AttributeError, match=f"^{type(object).__name__} has no attribute '{old}': use .*{new}"):
+                getattr(object, old)
+            with pytest.raises(AttributeError, match="has no attribute 'nothing'$"):
+                object.nothing  # type: ignore[attr-defined]
+    for make, text in [
+        (lambda: TableOptions(picture="x"), "TableOptions has no argument 'picture': use image$"),  # type: ignore[call-arg]
+        (lambda: warpfeed.Coco("x.json", pictures="y"), "Coco has no argument 'pictures': use images"),  # type: ignore[call-arg]
+        (lambda: warpfeed.DenseMap(1, picture=True), "DenseMap has no argument 'picture': use image$"),  # type: ignore[call-arg]
+        (lambda: Concat([mini], by_class_name=True), "Concat has no argument 'by_class_name': use match_labels_by_name$"),  # type: ignore[call-arg]
+        (lambda: warpfeed.pack(mini, "x.tar", to_8_bits=True), "pack has no argument 'to_8_bits': use convert_to_u8$"),  # type: ignore[arg-type]
+        (lambda: warpfeed.pack(mini, "x.tar", shard_sise=1), "pack has no argument 'shard_sise'; did you mean 'shard_size'"),  # type: ignore[arg-type]
+    ]:
+        with pytest.raises(TypeError, match=f"^{text}"):
+            make()
+
+
+def test_the_table_of_other_names_has_only_other_names() -> None:
+    options = {name for f in (Loader.__init__, Decoder.__init__, warpfeed.pack) for name in _options.table(f)}
+    assert not options & set(_other_names.INSTEAD) and not set(warpfeed.__all__) & set(_other_names.INSTEAD)
+    for old, text in _other_names.INSTEAD.items():
+        new = re.match(r"use (\w+)$", text)
+        if new is not None:
+            fields = {name for c in (TableOptions, warpfeed.Coco, warpfeed.DenseMap) for name in inspect.signature(c).parameters}
+            known = options | set(warpfeed.__all__) | fields | set(dir(warpfeed.RandomErasing)) | {"field_types"}
+            assert new[1] in known, f"{old}: {text}"
+
+
+def test_normalize_on_a_255_scale_is_refused_with_advice(mini: str) -> None:
     wrong = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
     with pytest.raises(ConfigError, match=r"0 to 255.*divide both by 255.*\[0\.485, 0\.456, 0\.406\].*\[0\.229"):
         Loader(mini, normalize=wrong, output="numpy")
     Loader(mini, normalize=((0, 0, 0), (1, 1, 1)), output="numpy").close()
 
 
-def test_mixing_without_soft_labels_is_refused_with_the_alternatives(mini: str) -> None:
+def test_mixing_without_soft_labels_names_the_alternatives(mini: str) -> None:
     mixed = {"augment": Augment.train(32).mix(Mix.mixup(0.2)), "output": "numpy", "batch_size": 8}
-    with pytest.raises(ConfigError, match=r'soft_labels=\(classes, smoothing\).*without=\["label"\]') as e:
+    with pytest.raises(ConfigError, match=r'soft_labels=\(classes, smoothing\).*drop_field=\["label"\]') as e:
         Loader(mini, **mixed)
     assert "::" not in str(e.value)
     assert set(next(iter(Loader(mini, soft_labels=(4, 0), **mixed)))) == {"image", "label", "soft_label"}
-    unlabeled = next(iter(Loader(mini, without=["label"], **mixed)))
+    unlabeled = next(iter(Loader(mini, drop_field=["label"], **mixed)))
     assert list(unlabeled) == ["image"] and unlabeled.mixing is not None
 
 
 def test_smoothing_alone_takes_the_classes_of_the_dataset(mini: str) -> None:
-    options: dict[str, Any] = {"batch_size": 8, "augment": Augment.resize(8), "output": "numpy", "shuffle": 2}
+    options: dict[str, Any] = {"batch_size": 8, "augment": Augment.resize(8), "output": "numpy", "shuffle": True, "seed": 2}
     alone = next(iter(Loader(mini, soft_labels=0.1, **options)))
     given = next(iter(Loader(mini, soft_labels=(4, 0.1), **options)))
     assert alone["soft_label"].shape == (8, 4) and (alone["soft_label"] == given["soft_label"]).all()
     assert next(iter(Loader(mini, soft_labels=0, **options)))["soft_label"].max() == 1
-    with pytest.raises(ConfigError, match=r"no names of classes.*soft_labels=\(classes, smoothing\)"):
+    with pytest.raises(ConfigError, match=r"no class names.*soft_labels=\(classes, smoothing\)"):
         Loader(Unnamed(), soft_labels=0.1, **options)
 
 
 class Unnamed:
-    """A dataset without names of classes."""
+    """A dataset without class names."""
 
     def __len__(self) -> int:
         return 4
@@ -193,22 +279,22 @@ class Unnamed:
 
 
 def test_what_is_no_dataset_says_what_is(tmp_path: Path, mini: str) -> None:
-    image = np.zeros((8, 8, 3), np.uint8)
+    original = np.zeros((8, 8, 3), np.uint8)
     for given, said in [
-        ({"image": [image], "label": [0]}, "^a dict has its entries by name, .* __getitem__"),
-        ([("a.jpg", 0), ("b.PNG", 1)], r"^a list is a mixture .*share\), \.\.\.\], and 'a.jpg' is one image.* CSV"),
-        ([(image, 0)], r"and an image \(ndarray\) is one image.* __getitem__"),
+        ({"image": [original], "label": [0]}, "^a dict has its entries by name, .* __getitem__"),
+        ([("a.jpg", 0), ("b.PNG", 1)], r"^a list is a mixture .*share\), \.\.\.\], and 'a.jpg' is a single image.* CSV"),
+        ([(original, 0)], r"and an image \(ndarray\) is a single image.* __getitem__"),
         ([(b"\xff\xd8", 3)], r"and an image \(bytes\)"),
-        (["a.tar", "b.tar"], r"^a list is a mixture of datasets: \[\(data, share\), ...\]. Concat"),
+        (["a.tar", "b.tar"], r"^a list is a mixture of datasets: expected \[\(data, share\), ...\]. Use Concat"),
         ([], "^a list is a mixture"),
     ]:
         with pytest.raises(TypeError, match=said):
             Loader(given, output="numpy")
     unlabeled = Loader(np.zeros((4, 8, 8, 3), np.uint8), output="numpy", augment=Augment.resize(8))
-    with pytest.raises(WarpfeedError, match=r'leave labels out with without=\["label"\], read -1 with unlabeled=True, or'):
+    with pytest.raises(WarpfeedError, match=r'remove labels with drop_field=\["label"\], read -1 with unlabeled=True, or'):
         next(iter(unlabeled))
     with pytest.raises(TypeError, match="^a dict has its entries by name"):
-        warpfeed.pack({"image": [image]}, tmp_path / "x.tar")
+        warpfeed.pack({"image": [original]}, tmp_path / "x.tar")
     loader = Loader(mini, output="numpy")
     for call in (lambda: Loader(loader.dataset), lambda: warpfeed.pack(loader.dataset, tmp_path / "x.tar")):
         with pytest.raises(TypeError, match="^loader.dataset has decoded samples.*subset=loader.dataset.indices"):
@@ -225,7 +311,7 @@ def test_errors_are_of_the_classes_that_programs_catch(tmp_path: Path, mini: str
     with pytest.raises(FileNotFoundError) as missing:
         Loader(tmp_path / "nothing", output="numpy")
     e = missing.value
-    assert isinstance(e, WarpfeedError) and isinstance(e, warpfeed.StorageError)
+    assert type(e) is warpfeed.NotFoundError and isinstance(e, (WarpfeedError, warpfeed.StorageError))
     assert (e.errno, e.filename, e.kind) == (2, str(tmp_path / "nothing"), "io") and str(e).startswith(e.filename)
     again = pickle.loads(pickle.dumps(e))
     assert type(again) is type(e) and str(again) == str(e) and again.errno == 2
@@ -233,7 +319,7 @@ def test_errors_are_of_the_classes_that_programs_catch(tmp_path: Path, mini: str
     with pytest.raises(TimeoutError) as stalled:
         kept = list(loader)
         del kept
-    assert isinstance(stalled.value, warpfeed.TimedOutError) and stalled.value.kind == "timeout"
+    assert type(stalled.value) is warpfeed.LoaderTimeoutError and stalled.value.kind == "timeout"
     with pytest.raises(ConfigError):
         warpfeed.split(3, [0.5, 0.5], 1, labels=[1])
     with pytest.raises(ConfigError):
@@ -255,15 +341,37 @@ def test_a_misspelt_option_has_its_suggestion_in_a_script(mini: str) -> None:
     assert done.returncode == 1 and done.stderr.endswith("did you mean 'drop_last'?\n"), done.stderr
 
 
-def test_the_signature_the_help_and_the_checks_name_the_same_options() -> None:
-    for function, text in [(Loader.__init__, Loader.__doc__), (Decoder.__init__, Decoder.__doc__), (warpfeed.pack,) * 2]:
-        text = text if isinstance(text, str) else inspect.getdoc(warpfeed.pack)
-        assert text is not None
-        named = re.findall(r"^ *((?:[a-z_0-9]+, )*[a-z_0-9]+): ", text[text.index("Args:") :], re.MULTILINE)
+#: The groups of a loader's options, in the order of the signature and of the documentation.
+GROUPS = [
+    "Data", "Batches", "Order", "Images", "Fields", "Device", "Several GPUs", "Storage", "Errors and limits",
+]  # fmt: skip
+
+
+def test_options_have_one_order_and_the_same_groups() -> None:
+    source = inspect.getsource(Loader.__init__)
+    signature = re.findall(r"^        (?:# (.*)|(\w+): .*,)$", source[: source.index("**unknown")], re.M)
+    documented = re.findall(r"^(?:Args: (.*)| {4}(\w+): .*)$", (inspect.getdoc(Loader) or "").split("Raises:")[0], re.M)
+    assert documented[1] == ("", "data") and signature[0] == ("", "data")
+    # The path comes before the keyword-only options.
+    assert signature[1:] == [documented[0], *documented[2:]]
+    assert [group for group, _ in documented if group] == GROUPS
+    options = [name for _, name in documented[2:] if name]
+    assert options == list(_options.table(Loader.__init__)) and len(options) > 60
+    parameters = list(inspect.signature(Loader).parameters.values())
+    assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters[1:-1])
+    # The options of a decoder are in the same order.
+    shared = [name for name in _options.table(Decoder.__init__) if name in options]
+    assert shared == [name for name in options if name in shared]
+
+
+def test_signature_help_and_checks_name_the_same_options() -> None:
+    for function, of in [(Loader.__init__, Loader), (Decoder.__init__, Decoder), (warpfeed.pack, warpfeed.pack)]:
+        text = inspect.getdoc(of) or ""
+        named = re.findall(r"^ {4}((?:[a-z_0-9]+, )*[a-z_0-9]+): ", text[text.index("Args:") :].split("Raises:")[0].split("Returns:")[0], re.MULTILINE)
         documented = {name for names in named for name in names.split(", ")}
         options = _options.table(function)
         assert set(options) <= documented, "every option has a text"
-        assert documented <= {"data", "target", *options} | {"TypeError", "WarpfeedError"}, "every text has an option"
+        assert documented <= {"data", "target", *options}, "every text has an option"
         parameters = inspect.signature(function).parameters
         assert all(parameters[name].default is not inspect.Parameter.empty for name in options)
     shown = pydoc.render_doc(Loader, renderer=pydoc.plaintext)
@@ -273,23 +381,23 @@ def test_the_signature_the_help_and_the_checks_name_the_same_options() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: TableOptions(columns="12"), "columns='12': want a list of names, such as"),
-        (lambda: TableOptions(columns=b"12"), "columns=b'12': want a list of names"),
+        (lambda: TableOptions(columns="12"), "columns='12': expected a list of names, such as"),
+        (lambda: TableOptions(columns=b"12"), "columns=b'12': expected a list of names"),
         (lambda: TableOptions(columns=["a", 3]), "3 is not a str"),
-        (lambda: TableOptions(files="mask"), "files='mask': want a list of names"),
-        (lambda: TableOptions(gather={"a": "xy"}), "gather: a='xy': want a list of names"),
-        (lambda: TableOptions(gather=["ab"]), "gather: a='b': want a list of names"),
-        (lambda: TableOptions(gather="ab"), "gather='ab': want a dict"),
-        (lambda: MultiHot("cats"), "classes='cats': want a list of names"),
+        (lambda: TableOptions(files="mask"), "files='mask': expected a list of names"),
+        (lambda: TableOptions(gather={"a": "xy"}), "gather: a='xy': expected a list of names"),
+        (lambda: TableOptions(gather=["ab"]), "gather: a='b': expected a list of names"),
+        (lambda: TableOptions(gather="ab"), "gather='ab': expected a dict"),
+        (lambda: MultiHot("cats"), "classes='cats': expected a list of names"),
         (lambda: Boxes(3, columns=["ab"]), "columns="),
-        (lambda: Boxes(3, columns="ab"), "columns='ab': want a dict"),
-        (lambda: Concat("set"), "parts='set': want a list of datasets"),
-        (lambda: warpfeed.split(4, [0.5, 0.5], 1, labels="0101"), "labels='0101': want a list of numbers"),
-        (lambda: Loader("set", classes="cats"), "classes='cats': want a list of names"),
-        (lambda: Loader("set", subset="12"), "subset='12': want a list of indices"),
-        (lambda: Loader("set", weights="12"), "weights='12': want a list of numbers"),
-        (lambda: warpfeed.pack("set", "x.tar", keys="ab"), "keys='ab': want a list of names"),
-        (lambda: warpfeed.pack("set", "x.tar", samples="12"), "samples='12': want a list of indices"),
+        (lambda: Boxes(3, columns="ab"), "columns='ab': expected a dict"),
+        (lambda: Concat("set"), "parts='set': expected a list of datasets"),
+        (lambda: warpfeed.split(4, [0.5, 0.5], 1, labels="0101"), "labels='0101': expected a list of numbers"),
+        (lambda: Loader("set", classes="cats"), "classes='cats': expected a list of names"),
+        (lambda: Loader("set", subset="12"), "subset='12': expected a list of indices"),
+        (lambda: Loader("set", weights="12"), "weights='12': expected a list of numbers"),
+        (lambda: warpfeed.pack("set", "x.tar", keys="ab"), "keys='ab': expected a list of names"),
+        (lambda: warpfeed.pack("set", "x.tar", samples="12"), "samples='12': expected a list of indices"),
     ],
 )
 def test_a_text_is_not_split_into_its_letters(make: Any, said: str) -> None:
@@ -307,14 +415,14 @@ def test_loaders_and_decoders_share_their_options() -> None:
 
 def test_statistics_tell_the_options_and_the_augmentation(mini: str, tmp_path: Path) -> None:
     augment = Augment.resize((8, 8)).flip(0.5)
-    with Loader(mini, augment=augment, batch_size=16, subset=list(range(0, 64, 4)), output="numpy", prefetch=0) as loader:
+    with Loader(mini, augment=augment, batch_size=16, subset=list(range(0, 64, 4)), output="numpy", prefetch=None) as loader:
         stats = loader.stats()
     assert stats["options"] == (
-        f"Loader({mini!r}, batch_size=16, augment=Augment.resize((8, 8)).flip(0.5), output='numpy', "
-        "subset=[0, 4, 8, 12, 16, 20, ...])"
+        f"Loader({mini!r}, batch_size=16, subset=[0, 4, 8, 12, 16, 20, ...], "
+        "augment=Augment.resize((8, 8)).flip(0.5), output='numpy')"
     )
     assert stats.since(stats)["options"] == stats["options"] and "options" not in stats.flat()
     stats.report(tmp_path / "report.html", title="x")
-    assert "batch_size=16, augment=Augment.resize((8, 8)).flip(0.5)" in (tmp_path / "report.html").read_text()
+    assert "batch_size=16, subset=[0, 4, 8, 12, 16, 20, ...], augment=Augment.resize((8, 8)).flip(0.5)" in (tmp_path / "report.html").read_text()
     with Decoder(augment=augment, max_batch=2, output="numpy") as decoder:
         assert decoder.stats()["options"] == f"Decoder(max_batch=2, augment={augment!r}, output='numpy')"

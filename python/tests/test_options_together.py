@@ -1,5 +1,6 @@
-"""Promise: an option that would have no effect next to another one is an error when the loader opens. Every
-pair of options is opened once: the effect of each of the two shows, or the pair is refused."""
+"""Promise: if an option would have no effect in combination with another one, opening the loader
+fails. A loader is opened with every pair of options: either both effects are visible, or the pair
+is rejected."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from typing import Any, Callable, Iterator
 import numpy as np
 import pytest
 from conftest import tell
-from warpfeed import Augment, Buckets, ConfigError, Loader, Numbers, Rows, Tokens, WarpfeedError
+from warpfeed import Augment, Buckets, ConfigError, Loader, NdArray, Ragged, Tokens, WarpfeedError
 
 COUNT = 11
 
 
 def png(index: int) -> bytes:
-    """An image of 4 x 4 pixels, half of them transparent."""
+    """Returns an image of 4x4 pixels, half of which are transparent."""
     pixels = np.random.default_rng(index).integers(0, 256, (4, 4, 4), np.uint8)
     pixels[:2, :, 3], pixels[2:, :, 3] = 0, 255
     rows = b"".join(b"\0" + row.tobytes() for row in pixels)
@@ -42,7 +43,7 @@ class Samples:
 
 
 def label(index: int) -> int:
-    """Few samples are odd, so that a balanced order shows."""
+    """Only a few labels are odd, so that a balanced order can be recognized."""
     return int(index in (3, 8))
 
 
@@ -65,7 +66,8 @@ SUBSET = [7, 3, 5, 1, 8, 2, 10]
 ORDER = [5, 5, 2, 8, 3, 1, 7]
 LENGTHS = [3 * id % 10 for id in range(COUNT)]
 
-#: Options that change what a program sees of this dataset, with a value that does. A name may have a variant.
+#: Options with a visible effect on this dataset, each with a value that has the effect. A name may
+#: be followed by a variant.
 ACTING: dict[str, dict[str, Any]] = {
     "batch_size": {"batch_size": 3},
     "global_batch_size": {"global_batch_size": 6},
@@ -78,8 +80,8 @@ ACTING: dict[str, dict[str, Any]] = {
     "background": {"background": (9, 99, 199)},
     "layout": {"layout": "nchw"},
     "output": {"output": "dlpack"},
-    "transform": {"transform": darker, "processes": 0},
-    "transforms": {"transforms": [on_batches]},
+    "image_transform": {"image_transform": darker, "processes": 0},
+    "batch_transform": {"batch_transform": [on_batches]},
     "collate": {"collate": collated},
     "drop_last": {"drop_last": True},
     "last_batch": {"last_batch": "pad"},
@@ -89,20 +91,20 @@ ACTING: dict[str, dict[str, Any]] = {
     "buckets": {"buckets": Buckets(LENGTHS, [4])},
     "weights": {"weights": [float(id % 3) for id in range(COUNT)]},
     "balanced": {"balanced": True},
-    "order": {"order": lambda epoch: ORDER},
+    "sampler": {"sampler": lambda epoch: ORDER},
     "repeat": {"repeat": 2},
     "classes": {"classes": ["odd", "even"]},
     "classes_file": {},
-    "fields": {"fields": {"emb": Numbers("f32")}},
-    "without": {"without": ["label"]},
-    "without image": {"without": ["image"]},
+    "fields": {"fields": {"emb": NdArray("f32")}},
+    "drop_field": {"drop_field": ["label"]},
+    "drop_field image": {"drop_field": ["image"]},
     "soft_labels": {"soft_labels": (2, 0.1)},
     "rank": {"rank": 1, "world_size": 2},
     "num_workers": {"num_workers": 2},
     "prefetch": {"prefetch": 2},
 }
 
-#: Options that change nothing that a program sees of this dataset, with a value that is no default.
+#: Options without a visible effect on this dataset, each with a value other than the default.
 QUIET: dict[str, dict[str, Any]] = {
     "device": {"device": "cpu"},
     "copy": {"copy": True},
@@ -118,30 +120,30 @@ QUIET: dict[str, dict[str, Any]] = {
     "distributed": {"distributed": False},
 }
 
-#: Options that make this dataset an error, which says what follows.
+#: Options that are rejected for this dataset, each with the error message.
 LIMITS: dict[str, tuple[dict[str, Any], str]] = {
     "memory_limit": ({"memory_limit": 1}, "memory_limit"),
     "max_pixels": ({"max_pixels": 15}, "the limit is 15"),
     "max_sample_bytes": ({"max_sample_bytes": 8}, "the limit is 8"),
 }
 
-#: Options that the tests of their own have next to others, with the reason.
+#: Options whose combinations are tested elsewhere, each with the reason.
 OTHERS = {
     "needs a device": ["pin_memory"],
-    "are opened below": ["processes", "transform_moves_pixels", "match_labels_by_name", "keep_labels", "cache_dir", "unlabeled"],
+    "are opened below": ["processes", "image_transform_moves_pixels", "match_labels_by_name", "keep_labels", "cache_dir", "unlabeled"],
     "other kinds of datasets": ["table", "masks", "index", "cache_bytes", "cache_refresh", "annotations_follow"],
     "files and runs": ["trace", "resume", "world_size"],
 }  # fmt: skip
 
 
 class Run:
-    """All that a program sees of two epochs."""
+    """Everything that a program can observe in two epochs."""
 
     def __init__(self, names: tuple[str, ...], more: dict[str, Any] | None = None) -> None:
-        """Opens a loader with the options of these names.
+        """Opens a loader with the options that have these names.
 
         Raises:
-            ConfigError: if the options are refused.
+            ConfigError: if the options are rejected.
         """
         self.names = names
         self.epochs: list[list[dict[str, Any]]] = [[], []]
@@ -159,7 +161,7 @@ class Run:
     @staticmethod
     def kept(batch: Any) -> dict[str, Any]:
         fields = dict(batch) if isinstance(batch, dict) else dict(zip(("image", "label"), batch, strict=True))
-        # `collated` gives a plain dict.
+        # `collated` returns a plain dict.
         ids, valid = (
             fields.pop(name, None) if "collated" in fields else getattr(batch, name) for name in ("ids", "valid")
         )
@@ -179,7 +181,7 @@ class Run:
         return kept
 
     def shown(self) -> list[Any]:
-        """What two runs are compared by."""
+        """Returns the observations by which two runs are compared."""
         said = [*self.facts]
         for batch in self.batches:
             for name, listed in batch["arrays"].items():
@@ -193,7 +195,7 @@ class Run:
         return [len(batch["ids"]) for batch in self.epochs[epoch]]
 
     def ids(self, epoch: int | None = None) -> list[int]:
-        """The samples of the batches, without padding."""
+        """Returns the sample indices of the batches, without padding."""
         batches = self.batches if epoch is None else self.epochs[epoch]
         return [id for batch in batches for id, valid in zip(batch["ids"], batch["valid"], strict=True) if valid]
 
@@ -201,17 +203,17 @@ class Run:
         return [array for batch in self.batches for _, array, _ in batch["arrays"].get(name, [])]
 
     def labels(self) -> list[tuple[int, int]]:
-        """The label of each entry next to its sample. `on_batches` adds 100."""
+        """Returns each label with its sample. `on_batches` adds 100 to labels."""
         pairs = zip(self.batches, self.field("label"), strict=True) if self.field("label") else []
         return [(int(one) % 100, id) for batch, found in pairs for one, id in zip(found, batch["ids"], strict=True)]
 
     def images(self) -> list[np.ndarray]:
-        """The images, of one view or of all, as (N, H, W, C)."""
+        """Returns the images, or all views, as (N, H, W, C)."""
         found = [*self.field("image"), *self.field("views")]
         return [array.transpose(0, 2, 3, 1) if array.shape[1] in (1, 3) else array for array in found]
 
     def brightest(self) -> float:
-        """The largest value of an image, on a scale of 0 to 1."""
+        """Returns the largest value of an image, on a scale from 0 to 1."""
         most = max(float(array.max()) for array in self.images())
         return most / 255 if self.images()[0].dtype == np.uint8 else most
 
@@ -225,17 +227,18 @@ def sides(run: Run) -> set[int]:
 
 
 def mixed(run: Run, epoch: int) -> int:
-    """The number of batches that have both short and long samples."""
+    """Returns the number of batches with both short and long samples."""
     entries = [zip(batch["ids"], batch["valid"], strict=True) for batch in run.epochs[epoch]]
     return sum(len({LENGTHS[id] > 4 for id, valid in batch if valid}) == 2 for batch in entries)
 
 
 def behind(image: np.ndarray) -> bool:
-    """Whether the upper, transparent part of an image has one color."""
+    """Returns whether the upper, transparent part of an image has a single color."""
     return bool(np.ptp(image[0].astype(np.float64), axis=0).max() <= 1e-3)
 
 
-#: What each option does: whether it shows in a run, given the run without it.
+#: For each option: a function that returns whether its effect is visible in a run, given also the
+#: run without it.
 EFFECTS: dict[str, Callable[[Run, Run], bool]] = {
     "batch_size": lambda run, _: run.sizes(0)[0] == 3,
     "global_batch_size": lambda run, _: run.sizes(0)[0] == (3 if "rank" in run.names else 6),
@@ -249,8 +252,8 @@ EFFECTS: dict[str, Callable[[Run, Run], bool]] = {
     "layout": lambda run, _: all(array.shape[1] in (1, 3) for array in [*run.field("image"), *run.field("views")]),
     # `on_batches` replaces the labels.
     "output": lambda run, _: all("Tensor" in {kind for listed in batch["arrays"].values() for kind, *_ in listed} for batch in run.batches),
-    "transform": lambda run, other: run.brightest() < (0.5 if "normalize" in run.names else 128 / 255) < other.brightest(),
-    "transforms": lambda run, _: all(
+    "image_transform": lambda run, other: run.brightest() < (0.5 if "normalize" in run.names else 128 / 255) < other.brightest(),
+    "batch_transform": lambda run, _: all(
         "more" in batch["arrays"] or batch["arrays"]["label"][0][1].min() >= 100 for batch in run.batches
     ),
     "collate": lambda run, _: all("collated" in batch["arrays"] for batch in run.batches),
@@ -262,39 +265,39 @@ EFFECTS: dict[str, Callable[[Run, Run], bool]] = {
     "buckets": lambda run, _: mixed(run, 0) <= 1 and mixed(run, 1) <= 1,
     "weights": lambda run, _: all(id % 3 for id in run.ids()),
     "balanced": lambda run, _: sum(label(id) for id in run.ids()) >= 0.3 * len(run.ids()) and max(Counter(run.ids(0)).values()) > 1,
-    "order": lambda run, _: set(run.ids()) <= set(ORDER) and run.ids(0) != sorted(run.ids(0)),
+    "sampler": lambda run, _: set(run.ids()) <= set(ORDER) and run.ids(0) != sorted(run.ids(0)),
     "repeat": lambda run, other: len(run.ids(0)) >= 1.5 * len(other.ids(0)),
     "classes": lambda run, _: run.facts[2] == ["odd", "even"] and all(found == 1 - label(id) for found, id in run.labels()),
     "classes_file": lambda run, _: run.facts[2] == ["odd", "even"] and all(found == 1 - label(id) for found, id in run.labels()),
     "fields": lambda run, _: all(
         batch["arrays"]["emb"][0][1].tolist() == batch["ids"] for batch in run.batches if "emb" in batch["arrays"]
     ) and bool(run.field("emb")),
-    "without": lambda run, _: not run.field("label"),
-    "without image": lambda run, _: not run.field("image"),
+    "drop_field": lambda run, _: not run.field("label"),
+    "drop_field image": lambda run, _: not run.field("image"),
     "soft_labels": lambda run, _: {array.shape[1] for array in run.field("soft_label")} == {2},
     "rank": lambda run, other: run.facts[6:8] == [1, 2] and len(run.ids(0)) <= 0.6 * len(other.ids(0)),
     "num_workers": lambda run, _: run.facts[4] == 2,
     "prefetch": lambda run, _: run.facts[5] == 2,
 }  # fmt: skip
 
-#: Pairs that open although one of them changes nothing, with the reason.
+#: Pairs that can be opened although one of the options has no effect, each with the reason.
 ALONE = {
     ("shuffle", "shuffle_window"): "one says the same as the other, and programs write them together",
-    ("without image", "seed"): "nothing is drawn; the state still has the seed",
-    ("seed", "without image"): "nothing is drawn; the state still has the seed",
+    ("drop_field image", "seed"): "nothing is drawn; the state still has the seed",
+    ("seed", "drop_field image"): "nothing is drawn; the state still has the seed",
 }
 
 
 def opened(names: tuple[str, ...]) -> dict[str, Any]:
-    """The arguments of a loader with the options of these names."""
+    """Returns the arguments of a loader with the options that have these names."""
     options: dict[str, Any] = {"batch_size": 4, "output": "numpy", "num_workers": 1, "prefetch": 1}
-    if not {"views", "without image"} & set(names):
+    if not {"views", "drop_field image"} & set(names):
         options["augment"] = Augment.resize(8).flip(0.5)
     if "global_batch_size" in names:
         del options["batch_size"]
     for name in names:
         for option, value in ACTING[name].items():
-            if option == "without" and option in options:
+            if option == "drop_field" and option in options:
                 value = [*options[option], *value]
             options[option] = value
     if "batch_size" in names:
@@ -327,11 +330,11 @@ def test_the_tables_have_every_option() -> None:
     assert list(EFFECTS) == list(ACTING)
 
 
-def test_every_option_has_its_effect_alone_and_nothing_else_has_it(alone: dict[str, Run]) -> None:
+def test_every_option_has_its_effect_and_no_other_has_it(alone: dict[str, Run]) -> None:
     for name, shows in EFFECTS.items():
         assert shows(alone[name], alone[""]), f"{name} does not show"
         # Otherwise the tests of pairs could not fail.
-        assert not shows(alone[""], alone[""]) or name == "without", f"{name} shows without it"
+        assert not shows(alone[""], alone[""]) or name == "drop_field", f"{name} shows without it"
 
 
 @pytest.mark.parametrize("one", ACTING)
@@ -357,7 +360,7 @@ def test_each_of_two_options_acts_or_the_pair_is_refused(one: str, alone: dict[s
 
 
 @pytest.mark.parametrize("quiet", QUIET)
-def test_an_option_of_the_machine_changes_nothing_next_to_another(quiet: str, alone: dict[str, Run]) -> None:
+def test_machine_options_do_not_change_other_options(quiet: str, alone: dict[str, Run]) -> None:
     changed = []
     for other, expected in alone.items():
         try:
@@ -378,7 +381,7 @@ def test_a_limit_holds_next_to_every_option(limit: str, alone: dict[str, Run]) -
     options, says = LIMITS[limit]
     held = []
     for other in alone:
-        if (limit, other) == ("max_pixels", "without image"):
+        if (limit, other) == ("max_pixels", "drop_field image"):
             continue  # no image is decoded
         try:
             Run((other,) if other else (), options)
@@ -393,19 +396,19 @@ def test_a_limit_holds_next_to_every_option(limit: str, alone: dict[str, Run]) -
 @pytest.mark.parametrize(
     ("options", "option"),
     [
-        ({"without": ["label"], "soft_labels": (2, 0.1)}, "soft_labels"),
-        ({"without": ["label"], "unlabeled": True}, "unlabeled"),
+        ({"drop_field": ["label"], "soft_labels": (2, 0.1)}, "soft_labels"),
+        ({"drop_field": ["label"], "unlabeled": True}, "unlabeled"),
         *[
-            ({"without": ["image"], name: value}, name)
+            ({"drop_field": ["image"], name: value}, name)
             for name, value in [
-                ("augment", Augment.resize(8)), ("normalize", "imagenet"), ("dtype", "f32"), ("transform", darker),
+                ("augment", Augment.resize(8)), ("normalize", "imagenet"), ("dtype", "f32"), ("image_transform", darker),
                 ("channels", 1), ("layout", "nchw"), ("background", (1, 2, 3)), ("convert_to_u8", True),
             ]
         ],
         ({"weights": [1.0] * COUNT, "shuffle": True}, "shuffle"),
-        ({"balanced": True, "shuffle": 3}, "shuffle"),
+        ({"balanced": True, "shuffle": True, "seed": 3}, "shuffle"),
         ({"processes": 0}, "processes"),
-        ({"transform_moves_pixels": False}, "transform_moves_pixels"),
+        ({"image_transform_moves_pixels": False}, "image_transform_moves_pixels"),
         ({"match_labels_by_name": True}, "match_labels_by_name"),
         ({"keep_labels": True}, "keep_labels"),
         ({"cache_dir": "x"}, "cache_dir"),
@@ -421,14 +424,14 @@ def test_tokens_have_no_images_and_no_labels(tmp_path: Path) -> None:
     data = Tokens(tmp_path / "tokens.bin", 8)
     Loader(data, output="numpy").close()
     for options in (
-        {"augment": Augment.resize(8)}, {"normalize": "imagenet"}, {"dtype": "f32"}, {"transform": darker}, {"soft_labels": (2, 0.1)},
+        {"augment": Augment.resize(8)}, {"normalize": "imagenet"}, {"dtype": "f32"}, {"image_transform": darker}, {"soft_labels": (2, 0.1)},
         {"layout": "nchw"}, {"unlabeled": True},
     ):  # fmt: skip
-        with pytest.raises(ConfigError, match=f"{next(iter(options))} changes .*, and the loader (has|reads) none"):
+        with pytest.raises(ConfigError, match=f"{next(iter(options))}(: the loader reads no images| changes .*, (?:and|but) the loader has none)"):
             Loader(data, output="numpy", **options)
 
 
 def test_images_that_a_field_shows_are_augmented() -> None:
-    rows = {"rows": Rows("u8", (), 4)}
-    with pytest.raises(ConfigError, match="^augment changes images, and the loader reads none"):
-        Loader(Samples(), without="image", fields=rows, augment=Augment.resize(8))
+    rows = {"rows": Ragged("u8", (), 4)}
+    with pytest.raises(ConfigError, match="^augment: the loader reads no images; leave augment out"):
+        Loader(Samples(), drop_field="image", fields=rows, augment=Augment.resize(8))

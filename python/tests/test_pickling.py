@@ -1,4 +1,4 @@
-"""Promise: a pickled loader, also of a subclass, opens in another process at the same place."""
+"""Promise: a pickled loader, or one of a subclass, opens in a new process at the same position."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from warpfeed import Augment, Loader
 
-OPTIONS: dict[str, Any] = {"batch_size": 16, "shuffle": 3, "augment": Augment.train(32), "output": "numpy"}
+OPTIONS: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "augment": Augment.train(32), "output": "numpy"}
 
 
 class Labeled(Loader):
-    """A subclass with other arguments, and attributes set before and after the call."""
+    """A subclass with its own arguments that sets attributes before and after `super().__init__()`."""
 
     def __init__(self, root: str, name: str, **more: Any) -> None:
         self.root = root
@@ -32,7 +32,7 @@ def rest(loader: Loader) -> list[bytes]:
     return [np.asarray(batch[0]).tobytes() for batch in loader]
 
 
-def test_a_subclass_has_arguments_of_its_own_and_is_pickled_as_one(mini: str) -> None:
+def test_a_subclass_with_its_own_arguments_is_pickled(mini: str) -> None:
     loader = Labeled(mini, "mine", drop_last=True)
     expected = rest(Loader(mini, drop_last=True, **OPTIONS))
     for again in (pickle.loads(pickle.dumps(loader)), copy.copy(loader)):
@@ -53,7 +53,7 @@ def test_a_pickled_loader_has_the_lists_with_which_it_was_opened(mini: str, kind
         expected = [batch.ids for batch in Loader(mini, **options, **{name: values})]
         assert [batch.ids for batch in pickle.loads(pickle.dumps(loader))] == expected, name
     loader = Loader(mini, **options, subset=iter([5, 2]))
-    assert next(iter(pickle.loads(pickle.dumps(loader)))).ids == [5, 2], "also of an iterator, which is used up"
+    assert next(iter(pickle.loads(pickle.dumps(loader)))).ids == [5, 2], "an iterator can be read only once"
 
 
 def test_a_pickled_loader_keeps_its_resume_and_its_position(mini: str) -> None:
@@ -63,39 +63,40 @@ def test_a_pickled_loader_keeps_its_resume_and_its_position(mini: str) -> None:
     it = iter(first)
     next(it)
     state = first.state_dict()
-    # In mid-epoch, the next loop of both loaders is the next epoch, and the state is the same.
+    # Pickled mid-epoch: both loaders have the same state, and both start the next epoch when
+    # iterated.
     there = pickle.loads(pickle.dumps(first))
     assert there.state_dict() == state and rest(there) == epochs[1]
     there = pickle.loads(pickle.dumps(first))
     there.set_epoch(0)
     assert rest(there) == epochs[0][1:], "the epoch continues where it stopped"
-    # A loader that was opened with a state and not used yet.
+    # Pickled after opening with `resume`, and before any iteration.
     resumed = pickle.loads(pickle.dumps(Loader(mini, resume=state, **OPTIONS)))
     assert rest(resumed) == epochs[0][1:] and rest(resumed) == epochs[1]
-    # Between two epochs.
+    # Pickled between two epochs.
     resumed = pickle.loads(pickle.dumps(whole))
     assert resumed.epoch == 3 and resumed.state_dict() == whole.state_dict()
 
 
 def test_a_traced_loader_and_an_iterator_cannot_be_pickled(mini: str, tmp_path: Path) -> None:
     traced = Loader(mini, trace=tmp_path / "t.json", **OPTIONS)
-    with pytest.raises(TypeError, match="^trace=.*cannot be pickled, because two loaders would write one file"):
+    with pytest.raises(TypeError, match="^trace=.*cannot be pickled, because two loaders would write the same file"):
         pickle.dumps(traced)
     with pytest.raises(TypeError, match="an iterator cannot be pickled; pickle the loader"):
         pickle.dumps(iter(Loader(mini, **OPTIONS)))
 
 
 def test_two_views_of_an_image_are_two_samples_of_its_batch(mini: str) -> None:
-    """The recipe of docs/augmentation.md, on one rank and on two."""
+    """The recipe from docs/augmentation.md, on one and on two ranks."""
 
     def twice(epoch: int) -> Any:
         return np.random.default_rng((7, epoch)).permutation(64).repeat(2)
 
-    options = {**OPTIONS, "shuffle": False, "without": ["label"]}
+    options = {**OPTIONS, "shuffle": False, "drop_field": ["label"]}
     for world in (1, 2):
         originals: list[int] = []
         for rank in range(world):
-            for batch in Loader(mini, order=twice, rank=rank, world_size=world, drop_last=True, **options):
+            for batch in Loader(mini, sampler=twice, rank=rank, world_size=world, drop_last=True, **options):
                 assert batch.ids[0::2] == batch.ids[1::2]
                 first, second = batch["image"][0::2], batch["image"][1::2]
                 assert not np.array_equal(first, second) and first.shape == (8, 32, 32, 3)

@@ -1,6 +1,6 @@
-"""Promise: Ctrl-C works while waiting. Fork is an error with a reason, and spawn opens the loader
-again. No thread stays behind after an exception. The interpreter ends cleanly in mid-epoch.
-Other threads run meanwhile."""
+"""Promise: Ctrl-C interrupts a wait. Using a loader after a fork raises an error with the reason,
+and spawn reopens the loader. An exception leaves no thread behind. The interpreter exits cleanly
+mid-epoch. Other threads can run during a wait."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import sys
 import textwrap
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import needs, ran, run
-from warpfeed import Augment, Loader, Numbers, WarpfeedError
+from warpfeed import Augment, Loader, NdArray, WarpfeedError
 
 SLOW = """
 import sys, threading, time, warpfeed
@@ -40,13 +41,13 @@ def image(mini: str) -> str:
 
 
 @needs("signals", sys.platform != "win32")
-def test_ctrl_c_while_waiting_is_a_keyboard_interrupt_and_loses_no_batch(image: str) -> None:
+def test_ctrl_c_while_waiting_loses_no_batch(image: str) -> None:
     # No sample after the first eight arrives before the interrupt, however long that takes.
     waits = "import threading\ngo = threading.Event()" + SLOW.replace("time.sleep({seconds})", "go.wait(600)")
     code = waits + textwrap.dedent(
         """
         import signal
-        # The signal is ignored from the start if the tests run in a shell's background.
+        # Shells start background jobs with this signal ignored.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         it = iter(loader)
         try:
@@ -68,7 +69,7 @@ def test_ctrl_c_while_waiting_is_a_keyboard_interrupt_and_loses_no_batch(image: 
 
 def test_other_threads_run_while_a_batch_is_waited_for(image: str) -> None:
     out = ran(
-        # Long enough that the third batch is not ready before it is requested.
+        # The delay is so long that the third batch is not ready before it is requested.
         SLOW.format(seconds=1.5)
         + textwrap.dedent(
             """
@@ -92,7 +93,7 @@ def test_other_threads_run_while_a_batch_is_waited_for(image: str) -> None:
 
 
 @needs("fork", hasattr(os, "fork"))
-def test_a_forked_child_gets_errors_and_does_not_disturb_the_parent(mini: str) -> None:
+def test_a_forked_child_fails_without_disturbing_its_parent(mini: str) -> None:
     out = ran(
         """
         import os, sys, warpfeed
@@ -129,14 +130,14 @@ def test_spawn_opens_the_loader_by_its_arguments(mini: str) -> None:
 
     context = multiprocessing.get_context("spawn")
     augment = Augment.train(32).scale(0.5, 1.0)
-    loader = Loader(mini, batch_size=16, shuffle=5, augment=augment, output="numpy", fields=None)
+    loader = Loader(mini, batch_size=16, shuffle=True, seed=5, augment=augment, output="numpy", fields=None)
     next(iter(loader))
     queue = context.Queue()
     child = context.Process(target=in_a_child, args=(loader, queue))
     child.start()
     there = queue.get(timeout=60)
     child.join()
-    assert there == [images.tobytes() for images, _ in loader], "the next epoch, as here"
+    assert there == [images.tobytes() for images, _ in loader], "the next epoch, as in this process"
 
 
 def test_every_argument_of_a_loader_can_be_pickled_and_printed(mini: str) -> None:
@@ -146,7 +147,7 @@ def test_every_argument_of_a_loader_can_be_pickled_and_printed(mini: str) -> Non
         Augment.train(224).scale(0.25, 1.0).jitter(warpfeed.ColorJitter(0.4, hue=0.1)),
         Augment.eval(256, 224).erase(warpfeed.RandomErasing(0.5).value(0, 1, 2)),
         warpfeed.Mix.either(0.2, 1.0).probability(0.5),
-        Numbers("f32", [768]),
+        NdArray("f32", [768]),
         WarpfeedError("x", "decode", 3, "key", "path", 2),
     ]
     for part in parts:
@@ -163,7 +164,7 @@ def test_every_argument_of_a_loader_can_be_pickled_and_printed(mini: str) -> Non
 
 @needs("linux", os.path.isdir("/proc/self/task"))
 def test_an_exception_in_the_loop_leaves_no_thread_behind(packed: str) -> None:
-    # In a process of its own, where no threads of other tests begin or end.
+    # Run in a child process, where no threads of other tests start or end.
     out = ran(
         """
         import os, sys, time, warpfeed
@@ -175,7 +176,7 @@ def test_an_exception_in_the_loop_leaves_no_thread_behind(packed: str) -> None:
             for _ in loader:
                 assert threads() >= before + 3
                 raise ValueError("of the step")
-        # Some threads serve all loaders of the process, from the first batch on.
+        # From the first batch on, some threads serve all loaders of the process.
         first = warpfeed.Loader(sys.argv[1], batch_size=4, output="numpy")
         next(iter(first))
         first.close()

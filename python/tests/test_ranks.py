@@ -1,6 +1,6 @@
-"""Promise: with `distributed=True` each rank gets its own share, under any launcher. No rank gets
-all samples unless the program asks for it. The ranks of a machine share its cores. Every
-launcher runs two ranks on the CPU."""
+"""Promise: with `distributed=True` each rank gets its own share, under any launcher. A rank gets
+all samples only if the program requests it. Ranks on the same machine divide its cores. In these
+tests, every launcher runs two ranks on the CPU."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def note_shares(**facts):
 
 
 def noted(tmp_path: Path, mini: str, code: str, *launcher: str) -> list[dict[str, Any]]:
-    """Notes of two ranks that a launcher started."""
+    """Runs two ranks under a launcher, and returns what they recorded."""
     (tmp_path / "script.py").write_text(SHARED + textwrap.dedent(code))
     command = [sys.executable, *launcher, str(tmp_path / "script.py"), mini, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)
@@ -58,7 +58,7 @@ def noted(tmp_path: Path, mini: str, code: str, *launcher: str) -> list[dict[str
 
 
 def check(ranks: list[dict[str, Any]], mini: str) -> None:
-    """Checks that the shares have each sample once, and that the ranks share the cores."""
+    """Checks that together the shares contain each sample once, and that the ranks divide the cores."""
     whole = Loader(mini, batch_size=64, augment=Augment.resize(32, 32), output="numpy")
     samples = len(whole.dataset)
     assert all(len(rank["seen"]) == samples // 2 for rank in ranks)
@@ -153,7 +153,7 @@ def test_lightning_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp
 
 
 def test_ranks_that_would_read_other_samples_are_an_error(mini: str, torch: Any, tmp_path: Path) -> None:
-    """A rank with another seed, another dataset or another position takes shares of another order."""
+    """A rank with a different seed, dataset or position would take its share from a different order."""
     more = tmp_path / "more" / Path(mini).name
     (more / "other").mkdir(parents=True)
     for folder in Path(mini).iterdir():
@@ -168,7 +168,7 @@ def test_ranks_that_would_read_other_samples_are_an_error(mini: str, torch: Any,
                 augment = warpfeed.Augment.resize(32, 32)
                 loader = warpfeed.Loader(data, batch_size=8, augment=augment, distributed=True, **told)
                 epoch = loader.epoch_from(0, 0)
-                # One rank begins after the other, which waits for none.
+                # Rank 1 starts after rank 0, which must not wait for it.
                 if rank:
                     dist.barrier()
                 answer = said(lambda: next(epoch))
@@ -177,8 +177,8 @@ def test_ranks_that_would_read_other_samples_are_an_error(mini: str, torch: Any,
                 dist.barrier()
                 return answer
             more = os.path.join(argv[2], "more", os.path.basename(argv[1]))
-            note(same=tried(shuffle=3), again=tried(shuffle=3), seed=tried(shuffle=rank + 1),
-                 data=tried(more if rank else argv[1], shuffle=3), subset=tried(subset=range(rank, 40 + rank)))
+            note(same=tried(shuffle=True, seed=3), again=tried(shuffle=True, seed=3), seed=tried(shuffle=True, seed=rank + 1),
+                 data=tried(more if rank else argv[1], shuffle=True, seed=3), subset=tried(subset=range(rank, 40 + rank)))
             dist.destroy_process_group()
         if __name__ == "__main__":
             mp.start_processes(work, (sys.argv,), nprocs=2, start_method="spawn")
@@ -190,13 +190,13 @@ def test_ranks_that_would_read_other_samples_are_an_error(mini: str, torch: Any,
         assert word in second[name] and "the run of rank 1 is not that of the rank" in second[name], second
 
 
-def test_a_loader_that_disagrees_with_torch_distributed_is_refused(mini: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disagreement_with_torch_distributed_is_refused(mini: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
     options = {"batch_size": 8, "augment": Augment.train(32), "output": "numpy"}
     loader = Loader(mini, distributed=True, **options)
     shares = [Loader(mini, rank=0, world_size=1, **options), Loader(mini, distributed=False, **options)]
-    monkeypatch.setattr(_ranks, "of_torch", lambda: _ranks.Place(1, 2, None, 2))
+    monkeypatch.setattr(_ranks, "of_torch", lambda: _ranks.Rank(1, 2, None, 2))
     with pytest.raises(ConfigError, match="rank 1 of 2 of torch.distributed, but the loader was opened as rank 0 of 1"):
         next(iter(loader))
     for told in shares:
@@ -215,7 +215,7 @@ def test_a_loader_that_disagrees_with_torch_distributed_is_refused(mini: str, mo
         ({}, 0, 16),
     ],
 )  # fmt: skip
-def test_the_ranks_of_a_machine_are_counted_without_communication(
+def test_ranks_of_a_machine_need_no_communication_to_count(
     monkeypatch: pytest.MonkeyPatch, torch: Any, environment: dict[str, str], gpus: int, local: int | None
 ) -> None:
     for name in ("LOCAL_WORLD_SIZE", "MASTER_ADDR"):

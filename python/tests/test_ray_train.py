@@ -1,5 +1,5 @@
-"""Promise: in a function of Ray Train the loader finds its rank, and a run that loses a worker goes on
-from the checkpoint that it reported, with the batches of an undisturbed run."""
+"""Promise: in a Ray Train function, the loader finds its rank. A run that loses a worker continues
+from its last reported checkpoint, with the same batches as an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from conftest import need
 from warpfeed import Augment, Loader, _ranks
 
-OPTIONS = {"global_batch_size": 12, "shuffle": 7, "augment": Augment.train(32), "output": "numpy", "num_workers": 1}
+OPTIONS = {"global_batch_size": 12, "shuffle": True, "seed": 7, "augment": Augment.train(32), "output": "numpy", "num_workers": 1}
 EPOCHS, KILLED = 2, 8
 
 
@@ -23,10 +23,10 @@ def ray() -> Iterator[Any]:
     found = need("ray")
     need("ray.train")
     with pytest.MonkeyPatch.context() as environment:
-        # Ray's workers inherit the variables of the task of SLURM that started Ray.
+        # Ray's workers inherit the environment variables of the SLURM task that started Ray.
         environment.setenv("SLURM_PROCID", "0")
         environment.setenv("SLURM_NTASKS", "1")
-        # Ray gives up on workers that a busy machine starts slowly.
+        # Ray gives up on workers that start slowly on a busy machine.
         environment.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "600")
         found.init(num_cpus=3, include_dashboard=False, log_to_driver=False, configure_logging=False)
         yield found
@@ -34,16 +34,16 @@ def ray() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("trainer", ["plain", "torch"])
-def test_the_rank_is_found_and_a_run_that_loses_a_worker_goes_on_with_its_batches(
+def test_ray_train_finds_the_rank_and_survives_a_lost_worker(
     mini: str, ray: Any, tmp_path: Path, trainer: str
 ) -> None:
     out = tmp_path / "out"
     out.mkdir()
     options, epochs, killed = OPTIONS, EPOCHS, KILLED
 
-    # Local functions, which Ray copies to its workers.
+    # These functions are local, so Ray copies them to its workers.
     def described(batch: Any) -> list[Any]:
-        """Index, pixels and label of each valid sample."""
+        """Returns the index, the pixels and the label of each valid sample."""
         samples = zip(batch.ids, batch.images, batch.labels.tolist(), batch.valid, strict=True)
         return [[id, image.tobytes().hex(), label] for id, image, label, valid in samples if valid]
 
@@ -77,7 +77,7 @@ def test_the_rank_is_found_and_a_run_that_loses_a_worker_goes_on_with_its_batche
                         state = {"loader": loader.state_dict(), "history": history}
                         Path(folder, "state.json").write_text(json.dumps(state))
                         saved = ray.train.Checkpoint.from_directory(folder)
-                    # All workers report in step.
+                    # All workers report at the same steps.
                     ray.train.report({"step": step}, checkpoint=saved)
                 (out / f"{step}-{rank}-{restored}").write_text(json.dumps(described(batch)))
 
@@ -106,6 +106,6 @@ def test_the_rank_is_found_and_a_run_that_loses_a_worker_goes_on_with_its_batche
             assert shares[0] + shares[1] == expected[step], f"step {step}"
 
 
-def test_a_program_that_is_no_worker_of_ray_train_has_no_rank_of_it() -> None:
+def test_a_program_outside_ray_train_has_no_ray_rank() -> None:
     need("ray.train")
     assert _ranks.of_ray() is None

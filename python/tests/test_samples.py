@@ -1,6 +1,6 @@
-"""Promise: ``__getitem__`` of a Python dataset may give an image as bytes, a path, an array, a
-tensor or an image of Pillow, alone, with its label, or in a dict with other fields. All give the
-same batch. What is none of these is an error that names the sample and keeps the traceback."""
+"""Promise: ``__getitem__`` of a Python dataset may return an image as bytes, a path, an array, a
+tensor or a Pillow image, alone, with its label, or in a dict with other fields. All give the same
+batch. Any other value raises an error that names the sample and keeps the traceback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 from conftest import need
-from warpfeed import Augment, Boxes, Loader, Mask, MissingError, MultiHot, Numbers, Rows, StorageError, WarpfeedError
+from warpfeed import Augment, Boxes, Loader, Mask, MultiHot, NdArray, NotFoundError, Ragged, StorageError, WarpfeedError
 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "augment": Augment.pass_through((8, 6)), "output": "numpy"}
 
@@ -74,19 +74,19 @@ def test_a_path_is_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     for give in [lambda i: tmp_path / f"{i}.npy", lambda i: f"{i}.npy", lambda i: os.fspath(tmp_path / f"{i}.npy")]:
         assert np.array_equal(batch_of(lambda i: (give(i), i))[0], EXPECTED)
-        fields = {"emb": Numbers("f32", [2])}
+        fields = {"emb": NdArray("f32", [2])}
         (tmp_path / "emb.npy").write_bytes(npy(np.array([1, 2], np.float32)))
         both = batch_of(lambda i: {"image": give(i), "label": i, "emb.npy": tmp_path / "emb.npy"}, fields=fields)
         assert np.array_equal(both["image"], EXPECTED) and both["emb"].tolist() == [[1, 2]] * 4
 
 
-def test_a_path_that_cannot_be_read_names_the_sample_and_the_file(tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match=r"sample 0\b.*nowhere.jpg") as missing:
+def test_an_unreadable_path_names_the_sample_and_the_file(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"sample 0\b.*nowhere.jpg") as missing:
         batch_of(lambda i: (tmp_path / "nowhere.jpg", i))
     assert missing.value.sample == 0 and missing.value.path == str(tmp_path / "nowhere.jpg")
     with pytest.raises(StorageError, match=r"sample 0\b.*a folder, not a regular file"):
         batch_of(lambda i: (tmp_path, i))
-    # A pipe would never end.
+    # Reading a pipe would never end.
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(StorageError, match=r"sample 0\b.*not a regular file"):
         batch_of(lambda i: (tmp_path / "pipe", i))
@@ -112,8 +112,8 @@ def test_tensors_are_channels_first(torch: Any) -> None:
     assert batch["boxes"][:, 0].tolist() == [[1, 2, 4, 5]] * 4 and batch["boxes.class"][:, 0].tolist() == [0, 1, 2, 3]
     assert np.array_equal(batch["mask"], EXPECTED[..., 0])
     for wrong, said in [
-        (lambda i: tensor(i).float() / 255, "tensor of torch.float32; want uint8.*ToTensor"),
-        (lambda i: torch.from_numpy(pixels(i)), r"tensor of shape \(8, 6, 3\); want \(3, height, width\)"),
+        (lambda i: tensor(i).float() / 255, "tensor of torch.float32; expected uint8.*ToTensor"),
+        (lambda i: torch.from_numpy(pixels(i)), r"tensor of shape \(8, 6, 3\); expected \(3, height, width\)"),
         (lambda i: tensor(i)[None], r"tensor of shape \(1, 3, 8, 6\)"),
     ]:
         with pytest.raises(WarpfeedError, match=rf"sample 0\b.*{said}"):
@@ -130,7 +130,7 @@ def test_images_of_pillow_become_rgb(tmp_path: Path) -> None:
         converted = [image.fromarray(pixels(i)).convert(mode) for i in range(4)]
         want = np.stack([np.asarray(one.convert("RGB")) for one in converted])
         assert np.array_equal(batch_of(lambda i: (converted[i], i))[0], want), mode
-    # Transparent pixels of every mode have the background behind them.
+    # Transparent pixels of every mode are blended with the background.
     for mode in ("RGBA", "LA", "P"):
         clear = image.fromarray(pixels(0)).convert("RGBA")
         clear.putalpha(image.fromarray(pixels(1)[..., 0]))
@@ -140,16 +140,16 @@ def test_images_of_pillow_become_rgb(tmp_path: Path) -> None:
         found = batch_of(lambda i, clear=clear: (clear, i), background=(255, 40, 0))[0][0]
         assert np.array_equal(found, np.asarray(want)), mode
         assert not np.array_equal(found, np.asarray(clear.convert("RGB"))), mode
-    # The indices of a palette are the classes of a mask.
+    # For masks, palette indices are used as class numbers.
     classes = image.fromarray(pixels(0)[..., 0] % 4, "P")
     batch = batch_of(lambda i: {"image": pixels(i), "label": i, "mask": classes}, fields={"mask": Mask("u8")})
     assert np.array_equal(batch["mask"][2], pixels(0)[..., 0] % 4)
-    with pytest.raises(WarpfeedError, match=r"sample 0\b.*Pillow's mode 'F'"):
+    with pytest.raises(WarpfeedError, match=r"sample 0\b.*a Pillow image of mode 'F'"):
         batch_of(lambda i: (image.fromarray(pixels(i)[..., 0].astype(np.float32)), i))
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
-def test_exif_turns_an_image_of_pillow_like_the_bytes_of_its_file(form: str) -> None:
+def test_exif_rotates_a_pillow_image_like_its_file(form: str) -> None:
     image = need("PIL.Image")
     ops = need("PIL.ImageOps")
     options = {"augment": Augment.pass_through((6, 8))}
@@ -169,16 +169,17 @@ def test_exif_turns_an_image_of_pillow_like_the_bytes_of_its_file(form: str) -> 
         assert np.array_equal(want, upright)
         for give in (
             opened,
-            # As torchvision's `ImageFolder` opens it.
+            # Opens the image the way torchvision's `ImageFolder` does.
             lambda i, o: opened(i, o).convert("RGB"),
-            # This is upright, and has no orientation any more.
+            # `exif_transpose` rotates the image and removes its orientation tag.
             lambda i, o: ops.exif_transpose(opened(i, o)),
         ):
             assert np.array_equal(batch_of(lambda i, o=orientation, g=give: (g(i, o), i), **options)[0], want)
-    # Annotations of the stored pixels are turned with the image. If it is unknown which were
-    # annotated, the sample is an error, as for bytes.
+    # Annotations of the stored pixels are rotated with the image. If it is not known whether the
+    # annotations refer to the stored or to the rotated image, the sample fails, as it does for
+    # encoded bytes.
     boxes = np.array([[1, 1, 3, 3]], "f4")
-    fields: dict[str, Any] = {"fields": {"boxes": Boxes(1)}, "without": ["label"]}
+    fields: dict[str, Any] = {"fields": {"boxes": Boxes(1)}, "drop_field": ["label"]}
     for give in (file, opened):
         sample = lambda i, give=give: {"image": give(i, 3), "boxes": boxes}  # noqa: E731
         with pytest.raises(WarpfeedError, match="annotations_follow"):
@@ -187,7 +188,7 @@ def test_exif_turns_an_image_of_pillow_like_the_bytes_of_its_file(form: str) -> 
 
 def test_a_text_is_a_field_and_labels_may_be_missing() -> None:
     give = lambda i: {"image": pixels(i), "label": None, "caption": "a" * i}  # noqa: E731
-    batch = batch_of(give, fields={"caption": Rows.bytes(4)}, unlabeled=True)
+    batch = batch_of(give, fields={"caption": Ragged.bytes(4)}, unlabeled=True)
     assert batch["caption.count"].tolist() == [0, 1, 2, 3] and batch["label"].tolist() == [-1] * 4
     assert bytes(batch["caption"][3]) == b"aaa\0"
 
@@ -195,11 +196,11 @@ def test_a_text_is_a_field_and_labels_may_be_missing() -> None:
 @pytest.mark.parametrize(
     ("give", "said"),
     [
-        (lambda i: (pixels(i), 1.5), "TypeError: the label is 1.5; want the number of a class, or None"),
-        (lambda i: {"image": pixels(i), "label": "cat"}, "TypeError: the label is 'cat'; want the number"),
-        (lambda i: (pixels(i), 1 << 70), "TypeError: the label is 1180591620717411303424; want"),
-        (lambda i: None, "__getitem__ returned NoneType; want the bytes .* a path, a tensor"),
-        (lambda i: {"image": None, "label": 0}, "field 'image': NoneType; want the bytes"),
+        (lambda i: (pixels(i), 1.5), "TypeError: the label is 1.5; expected the number of a class, or None"),
+        (lambda i: {"image": pixels(i), "label": "cat"}, "TypeError: the label is 'cat'; expected the number"),
+        (lambda i: (pixels(i), 1 << 70), "TypeError: the label is 1180591620717411303424; expected"),
+        (lambda i: None, "__getitem__ returned NoneType; expected the bytes .* a path, a tensor"),
+        (lambda i: {"image": None, "label": 0}, "field 'image': NoneType; expected the bytes"),
         (lambda i: [pixels(i), 0], "__getitem__ returned list"),
         (lambda i: (pixels(i).astype(np.float32), 0), "must be '|u1'"),
         (lambda i: {1: pixels(i)}, "TypeError: "),
@@ -230,13 +231,13 @@ def test_an_exception_names_the_sample_and_keeps_its_traceback() -> None:
         names.append(trace.tb_frame.f_code.co_name)
         trace = trace.tb_next
     assert names[-1] == "fails"
-    # A sample that is skipped is not lost in silence.
+    # A skipped sample is reported.
     loader = Loader(Items(fails), max_skipped=1, **OPTIONS)
     [batch] = loader
-    assert batch.valid.tolist() == [True, True, False, True] and len(loader.faults()) == 1
+    assert batch.valid.tolist() == [True, True, False, True] and len(loader.sample_errors()) == 1
 
 
-def test_an_index_out_of_range_is_refused_and_no_index_is_negative() -> None:
+def test_negative_and_out_of_range_indices_are_refused() -> None:
     seen: list[int] = []
 
     def give(index: int) -> Any:
@@ -250,7 +251,7 @@ def test_an_index_out_of_range_is_refused_and_no_index_is_negative() -> None:
             Loader(Items(give), subset=subset, **OPTIONS)
     for order in (lambda epoch: [-1, 0, 1, 2], lambda epoch: [0, 1, 2, 4]):
         with pytest.raises((WarpfeedError, OverflowError, ValueError), match="-1|4"):
-            list(Loader(Items(give), order=order, **OPTIONS))
+            list(Loader(Items(give), sampler=order, **OPTIONS))
     assert min(seen) == 0 and max(seen) == 3
 
 
@@ -269,20 +270,20 @@ def test_a_length_that_is_not_one_is_refused() -> None:
         Loader(Sized(-1), **OPTIONS)
     with pytest.raises(TypeError, match="interpreted as an integer"):
         Loader(Sized("4"), **OPTIONS)
-    # A dataset that ends before its length says so.
+    # A dataset that is shorter than its `__len__` raises an error.
     short = Items([(pixels(0), 0), (pixels(1), 1), (pixels(2), 2)].__getitem__)
     with pytest.raises(WarpfeedError, match=r"sample 3\b.*IndexError"):
         list(Loader(short, **OPTIONS))
 
 
-def test_a_file_beyond_max_sample_bytes_is_refused_before_it_is_read(tmp_path: Path) -> None:
+def test_a_file_above_max_sample_bytes_is_never_read(tmp_path: Path) -> None:
     small, large = tmp_path / "small.bin", tmp_path / "large.bin"
     small.write_bytes(b"1" * 60)
     with open(large, "wb") as file:
-        # Sparse: reading it would take a gigabyte of memory.
+        # The file is sparse. Reading it would take a gigabyte of memory.
         file.truncate(1 << 30)
-    fields = {"a": Rows.bytes(60), "b": Rows.bytes(60)}
-    options: dict[str, Any] = {**OPTIONS, "augment": None, "without": ["image", "label"], "fields": fields, "max_sample_bytes": 130}
+    fields = {"a": Ragged.bytes(60), "b": Ragged.bytes(60)}
+    options: dict[str, Any] = {**OPTIONS, "augment": None, "drop_field": ["image", "label"], "fields": fields, "max_sample_bytes": 130}
     [batch] = Loader(Items(lambda index: {"a": small, "b": small}), **options)
     assert batch["a"].shape == (4, 60)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -301,11 +302,11 @@ def test_numbers_and_lists_among_the_fields_need_no_array() -> None:
         }  # fmt: skip
 
     fields = {
-        "age": Numbers("i64"), "share": Numbers("f32"), "flag": Numbers("u8"), "scalar": Numbers("f32"),
-        "row": Numbers("f32", [2]), "table": Numbers("i32", [2, 2]), "tags": MultiHot(["cat", "dog"]),
-        "points": Rows("f32", [2], 4), "gap": Numbers("f32", [2]),
+        "age": NdArray("i64"), "share": NdArray("f32"), "flag": NdArray("u8"), "scalar": NdArray("f32"),
+        "row": NdArray("f32", [2]), "table": NdArray("i32", [2, 2]), "tags": MultiHot(["cat", "dog"]),
+        "points": Ragged("f32", [2], 4), "gap": NdArray("f32", [2]),
     }  # fmt: skip
-    batch = batch_of(give, fields=fields, without=["label"])
+    batch = batch_of(give, fields=fields, drop_field=["label"])
     assert batch["age"].tolist() == [0, 1, 2, 3] and batch["flag"].tolist() == [0, 0, 1, 1]
     assert (batch["share"] == np.float32(np.arange(4) / 3)).all() and batch["scalar"].tolist() == [0, 1, 2, 3]
     assert batch["row"].tolist() == [[i, 0.5] for i in range(4)]
@@ -320,15 +321,15 @@ def test_numbers_and_lists_among_the_fields_need_no_array() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"x": 1j}, "field 'x': complex; want a number, a list of numbers, an array, bytes, a text or a path"),
-        ({"x": None}, "field 'x': NoneType; want a number"),
-        ({"x": [object()]}, "field 'x': a list that holds a object; want numbers"),
-        ({"x.npy": [1, 2]}, "field 'x.npy': its name says how its bytes are encoded, and it is no bytes: call it 'x'"),
-        ({"image": 3}, "field 'image': int; want the bytes of an encoded image"),
-        ({"jpg": [[0]]}, "field 'jpg': list; want the bytes of an encoded image"),
-        ({3: b""}, "__getitem__ returned a dict with a key of int; want names"),
+        ({"x": 1j}, "field 'x': complex; expected a number, a list of numbers, an array, bytes, a text or a path"),
+        ({"x": None}, "field 'x': NoneType; expected a number"),
+        ({"x": [object()]}, "field 'x': a list that contains a object; expected numbers"),
+        ({"x.npy": [1, 2]}, "field 'x.npy': its name says how its bytes are encoded, and its value is not bytes: call it 'x'"),
+        ({"image": 3}, "field 'image': int; expected the bytes of an encoded image"),
+        ({"jpg": [[0]]}, "field 'jpg': list; expected the bytes of an encoded image"),
+        ({3: b""}, "__getitem__ returned a dict with a key of int; expected names"),
     ],
 )
 def test_a_field_of_a_wrong_type_is_an_error_that_names_its_key(fields: dict[Any, Any], said: str) -> None:
     with pytest.raises(WarpfeedError, match=said):
-        batch_of(lambda i: {"image": pixels(i), "label": i, **fields}, fields={"y": Numbers("f32")})
+        batch_of(lambda i: {"image": pixels(i), "label": i, **fields}, fields={"y": NdArray("f32")})

@@ -48,14 +48,14 @@ def test_a_plot_shows_the_median_of_every_figure_of_its_table(plots: ModuleType,
     )
 
 
-def test_the_plot_of_rivals_has_a_dot_for_each_ratio_of_the_table(plots: ModuleType) -> None:
-    page = (ROOT / "docs" / "compare.md").read_text()
+def test_the_plot_of_rivals_has_a_dot_per_ratio(plots: ModuleType) -> None:
+    page = (ROOT / "docs" / "performance.md").read_text()
     table = page.split("<!-- figures:rivals -->")[1].split("<!-- /figures -->")[0].strip().splitlines()[2:]
     ratios = [[cell.strip() for cell in line.split("|")[3:5] if cell.strip()] for line in table]
     drawn = plots.plot("rivals")
     assert re.findall(r'class="value">([^<]*)<', drawn) == [", ".join(row) for row in ratios]
     assert drawn.count("<circle") == sum(map(len, ratios))
-    # Dots left of the tick at 1 are the ratios below 1.
+    # Dots to the left of the tick at 1 are ratios below 1.
     one = float(re.findall(r'x1="([\d.]+)%"[^>]*class="one"', drawn)[0])
     left = [place for place in re.findall(r'cx="([\d.]+)%"', drawn) if float(place) < one]
     assert len(left) == sum(float(ratio) < 1 for row in ratios for ratio in row)

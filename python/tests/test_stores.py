@@ -1,4 +1,4 @@
-"""Datasets in stores: interruptions while the server does not answer."""
+"""Promise: reads from a store can be interrupted while the server does not respond."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import textwrap
 import pytest
 from conftest import MINI, needs, ran
 
-#: A web server of the files of a folder. It stays silent once the event `silent` is set.
+#: A web server that serves the files of a folder. It stops responding once the event `silent` is
+#: set.
 SERVER = """
 import http.server, os, pathlib, signal, sys, threading, time, urllib.parse
 import warpfeed
 
 folder, silent = pathlib.Path(sys.argv[1]), threading.Event()
-# Less than the half minute after which a request to a silent server fails by itself.
+# Less than the half minute after which a request to a silent server times out.
 BOUND = 20
 
 class Files(http.server.BaseHTTPRequestHandler):
@@ -84,7 +85,7 @@ def serving(code: str, folder: str) -> str:
 
 
 @needs("linux", sys.platform == "linux")
-def test_ctrl_c_while_opening_ends_the_requests_of_a_silent_server(shard: str) -> None:
+def test_ctrl_c_while_opening_cancels_pending_requests(shard: str) -> None:
     out = serving(
         """
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -106,13 +107,13 @@ def test_ctrl_c_while_opening_ends_the_requests_of_a_silent_server(shard: str) -
 
 
 @needs("linux", sys.platform == "linux")
-def test_ctrl_c_ends_packing_and_splitting_while_the_server_is_silent(shard: str, tmp_path: pathlib.Path) -> None:
+def test_ctrl_c_ends_packing_from_a_silent_server(shard: str, tmp_path: pathlib.Path) -> None:
     out = serving(
         f"""
         target = pathlib.Path({str(tmp_path)!r}, "x.lmdb")
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-        # The server falls silent while samples are packed, and before the set is opened.
+        # The server stops answering while samples are packed, and before the dataset is opened.
         def packing():
             warpfeed.pack(url, target, num_workers=1, progress=lambda *_: silent.set())
         def opening():
@@ -160,7 +161,7 @@ def test_close_returns_in_a_moment_while_the_server_is_silent(shard: str) -> Non
     assert out == "True True\n" * 2
 
 
-def test_a_process_that_is_started_with_a_pickled_loader_reads_the_same_from_the_server(shard: str) -> None:
+def test_a_pickled_loader_reads_the_same_from_the_server(shard: str) -> None:
     out = serving(
         """
         import pickle, subprocess
@@ -168,8 +169,8 @@ def test_a_process_that_is_started_with_a_pickled_loader_reads_the_same_from_the
         def read(loader):
             return [(list(batch.ids), int(batch.images.sum())) for batch in loader]
 
-        loader = warpfeed.Loader(url, shuffle=3, epochs=1, **options)
-        # A spawned process gets the loader like this.
+        loader = warpfeed.Loader(url, shuffle=True, seed=3, epochs=1, **options)
+        # A spawned process receives the loader pickled.
         child = "import pickle, sys; loader = pickle.loads(sys.stdin.buffer.read()); "
         child += "print([(list(batch.ids), int(batch.images.sum())) for batch in loader])"
         pickled = pickle.dumps(loader)

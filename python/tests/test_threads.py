@@ -1,5 +1,5 @@
-"""Promise: loaders and batches may be used from any thread, with and without the interpreter's
-lock. The free-threaded build stays free-threaded. `close` ends the waits of other threads."""
+"""Promise: loaders and batches may be used from any thread, with and without the GIL. The
+free-threaded build keeps the GIL disabled. `close` ends the waits of other threads."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from warpfeed import Augment, Loader, WarpfeedError
 
 THREADS = 8
 FREE = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
-OPTIONS: dict[str, Any] = {"batch_size": 8, "shuffle": 3, "augment": Augment.train(32), "output": "numpy"}
+OPTIONS: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 3, "augment": Augment.train(32), "output": "numpy"}
 
 
 def at_once(work: Callable[[int], Any], count: int = THREADS) -> list[Any]:
-    """Results of `work(number)` on threads that begin together."""
+    """Runs `work(number)` on threads that start together, and returns the results."""
     begin = threading.Barrier(count)
     given: list[Any] = [None] * count
 
@@ -50,7 +50,7 @@ def at_once(work: Callable[[int], Any], count: int = THREADS) -> list[Any]:
 
 
 @needs("free-threading", FREE)
-def test_importing_and_loading_leave_the_interpreter_without_its_lock(packed: str) -> None:
+def test_importing_and_loading_keep_the_gil_disabled(packed: str) -> None:
     out = ran(
         """
         import sys, warpfeed
@@ -95,7 +95,7 @@ def test_threads_read_the_same_batch_at_once(packed: str) -> None:
         for array, ids, keys in arrays:
             assert np.array_equal(array, wanted) and (ids, keys) == arrays[0][1:]
         assert len({array.ctypes.data for array, _, _ in arrays}) == 1
-        # The slot returns with the last drop, on any thread.
+        # The slot is released by the last drop, on whatever thread it happens.
         at_once(lambda number, arrays=arrays: arrays.__setitem__(number, None))
         del arrays, array, shared
 
@@ -128,7 +128,7 @@ def test_threads_that_begin_epochs_take_turns(packed: str) -> None:
         asked.append(epoch)
         return list(range(epoch % 7, 64))
 
-    loader = Loader(packed, order=order, **{**OPTIONS, "shuffle": False})
+    loader = Loader(packed, sampler=order, **{**OPTIONS, "shuffle": False})
 
     def work(_: int) -> int:
         begun = 0
@@ -159,7 +159,7 @@ def test_threads_open_and_close_loaders(packed: str) -> None:
 
 
 class Waits(Images):
-    """A source whose samples from `first` on wait until they are released."""
+    """A source in which samples from `first` on block until they are released."""
 
     def __init__(self, first: int) -> None:
         super().__init__(400)
@@ -255,7 +255,7 @@ def test_messages_of_many_threads_arrive_once(packed: str, caplog: pytest.LogCap
     assert len(told) == THREADS
 
 
-#: A source whose samples from 8 on are slow, and a loader of it.
+#: A source in which samples from 8 on are slow, and a loader for it.
 SLOW = """
 import gc, signal, sys, threading, time
 sys.path.insert(0, sys.argv[1])
@@ -286,7 +286,7 @@ def test_a_signal_handler_may_call_the_loader_that_is_waited_for(call: str) -> N
     out = slow(
         f"""
         loader = opened()
-        # An older iterator that only the collector can free, which ends its epoch in the loader.
+        # An older iterator that only the collector can free. Freeing it ends its epoch in the loader.
         class Cycle: pass
         cycle = Cycle()
         cycle.itself, cycle.iterator = cycle, iter(loader)
@@ -321,7 +321,7 @@ def test_a_signal_handler_may_call_the_loader_that_is_waited_for(call: str) -> N
         ("loader.close()", "closed", 20),
     ],
 )
-def test_a_signal_handler_may_call_the_loader_while_its_order_runs(call: str, first: str, after: int) -> None:
+def test_a_signal_handler_may_call_a_loader_in_its_order(call: str, first: str, after: int) -> None:
     out = slow(
         f"""
         asked = []
@@ -330,7 +330,7 @@ def test_a_signal_handler_may_call_the_loader_while_its_order_runs(call: str, fi
             if epoch == 20:
                 signal.raise_signal(signal.SIGALRM)
             return range(40)
-        loader = warpfeed.Loader(Images(40), order=order, **options)
+        loader = warpfeed.Loader(Images(40), sampler=order, **options)
         state = loader.state_dict()
         loader.set_epoch(20)
         it = iter(loader)
@@ -351,7 +351,7 @@ def test_a_signal_handler_may_call_the_loader_while_its_order_runs(call: str, fi
     assert ("refused: this iterator is beginning" in out) == (call == "next(it)")
 
 
-def test_an_order_that_fails_leaves_its_epoch_to_the_next_iterator(packed: str) -> None:
+def test_a_failed_order_leaves_its_epoch_to_the_next_iterator(packed: str) -> None:
     failing = True
 
     def order(epoch: int) -> list[int]:
@@ -359,7 +359,7 @@ def test_an_order_that_fails_leaves_its_epoch_to_the_next_iterator(packed: str) 
             raise RuntimeError("no order yet")
         return list(range(8))
 
-    loader = Loader(packed, order=order, **{**OPTIONS, "shuffle": False})
+    loader = Loader(packed, sampler=order, **{**OPTIONS, "shuffle": False})
     loader.set_epoch(20)
     for begin in (lambda: iter(loader), lambda: loader.epoch_from(20, 0)):
         with pytest.raises(RuntimeError, match="no order yet"):
@@ -369,7 +369,7 @@ def test_an_order_that_fails_leaves_its_epoch_to_the_next_iterator(packed: str) 
     assert next(iter(loader)).epoch == 20 and loader.epoch == 21
 
 
-#: A source whose samples from 8 on wait until they are released.
+#: A source in which samples from 8 on block until they are released.
 BLOCKS = """
 class Blocks(Images):
     go, reached = threading.Event(), threading.Event()
@@ -382,7 +382,7 @@ class Blocks(Images):
 
 
 @needs("signals", hasattr(signal, "setitimer"))
-def test_ctrl_c_ends_the_wait_of_close_and_the_next_close_waits_for_the_threads() -> None:
+def test_ctrl_c_ends_close_and_the_next_close_joins_threads() -> None:
     out = slow(
         BLOCKS
         + textwrap.dedent(
@@ -413,7 +413,7 @@ def test_ctrl_c_ends_the_wait_of_close_and_the_next_close_waits_for_the_threads(
 
 @needs("signals", hasattr(signal, "setitimer"))
 @pytest.mark.parametrize("target", ["x.lmdb", "x.tar"])
-def test_ctrl_c_ends_packing_although_reads_are_stuck_and_nothing_stays(target: str, tmp_path: Path) -> None:
+def test_ctrl_c_ends_packing_with_stuck_reads(target: str, tmp_path: Path) -> None:
     out = slow(
         BLOCKS
         + textwrap.dedent(
@@ -466,13 +466,13 @@ def test_a_signal_handler_runs_while_reads_of_packing_are_stuck(tmp_path: Path) 
     ],
     ids=["opening", "split", "replay"],
 )
-def test_ctrl_c_works_in_every_long_call_and_the_program_ends_cleanly(call: str) -> None:
+def test_ctrl_c_works_in_every_long_call(call: str) -> None:
     out = slow(
         BLOCKS
         + textwrap.dedent(
             f"""
         class Late(Blocks):
-            # Reads go on for a moment after they were released.
+            # Reads continue briefly after they were released.
             def __getitem__(self, index):
                 found = super().__getitem__(index)
                 time.sleep(0.5 if index >= 8 else 0)
@@ -488,7 +488,7 @@ def test_ctrl_c_works_in_every_long_call_and_the_program_ends_cleanly(call: str)
             {call}
         except KeyboardInterrupt:
             print("interrupted", not source.go.is_set())
-        # The program ends while a thread that nobody waits for is inside the dataset.
+        # The program exits while an abandoned thread is inside the dataset.
         source.go.set()
         """
         )
@@ -497,18 +497,18 @@ def test_ctrl_c_works_in_every_long_call_and_the_program_ends_cleanly(call: str)
 
 
 @needs("signals", hasattr(signal, "setitimer"))
-def test_a_read_that_ends_while_the_program_ends_does_not_abort_it() -> None:
+def test_a_read_that_ends_during_exit_does_not_abort() -> None:
     out = slow(
         textwrap.dedent(
             """
         import os, types
         class Long(Images):
-            # Longer than the program waits for a read that Ctrl-C has left.
+            # Longer than the program waits for a read that Ctrl-C abandoned.
             def __getitem__(self, index):
                 time.sleep(6)
                 return super().__getitem__(index)
         class Last:
-            # The interpreter clears its modules, and the read ends meanwhile.
+            # The read ends while the interpreter clears its modules.
             def __del__(self, write=os.write, sleep=time.sleep):
                 write(1, b"clearing\\n")
                 sleep(1.5)
@@ -526,7 +526,7 @@ def test_a_read_that_ends_while_the_program_ends_does_not_abort_it() -> None:
 
 
 @needs("signals", hasattr(signal, "setitimer"))
-def test_ctrl_c_reaches_a_second_waiter_and_a_loader_goes_on_after_a_replay_was_left() -> None:
+def test_ctrl_c_reaches_a_second_waiter_and_after_a_replay() -> None:
     out = slow(
         BLOCKS
         + textwrap.dedent(
@@ -539,7 +539,7 @@ def test_ctrl_c_reaches_a_second_waiter_and_a_loader_goes_on_after_a_replay_was_
         other.start()
         source.reached.wait(50)
         time.sleep(0.1)
-        # No read ends, so neither the first waiter nor a replay gets anything.
+        # No read ends, so neither the first waiter nor a replay receives a batch.
         for call in [lambda: next(it), lambda: loader.replay(3)]:
             interrupt()
             try:
@@ -556,15 +556,15 @@ def test_ctrl_c_reaches_a_second_waiter_and_a_loader_goes_on_after_a_replay_was_
     assert out == "interrupted True\n" * 2 + "0\n"
 
 
-def test_a_timeout_counts_from_the_first_wait_across_checks_for_signals(packed: str) -> None:
+def test_a_timeout_spans_checks_for_signals(packed: str) -> None:
     loader = Loader(packed, **{**OPTIONS, "batch_size": 4}, copy=False, prefetch=2, timeout=0.4)
     it, kept = iter(loader), []
     begun = time.monotonic()
-    with pytest.raises(WarpfeedError, match="slots are held"):
+    with pytest.raises(WarpfeedError, match="slots have been held"):
         while True:
             kept.append(next(it))
     assert 0.3 < time.monotonic() - begun < 20
-    # A wait of several slices counts as one wait.
+    # A wait that consists of several time slices counts as one wait.
     loader = Loader(Waited(), batch_size=2, num_workers=1, augment=Augment.train(32), output="numpy")
     for _ in loader:
         pass
@@ -584,7 +584,7 @@ class Waited(Images):
 
 
 class Remembers(Images):
-    """A source that keeps a handle for each thread, like those of boto3, h5py and LMDB."""
+    """A source that opens a handle per thread, as programs do for boto3, h5py and LMDB."""
 
     def __init__(self) -> None:
         super().__init__(200)
@@ -612,21 +612,21 @@ def test_thread_locals_of_a_source_live_as_long_as_the_thread() -> None:
     loader = Loader(source, **OPTIONS, num_workers=2)
     for _ in range(3):
         assert sum(len(images) for images, _ in loader) == 200
-    # Workers, readers, and the thread that opened the loader.
+    # The bound counts workers, readers, and the thread that opened the loader.
     assert 1 <= source.made <= 2 + 32 + 2, f"{source.made} for 600 samples"
     loader.close()
-    assert source.gone == source.made, "a thread that ends lets go of what it kept"
+    assert source.gone == source.made, "a thread that ends releases its handle"
 
 
 class Holds(Images):
-    """A dataset that holds its own loader."""
+    """A dataset that references its own loader."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
         parts = {"data": self, "Concat": warpfeed.Concat([Images(), self]), "mixture": [(Images(), 0.5), (self, 0.5)]}
         source: Any = parts.get(how, Images())
         order = self.order if how == "order" else None
-        self.loader = Loader(source, **{**OPTIONS, "shuffle": False}, order=order, num_workers=2)
+        self.loader = Loader(source, **{**OPTIONS, "shuffle": False}, sampler=order, num_workers=2)
 
     def order(self, epoch: int) -> list[int]:
         return list(range(40))
@@ -658,7 +658,7 @@ def test_a_dataset_that_holds_its_own_loader_is_collected(how: str, used: bool) 
 
 
 class Collects(Images):
-    """A dataset that collects garbage on a thread that reads it, once it is told to."""
+    """A dataset that, on request, runs the garbage collector on a reading thread."""
 
     def __init__(self) -> None:
         super().__init__(400)
@@ -676,7 +676,7 @@ class Collects(Images):
 
 
 class Cycle:
-    """A reference to itself, which only the garbage collector ends."""
+    """An object that references itself, so only the garbage collector frees it."""
 
     def __init__(self, held: Any) -> None:
         self.held, self.me = held, self
@@ -688,7 +688,8 @@ def test_the_collector_ends_a_loader_on_one_of_its_own_threads(what: str, capfd:
     loader = Loader(source, **OPTIONS, num_workers=2, prefetch=8)
     held: Any = loader
     if what == "decoder":
-        # Its threads run no Python code, so a loader's thread collects it.
+        # The decoder's threads do not run Python code, so a thread of the loader must collect the
+        # decoder.
         held = warpfeed.Decoder(augment=Augment.eval(32, 32), output="numpy")
     cycle = Cycle(held)
     gone = weakref.ref(cycle)
@@ -709,7 +710,8 @@ def test_the_collector_ends_a_loader_on_one_of_its_own_threads(what: str, capfd:
             break
         time.sleep(0.05)
     assert gone() is None
-    # The collector still works. Until the other thread's collection ends, calls do nothing.
+    # The collector still works. Until the other thread's collection ends, calls of `gc.collect`
+    # return without doing anything.
     cycle = Cycle(None)
     gone = weakref.ref(cycle)
     del cycle
@@ -732,7 +734,7 @@ batches = iter(loader)
 next(batches)
 with open("/proc/self/status") as status:
     size = next(int(line.split()[1]) for line in status if line.startswith("VmSize")) << 10
-# There is room for Python, and for no stack of another thread.
+# Leaves memory for Python, but not for the stack of a new thread.
 resource.setrlimit(resource.RLIMIT_AS, (size + (48 << 20), resource.RLIM_INFINITY))
 threading.stack_size(64 << 20)
 try:
@@ -743,7 +745,7 @@ except RuntimeError:
         next(batches)
     except warpfeed.WarpfeedError as e:
         print(e)
-# The other loader is closed when the program ends.
+# The program exit closes the second loader.
 """
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from warpfeed import Buckets, Concat, ConfigError, Loader, Rows, TokenIds, Tokens, WarpfeedError
+from warpfeed import Buckets, Concat, ConfigError, Loader, Ragged, TokenIds, Tokens, WarpfeedError
 
 END = 3
 
@@ -32,7 +32,7 @@ def test_windows_are_slices_of_the_files(corpus: Any) -> None:
     path, dtype, files = corpus
     expected = windows(files, 33, 32)
     for mmap in (True, False):
-        loader = Loader(Tokens(path, 33, stride=32, dtype=dtype, mmap=mmap), batch_size=4, shuffle=1, output="numpy")
+        loader = Loader(Tokens(path, 33, stride=32, dtype=dtype, mmap=mmap), batch_size=4, shuffle=True, seed=1, output="numpy")
         assert len(loader.dataset) == len(expected)
         seen = []
         for batch in loader:
@@ -64,7 +64,7 @@ def test_documents_and_positions_are_a_mask(corpus: Any, torch: Any) -> None:
 
 def test_a_run_continues_and_ranks_share(corpus: Any) -> None:
     path, dtype, files = corpus
-    options: dict[str, Any] = {"shuffle": 4, "output": "numpy", "drop_last": True}
+    options: dict[str, Any] = {"shuffle": True, "seed": 4, "output": "numpy", "drop_last": True}
 
     def opened(**more: Any) -> Loader:
         return Loader(Tokens(path, 20, stride=10, dtype=dtype), global_batch_size=8, **options, **more)
@@ -86,18 +86,18 @@ def test_a_run_continues_and_ranks_share(corpus: Any) -> None:
 def test_wrong_types_are_errors(corpus: Any) -> None:
     path, dtype, files = corpus
     other = "u32" if dtype == "u16" else "u16"
-    with pytest.raises(WarpfeedError, match="u32|whole number|array of|claims"):
+    with pytest.raises(WarpfeedError, match="u32|claims"):
         Loader(Tokens(path, 20, dtype=other))
-    with pytest.raises(ConfigError, match="known are 'u16' and 'u32'"):
+    with pytest.raises(ConfigError, match="expected one of 'u16', 'u32'"):
         Loader(Tokens(path, 20, dtype="u8"))
-    with pytest.raises(ConfigError, match="windows of 0 tokens"):
+    with pytest.raises(ConfigError, match="window length 0"):
         Loader(Tokens(path, 0, dtype=dtype))
     small = Loader(Tokens(path, 20, dtype=dtype), fields={"tokens": TokenIds(20, vocabulary=40)}, output="numpy")
     with pytest.raises(WarpfeedError, match=r"^sample \d+ \([ac]\.bin/\d+\.\.\d+\): .*the vocabulary has 40 tokens"):
         list(small)
     joined = Loader(
         Concat([Tokens(path / "a.bin", 20, dtype=dtype), Tokens(path / "c.bin", 20, dtype=dtype)]), batch_size=100,
-        without=["image", "label"], fields={"tokens": TokenIds(20)}, output="numpy",
+        drop_field=["image", "label"], fields={"tokens": TokenIds(20)}, output="numpy",
     )  # fmt: skip
     assert np.array_equal(next(iter(joined))["tokens"], windows([files[0], files[2]], 20, 20))
 
@@ -128,11 +128,11 @@ def test_documents_of_similar_lengths_share_a_batch(documents: Any) -> None:
     buckets = Buckets([len(text) for text in texts], bounds)
 
     def opened(**more: Any) -> Loader:
-        options: dict[str, Any] = {"batch_size": 8, "output": "numpy", "without": ["image", "label"], **more}
-        fields = {"tokens.npy": Rows("i64", (), 40)}
+        options: dict[str, Any] = {"batch_size": 8, "output": "numpy", "drop_field": ["image", "label"], **more}
+        fields = {"tokens.npy": Ragged("i64", (), 40)}
         return Loader(samples, buckets=buckets, fields=fields, collate=buckets.trim("tokens.npy"), **options)
 
-    loader = opened(shuffle=3)
+    loader = opened(shuffle=True, seed=3)
     epochs = []
     for _ in range(2):
         seen, mixed, order = [], 0, []
@@ -151,20 +151,20 @@ def test_documents_of_similar_lengths_share_a_batch(documents: Any) -> None:
     assert epochs[0] != epochs[1]
     run = loader.epoch_from(1, 0)
     begun = [next(run)["tokens.npy"].copy() for _ in range(5)]
-    rest = list(opened(shuffle=3, resume=loader.state_dict()))
+    rest = list(opened(shuffle=True, seed=3, resume=loader.state_dict()))
     whole = [batch["tokens.npy"].copy() for batch in loader.epoch_from(1, 0)]
     assert all(map(np.array_equal, [*begun, *(batch["tokens.npy"] for batch in rest)], whole))
     assert len(begun) + len(rest) == len(whole)
-    chosen = opened(shuffle=3, subset=[7, 200, 31, 9])
+    chosen = opened(shuffle=True, seed=3, subset=[7, 200, 31, 9])
     assert sorted(n for batch in chosen for n in batch.ids) == [7, 9, 31, 200]
-    again = pickle.loads(pickle.dumps(opened(shuffle=3)))
+    again = pickle.loads(pickle.dumps(opened(shuffle=True, seed=3)))
     assert [batch.ids for batch in again.epoch_from(0, 0)] == [batch.ids for batch in loader.epoch_from(0, 0)]
 
 
 def test_wrong_lengths_and_bounds_are_errors(documents: Any) -> None:
     texts, samples = documents
     lengths = [len(text) for text in texts]
-    options: dict[str, Any] = {"output": "numpy", "without": ["image", "label"], "fields": {"tokens.npy": Rows("i64", (), 40)}}
+    options: dict[str, Any] = {"output": "numpy", "drop_field": ["image", "label"], "fields": {"tokens.npy": Ragged("i64", (), 40)}}
     wrong = [0] * 300
     loader = Loader(samples, buckets=Buckets(wrong, [4]), collate=Buckets(wrong, [4]).trim("tokens.npy"), **options)
     with pytest.raises(WarpfeedError, match=r"'tokens.npy' of sample \d+ has \d+ rows, and its length in Buckets is 0"):
@@ -177,9 +177,9 @@ def test_wrong_lengths_and_bounds_are_errors(documents: Any) -> None:
     for more, text in (({"repeat": 2}, "buckets and repeat"), ({"weights": [1.0] * 300}, "weights and buckets")):
         with pytest.raises(ConfigError, match=text):
             Loader(samples, buckets=Buckets(lengths, [4]), **more, **options)
-    with pytest.raises(ConfigError, match="8 follows 8, and bounds must increase"):
+    with pytest.raises(ConfigError, match="8 follows 8; expected increasing numbers"):
         Buckets(lengths, [4, 8, 8])
-    with pytest.raises(ConfigError, match=r"entry 1 is -1, want a length"):
+    with pytest.raises(ConfigError, match=r"entry 1 is -1; expected a length"):
         Buckets([4, -1], [4])
     with pytest.raises(TypeError, match=r"warpfeed\.Buckets"):
         Loader(samples, buckets=lengths, **options)  # type: ignore[arg-type]

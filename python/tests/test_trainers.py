@@ -1,5 +1,5 @@
-"""Promise: a run that is stopped after any step and resumed sees the samples of a run that was not
-stopped, in Lightning, Hugging Face's `Trainer` and accelerate, with the modules of this package."""
+"""Promise: with this package's modules for Lightning, Hugging Face's `Trainer` and accelerate, a
+run that is stopped after any step and resumed sees the same samples as an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from conftest import need
 from warpfeed import Augment, ConfigError, Loader, collate
 
-OPTIONS: dict[str, Any] = {"batch_size": 16, "shuffle": 3, "augment": Augment.train(32), "normalize": "imagenet"}
+OPTIONS: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "augment": Augment.train(32), "normalize": "imagenet"}
 
 
 def seen(images: Any) -> int:
-    """A number that differs for batches of other samples or other crops."""
+    """Returns a number that differs for batches with different samples or crops."""
     return int(images.double().abs().sum() * 1000)
 
 
@@ -66,7 +66,7 @@ def test_a_data_module_of_lightning_resumes_after_the_same_batch(
 
     def data() -> Any:
         shared = {name: OPTIONS[name] for name in ("batch_size", "normalize")}
-        train = {"data": mini, "shuffle": 3, "augment": Augment.train(32)}
+        train = {"data": mini, "shuffle": True, "seed": 3, "augment": Augment.train(32)}
         val = {"data": mini, "batch_size": 24, "last_batch": "pad", "augment": Augment.eval(40, 32)}
         return DataModule(train=train, val=val, **shared)
 
@@ -106,17 +106,17 @@ def test_a_data_module_has_the_loaders_that_were_given(mini: str, torch: Any, mo
     model = module()
     trainer.fit(model, data)
     assert len(model.seen) == 1 and model.validated == 0, "no validation without its loader"
-    with pytest.raises(ConfigError, match=r"^train=\{'batch_size': 3\}: want the arguments of a Loader with 'data'"):
+    with pytest.raises(ConfigError, match=r"^train=\{'batch_size': 3\}: expected the arguments of a Loader with 'data'"):
         DataModule(train={"batch_size": 3})
 
 
-def test_accelerates_function_says_what_to_call_and_the_loaders_own_is_exact(mini: str, torch: Any) -> None:
+def test_accelerate_skip_names_the_exact_call_of_the_loader(mini: str, torch: Any) -> None:
     accelerate = need("accelerate")
     expected = whole(mini, 3)
     loader = accelerate.Accelerator(cpu=True).prepare(Loader(mini, **OPTIONS))
     with pytest.raises(ConfigError, match=r"call loader\.skip_first_batches\(n\)"):
         list(accelerate.skip_first_batches(loader, 2))
-    # The loop of accelerate's documentation: epoch 1 continues after 3 batches.
+    # The loop from accelerate's documentation: epoch 1 continues after 3 batches.
     found = []
     for epoch in range(1, 3):
         loader.set_epoch(epoch)
@@ -172,7 +172,7 @@ def test_a_transformers_trainer_resumes_after_any_step(mini: str, trainer: Any, 
     assert metrics[0]["eval_a_loss"] == metrics[1]["eval_a_loss"], "every evaluation has the same batches"
 
 
-def test_a_transformers_trainer_resumes_with_accumulated_gradients(mini: str, trainer: Any, tmp_path: Path) -> None:
+def test_a_transformers_trainer_resumes_accumulated_gradients(mini: str, trainer: Any, tmp_path: Path) -> None:
     options = {"batch_size": 10, "drop_last": False}
     expected = whole(mini, 2, **options)
     assert len(expected) == 14
@@ -186,7 +186,7 @@ def test_a_transformers_trainer_resumes_with_accumulated_gradients(mini: str, tr
         assert again.steps == expected[batches:], stop
 
 
-def test_a_transformers_trainer_that_has_trained_resumes_from_an_earlier_checkpoint(
+def test_a_used_trainer_resumes_an_earlier_checkpoint(
     mini: str, trainer: Any, tmp_path: Path
 ) -> None:
     transformers = need("transformers")
@@ -208,7 +208,7 @@ def test_a_transformers_trainer_that_has_trained_resumes_from_an_earlier_checkpo
         same.train()
     assert same.steps == expected[:6]
     stop.stop = 0
-    # In mid-epoch, and after a whole run.
+    # Resume mid-epoch, and after a complete run.
     for checkpoint in (4, 4, 2, 8):
         same.steps = []
         same.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{checkpoint}"))
@@ -218,7 +218,7 @@ def test_a_transformers_trainer_that_has_trained_resumes_from_an_earlier_checkpo
 def test_a_comparison_with_a_state_changes_nothing(mini: str, torch: Any) -> None:
     loader, expected = Loader(mini, **OPTIONS), whole(mini, 2)
     state = {**loader.state_dict(), "batch": 2}
-    # In mid-epoch, between two epochs, and at the end of an epoch.
+    # Stop mid-epoch, between two epochs, and at the end of an epoch.
     for taken in (2, 0, 4):
         epoch = loader.epoch_from(1, 0)
         found = [seen(next(epoch)[0]) for _ in range(taken)]
@@ -228,20 +228,20 @@ def test_a_comparison_with_a_state_changes_nothing(mini: str, torch: Any) -> Non
         with pytest.raises(ConfigError, match="the seed differs"):
             loader._position_of({**state, "seed": 4})
         assert (loader.epoch, loader.state_dict()) == (coming, place)
-        assert found + [seen(images) for images, _ in epoch] == expected[4:], "the epoch goes on"
+        assert found + [seen(images) for images, _ in epoch] == expected[4:], "the epoch continues"
         loader.set_epoch(0)
         assert [seen(images) for images, _ in loader] == expected[:4], taken
         assert [seen(images) for images, _ in loader.epoch_from(0, 2)] == expected[2:4], taken
 
 
-def test_a_comparison_asks_an_order_whose_state_was_restored(mini: str, torch: Any) -> None:
+def test_a_comparison_asks_an_order_with_restored_state(mini: str, torch: Any) -> None:
     first = 0
 
     def order(epoch: int) -> list[int]:
         return [(first + n) % 64 for n in range(64)]
 
     def opened() -> Loader:
-        return Loader(mini, batch_size=16, order=order, augment=Augment.eval(40, 32), normalize="imagenet")
+        return Loader(mini, batch_size=16, sampler=order, augment=Augment.eval(40, 32), normalize="imagenet")
 
     first, loader = 7, opened()
     expected = [seen(images) for images, _ in loader]
@@ -255,8 +255,9 @@ def test_a_comparison_asks_an_order_whose_state_was_restored(mini: str, torch: A
     assert [seen(images) for images, _ in later.epoch_from(0, 2)] == expected[2:]
 
 
-def test_trainings_at_the_same_time_skip_batches_of_their_own_loaders(mini: str, trainer: Any, tmp_path: Path) -> None:
-    """The first training ends while the second one is about to skip, and a third one has another loader."""
+def test_concurrent_trainings_skip_their_own_batches(mini: str, trainer: Any, tmp_path: Path) -> None:
+    """The first training ends while the second one is about to skip batches. The third one uses a
+    different loader."""
     accelerate = need("accelerate")
     transformers = need("transformers")
     import torch
@@ -291,18 +292,18 @@ def test_trainings_at_the_same_time_skip_batches_of_their_own_loaders(mini: str,
     assert module.skip_first_batches is original is accelerate.skip_first_batches
 
 
-def test_a_transformers_trainer_refuses_another_run(mini: str, trainer: Any, tmp_path: Path) -> None:
+def test_a_transformers_trainer_refuses_a_different_run(mini: str, trainer: Any, tmp_path: Path) -> None:
     trainer(max_steps=3).train()
     checkpoint = str(tmp_path / "checkpoint-3")
     state = json.loads((Path(checkpoint) / "warpfeed.json").read_text())
     assert (state["epoch"], state["batch"]) == (0, 3)
     with pytest.raises(ConfigError, match="seed"):
-        trainer({"shuffle": 4}, max_steps=6).train(resume_from_checkpoint=checkpoint)
+        trainer({"shuffle": True, "seed": 4}, max_steps=6).train(resume_from_checkpoint=checkpoint)
     with pytest.raises(ConfigError, match="written after 3 batches of epoch 0, and the trainer continues after 2 of epoch 1"):
         trainer(max_steps=6, gradient_accumulation_steps=2).train(resume_from_checkpoint=checkpoint)
     with pytest.raises(ConfigError, match="batch_size=8 and per_device_train_batch_size=16"):
         trainer({"batch_size": 8}, max_steps=6).train()
-    # The program may want the epoch again.
+    # The program may request the epoch again.
     again = trainer(max_steps=4, ignore_data_skip=True)
     again.train(resume_from_checkpoint=checkpoint)
     assert again.steps == whole(mini, 1)[:1]

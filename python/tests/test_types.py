@@ -1,5 +1,5 @@
-"""Promise: the package is typed. The stubs match the native part, and the package and user code
-pass mypy's strict checks."""
+"""Promise: the package is fully typed. The stubs match the native module, and both the package and
+user code pass mypy's strict checks."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import pathlib
 
 import numpy as np
 import warpfeed
-from warpfeed import Augment, Boxes, Loader, Mask, Numbers, TableOptions
+from warpfeed import Augment, Boxes, Loader, Mask, NdArray, TableOptions
 
 loader = Loader(
     [("a", 0.5), (warpfeed.Coco("b.json", images="c"), 0.5)], batch_size=2, classes=["x"],
     table=TableOptions(gather={"a": ["b"]}), augment=Augment.letterbox(64, 64).fill(1, 2, 3),
     fields={"boxes": Boxes(3, columns={"class": "i64"}), "m": Mask("u8")},
-    order=lambda epoch: range(epoch),
+    sampler=lambda epoch: range(epoch),
 )
 for batch in loader:
     print(batch)
@@ -41,10 +41,10 @@ warpfeed.Decoder(decode_on="tpu")
 Loader("a", device=1.5)
 warpfeed.Decoder(dtype=32)
 Loader("a", normalize="ImageNet")
-Numbers(8)
+NdArray(8)
 """
 
-#: A script as users of arrays write it. Every line is right.
+#: A typical script that passes NumPy arrays. Every line is correct.
 ARRAYS = """
 import numpy as np
 import warpfeed
@@ -62,9 +62,9 @@ def curriculum(epoch: int) -> "np.ndarray[tuple[int, ...], np.dtype[np.intp]]":
 
 
 Loader("a", subset=np.flatnonzero(labels == 3), weights=score, normalize=(mean, std))
-Loader("a", subset=np.array(train), order=curriculum, normalize=np.stack([mean, std]))
-Loader("a", order=lambda epoch: np.random.default_rng(epoch).permutation(100))
-Loader("a", order=lambda epoch: [3, 1], subset=set(val), weights=[1, 2.5], normalize=[mean, [0.1, 0.2, 0.3]])
+Loader("a", subset=np.array(train), sampler=curriculum, normalize=np.stack([mean, std]))
+Loader("a", sampler=lambda epoch: np.random.default_rng(epoch).permutation(100))
+Loader("a", sampler=lambda epoch: [3, 1], subset=set(val), weights=[1, 2.5], normalize=[mean, [0.1, 0.2, 0.3]])
 buckets = Buckets(lengths, np.array([10, 20]))
 loader = Loader("a", buckets=buckets)
 for batch in loader:
@@ -80,7 +80,7 @@ from warpfeed import Buckets, Loader, pack, split
 
 mask = torch.rand(100) > 0.5
 Loader("a", subset=mask.nonzero().flatten(), weights=torch.rand(100), normalize=(torch.ones(3), torch.ones(3)))
-Loader("a", order=lambda epoch: torch.randperm(100, generator=torch.Generator().manual_seed(epoch)))
+Loader("a", sampler=lambda epoch: torch.randperm(100, generator=torch.Generator().manual_seed(epoch)))
 Loader("a", buckets=Buckets(torch.arange(100), torch.tensor([50])))
 split(torch.arange(100), [0.5, 0.5], seed=1, labels=torch.zeros(100, dtype=torch.int64))
 pack("a", "b.tar", samples=torch.arange(3))
@@ -88,11 +88,11 @@ pack("a", "b.tar", samples=torch.arange(3))
 
 TORCH = """
 import torch
-from warpfeed import Decoder, Loader, Numbers
+from warpfeed import Decoder, Loader, NdArray
 
 Loader("a", device=torch.device("cuda", 1), dtype=torch.bfloat16)
 Decoder(device=torch.device("cpu"), dtype=torch.float16)
-Numbers(torch.int64)
+NdArray(torch.int64)
 Loader("a", device=torch.float16)
 """
 
@@ -102,7 +102,7 @@ def ran(*command: str, cwd: Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_the_stubs_are_those_of_the_native_part(tmp_path: Path) -> None:
+def test_the_stubs_match_the_native_part(tmp_path: Path) -> None:
     code, said = ran("mypy.stubtest", "warpfeed._warpfeed", cwd=tmp_path)
     assert code == 0, said
 
@@ -119,13 +119,13 @@ def test_user_code_is_type_checked(tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text(USER)
     code, said = ran("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "user.py", cwd=tmp_path)
     assert code == 1 and "Found 8 errors" in said, said
-    said = said.replace("builtins.", "")  # shown by older versions
+    said = said.replace("builtins.", "")  # older mypy versions print it
     assert 'Revealed type is "warpfeed._report.Report"' in said and 'Revealed type is "list[list[int]]"' in said, said
     assert 'Argument "bach_size" to "Loader"' in said and 'Argument "decode_on" to "Decoder"' in said, said
     assert 'variable has type "int"' in said and 'incompatible type "str"; expected "int"' in said, said
     for argument, given in [("device", "float"), ("dtype", "int"), ("normalize", "str")]:
         assert f'Argument "{argument}" to ' in said and f'has incompatible type "{given}"' in said, said
-    assert 'Argument 1 to "Numbers"' in said, said
+    assert 'Argument 1 to "NdArray"' in said, said
 
 
 def test_options_that_advise_arrays_have_types_that_take_them(tmp_path: Path) -> None:

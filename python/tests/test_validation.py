@@ -1,5 +1,6 @@
-"""Promise: a validation set whose size the ranks do not divide is counted exactly. The sums of the valid
-samples over three ranks are those of one process, in torch, Lightning and accelerate."""
+"""Promise: a validation set is counted exactly even if its size is not divisible by the number of
+ranks. In torch, Lightning and accelerate, the sums over the valid samples of three ranks equal
+those of one process."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import pytest
 from conftest import need
 from warpfeed import Augment, Loader
 
-#: 64 samples: three full global batches, and one sample for three ranks.
+#: 64 samples: three full global batches, and one sample left for three ranks.
 OPTIONS: dict[str, Any] = {"global_batch_size": 21, "augment": Augment.eval(40, 32)}
 SAMPLES = 64
 
@@ -56,7 +57,7 @@ TORCH = """
 ACCELERATE = """
     from accelerate import Accelerator
     accelerator = Accelerator(cpu=True)
-    # All ranks gather as many samples with "pad"; `valid` is gathered with them.
+    # With "pad", all ranks gather the same number of samples; `valid` is gathered with them.
     kept = []
     for batch in accelerator.prepare(opened("pad")):
         images, labels = batch
@@ -99,7 +100,7 @@ LIGHTNING = """
 
 
 @pytest.mark.parametrize("trainer", ["torch", "accelerate", "lightning"])
-def test_three_ranks_count_each_sample_of_a_set_they_do_not_divide_once(
+def test_three_ranks_count_each_sample_of_an_uneven_set_once(
     mini: str, torch: Any, tmp_path: Path, trainer: str
 ) -> None:
     need(trainer)
@@ -120,7 +121,8 @@ def test_three_ranks_count_each_sample_of_a_set_they_do_not_divide_once(
     found = json.loads((tmp_path / "found.json").read_text())
     assert found
     for last, (sum_, count) in found.items():
-        # torchmetrics adds in f32. A sample that counts twice, or never, changes the sum by a thousandth.
+        # torchmetrics accumulates in f32. A sample that is counted twice, or not at all, would
+        # change the sum by a thousandth.
         assert count == SAMPLES and sum_ == pytest.approx(total, rel=1e-6), last
 
 

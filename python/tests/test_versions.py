@@ -1,4 +1,5 @@
-"""Promise: all packages of the repository have one version, and one command changes it everywhere."""
+"""Promise: all packages in the repository share one version, and a single command bumps it
+everywhere."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def version(root: Path, *arguments: str) -> tuple[int, str]:
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """The repository's manifests and lock files."""
+    """Copies the repository's manifests and lock files."""
     listed = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True).stdout
     for name in [".ci/version", "CHANGELOG.md", *listed.splitlines()]:
         if Path(name).name in ("Cargo.toml", "Cargo.lock", "pyproject.toml", "version", "CHANGELOG.md"):
@@ -40,12 +41,12 @@ def test_one_command_changes_every_version(copied: Path) -> None:
     # Other packages keep their versions.
     old, new = ((root / "Cargo.lock").read_text().splitlines() for root in (ROOT, copied))
     changed = [before for before, after in zip(old, new, strict=True) if before != after]
-    # One for each package of the workspace.
+    # One changed line per package of the workspace.
     assert len(changed) == 9
 
 
 @pytest.mark.parametrize("name", ["stores/Cargo.toml", "adaptors/burn/Cargo.toml", "adaptors/burn/Cargo.lock"])
-def test_another_version_is_found_with_its_place(copied: Path, name: str) -> None:
+def test_a_different_version_is_found_with_its_location(copied: Path, name: str) -> None:
     assert version(copied, "7.8.9")[0] == 0
     text = (copied / name).read_text()
     (copied / name).write_text(text.replace("7.8.9", "7.8.8", 1))
@@ -60,7 +61,7 @@ def test_another_oldest_compiler_is_found(copied: Path) -> None:
     assert code == 1 and "adaptors/candle/Cargo.toml:" in said and "rust-version" in said
 
 
-def test_a_release_needs_its_tag_and_its_section_of_the_changelog(copied: Path) -> None:
+def test_a_release_needs_its_tag_and_changelog_section(copied: Path) -> None:
     assert version(copied, "7.8.9")[0] == 0
     code, said = version(copied, "--released", "v7.8.8")
     assert code == 1 and "the tag is v7.8.8" in said and "no section `## [7.8.9]" in said

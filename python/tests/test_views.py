@@ -1,5 +1,5 @@
-"""Promise: ``views`` gives a list of images of each image, each with its own augmentation, size and
-draws. In the batch they are tensors like the image's."""
+"""Promise: ``views`` delivers several versions of each source image, each with its own
+augmentation, size and random numbers. In the batch, views are tensors like the image."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def test_presets_of_dino_have_global_and_local_views(mini: str) -> None:
     assert all(view.dtype == np.float32 for view in batch["views"])
 
 
-def test_views_have_the_layout_of_images_and_pass_transforms_and_collate(mini: str, torch: Any) -> None:
+def test_views_have_the_image_layout_in_transforms_and_collate(mini: str, torch: Any) -> None:
     options = {**OPTIONS, "output": "torch"}
     batch = next(iter(Loader(mini, views=Augment.simclr_views(16), **options)))
     for view in batch["views"]:
         assert view.shape == (4, 3, 16, 16) and view.is_contiguous(memory_format=torch.channels_last)
     pair = Loader(
-        mini, views=Augment.simclr_views(16), transforms=lambda fields: {"both": torch.cat(fields["views"])},
+        mini, views=Augment.simclr_views(16), batch_transform=lambda fields: {"both": torch.cat(fields["views"])},
         collate=lambda batch: batch["both"], **options,
     )  # fmt: skip
     assert next(iter(pair)).shape == (8, 3, 16, 16)
@@ -55,37 +55,37 @@ def test_a_damaged_image_counts_once(tmp_path: Path, mini: str) -> None:
     content = image.read_bytes()
     at = len(content) * 2 // 3
     (tmp_path / "a.jpg").write_bytes(content[:at] + b"\xff\xd0" + content[at:])
-    loader = Loader(tmp_path, views=[Augment.resize(8, 8)] * 3, without=["label"], output="numpy")
+    loader = Loader(tmp_path, views=[Augment.resize(8, 8)] * 3, drop_field=["label"], output="numpy")
     list(loader)
     assert loader.stats()["damaged"] == 1
 
 
-def test_the_image_may_stand_beside_the_views(mini: str) -> None:
+def test_the_image_may_accompany_the_views(mini: str) -> None:
     options = {"views": [Augment.train(8)], "augment": Augment.resize(6, 6), "fields": {"image": Image()}}
     batch = next(iter(Loader(mini, **options, **OPTIONS)))
     assert list(batch) == ["views", "label", "image"] and batch["image"].shape == (4, 6, 6, 3)
     assert np.array_equal(batch["image"], next(iter(Loader(mini, augment=Augment.resize(6, 6), **OPTIONS)))[0])
 
 
-def test_sizes_are_those_of_the_image_and_not_of_views(mini: str) -> None:
+def test_sizes_belong_to_the_image_and_not_to_views(mini: str) -> None:
     batch = next(iter(Loader(mini, views=Augment.simclr_views(16), **OPTIONS)))
-    for name in ("sizes", "images"):
-        with pytest.raises(AttributeError, match="the loader has none. For views they are not known: add that image"):
+    for name in ("sizes", "unpadded"):
+        with pytest.raises(AttributeError, match="this loader has only views; add the image"):
             getattr(batch, name)
     options = {**OPTIONS, "augment": Augment.own_size((300, 300)), "fields": {"image": Image()}}
     batch = next(iter(Loader(mini, views=Augment.simclr_views(16), **options)))
-    assert batch.sizes == [image.shape[:2] for image in batch.images] == next(iter(Loader(mini, **options))).sizes
+    assert batch.sizes == [image.shape[:2] for image in batch.unpadded] == next(iter(Loader(mini, **options))).sizes
 
 
 def test_what_cannot_work_is_refused(mini: str) -> None:
     with pytest.raises(ConfigError, match="augment and views: views replace the image"):
         Loader(mini, views=[Augment.train(8)], augment=Augment.train(8), **OPTIONS)
     for wrong in ([], [3], Augment.train(8)):
-        with pytest.raises(TypeError, match="views=.*want a list"):
+        with pytest.raises(TypeError, match="views=.*expected a list"):
             Loader(mini, views=wrong, **OPTIONS)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="views are not mixed"):
         Loader(mini, views=[Augment.train(8).mix(Mix.mixup(1.0))], **OPTIONS)
-    with pytest.raises(ConfigError, match="17 images per sample; at most 16"):
+    with pytest.raises(ConfigError, match="17 images per sample: the maximum is 16"):
         Loader(mini, views=[Augment.train(8)] * 17, **OPTIONS)
 
 

@@ -5,7 +5,7 @@
     import warpfeed
 
     loader = warpfeed.Loader(
-        "imagenet/train", batch_size=256, shuffle=42, augment=warpfeed.Augment.train(224),
+        "imagenet/train", batch_size=256, shuffle=True, seed=42, augment=warpfeed.Augment.train(224),
         device="cuda", dtype="bf16", normalize="imagenet", drop_last=True,
     )
     for epoch in range(90):
@@ -13,17 +13,20 @@
             ...
 """
 
+from typing import TYPE_CHECKING, Any
+
+from . import _other_names
 from . import collate as collate
 from ._augment import Augment, ColorJitter, Mix, RandomErasing
 from ._batch import Batch, FieldBatch
 from ._buckets import Buckets
 from ._decoder import Decoded, Decoder, Pending
-from ._error import ConfigError, MissingError, StorageError, TimedOutError, WarpfeedError
-from ._fields import Boxes, Geometry
+from ._dynamic_batcher import DynamicBatcher
+from ._error import ConfigError, LoaderTimeoutError, NotFoundError, StorageError, WarpfeedError
+from ._fields import Boxes, DenseMap, Geometry
 from ._fields import Image as Image
-from ._fields import Label, Map, Mask, MultiHot, Numbers, Points, Rows, Text, TokenIds
+from ._fields import Keypoints, Label, Mask, MultiHot, NdArray, Ragged, Text, TokenIds
 from ._geometry import boxes_to_source
-from ._joined import Joined
 from ._loader import Loader
 from ._pack import merge, pack, pack_progress
 from ._report import Report, Stats
@@ -34,7 +37,7 @@ from ._warpfeed import Tensor, version
 
 __version__ = version()
 
-# Without `Image`: `from warpfeed import *` must not hide Pillow's.
+# `Image` is left out, because `from warpfeed import *` must not hide Pillow's `Image`.
 __all__ = [
     "Augment",
     "Batch",
@@ -46,28 +49,28 @@ __all__ = [
     "ConfigError",
     "Decoded",
     "Decoder",
+    "DenseMap",
+    "DynamicBatcher",
     "FieldBatch",
     "Geometry",
-    "Joined",
+    "Keypoints",
     "Label",
     "Loader",
-    "Map",
+    "LoaderTimeoutError",
     "Mask",
-    "MissingError",
     "Mix",
     "MultiHot",
-    "Numbers",
+    "NdArray",
+    "NotFoundError",
     "Pending",
-    "Points",
+    "Ragged",
     "RandomErasing",
     "Report",
-    "Rows",
     "Stats",
     "StorageError",
     "TableOptions",
-    "Text",
     "Tensor",
-    "TimedOutError",
+    "Text",
     "TokenIds",
     "Tokens",
     "Voc",
@@ -81,3 +84,14 @@ __all__ = [
     "span",
     "split",
 ]
+
+
+# Hidden from type checkers, which would otherwise accept every name.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        message = _other_names.missing("warpfeed", "attribute", name)
+        if message is not None and name[0].isupper():
+            # `from warpfeed import name` would replace the message of an AttributeError.
+            raise ImportError(message)
+        raise AttributeError(f"module 'warpfeed' has no attribute {name!r}")

@@ -10,7 +10,7 @@ from ._warpfeed import run_program
 
 def main() -> int:
     """Runs the program with the arguments of this process. Returns its exit code."""
-    # Python's handler would only set a flag, which the program does not check.
+    # Python's own handler only sets a flag, which the native command-line tool does not check.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return run_program(["warpfeed", *sys.argv[1:]])
 

@@ -1,9 +1,11 @@
-"""Batches as programs see them."""
+"""Batches in the form in which users receive them."""
 
 from __future__ import annotations
 
 import copy
 from typing import TYPE_CHECKING, Any, Iterable, SupportsIndex, overload
+
+from . import _other_names
 
 if TYPE_CHECKING:
     from ._delivery import Delivery
@@ -15,8 +17,8 @@ __all__ = ["Batch", "Collated", "FieldBatch"]
 _NAMES = ("image", "label")
 
 
-class _Facts:
-    """Properties that a batch of either form has."""
+class _Facts(_other_names.EarlierNames):
+    """Properties that all batches have, whether they are tuples or dicts."""
 
     _native: Any = None
     _delivery: Delivery | None = None
@@ -40,7 +42,7 @@ class _Facts:
 
     def _known(self) -> Any:
         if self._native is None:
-            raise AttributeError("this is a copy of a batch, which has only the fields")
+            raise AttributeError("this is a copy of a batch, and copies have only the fields")
         return self._native
 
     @property
@@ -50,29 +52,29 @@ class _Facts:
 
     @property
     def number(self) -> int:
-        """Number of the batch in its epoch, from 0."""
+        """Index of the batch within its epoch, starting at 0."""
         return int(self._known().number)
 
     @property
     def ids(self) -> list[int]:
-        """The number of each sample in the whole dataset, which :meth:`Loader.sample`, ``loader.dataset[id]`` and
-        all options take. In place of a skipped sample it is that of its replacement, whose pixels and
-        fields are there."""
+        """The index of each sample in the whole dataset, as used by :meth:`Loader.sample`,
+        ``loader.dataset[id]`` and the options of the loader. If a sample was skipped, this is the
+        index of its replacement."""
         return list(self._known().ids())
 
     @property
     def keys_of_samples(self) -> list[str]:
-        """The key of each sample, such as ``n01440764/n01440764_10026``, or of the replacement of a
-        skipped sample."""
+        """The key of each sample, such as ``n01440764/n01440764_10026``. If a sample was skipped, this is the key of
+        its replacement."""
         return list(self._known().keys())
 
     @property
     def valid(self) -> Any:
-        """Whether each sample counts, (N) bool on the device of the batch: False for padding and for
-        replacements of skipped samples. It is a NumPy array without ``output="torch"``.
+        """Whether each sample is valid, (N) bool on the device of the batch. False for padding and
+        for replacements of skipped samples. Without ``output="torch"``, this is a NumPy array.
 
-        ``(scores.argmax(1) == labels)[batch.valid].sum()`` counts each sample of a dataset once, also
-        over ranks."""
+        ``(scores.argmax(1) == labels)[batch.valid].sum()`` counts each sample of a dataset exactly
+        once, even across ranks."""
         counted = self._counted()
         return counted if self._delivery is None else self._delivery.flags(counted)
 
@@ -81,25 +83,28 @@ class _Facts:
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """Height and width of the part of each image that shows its image. A batch that has only
-        ``views`` has no such sizes, and raises an AttributeError."""
+        """Height and width of each image, excluding its padding.
+
+        Raises:
+            AttributeError: for a batch that has only ``views``.
+        """
         return [(height, width) for _, _, width, height in self._shown()]
 
     def _shown(self) -> list[tuple[int, int, int, int]]:
-        """The part (x, y, width, height) of each image that shows its image."""
+        """The rectangle (x, y, width, height) of each image without its padding."""
         known = self._known()
         shown: list[tuple[int, int, int, int]] = list(known.shown())
         if any(valid and not width for (_, _, width, _), valid in zip(shown, known.valid(), strict=True)):
             raise AttributeError(
-                "sizes and images describe the image that augment makes, and the loader has none. For views they are "
-                "not known: add that image with fields={'image': Image()}"
+                "sizes and unpadded describe the image of augment, and this loader has only views; add the image with "
+                "fields={'image': Image()}"
             )
         return shown
 
     @property
-    def originals(self) -> list[Any]:
-        """The part of each image that shows its image, as views of the images. With ``Augment.own_size``
-        these are the images in their own sizes."""
+    def unpadded(self) -> list[Any]:
+        """Each image without its padding, as a view of ``images``. With ``Augment.own_size``, each
+        image has its own size."""
         shown, images = self._shown(), self._images()
         if images is None or self._delivery is None:
             raise AttributeError("the batch has no field 'image'")
@@ -114,32 +119,33 @@ class _Facts:
 
     @property
     def mixing(self) -> tuple[float, tuple[int, int, int, int] | None] | None:
-        """The weight of a sample itself and the rectangle (x, y, width, height) of CutMix; None for
-        a batch that was not mixed."""
+        """The weight of each sample when it is mixed with its partner, and the rectangle (x, y,
+        width, height) of CutMix. None for a batch that was not mixed."""
         mixing: tuple[float, tuple[int, int, int, int] | None] | None = self._known().mixing()
         return mixing
 
 
-class _Noted:
-    """Properties of a batch, without the batch."""
+class _CopiedFacts:
+    """Copies of the properties of a batch, which do not keep the batch alive."""
 
     def __init__(self, native: Any) -> None:
         self.epoch, self.number = native.epoch, native.number
-        noted = {"ids": native.ids(), "keys": native.keys(), "valid": native.valid(), "mixing": native.mixing()}
-        noted["shown"] = native.shown()
-        for name, value in noted.items():
+        facts = {"ids": native.ids(), "keys": native.keys(), "valid": native.valid(), "mixing": native.mixing()}
+        facts["shown"] = native.shown()
+        for name, value in facts.items():
             setattr(self, name, lambda value=value: value)
 
 
 def facts_of(native: Any) -> Any:
-    """Returns the native batch for its properties, or a copy of these if all fields were copied, so
-    that the batch keeps no slot."""
-    return _Noted(native) if native.copied else native
+    """Returns an object with the properties of the batch. If all fields were copied, this is a copy
+    of the properties, so that the batch does not occupy a slot. Otherwise it is the native
+    batch."""
+    return _CopiedFacts(native) if native.copied else native
 
 
 class Batch(_Facts, tuple[Any, ...]):
-    """A batch of images and labels: ``images, labels = batch``. ``batch["image"]`` and ``batch["label"]``
-    are the same, as in a batch with more fields."""
+    """A batch of images and labels: ``images, labels = batch``. The fields can also be accessed by
+    name, as ``batch["image"]`` and ``batch["label"]``, like in a batch with more fields."""
 
     def __new__(cls, fields: Iterable[Any] = (), native: Any = None, delivery: Delivery | None = None) -> Batch:
         made = super().__new__(cls, fields)
@@ -165,8 +171,9 @@ class Batch(_Facts, tuple[Any, ...]):
 
 
 class FieldBatch(_Facts, dict[str, Any]):
-    """A batch with fields besides images and labels, by name. ``batch.images`` and ``batch.labels`` are
-    ``batch["image"]`` and ``batch["label"]``, as in a batch of only these two."""
+    """A batch with further fields, which is a dict of fields by name. ``batch.images`` and
+    ``batch.labels`` equal ``batch["image"]`` and ``batch["label"]``, as in a batch that contains
+    only images and labels."""
 
     def __init__(
         self, fields: Any = (), native: Any = None, absent: Any = None, delivery: Delivery | None = None
@@ -180,8 +187,8 @@ class FieldBatch(_Facts, dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         absent = self._absent.get(name)
-        # The error for labels or images that are missing in the dataset. It is a copy, because the
-        # frames of an exception that was raised hold this batch.
+        # The error for labels or images that the dataset lacks. Raise a copy, because the
+        # traceback's frames of a raised exception reference this batch.
         raise KeyError(name) if absent is None else copy.copy(absent)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -189,16 +196,16 @@ class FieldBatch(_Facts, dict[str, Any]):
 
 
 class Collated(FieldBatch):
-    """The batch as ``collate`` receives it: a dict of all fields, with the facts of the batch.
+    """The batch as ``collate`` receives it: a dict of all fields, with the properties of the batch.
 
     Attributes:
-        kinds: the option ``fields`` of the loader: kinds by name.
-        image_axes: the axes of the images that are the height and the width.
+        field_types: field types by name, from the loader's option ``fields``.
+        image_axes: indices of the height and width axes of the images.
     """
 
-    def __init__(self, fields: Any, native: Any, absent: Any, delivery: Delivery, kinds: Any) -> None:
+    def __init__(self, fields: Any, native: Any, absent: Any, delivery: Delivery, field_types: Any) -> None:
         super().__init__(fields, native, absent, delivery)
-        self.kinds, self.image_axes = dict(kinds), delivery.image_axes
+        self.field_types, self.image_axes = dict(field_types), delivery.image_axes
 
     @property
     def image_size(self) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Batches of samples of similar lengths."""
+"""Groups samples of similar lengths into batches."""
 
 from __future__ import annotations
 
@@ -6,58 +6,59 @@ import bisect
 from typing import Any, Iterable
 
 from ._error import ConfigError
-from ._numbers import Indices, whole
+from ._number_lists import Indices, whole
 
 __all__ = ["Buckets"]
 
 
 class _Lengths(Indices):
-    """Lengths of 32 bits, which the native part takes as indices."""
+    """A list of 32-bit lengths."""
 
     _limits = (0, 1 << 32)
     _wanted = "a length from 0 to 2**32 - 1"
-    _unmasked = "want the length of each sample"
+    _unmasked = "expected the length of each sample"
 
 
 class Buckets:
-    """Lengths of samples for the option ``buckets``, which puts samples of similar lengths into the same
-    batches.
+    """Lengths of samples for the option ``buckets``, which groups samples of similar lengths into batches.
 
     ::
 
         buckets = warpfeed.Buckets([len(text) for text in texts], [64, 128, 256])
         loader = warpfeed.Loader(
-            "texts.tar", batch_size=32, shuffle=1, without=["image", "label"], buckets=buckets,
-            fields={"tokens.npy": warpfeed.Rows("i64", (), 512)}, collate=buckets.trim("tokens.npy"),
+            "texts.tar", batch_size=32, shuffle=True, seed=1, drop_field=["image", "label"], buckets=buckets,
+            fields={"tokens.npy": warpfeed.Ragged("i64", (), 512)}, collate=buckets.trim("tokens.npy"),
         )
         for batch in loader:
             tokens = batch["tokens.npy"]  # (32, 64), (32, 128), (32, 256) or (32, 512)
 
-    The buckets follow one another, and this list is cut into batches, so only a batch at the border of
-    two buckets has samples of both. With ``shuffle``, each epoch shuffles the samples within each bucket
-    and then the batches. A last batch that is not full stays the last one, and has the longest samples.
+    The samples are sorted by bucket and then cut into batches, so only a batch at the boundary of
+    two buckets contains samples of both. With ``shuffle``, each epoch shuffles the samples within
+    each bucket and then the batches. An incomplete last batch remains the last one, and contains
+    the longest samples.
 
     Args:
-        lengths: the length of each sample of the dataset, also with a ``subset``; whole numbers below 2**32.
-            For many samples pass an array.
-        bounds: lengths at which a bucket ends, in increasing order. Longer samples have a bucket of their own.
+        lengths: length of each sample of the whole dataset, even with a ``subset``: whole numbers below 2**32.
+            Pass an array for many samples.
+        bounds: lengths at which the buckets end, in increasing order. Longer samples form one more
+            bucket.
 
     Raises:
-        ConfigError: for bounds that do not increase, and numbers out of range.
-        TypeError: for something other than whole numbers.
+        ConfigError: if the bounds do not increase, or if a number is out of range.
+        TypeError: if a value is not a whole number.
     """
 
     def __init__(self, lengths: Iterable[int], bounds: Iterable[int]) -> None:
         if isinstance(lengths, (str, bytes)) or not hasattr(lengths, "__iter__"):
-            raise TypeError(f"lengths: {lengths!r}, want the length of each sample")
+            raise TypeError(f"lengths={lengths!r}: expected the length of each sample")
         self._lengths = _Lengths("lengths", lengths)
         for _ in self._lengths:
-            pass  # Every piece is checked.
+            pass  # The iteration below checks every element.
         #: Lengths at which a bucket ends.
         self.bounds = whole("bounds", bounds, _Lengths)
         for before, after in zip(self.bounds, self.bounds[1:], strict=False):
             if before >= after:
-                raise ConfigError(f"bounds={self.bounds}: {after} follows {before}, and bounds must increase")
+                raise ConfigError(f"bounds={self.bounds}: {after} follows {before}; expected increasing numbers")
 
     def __len__(self) -> int:
         return len(self._lengths)
@@ -66,21 +67,22 @@ class Buckets:
         return f"Buckets({self._lengths!r}, {self.bounds})"
 
     def width(self, ids: Iterable[int]) -> int | None:
-        """Returns the bound of the bucket of the longest of the samples ``ids``, or None if that sample is longer
-        than the last bound."""
+        """Returns the bound of the bucket that contains the longest of the samples ``ids``, or None
+        if that sample is longer than the last bound."""
         longest = max(int(self._lengths.values[number]) for number in ids)
         place = bisect.bisect_left(self.bounds, longest)
         return self.bounds[place] if place < len(self.bounds) else None
 
     def trim(self, *names: str) -> _Trim:
-        """Returns a function for the option ``collate``, which cuts the second axis of the :class:`Rows` fields
-        ``names`` to :meth:`width`. The fields become views of the batch, so nothing is copied, and there are only
-        as many shapes as buckets.
+        """Returns a function for the option ``collate``, which cuts the second axis of the :class:`Ragged` fields
+        ``names`` to :meth:`width`. The fields become views of the batch, so nothing is copied.
+        Batches have one shape per bucket.
 
-        A sample with more rows than the cut leaves is a :class:`ConfigError` that names it. For batches on a device
-        it is a failed assertion of the device, because the program does not wait for the device."""
+        If a sample has more rows than :meth:`width`, the function raises a :class:`ConfigError`
+        that names the sample. For batches on a device, an assertion fails on the device instead,
+        because the host does not wait for the device."""
         if not names or not all(isinstance(name, str) for name in names):
-            raise TypeError(f"trim{names!r}: want names of fields, such as 'tokens'")
+            raise TypeError(f"trim{names!r}: expected names of fields, such as 'tokens'")
         return _Trim(self, names)
 
 
@@ -94,14 +96,16 @@ class _Trim:
         width = self._buckets.width(batch.ids)
         for name in self._names:
             if f"{name}.count" not in batch:
-                raise ConfigError(f"the loader has no field {name!r} of rows: fields={{{name!r}: Rows('i64', (), 512)}}")
+                raise ConfigError(
+                    f"trim: the loader has no field {name!r} of rows; add fields={{{name!r}: Ragged('i64', (), 512)}}"
+                )
             if width is not None:
                 self._check(name, batch[f"{name}.count"], batch.ids, width)
                 batch[name] = batch[name][:, :width]
         return batch
 
     def _check(self, name: str, counts: Any, ids: list[int], width: int) -> None:
-        """Refuses rows that would be cut off."""
+        """Raises an error if the cut would drop rows."""
         if getattr(counts, "is_cuda", False):
             import torch
 

@@ -1,7 +1,8 @@
-"""Closes loaders and decoders at the end of the program.
+"""Closes loaders and decoders when the process exits.
 
-Their threads may read a Python source, so they must end before the interpreter does. So must those of
-calls that Ctrl-C ended. A function of the program that does not return must not keep the program alive.
+Their threads may read a Python dataset, so they must end before the interpreter does. The same
+applies to threads of calls that Ctrl-C interrupted. A user function that does not return must not
+keep the process alive.
 """
 
 from __future__ import annotations
@@ -18,24 +19,25 @@ __all__ = ["close_at_exit"]
 
 _log = logging.getLogger("warpfeed")
 
-#: Seconds that the end of the program waits for all threads together.
+#: Seconds that the program waits at its end, for all threads together.
 _GRACE = 5.0
 
 
 class Closable(Protocol):
-    """A loader or a decoder."""
+    """A loader, a decoder or a dynamic batcher."""
 
     def close(self) -> None: ...
     def _ends(self) -> bool: ...
     def _called(self) -> list[str]: ...
 
 
-# Open objects by address. A dict, because listing a set of weak references is not thread-safe.
+# Open objects by address. This is a dict because listing a set of weak references is not
+# thread-safe.
 _open: dict[int, weakref.ref[Closable]] = {}
 
 
 def close_at_exit(opened: Closable) -> None:
-    """Closes `opened` at the end of the program, unless it is dropped before."""
+    """Registers `opened` to be closed when the process exits. The object may be dropped earlier."""
     key, leave = id(opened), _open.pop
     _open[key] = weakref.ref(opened, lambda _: leave(key, None))
 
@@ -48,7 +50,7 @@ def _close_all() -> None:
         waiting = []
         for one in opened:
             if one._ends():
-                # Only its messages are left.
+                # The threads have ended, so this call only logs the remaining messages.
                 one.close()
             else:
                 waiting.append(one)
@@ -59,7 +61,7 @@ def _close_all() -> None:
         pause = min(2 * pause, 0.025)
     for one in opened:
         called = ", ".join(one._called()) or "a thread"
-        _log.warning("the program ends while %s has not returned, %.0f s after it was asked to end", called, _GRACE)
+        _log.warning("the program ends although %s has not returned %.0f s after the request to end", called, _GRACE)
     _warpfeed.wait_for_calls(until - time.monotonic())
 
 

@@ -1,14 +1,14 @@
-"""Decoding of requests, for inference servers."""
+"""Decodes requests, for inference servers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Generator, Iterable, Literal, NoReturn, Protocol, Union
 
-from . import _delivery, _options, _warpfeed
+from . import _delivery, _options, _other_names, _warpfeed
 from ._augment import Augment
 from ._closing import close_at_exit
 from ._error import ConfigError, WarpfeedError
-from ._joined import Joined, checked
+from ._dynamic_batcher import DynamicBatcher, checked
 from ._report import Report, Stats
 from ._types import Device, Dtype, Normalize
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
         def detach(self) -> Any: ...
         def permute(self, *axes: Any) -> Any: ...
 
-    class _Pillows(Protocol):
+    class _PillowImage(Protocol):
         """An image of Pillow."""
 
         def getbands(self) -> tuple[str, ...]: ...
         def convert(self, mode: Any = ...) -> Any: ...
 
-    #: An image: its encoded bytes, or its pixels.
-    Image = Union[bytes, bytearray, memoryview, "np.ndarray[Any, np.dtype[np.uint8]]", _Tensor, _Pillows]
+    #: The encoded bytes of an image, or its pixels.
+    InputImage = Union[bytes, bytearray, memoryview, "np.ndarray[Any, np.dtype[np.uint8]]", _Tensor, _PillowImage]
 
 __all__ = ["Decoded", "Decoder", "Pending"]
 
 
 class Decoded:
-    """The images of a request as one batch.
+    """The decoded images of a request, as one batch.
 
     Attributes:
-        images: the images, in the order of the images.
+        images: the decoded images, in the order of the request.
         errors: a :class:`WarpfeedError` for each bad image, by its position in the request. The
-            image there is black.
+            decoded image at that position is black.
     """
 
     def __init__(self, images: Any, native: Any, geometry: tuple[Any, Any] | None = None) -> None:
@@ -52,8 +52,9 @@ class Decoded:
 
     @property
     def geometry(self) -> Any:
-        """Where each image lies in its image, (n, 2, 3) f32, as the field :class:`Geometry`; 0 for a bad
-        image. :func:`boxes_to_source` maps boxes of the images back.
+        """The matrix that maps each source image to its output image, (n, 2, 3) f32, as in the
+        field :class:`Geometry`. 0 for a bad image. :func:`boxes_to_source` maps boxes of the output
+        images back.
 
         Raises:
             ConfigError: for a decoder without ``geometry=True``.
@@ -62,7 +63,7 @@ class Decoded:
 
     @property
     def sizes(self) -> Any:
-        """Height and width of each upright image, (n, 2) i32; 0 for a bad image.
+        """Height and width of each upright source image, (n, 2) i32. 0 for a bad image.
 
         Raises:
             ConfigError: for a decoder without ``geometry=True``.
@@ -71,7 +72,7 @@ class Decoded:
 
     def _of_geometry(self) -> tuple[Any, Any]:
         if self._geometry is None:
-            raise ConfigError("the decoder has no geometry: open it with geometry=True")
+            raise ConfigError("the decoder has no geometry; open it with geometry=True")
         return self._geometry
 
     def __len__(self) -> int:
@@ -82,12 +83,14 @@ class Decoded:
 
 
 class Pending:
-    """The future answer to a request: ``pending.wait()`` or ``await pending``.
+    """The future result of a request. Call ``pending.wait()`` or ``await pending`` to get the
+    batch.
 
-    The batch can be taken once. A batch on a device is ordered on torch's current stream at that
-    moment. If that stream is being captured into a CUDA graph, this is an error, and the batch can
-    be taken after the capture. Dropping the answer cancels the request, and so does cancelling the task that awaits it:
-    images that no worker has begun are not decoded.
+    The batch can be taken only once. A batch on a device is ordered on the stream that is torch's
+    current stream when the batch is taken. Taking the batch fails while that stream is being
+    captured into a CUDA graph, but succeeds after the capture. The request is cancelled if this
+    object is dropped, or if the task that awaits it is cancelled. Images that no worker has started
+    to decode are then not decoded.
     """
 
     def __init__(self, decoder: Decoder, answer: _warpfeed.Answer) -> None:
@@ -95,18 +98,19 @@ class Pending:
         self._awaited = False
 
     def wait(self) -> Decoded:
-        """Waits for the batch without the interpreter's lock.
+        """Waits for the batch. The interpreter's lock is released during the wait.
 
         Raises:
-            WarpfeedError: of the kind ``"timeout"`` if all batches of the decoder have been alive
-                for longer than ``timeout``; ``"capturing"`` if the current stream is being captured
-                into a CUDA graph, after which a further call gives the batch; ``"cuda"`` for an error of the driver; ``"config"`` if the batch
-                was already taken, the request was cancelled, or the decoder is closed.
+            WarpfeedError: with kind ``"timeout"`` if all batches of the decoder have been in use
+                for longer than ``timeout``; with kind ``"capturing"`` while the current stream is
+                being captured into a CUDA graph (call again after the capture to get the batch);
+                with kind ``"cuda"`` if the driver reports an error; with kind ``"config"`` if the
+                batch was already taken, the request was cancelled, or the decoder is closed.
         """
         return self._decoder._made(self._answer.wait(self._decoder._delivery.stream()))
 
     def cancel(self) -> None:
-        """Cancels the request. A batch that was taken stays valid."""
+        """Cancels the request. If the batch was already taken, it stays valid."""
         self._answer.cancel()
 
     def __await__(self) -> Generator[Any, None, Decoded]:
@@ -116,7 +120,7 @@ class Pending:
         import asyncio
 
         if self._awaited:
-            raise WarpfeedError("config: the batch is being waited for; one task takes it", "config")
+            raise WarpfeedError("config: another task already awaits this batch", "config")
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
         if self._answer.when_ready(lambda: loop.call_soon_threadsafe(_finish, ready)):
@@ -137,7 +141,7 @@ def _finish(ready: asyncio.Future[None]) -> None:
         ready.set_result(None)
 
 
-class Decoder:
+class Decoder(_other_names.EarlierNames):
     """Decodes requests: a list of encoded images becomes one batch.
 
     ::
@@ -145,63 +149,68 @@ class Decoder:
         decoder = warpfeed.Decoder(augment=Augment.eval(256, 224), device="cuda", dtype="f16", normalize="imagenet")
         decoded = decoder.decode([upload.read() for upload in uploads])
         scores = model(decoded.images)      # (n, 3, 224, 224), on torch's current stream
-        for place, error in decoded.errors.items():
+        for position, error in decoded.errors.items():
             print(error)                    # sample 3: decode: jpeg ends at byte 4096 in MCU 61 of 132
 
-    The pixels are those of a :class:`Loader` with the same options. On a device, JPEGs are decoded
-    by the device if it can. Threads decode everything else to the same bits: progressive JPEGs,
-    PNG, WebP and others. A bad image affects its own place only. Any number of threads may use
-    one decoder, and the next request is prepared while one is on the device.
+    The pixels equal those of a :class:`Loader` with the same options. With ``device="cuda"``, the
+    device decodes the JPEGs that it supports. Threads decode everything else, such as progressive
+    JPEGs, PNG and WebP, with bit-identical results. A bad image affects only its own position. Any
+    number of threads may share a decoder, and the next request is prepared while the device
+    processes the current one.
 
     Args:
         max_batch: maximum number of images in a request.
-        augment: the augmentation of each image; ``Augment.eval(256, 224)`` by default.
-        device: as for :class:`Loader`. Batches on a device are ordered on torch's current stream at
-            the moment they are taken. A batch that is taken while the program holds another one is
-            a copy, which :meth:`memory_plan` does not count.
-        dtype, normalize, channels, background, convert_to_u8, layout, output, copy: as for :class:`Loader`.
-        num_workers, pin_memory, strict: as for :class:`Loader`.
-        prefetch: number of requests in progress; 0 is 3. ``prefetch`` + 1 batches may share the
-            decoder's memory on a device, and one more in host memory. Untaken answers count
-            too, so take answers roughly in the order of the requests, as ``asyncio.gather`` does.
-        max_queued: maximum number of queued requests. One more is a :class:`WarpfeedError` of the
-            kind ``"busy"``. :meth:`joined` has a queue of its own with the same limit.
-        decode_on: ``"gpu"``, ``"cpu"`` or ``"auto"``: where JPEGs are decoded for batches on a
-            device.
-        timeout: seconds that a request waits while the program holds every batch; 30 by default.
-        geometry: adds :attr:`Decoded.geometry` and :attr:`Decoded.sizes` to answers, to map predictions
-            back to the images.
+        num_workers: as for :class:`Loader`.
+        prefetch: number of requests that are processed at the same time; 3 by default. Up to
+            ``prefetch`` + 1 batches may share the decoder's memory on a device, and one more in
+            host memory. Results that have not been taken also count, so take them roughly in the
+            order of the requests, as ``asyncio.gather`` does.
+        max_queued: maximum number of queued requests. A further request raises a
+            :class:`WarpfeedError` with kind ``"busy"``. :meth:`dynamic_batcher` has its own queue
+            with the same limit.
+        augment: augmentation of each image; ``Augment.eval(256, 224)`` by default.
+        dtype, normalize, layout, channels, background, convert_to_u8: as for :class:`Loader`.
+        geometry: adds :attr:`Decoded.geometry` and :attr:`Decoded.sizes` to results, to map
+            predictions back to the source images.
+        device: as for :class:`Loader`. A batch on a device is ordered on the stream of torch that is current when
+            the batch is taken. If an earlier batch is still alive at that moment, the batch is a
+            copy, which :meth:`memory_plan` does not include.
+        output, copy, pin_memory: as for :class:`Loader`.
+        decode_on: where JPEGs of batches on a device are decoded: ``"gpu"``, ``"cpu"`` or ``"auto"``.
+        strict: as for :class:`Loader`.
+        timeout: number of seconds that a request waits while all batches are still in use; 30 by
+            default.
         memory_limit, max_pixels: as for :class:`Loader`.
-        max_sample_bytes: largest image in bytes. A larger one is dropped at once, and is an error
-            at its place.
+        max_sample_bytes: maximum size of an image in bytes. A larger image is not decoded and
+            produces an error at its position.
 
     Raises:
         WarpfeedError: if an option cannot work.
-        TypeError: for an argument that does not exist, or has the wrong type.
+        TypeError: for an unknown argument or a value of the wrong type.
     """
 
     def __init__(
         self,
         *,
         max_batch: int = 64,
+        num_workers: int | None = None,
+        prefetch: int | None = None,
+        max_queued: int = 1024,
         augment: Augment | None = None,
-        device: Device | None = None,
         dtype: Dtype | None = None,
         normalize: Normalize | None = None,
+        layout: Any = None,
         channels: int | None = None,
         background: tuple[int, int, int] | None = None,
         convert_to_u8: bool = False,
-        layout: Any = None,
+        geometry: bool = False,
+        device: Device | None = None,
         output: Literal["torch", "numpy", "dlpack"] | None = None,
         copy: bool | None = None,
-        num_workers: int = 0,
-        prefetch: int = 0,
-        max_queued: int = 1024,
-        decode_on: Literal["cpu", "gpu", "auto"] = "gpu",
-        timeout: float | None = None,
         pin_memory: bool = False,
+        decode_on: Literal["cpu", "gpu", "auto"] = "gpu",
         strict: bool = False,
-        geometry: bool = False,
+        timeout: float | None = None,
         memory_limit: int | None = None,
         max_pixels: int | None = None,
         max_sample_bytes: int | None = None,
@@ -210,12 +219,12 @@ class Decoder:
         given, defaults = _options.given(Decoder.__init__, locals(), unknown), Decoder.__init__.__kwdefaults__ or {}
         self._arguments = {name: value for name, value in given.items() if value is not defaults[name]}
         if max_batch == 0:
-            raise ConfigError("max_batch=0: a request has at least one image")
+            raise ConfigError("max_batch=0: expected at least one image in a request")
         self._delivery = _delivery.Delivery(output, device, layout, copy)
         #: The number of the CUDA device; None for host memory.
         self.device = self._delivery.device
         self._has_geometry, self._max_batch = geometry, max_batch
-        options = {**_options.native(given, without=_delivery.OPTIONS), "layout": self._delivery.layout}
+        options = {**_options.native(given, leave_out=_delivery.OPTIONS), "layout": self._delivery.layout}
         self._core = _warpfeed.DecoderCore(options, self._delivery.native())
         close_at_exit(self)
 
@@ -231,61 +240,64 @@ class Decoder:
         """Maximum number of images in a request."""
         return self._core.max_batch()
 
-    def decode(self, originals: Iterable[Image]) -> Decoded:
+    def decode(self, images: Iterable[InputImage]) -> Decoded:
         """Decodes ``images`` and waits for the batch.
 
         An image is ``bytes`` or any other buffer of bytes, such as a ``memoryview``; an array of
-        pixels (height, width, 3) or (height, width) of ``uint8``, a tensor (3, height, width) of
-        ``uint8``, or an image of Pillow. ``bytes`` are not copied. A batch on a device is
+        pixels (height, width, 3) or (height, width) of ``uint8``; a tensor (3, height, width) of
+        ``uint8``; or a Pillow image. ``bytes`` are not copied. A batch on a device is
         ordered on torch's current stream, without waiting for the work of that stream.
 
         Raises:
-            WarpfeedError: as :meth:`submit` and :meth:`Pending.wait`. A bad image is an error at
-                its place and does not fail the batch.
-            TypeError: as :meth:`submit`: a value that cannot be an image, such as a path, is a mistake
-                of the program and fails the whole request.
+            WarpfeedError: like :meth:`submit` and :meth:`Pending.wait`. A bad image produces an
+                error at its position and does not fail the batch.
+            TypeError: like :meth:`submit`. A value that cannot be an image, such as a path, is a
+                bug in the calling code and fails the whole request.
         """
-        return self.submit(originals).wait()
+        return self.submit(images).wait()
 
-    def submit(self, originals: Iterable[Image]) -> Pending:
-        """Begins to decode ``images`` and returns at once.
+    def submit(self, images: Iterable[InputImage]) -> Pending:
+        """Starts to decode ``images`` and returns immediately.
 
         ``await decoder.submit(images)`` does not block the event loop.
 
         Raises:
-            WarpfeedError: of the kind ``"config"`` for no image, for more than ``max_batch``, and
-                in a process other than the decoder's; ``"busy"`` if ``max_queued`` requests are
-                queued.
-            TypeError: for a value that cannot be an image, such as a path, an open file or None.
+            WarpfeedError: with kind ``"config"`` if there are no images or more than ``max_batch``,
+                or if called in a process other than the decoder's; with kind ``"busy"`` if
+                ``max_queued`` requests are already queued.
+            TypeError: if a value cannot be an image, such as a path, an open file or None.
         """
-        return Pending(self, self._core.submit(list(originals)))
+        return Pending(self, self._core.submit(list(images)))
 
-    def joined(self, f: Callable[[Decoded], Any], *, max_delay_ms: float) -> Joined:
-        """Joins the images of several requests into batches for ``f``, such as a model.
+    def dynamic_batcher(self, f: Callable[[Decoded], Any], *, max_delay_ms: float) -> DynamicBatcher:
+        """Batches the images of concurrent requests and calls ``f``, such as a model, on each
+        batch.
 
-        A batch begins when no further request fits into ``max_batch`` images, or ``max_delay_ms`` after its
-        first request was submitted. ``f(decoded)`` returns a list, an array or a tensor with one result for
-        each image. For several outputs, such as boxes and scores, it returns ``list(zip(boxes, scores))``::
+        A batch starts when no further request fits into ``max_batch`` images, or ``max_delay_ms``
+        after its first request was submitted. ``f(decoded)`` returns a list, an array or a tensor
+        with one result for each image. For several outputs, such as boxes and scores, it returns
+        ``list(zip(boxes, scores))``::
 
-            joined = decoder.joined(lambda decoded: model(decoded.images).argmax(1), max_delay_ms=5)
-            results = await asyncio.wrap_future(joined.submit(uploads))
+            batcher = decoder.dynamic_batcher(lambda decoded: model(decoded.images).argmax(1), max_delay_ms=5)
+            results = await asyncio.wrap_future(batcher.submit(uploads))
 
-        ``f`` runs on a thread of its own, for one batch at a time.
+        ``f`` runs on its own thread, for one batch at a time.
 
         Args:
-            f: the function. An exception of it is the result of all requests of its batch.
-            max_delay_ms: longest wait for further requests, in milliseconds, from 0 to 60000.
+            f: the function. If it raises an exception, all requests of the batch fail with it.
+            max_delay_ms: maximum time to wait for further requests, in milliseconds, from 0 to
+                60000.
 
         Raises:
-            ConfigError: for a delay out of range.
+            ConfigError: for a delay that is out of range.
             TypeError: for a function that cannot be called, or a delay that is not a number.
         """
-        core = self._core.joined(checked(f, max_delay_ms))
+        core = self._core.dynamic_batcher(checked(f, max_delay_ms))
 
         def decoded(answer: _warpfeed.Answer) -> Decoded:
             return self._made(answer.wait(self._delivery.stream()))
 
-        return Joined(core, decoded, f)
+        return DynamicBatcher(core, decoded, f)
 
     def stats(self) -> Stats:
         """Returns the statistics so far: a dict, which prints as a table."""
@@ -294,20 +306,21 @@ class Decoder:
         return stats
 
     def memory_plan(self) -> Report:
-        """Returns the memory of the decoder in bytes: a dict, which prints as a sentence."""
+        """Returns how much memory the decoder needs, in bytes: a dict, which prints as a
+        sentence."""
         return Report(*self._core.memory_plan())
 
     def close(self) -> None:
-        """Ends all threads. Unanswered requests become errors, also those of :meth:`joined`, and
-        batches that the program holds stay valid."""
+        """Ends all threads. Unfinished requests fail, including those of a :meth:`dynamic_batcher`.
+        Batches that have been taken stay valid."""
         self._core.close()
 
     def _ends(self) -> bool:
-        """Begins to close the decoder. Returns whether its threads have ended."""
+        """Starts to close the decoder. Returns whether its threads have ended."""
         return bool(self._core.ends())
 
     def _called(self) -> list[str]:
-        """The functions of the program that are being called."""
+        """Returns the names of the user's callbacks that are running."""
         return []
 
     def __repr__(self) -> str:

@@ -1,5 +1,5 @@
-"""Array type, device and layout of batches: the options ``output``, ``device``, ``layout`` and
-``copy`` of loaders and decoders."""
+"""Implements the options ``output``, ``device``, ``layout`` and ``copy``: array type, device and
+layout of batches."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from . import _ranks, _warpfeed
 from ._error import ConfigError
-from ._options import is_flag
+from ._options import is_flag, one_of
 from ._types import Device
 
-#: The options that this module serves.
+#: The options that this module handles.
 OPTIONS = ("output", "device", "layout", "copy")
 
 _LAYOUTS = {"nhwc": "nhwc", "nchw": "nchw", "channels_last": "channels_last", "contiguous_format": "nchw"}
@@ -21,7 +21,7 @@ _CUDA = 2
 
 
 def _torch() -> Any:
-    """PyTorch, or None where it is not installed."""
+    """Returns PyTorch, or None if it is not installed."""
     try:
         import torch
     except ImportError:
@@ -30,58 +30,59 @@ def _torch() -> Any:
 
 
 class Delivery:
-    """Delivers the fields of an open loader or decoder."""
+    """Converts the fields of native batches to arrays for the user."""
 
     def __init__(self, output: str | None, device: Device | None, layout: Any, copy: bool | None) -> None:
         chosen = output is not None
-        # Importing torch takes seconds and half a gigabyte, so other outputs leave it alone.
+        # Importing torch takes seconds and half a gigabyte of memory, so it is not imported for
+        # other outputs.
         output = output or ("torch" if _torch() is not None else "numpy")
-        if output not in ("torch", "numpy", "dlpack"):
-            raise ConfigError(f"output={output!r}: known are 'torch', 'numpy' and 'dlpack'")
+        one_of("output", output, ("torch", "numpy", "dlpack"))
         if output == "torch" and _torch() is None:
-            raise ConfigError("output='torch', and torch cannot be imported")
+            raise ConfigError("output='torch': torch cannot be imported; install it, or pass output='numpy'")
         #: The number of the CUDA device; None for host memory.
         self.device = _ordinal(device)
         if self.device is not None and output == "numpy":
-            reason = "is of host memory" if chosen else "is the default, because torch is not installed"
+            reason = "supports only host memory" if chosen else "is the default, because torch is not installed"
             raise ConfigError(f"device={device!r}: output='numpy' {reason}; use output='torch' or 'dlpack'")
         name = str(("channels_last" if output == "torch" else "nhwc") if layout is None else layout)
         self._layout = _LAYOUTS.get(name.removeprefix("torch.").lower())
         if self._layout is None:
             raise ConfigError(
-                f"layout={layout!r}: known are 'channels_last', 'nhwc', 'nchw', and torch's memory formats"
+                f"layout={layout!r}: expected one of 'channels_last', 'nhwc', 'nchw', or a memory format of torch"
             )
         self._output, self._copy = output, copy
 
     @property
     def is_torch(self) -> bool:
-        """Whether fields are torch's tensors."""
+        """Whether fields are tensors of torch."""
         return self._output == "torch"
 
     @property
     def layout(self) -> str:
-        """The native option ``layout``."""
+        """The option ``layout`` in the form that the native module expects."""
         return "nchw" if self._layout == "nchw" else "nhwc"
 
     @property
     def image_axes(self) -> tuple[int, int]:
-        """The axes of the images that are the height and the width."""
+        """The axes of the height and the width of the images."""
         return (1, 2) if self._layout == "nhwc" else (2, 3)
 
     def stream(self) -> int:
-        """The handle of torch's current stream on the device, or 0 (the default) without torch."""
+        """Returns the handle of torch's current stream on the device, or 0, the default stream, if
+        torch is not used."""
         torch = _torch() if self.device is not None and self._output == "torch" else None
         if torch is None or not torch.cuda.is_available():
             return 0
         return int(torch.cuda.current_stream(self.device).cuda_stream)
 
     def native(self) -> tuple[bool | None, int | None, int]:
-        """The second argument of the native loader and decoder."""
+        """Returns the second argument of the native loader and decoder."""
         return None if self._copy is None else bool(self._copy), self.device, self.stream()
 
     def field(self, batch: _warpfeed.Batch, name: str, is_image: bool) -> Any:
-        """The field `name` of `batch` as an array. It shares the batch's memory, unless a copy is
-        wanted."""
+        """Returns the field `name` of `batch` as an array. Depending on ``copy``, it shares the
+        memory of the batch or is a copy."""
         channels_last = is_image and self._layout == "channels_last"
         if self._output == "torch":
             return _to_torch(batch, name, channels_last)
@@ -90,7 +91,7 @@ class Delivery:
         return batch.tensor(name, channels_last, own=True)
 
     def flags(self, flags: list[bool]) -> Any:
-        """Flags of the samples of a batch, on its device."""
+        """Returns an array of one flag per sample, on the device of the batch."""
         if self._output != "torch":
             import numpy as np
 
@@ -98,12 +99,12 @@ class Delivery:
         torch = _torch()
         device = "cpu" if self.device is None else f"cuda:{self.device}"
         if all(flags):
-            # A device needs no copy for these.
+            # All flags are set, so no copy to the device is necessary.
             return torch.ones(len(flags), dtype=torch.bool, device=device)
         return torch.tensor(flags).to(device, non_blocking=True)
 
-    def original(self, height: int, width: int, pixels: bytearray) -> Any:
-        """The pixels of a stored image."""
+    def stored_image(self, height: int, width: int, pixels: bytearray) -> Any:
+        """Returns the pixels of a stored sample's image as an array."""
         import numpy as np
 
         image = np.frombuffer(pixels, np.uint8).reshape(height, width, 3)
@@ -111,18 +112,19 @@ class Delivery:
 
 
 def _ordinal(device: Device | None) -> int | None:
-    """The number of the CUDA device that ``device`` means; None for host memory."""
+    """Returns the index of the CUDA device that the option ``device`` selects, or None for host
+    memory."""
     if device is None:
         return None
     if isinstance(device, int) and not is_flag(device):
         if device < 0:
-            raise ConfigError(f"device={device}: want 'cpu', 'cuda', or the number of a device, from 0")
+            raise ConfigError(f"device={device}: expected 'cpu', 'cuda', or the number of a device, from 0")
         return device
     kind, _, number = str(device).partition(":")
     if kind == "cpu":
         return None
     if kind != "cuda" or (number and not number.isdigit()):
-        raise ConfigError(f"device={device!r}: known are 'cpu', 'cuda', 'cuda:1', a number, a torch.device and None")
+        raise ConfigError(f"device={device!r}: expected 'cpu', 'cuda', 'cuda:1', a number, a torch.device or None")
     if number:
         return int(number)
     module = sys.modules.get("torch")
@@ -137,8 +139,8 @@ def _to_torch(batch: _warpfeed.Batch, name: str, channels_last: bool) -> Any:
     kind, device = field.__dlpack_device__()
     stream = None
     if kind == _CUDA:
-        # The capsule orders the stream that is current here, without waiting on the host. DLPack's
-        # number of the default stream is 1.
+        # The capsule makes the stream that is current here wait, without blocking the host. DLPack
+        # uses the number 1 for the default stream.
         stream = int(torch.cuda.current_stream(device).cuda_stream) or 1
     tensor = torch.utils.dlpack.from_dlpack(field.__dlpack__(stream=stream))
     return tensor.clone() if batch.clone_wanted(field.nbytes) else tensor
@@ -153,7 +155,7 @@ def _to_numpy(batch: _warpfeed.Batch, name: str, channels_last: bool) -> Any:
         try:
             import ml_dtypes
         except ImportError:
-            # Returns the bits, because NumPy itself has no such type.
+            # NumPy itself has no such type, so the user gets the bits.
             return array
         return array.view(ml_dtypes.bfloat16)
     return array

@@ -1,35 +1,35 @@
-"""The errors of the loader."""
+"""The exceptions of the package."""
 
 from __future__ import annotations
 
 import traceback
 
-__all__ = ["ConfigError", "MissingError", "StorageError", "TimedOutError", "WarpfeedError", "free_frames"]
+__all__ = ["ConfigError", "LoaderTimeoutError", "NotFoundError", "StorageError", "WarpfeedError", "free_frames"]
 
 
 class WarpfeedError(RuntimeError):
-    """An error that names the place before the cause.
+    """An error whose message states the location before the cause.
 
     ``str(error)`` reads like ``sample 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg
     ends at byte 4096 in MCU 61 of 132``.
 
-    Subclasses are also the built-in class that programs catch: :class:`ConfigError` is a
-    ``ValueError``, :class:`StorageError` an ``OSError``, :class:`MissingError` also a
-    ``FileNotFoundError``, and :class:`TimedOutError` a ``TimeoutError``. A value of the wrong type
-    or an unknown argument is a plain ``TypeError``.
+    The subclasses also derive from the built-in exceptions that callers usually catch:
+    :class:`ConfigError` is a ``ValueError``, :class:`StorageError` an ``OSError``,
+    :class:`NotFoundError` a ``FileNotFoundError``, and :class:`LoaderTimeoutError` a
+    ``TimeoutError``. A value of the wrong type or an unknown argument raises a plain ``TypeError``.
 
     Attributes:
-        kind: the class of the error: ``io``, ``config``, ``source``, ``decode``, ``transform``,
+        kind: category of the error: ``io``, ``config``, ``source``, ``decode``, ``transform``,
             ``panic``, ``too_many_skipped``, ``memory``, ``cuda``, ``timeout``, ``capturing`` or
-            ``busy``. An exception of the program's own code is ``source`` if it is that of a dataset
- , and ``transform`` if it is that of a function.
-        sample: the sample's index in its source, or None.
-        key: the sample's key, or None.
+            ``busy``. For an exception in the user's own code, the kind is ``source`` if a dataset
+            raised it, and ``transform`` if a function raised it.
+        sample: index of the sample in its dataset, or None.
+        key: key of the sample, or None.
         path: the file or folder, or None.
-        errno: the operating system's error number, or None.
+        errno: error number of the operating system, or None.
 
-    An exception of a dataset in Python, or of a function of the program (``transform``,
-    ``transforms``, ``collate``, ``order``), is its ``__cause__``.
+    If a Python dataset or a user function (``image_transform``, ``batch_transform``, ``collate``,
+    ``sampler``) raised an exception, that exception is the ``__cause__``.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class WarpfeedError(RuntimeError):
         self.path = path
         self.errno = errno
 
-    # `OSError` prints its number and file instead.
+    # Without this, `OSError` would print its error number and file.
     def __str__(self) -> str:
         return str(self.args[0])
 
@@ -58,30 +58,32 @@ class WarpfeedError(RuntimeError):
 
 
 class ConfigError(WarpfeedError, ValueError):
-    """An option has a value that cannot work."""
+    """An option has a value that cannot work, or options contradict each other."""
 
 
 class StorageError(WarpfeedError, OSError):
-    """The operating system refused to open, read, map or write."""
+    """The operating system or a store failed to open, read, map or write data."""
 
     @property
     def filename(self) -> str | None:
-        """The same as ``path``."""
+        """The path, as in ``path``."""
         return self.path
 
 
-class MissingError(StorageError, FileNotFoundError):
+class NotFoundError(StorageError, FileNotFoundError):
     """A file or folder does not exist."""
 
 
-class TimedOutError(WarpfeedError, TimeoutError):
-    """No batch moved for longer than ``timeout``."""
+class LoaderTimeoutError(WarpfeedError, TimeoutError):
+    """The loader or decoder could not deliver a batch for longer than ``timeout``."""
 
 
 def free_frames(e: BaseException) -> None:
-    """Clears the variables of the frames that `e` and its causes went through. Their lines stay.
+    """Clears the local variables of the frames in the tracebacks of `e` and its causes. The line
+    numbers of the tracebacks are preserved.
 
-    An exception that is kept would keep these variables, such as a batch and its slot.
+    Otherwise, a caller that keeps the exception would also keep these variables, such as a batch
+    and its slot.
     """
     seen: set[int] = set()
     left: list[BaseException | None] = [e]

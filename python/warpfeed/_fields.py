@@ -1,9 +1,10 @@
-"""Kinds of fields, under the names of the Rust crate.
+"""Field types, with the same names as in the Rust crate.
 
-Masks, boxes, points and maps lie in the coordinates of the sample's image. They follow its crop,
-resize, flip and padding. Masks equal torchvision's v2 with ``tv_tensors`` bit for bit; the others
-agree to 1e-4. The other kinds are delivered as they are stored. The suffix of a stored field's name
-is its encoding: ``x.npy``, ``x.json``, ``x.txt``, and without a suffix a little-endian array.
+Masks, boxes, keypoints and dense maps use the coordinates of the sample's image, and are cropped,
+resized, flipped and padded together with it. Masks are bit-identical to those of torchvision's v2
+transforms with ``tv_tensors``, and boxes, keypoints and dense maps agree with them to 1e-4. Other
+field types are delivered as they are stored. The suffix of a stored field's name is its encoding:
+``x.npy``, ``x.json`` or ``x.txt``. A field without a suffix is a little-endian array.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Mapping, Sequence
 
 from ._error import ConfigError
-from ._options import dtype_name, one_of, texts
+from ._options import Arguments, dtype_name, one_of, texts
 from ._types import Dtype
 
 __all__ = [
-    "Boxes", "Geometry", "Image", "Label", "Map", "Mask", "MultiHot", "Numbers", "Points", "Rows", "Text", "TokenIds"
+    "Boxes", "DenseMap", "Geometry", "Image", "Keypoints", "Label", "Mask", "MultiHot", "NdArray", "Ragged", "Text",
+    "TokenIds",
 ]  # fmt: skip
 
 Pairs = Sequence[tuple[int, int]]
@@ -34,31 +36,34 @@ def _whole(what: str, number: Any) -> int:
     try:
         return operator.index(number)
     except TypeError:
-        raise TypeError(f"classes of a mask: {what} is {number!r}; want a whole number") from None
+        raise TypeError(f"classes of a mask: {what} is {number!r}; expected a whole number") from None
 
 
 def _stored(key: Any) -> int | list[int]:
-    """A value of a mask, or a color."""
+    """Converts a key of the dict ``classes``, which is a value of a mask or a color, to an int or a
+    list of ints."""
     return [_whole("a color", part) for part in key] if hasattr(key, "__iter__") else _whole("a value", key)
 
 
 def _columns(columns: Any) -> tuple[tuple[str, Any], ...]:
-    """Pairs of a name and a type. A text of two letters would be taken for a pair of them."""
-    wanted = f"columns={columns!r}: want a dict of types by name, such as {{'class': 'i64'}}"
+    """Returns ``columns`` as pairs of a name and a type. Rejects strings, because a string of two
+    letters would look like such a pair."""
+    expected = f"columns={columns!r}: expected a dict of types by name, such as {{'class': 'i64'}}"
     if isinstance(columns, (str, bytes)) or not hasattr(columns, "__iter__"):
-        raise TypeError(wanted)
+        raise TypeError(expected)
     pairs = tuple(columns)
     if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
-        raise TypeError(wanted)
+        raise TypeError(expected)
     return tuple((name, dtype) for name, dtype in pairs)
 
 
 @dataclass(frozen=True)
-class Image:
-    """An image: the sample's own, or the one in its field ``of``. It is delivered like the images.
+class Image(Arguments):
+    """The image of the sample, or the image in its field ``of``. The options for images apply to
+    this field.
 
-    All images of a sample get the same crop and flip. For several views of one image use the
-    option ``views`` of the loader.
+    All images of a sample have the same crop and flip. Use the option ``views`` of the loader for
+    several views of one image.
     """
 
     of: str | None = None
@@ -68,20 +73,22 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Label:
-    """The class as an integer, (N), in a field of another name than ``label``."""
+class Label(Arguments):
+    """The class as an integer, shape (N,). Use it for a field whose name is not ``label``."""
 
     def _describe(self) -> dict[str, Any]:
         return {"label": {}}
 
 
 @dataclass(frozen=True)
-class Geometry:
-    """Where the image lies in the image, to map predictions back: a matrix (N, 2, 3) f32, and
-    ``<name>.size``, (N, 2) i32, the height and width of the upright image.
+class Geometry(Arguments):
+    """The transform from the source image to the output image, to map predictions back: a matrix,
+    f32 of shape (N, 2, 3). ``<name>.size``, i32 of shape (N, 2), holds the height and width of the
+    upright source image.
 
-    The matrix maps (x, y, 1) of the image to (x, y) of the image, in pixels from the edges, with
-    crop, resize, padding and flips. :func:`boxes_to_source` maps boxes of the image back.
+    The matrix maps (x, y, 1) of the source image to (x, y) of the output image, in pixels from the
+    edges. It includes crop, resize, padding and flips. :func:`boxes_to_source` maps boxes of the
+    output image back.
     """
 
     def _describe(self) -> dict[str, Any]:
@@ -89,11 +96,11 @@ class Geometry:
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """An array of one shape: ``Numbers("f32", [768])`` is (N, 768); a shape of ``[]`` gives (N).
+class NdArray(Arguments):
+    """An array of fixed shape: ``NdArray("f32", [768])`` is (N, 768). The shape ``[]`` is a scalar, (N).
 
-    Fractions are rounded to the nearest value of the type; ``"f64"`` keeps 64-bit floats. A whole number
-    that the type would change is an error.
+    Fractions are rounded to the nearest value of the type; ``"f64"`` preserves 64-bit floats. A
+    sample fails if one of its integers does not fit into the type.
     """
 
     dtype: Dtype
@@ -103,19 +110,20 @@ class Numbers:
         object.__setattr__(self, "shape", tuple(self.shape))
 
     def _describe(self) -> dict[str, Any]:
-        return {"numbers": {"dtype": dtype_name(self.dtype), "shape": self.shape}}
+        return {"nd_array": {"dtype": dtype_name(self.dtype), "shape": self.shape}}
 
 
 @dataclass(frozen=True)
-class Rows:
-    """A varying number of rows per sample, (N, most, ...), and ``<name>.count``, (N) i64.
+class Ragged(Arguments):
+    """A variable number of rows per sample, padded to shape (N, most, ...). ``<name>.count``, i64
+    of shape (N,), holds the number of rows.
 
     Args:
         dtype: element type of the numbers and of ``padding``.
-        row: the shape of a row; ``[]`` for one number.
-        most: maximum number of rows of a sample.
-        padding: the value where there is no row; 0 by default.
-        truncated: drops further rows. Without it a sample with more rows is an error.
+        row: shape of a row; ``[]`` for a scalar.
+        most: maximum number of rows per sample.
+        padding: value of missing rows; 0 by default.
+        truncated: keeps the first ``most`` rows of a sample that has more. By default such a sample is an error.
     """
 
     dtype: Dtype
@@ -129,30 +137,31 @@ class Rows:
         object.__setattr__(self, "row", tuple(self.row))
 
     @classmethod
-    def bytes(cls, most: int, truncated: bool = False) -> Rows:
-        """The bytes of the stored field, at most ``most`` per sample, (N, most) u8: text, or any
-        file. They are not decoded, whatever the suffix of the field's name."""
+    def bytes(cls, most: int, truncated: bool = False) -> Ragged:
+        """The bytes of the stored field, such as a text or a file, as u8 of shape (N, most): at
+        most ``most`` per sample. They are not decoded, whatever the suffix of the field's name."""
         return cls("u8", (), most, None, truncated, True)
 
     def __repr__(self) -> str:
         if self._plain:
-            return f"Rows.bytes({self.most}, truncated={self.truncated})"
+            return f"Ragged.bytes({self.most}, truncated={self.truncated})"
         given = f"{self.dtype!r}, {self.row}, {self.most}, padding={self.padding!r}, truncated={self.truncated}"
-        return f"Rows({given})"
+        return f"Ragged({given})"
 
     def _describe(self) -> dict[str, Any]:
         described = {"dtype": dtype_name(self.dtype), "row": self.row, "most": self.most, "plain": self._plain}
         padding = None if self.padding is None else str(self.padding)
-        return {"rows": {**described, "padding": padding, "truncated": self.truncated}}
+        return {"ragged": {**described, "padding": padding, "truncated": self.truncated}}
 
 
 @dataclass(frozen=True)
-class Mask:
-    """An integer per pixel of the image, such as a class, (N, H, W). Resizing takes the nearest.
+class Mask(Arguments):
+    """An integer for each pixel of the image, such as its class, of shape (N, H, W). Masks are
+    resized with nearest-neighbor interpolation.
 
-    The batch field ``mask`` is read from the sample's field ``mask``, ``mask.png`` (gray of 1 to 16
-    bits, or the indices of a palette), ``mask.npy`` (booleans or integers), ``mask.tif``,
-    ``mask.gif``, ``mask.bmp`` (indices of a palette) or ``mask.webp`` (lossless).
+    The batch field ``mask`` is read from the sample's field ``mask``, ``mask.png`` (1- to 16-bit
+    grayscale, or palette indices), ``mask.npy`` (booleans or integers), ``mask.tif``, ``mask.gif``,
+    ``mask.bmp`` (indices of a palette) or ``mask.webp`` (lossless).
 
     ::
 
@@ -160,14 +169,16 @@ class Mask:
         Mask("i64", classes={(0, 0, 0): 0, (128, 0, 0): 1}, ignore=255)   # colors of RGB masks
 
     Args:
-        dtype: an integer type. A value that it cannot hold is an error.
-        of: the sample's field, if its name differs from the batch's.
-        fill: the value where the image does not cover the output (``Augment.letterbox``).
-        classes: a number makes values other than 0 to ``classes`` - 1, ``fill`` and ``ignore`` an error.
-            A dict maps stored values, or colors (red, green, blue), to the values of the batch.
-            What it does not map is an error, unless ``ignore`` is set.
-        ignore: the value of pixels that belong to no class. With a dict of ``classes`` it replaces
-            everything that is not in the dict.
+        dtype: an integer type. A sample fails if its mask contains a value that the type cannot
+            hold.
+        of: name of the sample's field, if it differs from the name of the batch field.
+        fill: value of the padding around the image (``Augment.letterbox``).
+        classes: the number of classes, or a dict. With a number, the values of a mask must be 0 to
+            ``classes`` - 1, ``fill`` or ``ignore``; otherwise the sample fails. A dict maps stored
+            values, or colors (red, green, blue), to the values in the batch. A sample fails if its
+            mask contains a value that is not in the dict, unless ``ignore`` is set.
+        ignore: value of pixels that do not belong to any class. If ``classes`` is a dict,
+            ``ignore`` replaces the values that are not in the dict.
     """
 
     dtype: Dtype
@@ -178,36 +189,38 @@ class Mask:
 
     def __post_init__(self) -> None:
         if isinstance(self.classes, Mapping):
-            # Fields are hashable, and a dict may change later.
+            # Convert the dict, because fields must be hashable and the dict may change later.
             object.__setattr__(self, "classes", tuple(self.classes.items()))
 
     def _describe(self) -> dict[str, Any]:
         counted = self.classes is None or not hasattr(self.classes, "__iter__")
         values = [(_stored(key), _whole("a class", value)) for key, value in (() if counted else self.classes)]  # type: ignore[union-attr]
         if not counted and not values:
-            raise ConfigError("classes={}: a map of the values of a mask needs at least one of them")
+            raise ConfigError("classes={}: expected at least one value of the mask")
         described = {"dtype": dtype_name(self.dtype), "of": self.of, "fill": self.fill, "ignore": self.ignore}
         return {"mask": {**described, "classes": self.classes if counted else None, "map": values}}
 
 
 @dataclass(frozen=True)
-class Map:
-    """Floats in the coordinates of the image, such as depth or heat: (N, H, W) f32, or with
-    ``channels`` in the layout of the images: (N, C, H, W), or (N, H, W, C) with ``layout="nhwc"``. The
-    filter is that of images: antialiased bilinear.
+class DenseMap(Arguments):
+    """One or more floats for each pixel of the image, such as depth or a heat map, as f32 of shape
+    (N, H, W). With ``channels``, the shape follows the layout of the images: (N, C, H, W), or (N,
+    H, W, C) with ``layout="nhwc"``. The resize uses the same filter as for images, antialiased
+    bilinear.
 
     The sample's field is a PNG or TIFF, or an ``.npy`` of shape (height, width), or (height, width, C).
-    The values are those that are stored, of 8 bits, 16 bits or floats, and are not scaled: white of
-    16 bits is 65535. ``Loader("scans", fields={"image": Map(1, image=True)})`` loads images of
-    16 bits, ``Map(4, image=True)`` RGBA, and ``Map(13, image=True)`` TIFFs of 13 bands. Only
-    geometric operations change a map.
+    Values are delivered as stored, without scaling, whether they are 8-bit integers, 16-bit
+    integers or floats. For example, white in a 16-bit image is 65535. ``Loader("scans",
+    fields={"image": DenseMap(1, image=True)})`` loads 16-bit images, ``DenseMap(4, image=True)``
+    loads RGBA images, and ``DenseMap(13, image=True)`` loads TIFFs with 13 bands. Only geometric
+    operations change a dense map.
 
     Args:
-        channels: number of values per pixel; None is one value without an axis.
-        nearest: takes the nearest pixel, for values that must not be averaged.
-        fill: the value where the image does not cover the output.
-        of: the sample's field, if it has another name than the field of the batch.
-        image: reads the sample's image itself, a PNG or TIFF.
+        channels: number of values per pixel; None for one value without a channel axis.
+        nearest: uses the nearest pixel, for values that must not be averaged.
+        fill: value of the padding around the image.
+        of: name of the sample's field, if it differs from the name of the batch field.
+        image: reads the image of the sample, a PNG or TIFF, instead of a field.
     """
 
     channels: int | None = None
@@ -218,39 +231,39 @@ class Map:
     _flow: bool = field(default=False, repr=False)
     _layout: str = field(default="nhwc", repr=False)
 
-    def _laid_out(self, layout: str) -> Map:
+    def _laid_out(self, layout: str) -> DenseMap:
         return replace(self, _layout=layout)
 
     @classmethod
-    def flow(cls, nearest: bool = False, fill: float = 0.0) -> Map:
-        """Optical flow, two channels: the displacement of each pixel to the right and down, in
-        pixels. The resize scales it, and a flip changes the sign along its axis."""
+    def flow(cls, nearest: bool = False, fill: float = 0.0) -> DenseMap:
+        """Optical flow with two channels: the displacement of each pixel to the right and down, in
+        pixels. Resizing scales the displacements, and a flip negates those along its axis."""
         return cls(2, nearest, fill, _flow=True)
 
     def __repr__(self) -> str:
-        begin = "Map.flow(" if self._flow else f"Map(channels={self.channels}, "
+        begin = "DenseMap.flow(" if self._flow else f"DenseMap(channels={self.channels}, "
         of = "" if self.of is None else f", of={self.of!r}"
         return f"{begin}nearest={self.nearest}, fill={self.fill!r}{of}{', image=True' if self.image else ''})"
 
     def _describe(self) -> dict[str, Any]:
         if self.image and self.of is not None:
-            raise ConfigError(f"Map(of={self.of!r}, image=True): set one of them")
+            raise ConfigError(f"DenseMap(of={self.of!r}, image=True): set one of them")
         of = "same" if self.of is None else {"named": self.of}
         described: dict[str, Any] = {"channels": self.channels, "nearest": self.nearest, "fill": str(float(self.fill))}
         described.update(of="image" if self.image else of, flow=self._flow, layout=self._layout)
-        return {"map": described}
+        return {"dense_map": described}
 
 
 @dataclass(frozen=True)
-class Points:
-    """Key points of the image, such as the landmarks of a face: (N, K, 2) f32, x and y in pixels
-    of the output. A point outside the crop keeps its coordinates.
+class Keypoints(Arguments):
+    """Keypoints of the image, such as the landmarks of a face: (N, K, 2) f32, x and y in pixels
+    of the output image. A point outside the crop is kept, with coordinates outside the output.
 
     Args:
-        count: K, the number of points of a sample.
-        visibility: adds a third number to each point, (N, K, 3): 0 unlabeled, 1 hidden, 2 visible.
-            A point outside the crop becomes (0, 0, 0).
-        flip_pairs: points that swap in a mirrored image: ``[(0, 1)]`` for two eyes.
+        count: K, the number of points per sample.
+        visibility: adds a third number to each point, (N, K, 3): 0 for unlabeled, 1 for hidden, 2
+            for visible. A point outside the crop becomes (0, 0, 0).
+        flip_pairs: points that are exchanged in a mirrored image: ``[(0, 1)]`` for two eyes.
     """
 
     count: int
@@ -262,12 +275,12 @@ class Points:
 
     def _describe(self) -> dict[str, Any]:
         skeleton = {"count": self.count, "pairs": self.flip_pairs}
-        return {"points": {"skeleton": skeleton, "visibility": self.visibility}}
+        return {"keypoints": {"skeleton": skeleton, "visibility": self.visibility}}
 
 
 @dataclass(frozen=True)
-class Boxes:
-    """The boxes of a sample, with their classes, masks and key points.
+class Boxes(Arguments):
+    """The boxes of a sample, with their classes, masks and keypoints.
 
     For up to ``most`` boxes per sample, the field ``boxes`` becomes these arrays:
 
@@ -282,21 +295,23 @@ class Boxes:
     =================  ==================  ================  =======================================
 
     Boxes are clipped to the crop. A box outside the crop is dropped with its columns, mask and
-    points; the others keep their order.
+    points. The remaining boxes keep their order.
 
     Args:
-        most: maximum number of boxes. A sample with more is an error, unless ``truncated``.
-        columns: numbers of each box, by name with their type: ``{"class": "i64", "crowd": "u8"}``.
+        most: maximum number of boxes per sample.
+        columns: names and types of additional values for each box, such as ``{"class": "i64",
+            "crowd": "u8"}``.
         from_, to: format of the four numbers in the sample and in the batch: ``"xyxy"`` (left,
             upper, right and lower edge), ``"xywh"`` or ``"cxcywh"``.
-        relative: coordinates are stored as fractions of the image's width and height.
+        relative: whether the sample stores coordinates as fractions of the image's width and height.
         to_relative: delivers boxes as fractions of the output's width and height, not in pixels.
-        min_visible: drops a box if less than this share of its area is left.
-        min_size: drops a box whose width or height in the output is less than this, in pixels.
-        masks: adds a mask of each box, 0 or 1 in each pixel of the output.
-        points: adds this many key points of each box: x, y, and 0 unlabeled, 1 hidden, 2 visible.
-        flip_pairs: points that swap in a mirrored image.
-        truncated: takes the first ``most`` boxes of a sample that has more.
+        min_visible: drops a box if less than this fraction of its area is inside the crop.
+        min_size: drops a box if its width or height in the output is less than this, in pixels.
+        masks: adds a mask for each box, with a 0 or 1 for each pixel of the output.
+        points: adds this number of keypoints for each box. Each has x, y, and the visibility: 0 for
+            unlabeled, 1 for hidden, 2 for visible.
+        flip_pairs: points that are exchanged in a mirrored image.
+        truncated: keeps the first ``most`` boxes of a sample that has more. By default such a sample is an error.
     """
 
     most: int
@@ -329,17 +344,19 @@ class Boxes:
 
 
 @dataclass(frozen=True)
-class MultiHot:
-    """Several labels per sample, as a row with 1 at each label and 0 elsewhere, (N, classes).
+class MultiHot(Arguments):
+    """Several labels per sample, of shape (N, classes): each row contains 1 for each label and 0
+    elsewhere.
 
-    The sample's field lists the labels: text with commas between them, a JSON list, or an array of
-    integers. Each is the name of a class or its number.
+    The sample's field lists the labels as comma-separated text, a JSON list, or an array of
+    integers. Each label is the name of a class or its index.
 
     Args:
-        classes: names of the classes, or their number.
+        classes: the class names, or the number of classes.
         dtype: element type of the row.
-        separator: the character between two labels of a text, such as ``"|"`` or ``";"``; ``" "`` is any
-            white space. The default is a comma, or white space between numbers without commas.
+        separator: character between labels in a text, such as ``"|"`` or ``";"``; ``" "`` stands
+            for any whitespace. By default, labels are separated by commas, or by whitespace if they
+            are numbers without commas.
     """
 
     classes: Sequence[str] | int
@@ -355,14 +372,15 @@ class MultiHot:
 
 
 @dataclass(frozen=True)
-class Text:
-    """A text per sample, such as a caption: a list of N ``str``, also in batches on a device.
+class Text(Arguments):
+    """One string per sample, such as a caption. Delivered as a list of N ``str``, also in batches
+    on a device.
 
-    The sample's field is UTF-8, such as ``caption.txt``, or a column of a table. It is delivered as it
-    is stored, of any length. ``Rows.bytes`` delivers the bytes of a text as an array.
+    The sample's field is UTF-8, such as ``caption.txt``, or a column of a table. Texts of any length are
+    delivered unchanged. ``Ragged.bytes`` delivers the bytes of a text as an array.
 
     Args:
-        of: the sample's field, if its name differs from the batch's.
+        of: name of the sample's field, if it differs from the name of the batch field.
     """
 
     of: str | None = None
@@ -372,19 +390,21 @@ class Text:
 
 
 @dataclass(frozen=True)
-class TokenIds:
-    """Tokens of a window of :class:`Tokens`, (N, length).
+class TokenIds(Arguments):
+    """The tokens of a window of :class:`Tokens`, of shape (N, length).
 
-    With ``end`` there are two more arrays, (N, length) i32: ``<name>.document`` numbers the documents of
-    a window from 0, and ``<name>.position`` is the position of a token in its document, or in the window
-    for the document that began before it. Attention within packed documents is
-    ``document[:, :, None] == document[:, None, :]``.
+    ``end`` adds two arrays, both i32 of shape (N, length). ``<name>.document`` contains the index
+    of each token's document within the window, starting at 0. ``<name>.position`` contains the
+    position of each token within its document, or within the window if the document began before
+    the window. The mask for attention within packed documents is ``document[:, :, None] ==
+    document[:, None, :]``.
 
     Args:
-        length: number of tokens.
+        length: number of tokens per window.
         dtype: ``"i64"``, ``"i32"`` or ``"u16"``.
-        end: the token that ends a document; it is the last token of its document.
-        vocabulary: number of tokens of the vocabulary. A token that is not below it is an error.
+        end: the token that ends a document. The token is itself part of the document.
+        vocabulary: size of the vocabulary. A sample fails if it contains a token outside the
+            vocabulary.
     """
 
     length: int
@@ -398,14 +418,15 @@ class TokenIds:
 
 
 def check_none_follows(fields: Mapping[str, Any], moves: bool | None) -> None:
-    """Refuses a field that follows the image, in a loader whose ``transform`` may move pixels."""
+    """If ``image_transform`` may move pixels, raises an error for fields that must move with the
+    image."""
     for name, kind in fields.items():
-        if isinstance(kind, (Mask, Map, Points, Boxes, Geometry)):
+        if isinstance(kind, (Mask, DenseMap, Keypoints, Boxes, Geometry)):
             raise ConfigError(
-                f"fields={{{name!r}: {type(kind).__name__}(...)}} follows the image, but not transform=f"
-                + (", which moves pixels (transform_moves_pixels=True). Move them with augment, which the field follows"
+                f"fields={{{name!r}: {type(kind).__name__}(...)}} follows the image, but not image_transform=f"
+                + (", which moves pixels (image_transform_moves_pixels=True). Move them with augment, which the field follows"
                    if moves else
-                   ". If f leaves each pixel in its place, as a change of colors does, pass transform_moves_pixels=False. "
+                   ". If f moves no pixels, as a change of colors does not, pass image_transform_moves_pixels=False. "
                    "Otherwise move pixels with augment, which the field follows")
             )  # fmt: skip
 
@@ -414,12 +435,13 @@ def check_images(
     given: Mapping[str, Any],
     defaults: Mapping[str, Any],
     fields: Mapping[str, Any],
-    without: Sequence[str],
+    drop_field: Sequence[str],
     views: Any,
 ) -> None:
-    """Refuses options of images in a loader that reads none. The native part refuses those of images."""
-    reads = any(isinstance(kind, (Geometry, Image, Map, Mask)) for kind in fields.values())
-    if "image" not in without or views is not None or reads:
+    """Raises an error for ``augment`` in a loader that does not read images. The native module
+    rejects the other image options."""
+    reads = any(isinstance(kind, (Geometry, Image, DenseMap, Mask)) for kind in fields.values())
+    if "image" not in drop_field or views is not None or reads:
         return
     if given["augment"] is not defaults["augment"]:
-        raise ConfigError("augment changes images, and the loader reads none: leave it out")
+        raise ConfigError("augment: the loader reads no images; leave augment out")

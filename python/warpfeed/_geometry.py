@@ -1,4 +1,4 @@
-"""Maps boxes of an image back to its image."""
+"""Maps boxes of output images back to the source images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["boxes_to_source"]
 
 
 def boxes_to_source(boxes: Any, matrix: Any, size: Any = None) -> Any:
-    """Maps boxes of the images, such as predictions, back to the images of the dataset.
+    """Maps boxes of the output images, such as predictions, back to the source images of the dataset.
 
     ::
 
@@ -19,15 +19,15 @@ def boxes_to_source(boxes: Any, matrix: Any, size: Any = None) -> Any:
             boxes = warpfeed.boxes_to_source(boxes, batch["geo"], batch["geo.size"])
 
     Args:
-        boxes: left, upper, right and lower edges in pixels of the image: (N, M, 4) of a batch, or
-            (M, 4) of one sample. Arrays of NumPy, or tensors of torch on any device.
-        matrix: the field of :class:`Geometry`: (N, 2, 3), or (2, 3) of one sample.
-        size: its field ``<name>.size``, (N, 2) or (2): clips the boxes to their images. Without it
-            a box may extend beyond the image.
+        boxes: left, upper, right and lower edges in pixels of the output image: (N, M, 4) for a
+            batch, or (M, 4) for one sample. A NumPy array, or a torch tensor on any device.
+        matrix: the field of :class:`Geometry`: (N, 2, 3), or (2, 3) for one sample.
+        size: the field ``<name>.size``, (N, 2) or (2). If given, boxes are clipped to their source
+            images. Otherwise a box may extend beyond its source image.
 
     Returns:
-        The boxes in pixels of the upright image, in the shape and on the device of ``boxes``. After
-        a flip the edges trade places, so that left is below right again.
+        The boxes in pixels of the upright source image, with the shape and on the device of
+        ``boxes``. If the image was flipped, the edges are swapped so that left is less than right.
     """
     is_torch = type(boxes).__module__.partition(".")[0] == "torch"
     xp: Any = import_module("torch" if is_torch else "numpy")
@@ -38,18 +38,20 @@ def boxes_to_source(boxes: Any, matrix: Any, size: Any = None) -> Any:
     batched = len(matrix.shape) == 3
     if tuple(matrix.shape[-2:]) != (2, 3) or tuple(boxes.shape[-1:]) != (4,) or len(boxes.shape) != 2 + batched:
         raise ValueError(
-            f"boxes of {tuple(boxes.shape)} and a matrix of {tuple(matrix.shape)}: want (N, M, 4) and (N, 2, 3), or "
-            "(M, 4) and (2, 3)"
+            f"boxes of shape {tuple(boxes.shape)} and a matrix of shape {tuple(matrix.shape)}: expected (N, M, 4) and "
+            "(N, 2, 3), or (M, 4) and (2, 3)"
         )
     if batched and boxes.shape[0] != matrix.shape[0]:
-        raise ValueError(f"boxes of {boxes.shape[0]} samples, and matrices of {matrix.shape[0]}")
+        raise ValueError(
+            f"boxes of {boxes.shape[0]} samples and matrices of {matrix.shape[0]}: expected the same number"
+        )
     edges = []
     for axis in (0, 1):
         scale, shift = matrix[..., axis, axis, None], matrix[..., axis, 2, None]
         one, other = (boxes[..., axis] - shift) / scale, (boxes[..., axis + 2] - shift) / scale
         pair = [xp.minimum(one, other), xp.maximum(one, other)]
         if size is not None:
-            # The size is height, width.
+            # The size is (height, width).
             most = (size if is_torch else xp.asarray(size))[..., 1 - axis, None]
             pair = [xp.minimum(xp.maximum(edge, 0 * edge), most + 0 * edge) for edge in pair]
         edges.append(pair)

@@ -1,8 +1,8 @@
 """Options of `Loader`, `Decoder` and `pack`.
 
-The signature of each function is the table of its options: names, types and defaults. :func:`given`
-checks values by these types, and :func:`native` converts them for the native part. Every error
-names the option and its value.
+The signature of each function defines its options, with their names, types, defaults and groups.
+:func:`given` checks values against these types, and :func:`native` converts them for the native
+module. Every error states the option and its value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import types
 from typing import Any, Callable, Iterable, Literal, Mapping, Sequence, Union, get_args, get_origin, get_type_hints
 
 from ._error import ConfigError
-from ._numbers import Indices, Numbers, whole
+from ._number_lists import Floats, Indices, whole
+from ._other_names import missing
 from ._types import Dtype
 
 #: A file or a folder.
@@ -32,37 +33,21 @@ _DTYPES = {
     "f64": "f64", "float64": "f64", "double": "f64",
 }  # fmt: skip
 
-PER_SAMPLE = (
-    "for a Python function on each image pass transform=f to a Loader, which calls it in worker processes; functions on "
-    "whole batches, such as torchvision.transforms.v2 on the device, are transforms=[f]"
-)
+#: Options that the loader chooses if they are None, with the reason why 0 is an error.
+_AUTOMATIC = {
+    "num_workers": "there are no worker processes, and the main thread does not load. Threads decode without the "
+    "interpreter's lock. Leave num_workers out for one thread per core, or pass 1 for the fewest",
+    "prefetch": "at least one batch is prepared ahead. Leave prefetch out to let the loader choose, or pass 1 for the "
+    "fewest",
+}
 
-# Arguments of torch.utils.data.DataLoader and names of the Rust crate, with the alternative.
-_ELSEWHERE = {
-    "sampler": "choose samples with shuffle, subset, weights or balanced, or order=f, and ranks with distributed=True",
-    "batch_sampler": "set batch_size, and choose samples with shuffle, subset, weights or balanced",
-    "collate_fn": "pass collate=f, which receives the finished batch as a dict of fields; add fields with "
-    "fields={name: Numbers(...) or Rows(...)}",
-    "worker_init_fn": "the random numbers of a sample depend only on (seed, epoch, sample); set seed",
-    "generator": "the random numbers of a sample depend only on (seed, epoch, sample); set seed",
-    "multiprocessing_context": "workers are threads of this process",
-    "persistent_workers": "workers live as long as the loader",
-    "prefetch_factor": "set prefetch, in batches; 0 chooses it while running",
-    "transform": PER_SAMPLE,
-    "target_transform": "map labels of a whole batch with transforms=[f]",
-    "codec": "a Python decoder would run under the interpreter's lock; convert the files, or write the codec in Rust",
-    "on_error": "set max_skipped, the number of bad samples that may be skipped; without it the first is an error",
-    "pinned": "the option is called pin_memory",
-    "workers": "the option is called num_workers",
-}  # fmt: skip
-
-#: A predicate for values of a type, and the text of the error for another value.
-_Taken = tuple[Callable[[Any], bool], str]
+#: A predicate for values of a type, and the type as errors name it.
+_TypeCheck = tuple[Callable[[Any], bool], str]
 
 
 @functools.lru_cache(maxsize=None)
 def table(function: Callable[..., Any]) -> dict[str, tuple[Any, ...]]:
-    """The types of each keyword-only parameter of `function`, by name."""
+    """Returns the types of each keyword-only parameter of `function`, by name."""
     hints = get_type_hints(function)
     named = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     return {name: _alternatives(hints[name]) for name in named}
@@ -76,36 +61,44 @@ def given(function: Callable[..., Any], values: Mapping[str, Any], unknown: Iter
     """The options of `function` among its arguments `values`, checked by their types.
 
     Raises:
-        TypeError: for a value of another type, and for the first of the `unknown` names.
+        TypeError: for a value of the wrong type, and for the first of the `unknown` names.
         ConfigError: for a number that is out of range.
     """
     options = table(function)
     for name in unknown:
-        owner = function.__qualname__.partition(".")[0]
-        if name in _ELSEWHERE:
-            raise TypeError(f"{owner} has no {name!r}: {_ELSEWHERE[name]}")
-        raise misspelt(owner, name, options)
-    for name, kinds in options.items():
-        _check(name, values[name], kinds)
+        raise unknown_argument(function.__qualname__.partition(".")[0], name, options)
+    shuffle = values.get("shuffle")
+    if hasattr(shuffle, "__index__") and not is_flag(shuffle):
+        raise TypeError(
+            f"shuffle={shuffle!r}: expected True or False; pass shuffle=True, seed={shuffle!r} for this seed"
+        )
+    for name, expected in options.items():
+        _check(name, values[name], expected)
+        if name in _AUTOMATIC and values[name] == 0:
+            raise ConfigError(f"{name}=0: {_AUTOMATIC[name]}")
     return {name: values[name] for name in options}
 
 
-def misspelt(owner: str, name: str, known: Iterable[str]) -> TypeError:
-    """The error for an argument that `owner` does not have, with the most similar one."""
+def unknown_argument(owner: str, name: str, known: Iterable[str]) -> TypeError:
+    """Returns the error for an argument that `owner` does not have. The message gives advice or the
+    most similar argument."""
+    message = missing(owner, "argument", name)
+    if message is not None:
+        return TypeError(message)
     import difflib  # slow to import, and only errors need it
 
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return TypeError(f"{owner} has no argument {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
 
 
-class Named:
-    """Base of a dataclass whose misspelt arguments are errors with a suggestion."""
+class Arguments:
+    """Base of a dataclass whose errors for unknown arguments name the right one."""
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
         known = inspect.signature(cls.__init__).parameters
         for name in given:
             if name not in known:
-                raise misspelt(cls.__name__, name, known)
+                raise unknown_argument(cls.__name__, name, known)
         return super().__new__(cls)
 
 
@@ -116,18 +109,17 @@ def one_of(name: str, value: str, known: Sequence[str]) -> str:
         ConfigError: if it is not.
     """
     if value not in known:
-        *others, last = map(repr, known)
-        raise ConfigError(f"{name}={value!r}: known are {', '.join(others)} and {last}")
+        raise ConfigError(f"{name}={value!r}: expected one of {', '.join(map(repr, known))}")
     return value
 
 
 def data(value: Any) -> str:
-    """Plain data as JSON, for the native part."""
+    """Returns plain data as JSON, for the native module."""
     return json.dumps(value, default=_plain, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has in place of `value`."""
+    """Converts `value` for JSON."""
     if hasattr(value, "_data"):
         return value._data()
     if is_flag(value):
@@ -137,26 +129,26 @@ def _plain(value: Any) -> Any:
 
 def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
     """Checks that `value` has one of the types `kinds`, and that a number is in range."""
-    wanted = []
+    expected = []
     for kind in kinds:
-        takes, text = _taken(kind)
-        if takes(value):
+        accepts, text = _type_check(kind)
+        if accepts(value):
             if kind is int and not 0 <= operator.index(value) < 1 << 64:
-                raise ConfigError(f"{name}={value!r}: want a whole number from 0 to 2**64 - 1")
+                raise ConfigError(f"{name}={value!r}: expected a whole number from 0 to 2**64 - 1")
             if kind is float and float(value) < 0:
-                raise ConfigError(f"{name}={value!r}: want 0 or more")
+                raise ConfigError(f"{name}={value!r}: expected 0 or more")
             if get_origin(kind) is Literal:
                 one_of(name, value, get_args(kind))
             return
-        wanted.append(text)
-    raise TypeError(f"{name}={value!r}: want {', or '.join(text for text in wanted if text)}")
+        expected.append(text)
+    raise TypeError(f"{name}={value!r}: expected {', or '.join(text for text in expected if text)}")
 
 
-def _taken(kind: Any) -> _Taken:
-    """The check of the type `kind` of a signature."""
+def _type_check(kind: Any) -> _TypeCheck:
+    """Returns the check for one type of a signature."""
     origin = get_origin(kind) or kind
     if kind is Any or origin in (tuple, collections.abc.Mapping):
-        # `native` checks the contents too.
+        # `native` also checks the contents.
         return lambda value: True, ""
     if kind is type(None):
         return lambda value: value is None, ""
@@ -171,8 +163,10 @@ def _taken(kind: Any) -> _Taken:
     if origin is collections.abc.Callable:
         return callable, "a function"
     if origin in (collections.abc.Sequence, collections.abc.Iterable):
-        # A str is a sequence of letters, which no option takes.
-        items = {int: "indices", float: "numbers", str: "names"}.get(get_args(kind)[0], "values")
+        # A str is a sequence of letters, which no option accepts.
+        names = {int: "indices", float: "numbers", str: "names", collections.abc.Callable: "functions"}
+        item = get_args(kind)[0]
+        items = names.get(get_origin(item) or item, "values")
         return lambda value: hasattr(value, "__iter__") and not isinstance(value, (str, bytes)), f"a list of {items}"
     if origin is os.PathLike:
         return lambda value: isinstance(value, os.PathLike), "a path"
@@ -180,31 +174,31 @@ def _taken(kind: Any) -> _Taken:
 
 
 def texts(name: str, value: Any) -> tuple[str, ...]:
-    """The names in `value`. A single text would be split into its letters.
+    """The names in `value`.
 
     Raises:
-        TypeError: if `value` is not a list of texts.
+        TypeError: if `value` is not a list of texts. A single text would be split into its letters.
     """
     if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
         hint = f", such as [{value!r}]" if isinstance(value, str) else ""
-        raise TypeError(f"{name}={value!r}: want a list of names{hint}")
+        raise TypeError(f"{name}={value!r}: expected a list of names{hint}")
     names = tuple(value)
     for one in names:
         if not isinstance(one, str):
-            raise TypeError(f"{name}={value!r}: want a list of names, and {one!r} is not a str")
+            raise TypeError(f"{name}={value!r}: expected a list of names, and {one!r} is not a str")
     return names
 
 
 def is_flag(value: Any) -> bool:
-    """Whether this is a ``bool``, Python's or NumPy's."""
+    """Returns whether `value` is a ``bool`` of Python or NumPy."""
     return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_") and type(value).__module__ == "numpy"
 
 
 def number(name: str, value: Any) -> int:
-    """The whole number from 0 that `value` is.
+    """Returns `value` as an integer.
 
     Raises:
-        TypeError: for anything else, such as a fraction or True.
+        TypeError: if it is not a whole number, such as a fraction or True.
         ConfigError: for a number that is out of range.
     """
     _check(name, value, (int,))
@@ -221,15 +215,16 @@ def _is_number(value: Any) -> bool:
 
 
 def exclusive(values: Mapping[str, Any], *pairs: tuple[str, str]) -> None:
-    """Refuses pairs of options that contradict each other."""
+    """Raises an error for pairs of options that contradict each other."""
     for one, other in pairs:
         if values[one] is not None and values[other] is not None:
             raise ConfigError(f"{one}={values[one]!r} and {other}={values[other]!r}: set one of them")
 
 
-def native(values: Mapping[str, Any], without: Iterable[str] = ()) -> dict[str, Any]:
-    """The options that are set, as the native part takes them, except those in `without`."""
-    left_out = set(without)
+def native(values: Mapping[str, Any], leave_out: Iterable[str] = ()) -> dict[str, Any]:
+    """Converts all options that are set, except those in `leave_out`, to the form that the native
+    module expects."""
+    left_out = set(leave_out)
     return {
         name: _CONVERSIONS.get(name, _same)(value)
         for name, value in values.items()
@@ -242,106 +237,91 @@ def _same(value: Any) -> Any:
 
 
 def dtype_name(dtype: Dtype) -> str:
-    """The crate's name of an element type, from that name, NumPy's or torch's."""
+    """The native name of an element type, from its name here, in NumPy or in torch."""
     name = (getattr(dtype, "__name__", None) or str(dtype)).removeprefix("torch.")
     if name not in _DTYPES:
         raise ConfigError(
-            f"dtype={dtype!r}: known are u8, f32, f16, bf16, of fields f64, i16, i32, i64 and u16 too, and torch's and "
-            "NumPy's names of these"
+            f"dtype={dtype!r}: expected one of 'u8', 'f16', 'bf16', 'f32', for fields also 'f64', 'i16', 'i32', 'i64', "
+            "'u16', or the same type of torch or NumPy"
         )
     return _DTYPES[name]
 
 
-def _ordered(order: Callable[[int], Any]) -> Callable[[int], list[int]]:
-    """Makes an order return lists of integers in place of arrays or other sequences."""
+def _listing(sampler: Callable[[int], Any]) -> Callable[[int], list[int]]:
+    """Wraps a sampler so that it returns lists of integers instead of arrays or other sequences."""
 
     def indices(epoch: int) -> list[int]:
-        return whole(f"order({epoch})", order(epoch))
+        return whole(f"sampler({epoch})", sampler(epoch))
 
-    # Messages name the program's function.
-    indices.func = order  # type: ignore[attr-defined]
+    # Error messages name the user's function.
+    indices.func = sampler  # type: ignore[attr-defined]
     return indices
 
 
 def _normalization(normalize: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation of each channel, on a scale of 0 to 1."""
+    """Returns the mean and standard deviation of each channel, on a scale of 0 to 1."""
     if isinstance(normalize, str):
         if normalize != "imagenet":
             raise ConfigError(
-                f"normalize={normalize!r}: known are 'imagenet' and (mean, std); floats are pixel / 255 without it"
+                f"normalize={normalize!r}: expected 'imagenet' or (mean, std); without normalize, floats are pixel / "
+                "255"
             )
         return IMAGENET
-    wanted = "want 'imagenet' or (mean, std), each of three numbers on a scale of 0 to 1"
+    expected = "expected 'imagenet' or (mean, std), each of three numbers on a scale of 0 to 1"
     try:
         mean, std = (tuple(float(x) for x in part) for part in normalize)
     except (TypeError, ValueError):
-        raise TypeError(f"normalize={normalize!r}: {wanted}") from None
+        raise TypeError(f"normalize={normalize!r}: {expected}") from None
     if (len(mean), len(std)) != (3, 3):
-        raise ConfigError(f"normalize={normalize!r}: {wanted}; these are of {len(mean)} and {len(std)}")
+        raise ConfigError(f"normalize={normalize!r}: {expected}; they have {len(mean)} and {len(std)} numbers")
     return mean, std
 
 
 def _soft_labels(value: Any) -> Any:
-    wanted = (
-        "want (classes, smoothing), such as (1000, 0.1), or for a dataset with names of classes the smoothing alone, "
-        "such as 0.1"
+    expected = (
+        "expected (classes, smoothing), such as (1000, 0.1), or the smoothing alone, such as 0.1, if the dataset has "
+        "class names"
     )
     if _is_number(value):
-        # The dataset tells the number of its classes.
+        # The dataset provides the number of classes.
         value = (None, value)
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise TypeError(f"soft_labels={value!r}: {wanted}")
+        raise TypeError(f"soft_labels={value!r}: {expected}")
     try:
         _check("classes", value[0], (int, type(None)))
         _check("smoothing", value[1], (float,))
     except (TypeError, ConfigError) as e:
-        raise type(e)(f"soft_labels={value!r}: {e}; {wanted}") from None
+        raise type(e)(f"soft_labels={value!r}: {e}; {expected}") from None
     return tuple(value)
 
 
 def _fields(fields: Any) -> dict[str, Any]:
     if not isinstance(fields, Mapping):
-        raise TypeError(f"fields={fields!r}: want a dict of kinds by name, such as {{'boxes': Boxes(100)}}")
+        raise TypeError(f"fields={fields!r}: expected a dict of field types by name, such as {{'boxes': Boxes(100)}}")
     for name, kind in fields.items():
         if not hasattr(kind, "_describe"):
-            raise TypeError(f"fields: {name!r} is {kind!r}; want warpfeed.Numbers(...), Boxes(...) or another kind")
+            raise TypeError(
+                f"fields: {name!r} is {kind!r}; expected a field type, such as warpfeed.NdArray(...) or Boxes(...)"
+            )
     return dict(fields)
 
 
 def _traced(trace: Any) -> tuple[Any, tuple[int, ...]]:
-    """The file of a trace, and its windows."""
+    """Returns the path and the windows of a trace."""
     if isinstance(trace, (str, os.PathLike)):
         return trace, (1, 1, 3, 1)
     try:
         path, windows = trace
         return os.fspath(path), tuple(int(n) for n in windows)
     except (TypeError, ValueError):
-        raise TypeError(f"trace={trace!r}: want a path, or (path, (wait, warmup, active, repeat))") from None
+        raise TypeError(f"trace={trace!r}: expected a path, or (path, (wait, warmup, active, repeat))") from None
 
 
 def state_text(state: Any, name: str = "resume") -> str:
     """Returns a state of ``state_dict`` as JSON."""
     if not isinstance(state, Mapping):
-        raise TypeError(f"{name}={state!r}: want what state_dict() returned")
+        raise TypeError(f"{name}={state!r}: expected a result of state_dict()")
     return json.dumps(dict(state))
-
-
-def shuffling(shuffle: Any, seed: int | None) -> tuple[bool, int]:
-    """Whether the order is shuffled, and the seed of everything that is random."""
-    if is_flag(shuffle):
-        return bool(shuffle), seed or 0
-    if shuffle == 0:
-        # Ambiguous: it means False as a flag, and seed 0 as a seed.
-        raise ConfigError(
-            "shuffle=0: pass shuffle=False for the order of the dataset, or shuffle=True, seed=0 for the seed 0; "
-            "shuffle=True, seed=s takes every seed"
-        )
-    if seed is not None and seed != shuffle:
-        raise ConfigError(
-            f"shuffle={shuffle} and seed={seed}: both are the seed, which the order and the augmentation share. For "
-            f"one order with other augmentation pass seed={seed} and order=f, where f(epoch) returns the indices"
-        )
-    return True, int(shuffle)
 
 
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
@@ -351,12 +331,12 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "dtype": dtype_name,
     "fields": _fields,
     "normalize": _normalization,
-    "order": _ordered,
+    "sampler": _listing,
     "resume": state_text,
     "soft_labels": _soft_labels,
     "subset": lambda indices: Indices("subset", indices),
     "trace": _traced,
     "views": list,
-    "weights": lambda weights: Numbers("weights", weights),
-    "without": lambda names: [names] if isinstance(names, str) else list(names),
+    "weights": lambda weights: Floats("weights", weights),
+    "drop_field": lambda names: [names] if isinstance(names, str) else list(names),
 }

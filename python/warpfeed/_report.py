@@ -1,4 +1,4 @@
-"""Numbers of a loader, which print as text."""
+"""Statistics and reports of loaders, which print as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Report", "Stats"]
 
 
 class Report(dict[str, Any]):
-    """Numbers by name, which print as text."""
+    """A dict of numbers by name, which prints as text."""
 
     def __init__(self, numbers: str, text: str) -> None:
         super().__init__(json.loads(numbers))
@@ -26,27 +26,26 @@ class Report(dict[str, Any]):
 
 
 class Stats(Report):
-    """The statistics of a loader; times are in seconds.
+    """The statistics of a loader. Times are in seconds.
 
-    - ``batches`` and ``samples`` that were delivered in ``seconds`` within ``epochs``.
+    - ``batches``, ``samples``, ``seconds`` and ``epochs``: what was delivered, and in what time.
     - ``waited_seconds``: the time that the host waited for batches. ``stall`` is the time that the
       device's stream waited for them.
-    - ``read``, ``decode``, ``transform`` and ``write``: stages of the workers. ``fields`` has one
+    - ``read``, ``decode``, ``transform`` and ``write``: stages of the workers. ``fields`` has a stage
       for each field that computes, such as masks and boxes. ``step`` is the time of the program.
       Every stage has ``count`` and ``seconds``.
-    - ``workers``, ``prefetch`` and ``slots`` in use, and ``host_bytes``, ``pinned_bytes`` and
-      ``device_bytes`` of memory.
-    - ``damaged``, ``retries`` and ``slowest``: images with damage, repeated reads, and the samples
-      that took longest.
+    - ``workers``, ``prefetch`` and ``slots``: the numbers in use. ``host_bytes``, ``pinned_bytes`` and
+      ``device_bytes``: memory.
+    - ``damaged``, ``retries`` and ``slowest``: damaged images, repeated reads, and the slowest samples.
 
-    The page "Where does the time go?" of the documentation lists all keys. :meth:`flat` has only
-    numbers, for a tracker of experiments.
+    The page "Where does the time go?" of the documentation lists all keys. :meth:`flat` returns only the
+    numbers, for an experiment tracker.
     """
 
     def flat(self) -> dict[str, float]:
-        """Returns the numbers by path, such as ``decode/seconds``, without lists and texts.
+        """Returns the numbers by path, such as ``decode/seconds``, without lists and strings.
 
-        ``wandb.log(stats.flat())`` takes them, and ``SummaryWriter.add_scalar`` takes each.
+        Use ``wandb.log(stats.flat())``, or ``SummaryWriter.add_scalar`` for each number.
         """
         numbers: dict[str, float] = {}
 
@@ -61,18 +60,18 @@ class Stats(Report):
         return numbers
 
     def since(self, earlier: Mapping[str, Any]) -> Stats:
-        """Returns the statistics of the time since ``earlier``, such as one epoch. Both are of the
+        """Returns the statistics of the time since ``earlier``, such as one epoch. Both must come from the
         same loader."""
         return Stats(*_warpfeed.stats_since(json.dumps(dict(self)), json.dumps(dict(earlier))))
 
     def verdict(self) -> Report:
-        """Returns what limited the loader, and what would help."""
+        """Returns the bottleneck of the loader and its remedies."""
         return Report(*_warpfeed.verdict_of(json.dumps(dict(self))))
 
     def report(self, out: _options.Path, *, title: str = "warpfeed", trace: _options.Path | None = None) -> None:
-        """Writes a page about the statistics: one HTML file that works offline.
+        """Writes the statistics as a page: one HTML file that works offline.
 
-        ``trace`` is the trace file of the same run, for a timeline. It is complete when the loader
+        ``trace`` is the trace file of the same run, which adds a timeline. The file is complete when the loader
         is closed.
         """
         where = None if trace is None else os.fspath(trace)

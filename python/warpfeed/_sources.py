@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
 from ._error import ConfigError
-from ._options import Named, Path, one_of, texts
+from ._options import Arguments, Path, one_of, texts
 
 __all__ = ["Coco", "Concat", "TableOptions", "Tokens", "Voc", "Yolo"]
 
 
 @dataclass(frozen=True)
-class Coco:
+class Coco(Arguments):
     """Images with the annotations of a COCO JSON file. ``Loader("instances_val2017.json")`` finds
-    the images in the usual places; here ``images`` is their folder.
+    the images in the usual folders. Pass their folder as ``images`` if they are elsewhere.
 
-    Samples are the images, sorted by id. Their fields are ``boxes`` with ``boxes.class``,
+    A sample is an image, in the order of the ids. Its fields are ``boxes`` with ``boxes.class``,
     ``boxes.crowd``, ``boxes.area``, ``boxes.masks`` and ``boxes.points`` for :class:`Boxes`, and ``image_id``.
     """
 
@@ -30,9 +30,10 @@ class Coco:
 
 
 @dataclass(frozen=True)
-class Yolo:
-    """Images with the label files of YOLO: a ``data.yaml`` with one of its splits (``"train"`` by
-    default, ``"val"``, ``"test"``), or a folder that holds ``images`` and ``labels``.
+class Yolo(Arguments):
+    """Images with label files of YOLO. ``path`` is a ``data.yaml``, and ``split`` one of its splits (``"train"``, the
+    default, ``"val"`` or ``"test"``). Alternatively, ``path`` is a folder that contains ``images``
+    and ``labels``.
 
     The fields are ``boxes`` with ``boxes.class``, ``boxes.points`` and ``boxes.masks`` for
     :class:`Boxes`, which converts their relative coordinates to pixels.
@@ -46,15 +47,15 @@ class Yolo:
 
 
 @dataclass(frozen=True)
-class Voc:
-    """Images with the annotations of Pascal VOC: its folder, or a list in ``ImageSets``.
+class Voc(Arguments):
+    """Images with the annotations of Pascal VOC. ``path`` is the folder of the dataset, or a list in ``ImageSets``.
 
-    The files count pixels from 1, and the last pixel belongs to the box. So 1 is subtracted from
-    the left and upper edges, as in Detectron2: xmin 1 becomes 0, and xmax does not change.
-    ``from_zero=True`` takes all edges as they are, for programs that count pixels from 0.
+    The annotation files count pixels from 1, and the last pixel is part of the box. Therefore 1 is
+    subtracted from the left and upper edges, as in Detectron2. For example, xmin 1 becomes 0, and
+    xmax does not change. ``from_zero=True`` keeps all edges, for files that count pixels from 0.
 
     The fields are ``boxes`` with ``boxes.class`` and ``boxes.difficult`` for :class:`Boxes`, and
-    ``mask`` for :class:`Mask`, whose 0 is the background, c + 1 the class c of the boxes, and 255
+    ``mask`` for :class:`Mask`. In a mask, 0 is the background, c + 1 is the class c of the boxes, and 255 is
     the outline.
     """
 
@@ -66,20 +67,19 @@ class Voc:
 
 
 @dataclass(frozen=True)
-class Tokens:
+class Tokens(Arguments):
     """Windows over memory-mapped files of tokens, for language models: a ``.bin`` of little-endian
     integers, with or without the header of llm.c, an ``.npy`` of one axis, or a folder of such files.
 
     ``Loader(Tokens("corpus", 1025, stride=1024))`` delivers the field ``tokens``, (N, 1025) i64, and
     neither images nor labels. ``tokens[:, :-1]`` and ``tokens[:, 1:]`` are the inputs and the targets.
-    :class:`TokenIds` has options of the field. Windows lie within one file. Tokens after the last
-    whole window of a file are in no sample.
+    :class:`TokenIds` has options for the field. A window never crosses the end of a file. Tokens
+    after the last whole window of a file are not part of any sample.
 
     Args:
         path: the file or the folder.
-        length: number of tokens of a window.
-        stride: number of tokens from the beginning of a window to that of the next; ``length`` by
-            default.
+        length: number of tokens per window.
+        stride: distance between the first tokens of two windows; ``length`` by default.
         dtype: type of the stored tokens, ``"u16"`` or ``"u32"``.
         mmap: maps the files into memory instead of reading them.
     """
@@ -97,15 +97,15 @@ class Tokens:
 
 
 @dataclass(frozen=True)
-class Concat:
-    """Several datasets as one: the samples of the first, then those of the second, and so on. A
-    mixture, ``Loader([(a, 0.7), (b, 0.3)])``, draws from them in proportions.
+class Concat(Arguments):
+    """Several datasets as one: the samples of the first dataset, then the samples of the second, and so on. A
+    mixture, ``Loader([(a, 0.7), (b, 0.3)])``, draws samples in proportions instead.
 
     Args:
-        parts: paths, Python sources, or sets of this module.
-        match_labels_by_name: gives one label to each class name.
-        keep_labels: keeps the labels as they are, whatever the names say. Without either, sets with
-            different names for a label are an error.
+        parts: paths, Python datasets, or objects such as :class:`Coco`.
+        match_labels_by_name: assigns the same label to classes with the same name.
+        keep_labels: keeps the labels unchanged, even if the class names differ. By default, an
+            error is raised if datasets have different class names for the same label.
     """
 
     parts: Sequence[Any]
@@ -114,14 +114,14 @@ class Concat:
 
     def __post_init__(self) -> None:
         if isinstance(self.parts, (str, bytes, os.PathLike)):
-            raise TypeError(f"parts={self.parts!r}: want a list of datasets, such as [{self.parts!r}, ...]")
+            raise TypeError(f"parts={self.parts!r}: expected a list of datasets, such as [{self.parts!r}, ...]")
         object.__setattr__(self, "parts", tuple(self.parts))
         if self.match_labels_by_name and self.keep_labels:
-            raise ConfigError("match_labels_by_name and keep_labels: each decides on the labels; set one of them")
+            raise ConfigError("match_labels_by_name and keep_labels: both change the labels; set one of them")
 
     def _describe_source(self) -> dict[str, Any]:
-        labels = "match_labels_by_name" if self.match_labels_by_name else "keep_labels" if self.keep_labels else "as they are"
-        return {"kind": "concat", "parts": list(self.parts), "labels": labels}
+        chosen = [name for name in ("match_labels_by_name", "keep_labels") if getattr(self, name)]
+        return {"kind": "concat", "parts": list(self.parts), "labels": chosen[0] if chosen else ""}
 
 
 def names_url(data: Any) -> bool:
@@ -139,25 +139,25 @@ def names_url(data: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class TableOptions(Named):
-    """Columns of a CSV, TSV or JSON-lines file: ``Loader("train.csv", table=...)``.
+class TableOptions(Arguments):
+    """Roles of the columns of a CSV, TSV or JSON-lines file: ``Loader("train.csv", table=...)``.
 
-    By default the column ``path``, ``file``, ``image``, ``filename``, ``file_name`` or ``img`` has
-    the paths of the images, and ``label``, ``class``, ``cls`` or ``category`` the labels. Every other
-    column is a field.
+    By default the column ``path``, ``file``, ``image``, ``filename``, ``file_name`` or ``img``
+    contains the paths of the images, and ``label``, ``class``, ``cls`` or ``category`` contains the
+    labels. Every other column is a field.
 
     Args:
         image: the column with the paths of the images.
-        root: the folder that paths are relative to; by default the table's folder. A relative ``root`` is one of
-            the current folder.
-        label: the column with the labels: integers, or names of classes.
-        without_label: no column has labels, and a column named ``label`` is a field like any other.
-        columns: takes only these columns as fields.
-        files: columns with the paths of further files, such as masks. A sample gets the file's
-            bytes as the field ``<column>.<extension>``.
+        root: the folder that paths are relative to; by default the folder of the table. A relative ``root`` starts
+            at the current folder.
+        label: the column with the labels: integers, or class names.
+        without_label: whether no column has labels. A column named ``label`` is then an ordinary field.
+        columns: the columns that become fields; by default all others.
+        files: columns with the paths of further files, such as masks. The bytes of the file become
+            the field ``<column>.<extension>``.
         gather: joins numeric columns into a vector: ``{"attributes": ["age", "weight"]}``.
         delimiter: the character between two cells, such as ``";"``.
-        headerless: the file has no header, and the columns are named ``0``, ``1``, ``2``, ….
+        headerless: whether the file has no header. The columns are then named ``0``, ``1``, ``2``, ….
     """
 
     image: str | None = None
@@ -181,10 +181,10 @@ class TableOptions(Named):
             pairs = [(None, self.gather)]
         for name, _ in pairs:
             if not isinstance(name, str) or isinstance(self.gather, str):
-                raise TypeError(f"gather={self.gather!r}: want a dict such as {{'attributes': ['age', 'weight']}}")
+                raise TypeError(f"gather={self.gather!r}: expected a dict such as {{'attributes': ['age', 'weight']}}")
         object.__setattr__(self, "gather", tuple((name, texts(f"gather: {name}", columns)) for name, columns in pairs))
         if self.delimiter is not None and (len(self.delimiter) != 1 or not self.delimiter.isascii()):
-            raise ConfigError(f"delimiter={self.delimiter!r}: want one ASCII character")
+            raise ConfigError(f"delimiter={self.delimiter!r}: expected one ASCII character")
 
     def _describe(self) -> dict[str, Any]:
         described = {name: value for name, value in vars(self).items() if value is not None and value is not False}

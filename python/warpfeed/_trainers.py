@@ -1,4 +1,4 @@
-"""Attributes of a loader that trainers look for."""
+"""Attributes of a loader that training frameworks read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Iterator, NoReturn, Protocol, Sequence
 
 from ._error import ConfigError
-from ._numbers import Chosen
+from ._number_lists import Chosen
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,7 @@ class _Epochs(Protocol):
 
 
 class Sampler:
-    """``loader.sampler``, for trainers that set the epoch there or ask for its length."""
+    """``loader.sampler``, for trainers that set the epoch there or read its length."""
 
     def __init__(self, loader: _Epochs) -> None:
         self._loader = weakref.ref(loader)
@@ -42,12 +42,12 @@ class Sampler:
 
 
 class BatchSampler:
-    """``loader.batch_sampler``. Lightning reads the attribute of loaders for validation."""
+    """``loader.batch_sampler``, for Lightning, which reads this attribute during validation."""
 
     def __iter__(self) -> NoReturn:
         raise ConfigError(
-            "the batches of a loader cannot be sampled by another loader. accelerate's skip_first_batches takes only "
-            "torch's loaders: call loader.skip_first_batches(n)"
+            "batch_sampler: a different loader cannot sample the batches of this loader. accelerate's "
+            "skip_first_batches supports only loaders of torch; call loader.skip_first_batches(n)"
         )
 
 
@@ -65,10 +65,10 @@ class _Samples(Protocol):
 class Dataset:
     """``loader.dataset``: the samples as they are stored, their number, and the classes.
 
-    ``loader.dataset[id]`` is :meth:`Loader.sample` of the sample ``id``. A sample has one number
-    everywhere, that of ``batch.ids``, also with ``subset``: the dataset then has only the samples of
-    the subset, ``len(loader.dataset)`` of them, whose numbers are :attr:`indices`. A loop over the dataset
-  goes through them.
+    ``loader.dataset[id]`` is :meth:`Loader.sample` of the sample ``id``. The index of a sample is
+    the same everywhere, as in ``batch.ids``. With ``subset``, ``len(loader.dataset)`` is the size
+    of the subset, :attr:`indices` are the indices of its samples, and a loop over the dataset
+    yields these samples.
     """
 
     def __init__(self, loader: _Samples, chosen: Chosen) -> None:
@@ -76,13 +76,13 @@ class Dataset:
 
     @property
     def indices(self) -> Sequence[int]:
-        """The numbers of the samples, as in ``batch.ids``."""
+        """The indices of the samples, as in ``batch.ids``."""
         indices: Sequence[int] = self._chosen.values
         return indices
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes by label."""
+        """Class names by label."""
         return self._loader.classes
 
     @property
@@ -91,11 +91,11 @@ class Dataset:
         return self._loader.class_to_idx
 
     def labels(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Returns the labels by the number of their sample, such as for class weights:
-        ``labels()[batch.ids]`` are the labels of a batch. No image is read if the format has its
-        labels apart.
+        """Returns the labels, indexed by sample, for example to compute class weights.
+        ``labels()[batch.ids]`` are the labels of a batch. If the format stores labels separately, no images are
+        read.
 
-        With ``subset`` the samples outside the subset have -1, and ``labels()[dataset.indices]`` are
+        With ``subset``, samples outside the subset have -1, and ``labels()[dataset.indices]`` are
         the labels of the subset.
 
         Raises:
@@ -112,8 +112,8 @@ class Dataset:
 
     def _describe_source(self) -> NoReturn:
         raise TypeError(
-            "loader.dataset has decoded samples. Pass the dataset of the loader itself; subset=loader.dataset.indices, or "
-            "samples=loader.dataset.indices of pack, chooses the same samples"
+            "loader.dataset has decoded samples. Pass the dataset that the loader reads; "
+            "subset=loader.dataset.indices, or for pack samples=loader.dataset.indices, chooses the same samples"
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -132,15 +132,15 @@ class Dataset:
         try:
             number = operator.index(id)
         except TypeError:
-            raise TypeError(f"dataset[{id!r}]: want a whole number") from None
+            raise TypeError(f"dataset[{id!r}]: expected a whole number") from None
         total = self._chosen.total
         if not -total <= number < total:
             raise IndexError(f"sample {number} of a dataset of {total}")
         number %= total
         if number not in self._chosen:
             raise IndexError(
-                f"sample {number} is not in the subset of {len(self)}; samples keep the numbers that they have in the "
-                "whole dataset: dataset.indices has those of the subset"
+                f"sample {number} is not in the subset of {len(self)} samples; dataset.indices has the numbers of the "
+                "subset, which count in the whole dataset"
             )
         return self._loader.sample(number)
 
@@ -179,15 +179,15 @@ class Skipped:
 
 
 def decoded(name: str, content: bytes) -> Any:
-    """The content of a stored field, decoded as the ending of its name says."""
-    ending = name.rpartition(".")[2]
+    """Decodes the content of a stored field by the suffix of its name."""
+    suffix = name.rpartition(".")[2]
     try:
-        if ending == "npy":
+        if suffix == "npy":
             import numpy as np
 
             return np.load(io.BytesIO(content), allow_pickle=False)
-        if ending == "json":
+        if suffix == "json":
             return json.loads(content)
-        return content.decode() if ending == "txt" else content
+        return content.decode() if suffix == "txt" else content
     except (ValueError, EOFError) as e:
-        raise ConfigError(f"field {name!r} is not {ending}: {e}") from e
+        raise ConfigError(f"field {name!r} is not {suffix}: {e}") from e

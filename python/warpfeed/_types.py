@@ -29,5 +29,5 @@ if TYPE_CHECKING:
     #: A file, or a file and its windows: (wait, warmup, active, repeat).
     Trace = Union[str, os.PathLike[str], tuple[Union[str, os.PathLike[str]], Sequence[int]]]
 else:
-    # `_options` checks values by their types. These options have checks of their own.
+    # `_options` checks values by their types. These options have their own checks.
     Device = Dtype = Normalize = Trace = Any

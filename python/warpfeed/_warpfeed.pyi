@@ -9,7 +9,7 @@ __all__ = [
     "Core",
     "DecoderCore",
     "Function",
-    "JoinedCore",
+    "DynamicBatcherCore",
     "Answer",
     "drain_log",
     "start_log",
@@ -39,9 +39,9 @@ _Delivery: TypeAlias = tuple[bool | None, int | None, int]
 class Tensor:
     """One field of a batch. It keeps its batch alive.
 
-    ``torch.from_dlpack``, ``numpy.asarray``, ``jax.dlpack.from_dlpack`` and others take it without
-    a copy. The memory is reused when the tensor and everything that shares it are gone. On a device
-    it is reused after the work that was submitted until then to the streams that used it.
+    ``torch.from_dlpack``, ``numpy.asarray``, ``jax.dlpack.from_dlpack`` and others read it without
+    a copy. The memory is reused when the tensor and all arrays that share it are dropped. On a device
+    this also waits for the work that the streams that used the tensor had been given by then.
     """
 
     @property
@@ -87,7 +87,7 @@ class Batch:
 class DecoderCore:
     def __new__(cls, options: dict[str, Any], delivery: _Delivery) -> Self: ...
     def submit(self, images: list[Any]) -> Answer: ...
-    def joined(self, max_delay: float) -> JoinedCore: ...
+    def dynamic_batcher(self, max_delay: float) -> DynamicBatcherCore: ...
     def max_batch(self) -> int: ...
     def memory_plan(self) -> tuple[str, str]: ...
     def stats(self) -> tuple[str, str]: ...
@@ -101,7 +101,7 @@ class Answer:
     def cancel(self) -> None: ...
 
 @final
-class JoinedCore:
+class DynamicBatcherCore:
     def submit(self, images: list[Any], value: Any) -> int: ...
     def cancel(self, request: int) -> bool: ...
     def next(self) -> tuple[Answer, list[tuple[Any, int]]] | None: ...
@@ -154,9 +154,9 @@ class Function:
 
 @final
 class Span:
-    """A span of the program's own code in the trace: ``with warpfeed.span("forward"): ...``.
+    """Records a span of the program's own code in the trace: ``with warpfeed.span("forward"): ...``.
 
-    Every trace with an open window records it, on the row of its thread.
+    Every trace with an open window has the span on the row of its thread.
     """
 
     def __new__(cls, name: str) -> Self: ...

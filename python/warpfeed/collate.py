@@ -1,8 +1,8 @@
-"""Ready functions for ``Loader(..., collate=f)``: batches in the form that other libraries take.
+"""Ready-made functions for ``Loader(..., collate=f)``, which convert batches to the forms that
+other libraries expect.
 
-Each function takes the batch of a loader, a dict of fields with the facts of the batch. Boxes are
-converted from the format that :class:`warpfeed.Boxes` chose for the loader. For other arguments use
-``functools.partial``::
+Each function takes the batch of a loader, a dict of fields with the properties of the batch. Boxes are
+converted from the format of their field :class:`warpfeed.Boxes`. Use ``functools.partial`` for other arguments::
 
     collate = functools.partial(warpfeed.collate.detection_targets, first_class=1)
     loader = warpfeed.Loader(data, fields={"boxes": warpfeed.Boxes(100, {"class": "i64"})}, collate=collate)
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from ._error import ConfigError
-from ._fields import Boxes, Image, Map, Mask
+from ._fields import Boxes, DenseMap, Image, Mask
 
 __all__ = ["detection_targets", "hf", "trim", "yolo_targets"]
 
@@ -21,16 +21,16 @@ __all__ = ["detection_targets", "hf", "trim", "yolo_targets"]
 def detection_targets(
     batch: Any, *, boxes: str = "boxes", first_class: int = 0, crowd: bool = False
 ) -> tuple[list[Any], list[dict[str, Any]]]:
-    """Images and targets for torchvision's detection models: ``loss = model(images, targets)``.
+    """Returns images and targets for torchvision's detection models: ``loss = model(images, targets)``.
 
     Each target is a dict with ``boxes``, (n, 4) f32 as left, upper, right and lower edge in pixels,
-    ``labels``, (n) i64, and ``valid``, whether the sample counts, a bool without axes. Where the loader has
-    them, it also has ``masks`` (n, H, W), ``keypoints`` (n, K, 3), ``iscrowd`` (n) i64, ``area`` (n) and
-    ``image_id``. n is the sample's own number of boxes, without the padding. All values of a target are arrays
-    of the batch's device.
+    ``labels``, (n) i64, and ``valid``, a scalar bool that is False for samples that do not count. If the loader has
+    these columns, a target also has ``masks`` (n, H, W), ``keypoints`` (n, K, 3), ``iscrowd`` (n) i64, ``area`` (n)
+    and ``image_id``. n is the number of boxes of the sample, without padding. All values of a target are arrays
+    on the device of the batch.
 
-    Boxes that COCO marks as crowds are left out if the loader has the column ``crowd``, as in
-    torchvision's reference training. Without this column they are boxes like others.
+    If the loader has the column ``crowd``, boxes that COCO marks as crowds are left out, as in
+    torchvision's reference training. Without this column they are ordinary boxes.
 
     Args:
         boxes: the name of the field of :class:`warpfeed.Boxes`.
@@ -39,7 +39,7 @@ def detection_targets(
         crowd: keeps crowds, for COCO's evaluation.
 
     Raises:
-        ConfigError: for a loader without such a field, or without the column ``class``.
+        ConfigError: if the loader lacks the field, or its column ``class``.
     """
     kind = _boxes_of(batch, boxes)
     height, width = batch.image_size
@@ -65,9 +65,9 @@ def detection_targets(
 
 
 def yolo_targets(batch: Any, *, boxes: str = "boxes", crowd: bool = False) -> tuple[Any, Any]:
-    """Images and one array of all boxes, (M, 6) f32: position of the image in the batch, class,
+    """Returns images and one array of all boxes, (M, 6) f32: position of the image in the batch, class,
     center x, center y, width and height, as fractions of the image's size. Samples that are not
-    valid, such as the padding of a last batch, have no boxes here. ``crowd`` is that of
+    valid, such as the padding of a last batch, have no boxes. ``boxes`` and ``crowd`` are as for
     :func:`detection_targets`.
 
     Raises:
@@ -88,30 +88,33 @@ def yolo_targets(batch: Any, *, boxes: str = "boxes", crowd: bool = False) -> tu
 
 
 def trim(batch: Any, *, multiple: int = 32) -> Any:
-    """Cuts images to the height and width of the largest image of the batch, rounded up to a multiple of
-    ``multiple``, with the masks and maps that follow them. For ``Augment.own_size``, which has the images in
-    the upper left corner. These fields become views of the batch, so nothing is copied. Boxes and points in
-    pixels stay, and boxes as fractions become fractions of the cut image.
+    """Cuts the padding that all images of a batch share, for ``Augment.own_size``.
+
+    The images, and the masks and dense maps that belong to them, are cut to the height and width of
+    the largest image without padding, rounded up to a multiple of ``multiple``. They become views
+    of the batch, so nothing is copied. Boxes and keypoints in pixels do not change. Boxes as
+    fractions become fractions of the cut image.
 
     Raises:
-        ConfigError: for a batch without images, for further fields of :class:`warpfeed.Image`, whose images
-            may be larger, for a field that ``transforms`` took away, and for a multiple that is not positive.
+        ConfigError: for a batch without images; for a second field of type :class:`warpfeed.Image`, which may be
+            larger; for a field that ``batch_transform`` removed; and for a multiple that is not positive.
     """
     if multiple < 1:
-        raise ConfigError(f"trim: multiple={multiple}: it must be at least 1")
+        raise ConfigError(f"trim: multiple={multiple}: expected at least 1")
     if "image" not in batch:
         raise ConfigError("trim: the loader has no field 'image'")
     axes: dict[str, tuple[int, int]] = {"image": batch.image_axes}
     fractions = []
-    for name, kind in batch.kinds.items():
+    for name, kind in batch.field_types.items():
         if isinstance(kind, Image) and name != "image":
             raise ConfigError(
-                f"trim: fields={{{name!r}: Image(...)}} is a second image, and only the sizes of one are known, so its "
-                "images may be cut off: leave it out, or cut the fields in a collate function of your own"
+                f"trim: fields={{{name!r}: Image(...)}} is a second image, and its content could be cut off, because "
+                "only the sizes of the first one are known; leave it out, or cut the fields in your own collate "
+                "function"
             )
         if isinstance(kind, Mask):
             axes[name] = (1, 2)
-        elif isinstance(kind, Map):
+        elif isinstance(kind, DenseMap):
             axes[name] = (1, 2) if kind.channels is None else batch.image_axes
         elif isinstance(kind, Boxes):
             if kind.masks:
@@ -120,7 +123,7 @@ def trim(batch: Any, *, multiple: int = 32) -> Any:
                 fractions.append(name)
     missing = next((name for name in (*axes, *fractions) if name not in batch), None)
     if missing is not None:
-        raise ConfigError(f"trim: the batch has no field {missing!r} any more, which transforms=... must keep")
+        raise ConfigError(f"trim: the batch has no field {missing!r}; batch_transform must keep it")
     shown, before = batch._shown(), batch.image_size
     largest = [max(part[axis] + part[axis + 2] for part in shown) for axis in (1, 0)]
     size = [slice(0, -(-length // multiple) * multiple) for length in largest]
@@ -134,12 +137,12 @@ def trim(batch: Any, *, multiple: int = 32) -> Any:
 
 
 def hf(batch: Any) -> dict[str, Any]:
-    """Arguments of Hugging Face's vision models: ``pixel_values``, (N, 3, H, W), and ``labels``:
-    the soft labels of a loader that has them, otherwise the classes. Without labels there are only
+    """Returns the arguments of Hugging Face's vision models: ``pixel_values``, (N, 3, H, W), and ``labels``, which
+    are the soft labels if the loader has them, and otherwise the classes. Without labels there are only
     the pixels.
 
-    The labels of samples that are not valid, such as the padding of a last batch, do not count in
-    a loss: a class is -100, and soft labels are 0."""
+    Samples that are not valid, such as the padding of a last batch, do not contribute to a loss:
+    their class is -100, and their soft labels are 0."""
     found = {"pixel_values": _channels_first(batch)}
     label = next((name for name in ("soft_label", "label") if name in batch), None)
     if label is not None:
@@ -153,20 +156,24 @@ def hf(batch: Any) -> dict[str, Any]:
 
 
 def _boxes_of(batch: Any, name: str) -> Boxes:
-    """The kind of the field of boxes."""
-    kinds = getattr(batch, "kinds", None)
-    if kinds is None:
-        raise TypeError(f"{type(batch).__name__} is not the batch that a loader passes to collate")
-    kind = kinds.get(name)
+    """The field type of the boxes."""
+    field_types = getattr(batch, "field_types", None)
+    if field_types is None:
+        raise TypeError(f"batch is a {type(batch).__name__}: expected the batch that a loader passes to collate")
+    kind = field_types.get(name)
     if not isinstance(kind, Boxes):
-        raise ConfigError(f"the loader has no field {name!r} of boxes: fields={{{name!r}: Boxes(100, {{'class': 'i64'}})}}")
+        raise ConfigError(
+            f"the loader has no field {name!r} of boxes; add fields={{{name!r}: Boxes(100, {{'class': 'i64'}})}}"
+        )
     if f"{name}.class" not in batch:
-        raise ConfigError(f"{name!r} has no classes: fields={{{name!r}: Boxes({kind.most}, {{'class': 'i64'}})}}")
+        raise ConfigError(
+            f"the boxes {name!r} have no column class; add fields={{{name!r}: Boxes({kind.most}, {{'class': 'i64'}})}}"
+        )
     return kind
 
 
 def _kept(batch: Any, boxes: str, place: int, count: int, crowd: bool) -> Any:
-    """The boxes of a sample that are not crowds, as an index."""
+    """An index of the boxes of a sample that are not crowds."""
     if crowd or f"{boxes}.crowd" not in batch:
         return slice(None)
     return batch[f"{boxes}.crowd"][place, :count] == 0
@@ -181,7 +188,8 @@ def _channels_first(batch: Any) -> Any:
 
 
 def _converted(rows: Any, kind: Boxes, size: tuple[int, int], to: tuple[str, bool]) -> Any:
-    """Boxes of `kind` as format `to`: the order of the numbers, and whether they are fractions."""
+    """Converts boxes of the field type `kind` to the format `to`: the order of the numbers, and whether they are
+    fractions."""
     if (kind.to, kind.to_relative) == to:
         return rows
     height, width = size

@@ -5,11 +5,11 @@
     class Trainer(warpfeed.hf.Loaders, transformers.Trainer):
         pass
 
-    loader = warpfeed.Loader("train", batch_size=64, shuffle=42, collate=warpfeed.collate.hf, drop_last=True)
+    loader = warpfeed.Loader("train", batch_size=64, shuffle=True, seed=42, collate=warpfeed.collate.hf, drop_last=True)
     trainer = Trainer(model=model, args=args, train_dataset=loader)
     trainer.train(resume_from_checkpoint=True)
 
-A resumed run continues with the batch after its checkpoint, also in the middle of an epoch.
+A resumed run continues with the batch after its checkpoint, even in the middle of an epoch.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _STATE = "warpfeed.json"
 
 
 def _transformers(module: str = "") -> Any:
-    """The package, which is imported on use. Type checkers do not read it."""
+    """Imports and returns the package on first use, hidden from type checkers."""
     return importlib.import_module(f"transformers{module}")
 
 
 def _saving() -> Any:
-    """A callback that writes the position of the loader into each checkpoint."""
+    """A callback that saves the position of the loader in each checkpoint."""
 
     def on_save(self: Any, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
         if isinstance(train_dataloader, Skipped):
@@ -51,15 +51,15 @@ def _saving() -> Any:
 
 
 class Loaders:
-    """A mixin for ``transformers.Trainer`` that takes a :class:`Loader` in place of a dataset.
+    """A mixin for ``transformers.Trainer`` that accepts a :class:`Loader` in place of a dataset.
 
-    ``train_dataset`` and ``eval_dataset`` may be loaders, and ``eval_dataset`` a dict of them. The batch
-    size of the loader for training must be ``per_device_train_batch_size``, which the trainer reports.
-    In a validation of several ranks use ``last_batch="pad"``: the shares then have one length, and
-    :func:`warpfeed.collate.hf` gives padding the label -100.
+    ``train_dataset`` and ``eval_dataset`` may be loaders, and ``eval_dataset`` may be a dict of loaders. The batch
+    size of the loader for training must equal ``per_device_train_batch_size``, which the trainer reports.
+    Use ``last_batch="pad"`` to validate on several ranks: all ranks then have the same number of batches, and
+    :func:`warpfeed.collate.hf` sets the labels of padding to -100.
 
     Raises:
-        ConfigError: when training begins, if the batch sizes differ; when it resumes, if the seed, the
+        ConfigError: at the start of the training, if the batch sizes differ; on a resume, if the seed, the
             dataset or the position differs from the checkpoint.
     """
 
@@ -69,7 +69,7 @@ class Loaders:
         self.add_callback(_saving())  # type: ignore[attr-defined]
 
     def get_train_dataloader(self) -> Any:
-        """The loader that was given, or else that of the trainer."""
+        """The loader if one was passed, and otherwise the data loader of the trainer."""
         loader = self.train_dataset  # type: ignore[attr-defined]
         if not isinstance(loader, Loader):
             return super().get_train_dataloader()  # type: ignore[misc]
@@ -77,12 +77,12 @@ class Loaders:
         if own is not None and own != told:
             raise ConfigError(
                 f"batch_size={own} and per_device_train_batch_size={told}: the trainer reports and scales by its own "
-                "number; pass the same to both"
+                "number; pass the same number to both"
             )
         return loader
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
-        """The loader that was given, or else that of the trainer."""
+        """The loader if one was passed, and otherwise the data loader of the trainer."""
         loader = self.eval_dataset if eval_dataset is None else eval_dataset  # type: ignore[attr-defined]
         if isinstance(loader, str):
             loader = self.eval_dataset[loader]  # type: ignore[attr-defined]
@@ -91,7 +91,7 @@ class Loaders:
         return _first_epoch(loader)
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
-        """The loader that was given, or else that of the trainer."""
+        """The loader if one was passed, and otherwise the data loader of the trainer."""
         if not isinstance(test_dataset, Loader):
             return super().get_test_dataloader(test_dataset)  # type: ignore[misc]
         return _first_epoch(test_dataset)
@@ -106,25 +106,25 @@ class Loaders:
 
     def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
         position: tuple[int, int] = super()._init_training_state(*args, **kwargs)  # type: ignore[misc]
-        # With `ignore_data_skip` the program wants the trainer to begin the epoch again.
+        # `ignore_data_skip` makes the trainer begin the epoch again.
         if self._saved is not None and not self.args.ignore_data_skip:  # type: ignore[attr-defined]
             if self._saved != tuple(position):
                 raise ConfigError(
-                    f"the checkpoint was written after {self._saved[1]} batches of epoch {self._saved[0]}, and the trainer "
-                    f"continues after {position[1]} of epoch {position[0]}: gradient_accumulation_steps, the batch size or "
-                    "the number of ranks has changed"
+                    f"the checkpoint was written after {self._saved[1]} batches of epoch {self._saved[0]}, and the "
+                    f"trainer continues after {position[1]} batches of epoch {position[0]}: "
+                    "gradient_accumulation_steps, the batch size or the number of ranks has changed"
                 )
         return position
 
 
 def _first_epoch(loader: Loader) -> Loader:
-    """The loader, which begins with epoch 0 again: every evaluation has the same batches."""
+    """Returns the loader at epoch 0, so that every evaluation has the same batches."""
     loader.set_epoch(0)
     return loader
 
 
 def _saved_position(loader: Loader, checkpoint: str) -> tuple[int, int] | None:
-    """The epoch and the batch at which a checkpoint continues, if it has a position.
+    """The epoch and the batch at which a checkpoint continues, if a position is saved in it.
 
     Raises:
         ConfigError: if the seed, the order or the dataset differs.
@@ -137,11 +137,11 @@ def _saved_position(loader: Loader, checkpoint: str) -> tuple[int, int] | None:
 
 
 class _Skipping:
-    """Lets trainers skip batches of a loader; accelerate's own function takes only torch's loaders.
+    """Lets trainers skip batches of a loader, because accelerate's function supports only loaders of torch.
 
     ``transformers`` looks the function up in its module, so it is replaced there, from the beginning of
-    the first training with a loader to the end of the last. Loaders of others go to the function that
-    was found, in all threads.
+    the first training with a loader to the end of the last one. In all threads, other loaders go to the original
+    function.
     """
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ class _Skipping:
         trainer = _transformers(".trainer")
         with self._lock:
             self._trainings -= 1
-            # A later function of somebody else stays.
+            # A function that was installed later stays.
             if self._trainings == 0 and trainer.skip_first_batches is self._ours:
                 trainer.skip_first_batches = self._found
 

@@ -2,14 +2,15 @@
 
 ::
 
+    augment = warpfeed.Augment.train(224)
     data = warpfeed.lightning.DataModule(
-        train={"data": "imagenet/train", "shuffle": 42, "augment": warpfeed.Augment.train(224), "drop_last": True},
+        train={"data": "imagenet/train", "shuffle": True, "seed": 42, "augment": augment, "drop_last": True},
         val={"data": "imagenet/val", "last_batch": "pad"},
         batch_size=256, normalize="imagenet",
     )
     lightning.Trainer(max_epochs=90).fit(model, data, ckpt_path="last")
 
-A resumed run continues after the last batch of its checkpoint, also in the middle of an epoch.
+A resumed run continues after the last batch of its checkpoint, even in the middle of an epoch.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["DataModule"]
 
 if TYPE_CHECKING:
     Base = object
-# A trainer accepts only modules of its own package.
+# A trainer of one package refuses modules of the other.
 elif "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
     from pytorch_lightning import LightningDataModule as Base
 else:
@@ -36,14 +37,14 @@ else:
 
 
 class DataModule(Base):
-    """Opens the loaders of a trainer, each rank its share, on the device of the trainer.
+    """Opens the loaders of a trainer, for the share of each rank and on the device of the trainer.
 
-    Lightning saves the position of the loader for training with every checkpoint, and restores it.
-    ``distributed`` and ``device`` are set as the trainer says, unless they are given.
+    Lightning saves and restores the position of the loader for training with every checkpoint.
+    ``distributed`` and ``device`` are taken from the trainer, unless they are passed.
 
     Args:
-        train, val, test, predict: arguments of a :class:`Loader` by name, with ``data``.
-        options: arguments for all of these loaders. Those of one loader take precedence.
+        train, val, test, predict: arguments of a :class:`Loader` by name, including ``data``.
+        options: arguments for all loaders. The arguments of one loader take precedence.
 
     Raises:
         ConfigError: for arguments without ``data``.
@@ -63,13 +64,13 @@ class DataModule(Base):
         self._given: dict[str, dict[str, Any]] = {}
         for stage, own in {"train": train, "val": val, "test": test, "predict": predict}.items():
             if own is None:
-                # The code of a method tells Lightning whether the module has the loader.
+                # Lightning inspects the code of the method to find whether the module has the loader.
                 name = f"{stage}_dataloader"
                 setattr(self, name, getattr(super(), name))
                 continue
             given = {**options, **own}
             if "data" not in given:
-                raise ConfigError(f"{stage}={dict(own)!r}: want the arguments of a Loader with 'data', the dataset")
+                raise ConfigError(f"{stage}={dict(own)!r}: expected the arguments of a Loader, including 'data'")
             self._given[stage] = given
 
     def train_dataloader(self) -> Any:
@@ -97,7 +98,7 @@ class DataModule(Base):
             device = trainer.strategy.root_device
             if device.type == "cuda":
                 given.setdefault("device", device)
-        # Lightning may ask again, for another trainer.
+        # Lightning may request a loader again, for a different trainer.
         before = self._loaders.pop(stage, None)
         if before is not None:
             before.close()
@@ -105,7 +106,8 @@ class DataModule(Base):
         return loader
 
     def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:
-        """Returns a batch that is on the device as it is, so that it keeps ``batch.valid`` and other facts."""
+        """Returns a batch that is already on the device unchanged, so that it keeps properties such as
+        ``batch.valid``."""
         if isinstance(batch, (Batch, FieldBatch)):
             arrays = batch if isinstance(batch, Batch) else batch.values()
             if all(array.device == device for array in arrays if hasattr(array, "device")):

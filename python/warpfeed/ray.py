@@ -1,7 +1,7 @@
 """Packing on a Ray cluster.
 
-Each part of a set is a Ray task that packs it and returns its numbers. The samples never enter Ray's
-object store. All machines need the data, and a shared folder or an object store for the target.
+A Ray task packs each part of the dataset and returns its statistics. The samples never enter Ray's
+object store. All machines need access to the data, and to a shared folder or an object store for the target.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def pack(
     quick: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Packs a dataset in ``parts`` tasks on Ray, and merges them.
+    """Packs a dataset in ``parts`` tasks on Ray, and merges the parts.
 
     ::
 
@@ -39,23 +39,24 @@ def pack(
 
         warpfeed.ray.pack("/shared/train", "/shared/packed/train.tar", parts=64, shard_size=10**9, num_cpus=4)
 
-    A task whose machine is lost runs again, and continues after the last complete shard. If packing
-    fails, the same call later packs only what is missing.
+    If the machine of a task is lost, the task runs again and continues after the last complete shard. If packing
+    fails, repeat the call later: it packs only the missing shards.
 
     Args:
-        data: a path that all machines can open, or a source that can be pickled.
+        data: a path that all machines can open, or a dataset that can be pickled.
         target: a name that ends in ``.tar``, in a folder that all machines share or in an object store.
-        parts: number of tasks. The set does not depend on it.
-        num_cpus: cores that Ray reserves for a task, and its number of threads.
-        max_retries: number of times that a task is run again if its worker or machine is lost. An
-            error of the data is not retried.
-        progress: prints the number of finished parts, or is called with it and the number of all.
-        force: replaces an existing set.
-        quick: compares only the sizes of shards when merging, not their checksums.
+        parts: number of tasks. The packed dataset does not depend on it.
+        num_cpus: number of cores that Ray reserves for a task, and number of its threads.
+        max_retries: number of times that a task is run again if its worker or machine is lost.
+            Errors of the data are not retried.
+        progress: True prints the number of finished parts. A function is called with the numbers of finished parts
+            and of all parts.
+        force: replaces an existing dataset.
+        quick: compares only the sizes of shards in the merge, not their checksums.
         options: other options of :func:`warpfeed.pack`, such as ``shard_size``.
 
     Returns:
-        The numbers of the whole set, as :func:`warpfeed.merge`.
+        The statistics of the whole dataset, as :func:`warpfeed.merge`.
 
     Raises:
         WarpfeedError: the first error of a part, or of the merge.
@@ -63,11 +64,11 @@ def pack(
     try:
         import ray
     except ImportError as e:
-        raise ConfigError("warpfeed.ray needs Ray: pip install ray") from e
+        raise ConfigError("warpfeed.ray needs Ray; install it with pip install ray") from e
     if parts < 1:
-        raise ConfigError(f"parts={parts}: at least 1")
+        raise ConfigError(f"parts={parts}: expected at least 1")
     if "part" in options:
-        raise ConfigError("part: warpfeed.ray.pack chooses the part of each task")
+        raise ConfigError("part: warpfeed.ray.pack chooses the part of each task; leave part out")
     if not ray.is_initialized():
         ray.init()
     # Ray's workers have their own working folder.
@@ -94,7 +95,7 @@ def pack(
 
 
 def _absolute(data: Any) -> Any:
-    """`data` with absolute paths: a path, or a set or table that has paths."""
+    """`data` with absolute paths. It is a path, or an object that contains paths."""
     if isinstance(data, (str, os.PathLike)):
         path = os.fspath(data)
         return path if "://" in path else os.path.abspath(path)
@@ -107,7 +108,7 @@ def _absolute(data: Any) -> Any:
 
 
 def _part(data: Any, target: str, part: tuple[int, int], options: dict[str, Any]) -> Exception | None:
-    """The work of a task. Errors are returned, so that they keep their type."""
+    """Packs a part in a task. Errors are returned, not raised, so that they keep their type."""
     try:
         pack_here(data, target, part=part, **options)
     except Exception as e:  # noqa: BLE001

@@ -1,5 +1,5 @@
-"""Promise: the result of a transform is a batch, or an error that shows it. Random numbers of a
-transform belong to the batch, so they continue after a resume."""
+"""Promise: the result of a transform becomes the batch, or else an error shows the result. The
+random numbers of a transform depend on the batch, so a resumed run uses the same ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Images
-from warpfeed import Augment, Loader, Mix, Numbers, WarpfeedError
+from warpfeed import Augment, Loader, Mix, NdArray, WarpfeedError
 
 OPTIONS = {"batch_size": 16, "augment": Augment.train(32), "output": "numpy"}
 
@@ -26,39 +26,39 @@ OPTIONS = {"batch_size": 16, "augment": Augment.train(32), "output": "numpy"}
     ],
 )  # fmt: skip
 def test_a_result_that_is_not_a_batch_is_an_error_that_shows_it(mini: str, f: Any, came: str) -> None:
-    place = r"transforms\[1\] \(<lambda>\) at batch 0 of epoch 0 \(samples 0, 1, .*\): TypeError: it"
-    with pytest.raises(WarpfeedError, match=rf"{place} {came}; want \(images, labels\), or a dict") as raised:
-        next(iter(Loader(mini, transforms=[lambda x, y: (x, y), f], **OPTIONS)))
+    place = r"batch_transform\[1\] \(<lambda>\) at batch 0 of epoch 0 \(samples 0, 1, .*\): TypeError: the function"
+    with pytest.raises(WarpfeedError, match=rf"{place} {came}: expected \(images, labels\), or a dict") as raised:
+        next(iter(Loader(mini, batch_transform=[lambda x, y: (x, y), f], **OPTIONS)))
     assert raised.value.kind == "transform" and isinstance(raised.value.__cause__, TypeError)
 
 
 def test_a_pair_may_become_a_dict_and_a_dict_a_pair(mini: str) -> None:
     images, labels = next(iter(Loader(mini, **OPTIONS)))
-    renamed = Loader(mini, transforms=lambda x, y: {"pixel_values": x, "labels": y}, **OPTIONS)
+    renamed = Loader(mini, batch_transform=lambda x, y: {"pixel_values": x, "labels": y}, **OPTIONS)
     batch = next(iter(renamed))
     assert isinstance(batch, dict) and list(batch) == ["pixel_values", "labels"] and batch.number == 0
     assert np.array_equal(batch["pixel_values"], images) and np.array_equal(batch["labels"], labels)
     steps = [lambda x, y: {"x": x, "y": y}, lambda fields: [fields["x"], fields["y"]], lambda x, y: (x, y + 1)]
-    batch = next(iter(Loader(mini, transforms=steps, **OPTIONS)))
+    batch = next(iter(Loader(mini, batch_transform=steps, **OPTIONS)))
     assert np.array_equal(batch.images, images) and np.array_equal(batch.labels, labels + 1)
 
 
 def test_soft_labels_train_as_a_pair_by_one_transform(mini: str) -> None:
     mixed = {**OPTIONS, "augment": Augment.train(32).mix(Mix.mixup(0.2)), "soft_labels": (4, 0.1)}
-    for images, rows in Loader(mini, transforms=lambda fields: (fields["image"], fields["soft_label"]), **mixed):
+    for images, rows in Loader(mini, batch_transform=lambda fields: (fields["image"], fields["soft_label"]), **mixed):
         assert images.shape[0] == rows.shape[0] and rows.shape[1] == 4
 
 
-def test_a_transform_that_is_not_callable_is_refused_when_the_loader_opens(mini: str) -> None:
+def test_a_transform_that_is_not_callable_is_refused(mini: str) -> None:
     for wrong in [3, "f", [3], {"f": len}]:
-        with pytest.raises(TypeError, match="^transforms"):
-            Loader(mini, transforms=wrong, **OPTIONS)
+        with pytest.raises(TypeError, match="^batch_transform.*: expected a function"):
+            Loader(mini, batch_transform=wrong, **OPTIONS)
 
     def wants(images, labels, *, batch):  # type: ignore[no-untyped-def]
         return images, labels
 
-    with pytest.raises(TypeError, match=r"transforms\[0\] \(wants\) wants 'batch'; a loader passes epoch, number .* seed"):
-        Loader(mini, transforms=wants, **OPTIONS)
+    with pytest.raises(TypeError, match=r"batch_transform\[0\] \(wants\) has the parameter 'batch': expected one of 'epoch', 'number' .* 'seed'"):
+        Loader(mini, batch_transform=wants, **OPTIONS)
 
 
 def noise(images, labels, *, seed):  # type: ignore[no-untyped-def]
@@ -67,18 +67,18 @@ def noise(images, labels, *, seed):  # type: ignore[no-untyped-def]
 
 
 def test_random_numbers_of_a_transform_continue_after_a_resume(mini: str) -> None:
-    loader = Loader(mini, shuffle=3, transforms=noise, **OPTIONS)
+    loader = Loader(mini, shuffle=True, seed=3, batch_transform=noise, **OPTIONS)
     whole = [images for _ in range(2) for images, _ in loader]
-    killed = Loader(mini, shuffle=3, transforms=noise, **OPTIONS)
+    killed = Loader(mini, shuffle=True, seed=3, batch_transform=noise, **OPTIONS)
     list(killed)
     it = iter(killed)
     next(it)
-    again = Loader(mini, shuffle=3, transforms=noise, resume=killed.state_dict(), num_workers=1, **OPTIONS)
+    again = Loader(mini, shuffle=True, seed=3, batch_transform=noise, resume=killed.state_dict(), num_workers=1, **OPTIONS)
     rest = [images for images, _ in again]
     assert len(rest) == 3 and all(np.array_equal(a, b) for a, b in zip(rest, whole[5:], strict=True))
 
 
-def test_a_transform_gets_the_parameters_it_names_and_its_own_seed(mini: str) -> None:
+def test_a_transform_gets_its_named_parameters_and_seed(mini: str) -> None:
     told: list[tuple[int, int, int]] = []
 
     def ask(images, labels, *, epoch, number, seed, scale=1.0):  # type: ignore[no-untyped-def]
@@ -86,7 +86,7 @@ def test_a_transform_gets_the_parameters_it_names_and_its_own_seed(mini: str) ->
         return images, labels
 
     for rank in range(2):
-        loader = Loader(mini, seed=5, rank=rank, world_size=2, transforms=[ask, ask], **OPTIONS)
+        loader = Loader(mini, seed=5, rank=rank, world_size=2, batch_transform=[ask, ask], **OPTIONS)
         for _ in range(2):
             for batch in loader:
                 assert told[-1][:2] == (batch.epoch, batch.number)
@@ -96,7 +96,7 @@ def test_a_transform_gets_the_parameters_it_names_and_its_own_seed(mini: str) ->
 
 def test_data_that_never_has_labels_needs_no_option(mini: str) -> None:
     loader = Loader(Images(8, "unlabeled"), batch_size=4, augment=Augment.resize(8, 8), output="numpy",
-                    fields={"emb": Numbers("f32", [2])})  # fmt: skip
+                    fields={"emb": NdArray("f32", [2])})  # fmt: skip
     for batch in loader:
         assert list(batch) == ["image", "emb"]
         with pytest.raises(WarpfeedError, match="no label.*unlabeled=True"):
@@ -104,5 +104,5 @@ def test_data_that_never_has_labels_needs_no_option(mini: str) -> None:
         with pytest.raises(KeyError, match="'other'"):
             batch["other"]
     asked = Loader(Images(8, "unlabeled"), batch_size=4, augment=Augment.resize(8, 8), output="numpy",
-                   fields={"emb": Numbers("f32", [2])}, unlabeled=True)  # fmt: skip
+                   fields={"emb": NdArray("f32", [2])}, unlabeled=True)  # fmt: skip
     assert [batch["label"].tolist() for batch in asked] == [[-1] * 4] * 2

@@ -1,6 +1,7 @@
-"""Promise: ``transform=f`` calls a Python function on each image, in worker processes. The batches
-depend only on (seed, epoch, sample), for any number of processes. Exceptions name the sample and
-carry their traceback, a process that is killed is an error, and processes end with the loader."""
+"""Promise: ``image_transform=f`` calls a Python function on each image, in worker processes. The
+result depends only on (seed, epoch, sample), for any number of processes. Exceptions name the
+sample and keep their traceback, a killed process causes an error, and the processes end with the
+loader."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from functions import (
 )  # fmt: skip
 from warpfeed import Augment, ConfigError, Loader, Mix, WarpfeedError
 
-OPTIONS: dict[str, Any] = {"batch_size": 16, "augment": Augment.train(32), "shuffle": 3, "output": "numpy"}
+OPTIONS: dict[str, Any] = {"batch_size": 16, "augment": Augment.train(32), "shuffle": True, "seed": 3, "output": "numpy"}
 
 
 def alive(pids: list[int]) -> list[int]:
@@ -46,8 +47,8 @@ def alive(pids: list[int]) -> list[int]:
 
 
 def pids_of(loader: Loader) -> list[int]:
-    assert loader._function is not None
-    return [int(process.pid or 0) for process in loader._function._started]
+    assert loader._image_transform is not None
+    return [int(process.pid or 0) for process in loader._image_transform._started]
 
 
 def wait_until_gone(pids: list[int]) -> None:
@@ -57,19 +58,19 @@ def wait_until_gone(pids: list[int]) -> None:
     assert not alive(pids)
 
 
-def test_the_batches_are_the_same_for_any_number_of_processes_and_workers(mini: str) -> None:
-    want = contents(Loader(mini, transform=noise, processes=0, **OPTIONS), 2)
+def test_batches_do_not_depend_on_processes_or_workers(mini: str) -> None:
+    want = contents(Loader(mini, image_transform=noise, processes=0, **OPTIONS), 2)
     assert want != contents(Loader(mini, **OPTIONS), 2)
     for processes, workers in [(1, 3), (2, 2)]:
-        with Loader(mini, transform=noise, processes=processes, num_workers=workers, **OPTIONS) as loader:
+        with Loader(mini, image_transform=noise, processes=processes, num_workers=workers, **OPTIONS) as loader:
             assert contents(loader, 2) == want
-    # Epochs draw other numbers.
+    # Different epochs draw different random numbers.
     assert want[0][3]["image"] != want[4][3]["image"]
-    assert contents(Loader(mini, transform=plain, processes=1, **OPTIONS)) == contents(Loader(mini, **OPTIONS))
+    assert contents(Loader(mini, image_transform=plain, processes=1, **OPTIONS)) == contents(Loader(mini, **OPTIONS))
 
 
 def test_the_run_continues_after_a_resume(mini: str) -> None:
-    options = {**OPTIONS, "transform": noise, "processes": 2}
+    options = {**OPTIONS, "image_transform": noise, "processes": 2}
     loader = Loader(mini, **options)
     whole = contents(loader, 2)
     first = Loader(mini, **options)
@@ -84,18 +85,18 @@ def contents_of(iterator: Any) -> Any:
     return contents(iterator)
 
 
-def test_the_function_gets_a_copy_and_its_result_is_what_is_delivered(mini: str) -> None:
+def test_the_function_gets_a_copy_and_returns_the_batch(mini: str) -> None:
     want = [255 - images[:, ::-1] for images, _ in Loader(mini, **OPTIONS)]
-    got = [images for images, _ in Loader(mini, transform=in_place, processes=1, **OPTIONS)]
+    got = [images for images, _ in Loader(mini, image_transform=in_place, processes=1, **OPTIONS)]
     assert all(np.array_equal(a, b) for a, b in zip(want, got, strict=True))
-    # An image that the function keeps does not become another sample's.
-    images = np.concatenate([images for images, _ in Loader(mini, transform=keeps, processes=1, num_workers=1, **OPTIONS)])
+    # An image that the function keeps is not overwritten by a later sample.
+    images = np.concatenate([images for images, _ in Loader(mini, image_transform=keeps, processes=1, num_workers=1, **OPTIONS)])
     sources = np.concatenate([images for images, _ in Loader(mini, **OPTIONS)])
     assert np.array_equal(images[1:], sources[1:])
 
 
 def test_other_generators_are_seeded_for_each_sample(mini: str) -> None:
-    one, three = (contents(Loader(mini, transform=with_globals, processes=n, **OPTIONS)) for n in (1, 2))
+    one, three = (contents(Loader(mini, image_transform=with_globals, processes=n, **OPTIONS)) for n in (1, 2))
     assert one == three != contents(Loader(mini, **OPTIONS))
 
 
@@ -105,10 +106,10 @@ import warpfeed
 from functions_lazy import f
 
 if __name__ == "__main__":
-    options = dict(batch_size=16, augment=warpfeed.Augment.train(8), output="numpy", shuffle=1)
+    options = dict(batch_size=16, augment=warpfeed.Augment.train(8), output="numpy", shuffle=True, seed=1)
     sums = []
     for processes in (1, 2):
-        with warpfeed.Loader(sys.argv[1], transform=f, processes=processes, num_workers=2, **options) as loader:
+        with warpfeed.Loader(sys.argv[1], image_transform=f, processes=processes, num_workers=2, **options) as loader:
             sums.append([int(image.sum()) for images, _ in loader for image in images])
     assert sums[0] == sums[1], [a == b for a, b in zip(*sums)]
 """
@@ -131,54 +132,54 @@ def test_it_comes_before_normalization_erasing_and_mixing(mini: str) -> None:
     options = {
         **OPTIONS, "augment": augment, "soft_labels": (4, 0.1), "normalize": "imagenet", "dtype": "f16",
     }  # fmt: skip
-    assert contents(Loader(mini, transform=plain, processes=1, **options)) == contents(Loader(mini, **options))
+    assert contents(Loader(mini, image_transform=plain, processes=1, **options)) == contents(Loader(mini, **options))
 
 
 @pytest.mark.parametrize("processes", [0, 2])
 def test_an_exception_names_the_sample_and_carries_its_traceback(processes: int) -> None:
     options = {"batch_size": 8, "augment": Augment.pass_through(8, 8), "output": "numpy", "processes": processes}
     with pytest.raises(WarpfeedError, match=r"sample 7 \(7\): transform: ValueError: seven is wrong$") as e:
-        list(Loader(Images(8), transform=fails, **options))
+        list(Loader(Images(8), image_transform=fails, **options))
     cause = e.value.__cause__
     assert isinstance(cause, ValueError) and e.value.sample == 7 and e.value.kind == "transform"
     told = str(cause.__cause__) if processes else "".join(__import__("traceback").format_tb(cause.__traceback__))
     assert "in inner" in told and "in fails" in told
-    # An exception that cannot be pickled is still told.
+    # An exception that cannot be pickled is reported nevertheless.
     with pytest.raises(WarpfeedError, match=r"sample 9 .*9 and 10") as e:
-        list(Loader(Images(16), transform=fails, subset=[8, 9, 10], **options))
-    # The process goes on with the next sample.
-    loader = Loader(Images(8), transform=fails, max_skipped=1, **options)
+        list(Loader(Images(16), image_transform=fails, subset=[8, 9, 10], **options))
+    # After an exception, the process continues with the next sample.
+    loader = Loader(Images(8), image_transform=fails, max_skipped=1, **options)
     [batch] = loader
-    assert batch.valid.tolist() == [True] * 7 + [False] and len(loader.faults()) == 1
+    assert batch.valid.tolist() == [True] * 7 + [False] and len(loader.sample_errors()) == 1
 
 
 @pytest.mark.parametrize(
     ("f", "said"),
     [
-        (float_result, r"numpy.ndarray of float32 of shape \(32, 32, 3\); want .* of uint8 of shape \(32, 32, 3\)"),
-        (small_result, r"numpy.ndarray of uint8 of shape \(16, 32, 3\); want"),
-        (no_result, "NoneType; want"),
+        (float_result, r"numpy.ndarray of float32 of shape \(32, 32, 3\): expected .* of uint8 of shape \(32, 32, 3\)"),
+        (small_result, r"numpy.ndarray of uint8 of shape \(16, 32, 3\): expected"),
+        (no_result, "NoneType: expected"),
     ],
 )
 @pytest.mark.parametrize("processes", [0])
 def test_a_result_that_is_not_an_image_is_an_error_that_shows_it(mini: str, f: Any, said: str, processes: int) -> None:
-    with pytest.raises(WarpfeedError, match=f"sample .*TypeError: transform returned {said}"):
-        list(Loader(mini, transform=f, processes=processes, **OPTIONS))
+    with pytest.raises(WarpfeedError, match=f"sample .*TypeError: image_transform returned {said}"):
+        list(Loader(mini, image_transform=f, processes=processes, **OPTIONS))
 
 
 def test_what_cannot_run_is_refused_when_the_loader_opens(mini: str) -> None:
-    with pytest.raises(ConfigError, match="transform=.*<lambda> cannot be pickled .*processes=0"):
-        Loader(mini, transform=lambda image, rng: image, **OPTIONS)
-    with pytest.raises(ConfigError, match="processes=2: they run transform=f, which is not given"):
+    with pytest.raises(ConfigError, match="image_transform=.*<lambda>: the function cannot be pickled .*processes=0"):
+        Loader(mini, image_transform=lambda image, rng: image, **OPTIONS)
+    with pytest.raises(ConfigError, match="processes=2: they run image_transform=f, which is missing"):
         Loader(mini, processes=2, **OPTIONS)
-    with pytest.raises(ConfigError, match="processes=5000: want at most 1024"):
-        Loader(mini, transform=plain, processes=5000, **OPTIONS)
-    with pytest.raises(TypeError, match="transform=3: want a function"):
-        Loader(mini, transform=3, **OPTIONS)  # type: ignore[arg-type]
-    # A loader that does not open leaves no process behind.
+    with pytest.raises(ConfigError, match="processes=5000: expected at most 1024"):
+        Loader(mini, image_transform=plain, processes=5000, **OPTIONS)
+    with pytest.raises(TypeError, match="image_transform=3: expected a function"):
+        Loader(mini, image_transform=3, **OPTIONS)  # type: ignore[arg-type]
+    # A loader that fails to open leaves no process behind.
     with pytest.raises(WarpfeedError):
-        Loader("/nowhere", transform=plain, processes=1, **OPTIONS)
-    assert contents(Loader(mini, transform=lambda image, rng: image, processes=0, **OPTIONS))
+        Loader("/nowhere", image_transform=plain, processes=1, **OPTIONS)
+    assert contents(Loader(mini, image_transform=lambda image, rng: image, processes=0, **OPTIONS))
 
 
 def test_worker_processes_need_no_folder_for_temporary_files(mini: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,28 +188,28 @@ def test_worker_processes_need_no_folder_for_temporary_files(mini: str, monkeypa
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refused)
     if hasattr(os, "memfd_create"):
-        expected = contents(Loader(mini, transform=plain, processes=0, **OPTIONS))
-        assert contents(Loader(mini, transform=plain, processes=1, **OPTIONS)) == expected
+        expected = contents(Loader(mini, image_transform=plain, processes=0, **OPTIONS))
+        assert contents(Loader(mini, image_transform=plain, processes=1, **OPTIONS)) == expected
         monkeypatch.delattr(os, "memfd_create")
     with pytest.raises(ConfigError, match="need a temporary file: .*Set TMPDIR to a folder, or pass processes=0"):
-        Loader(mini, transform=plain, processes=1, **OPTIONS)
+        Loader(mini, image_transform=plain, processes=1, **OPTIONS)
 
 
-def test_a_step_of_torchvision_is_refused_with_the_option_that_takes_it(mini: str) -> None:
+def test_a_torchvision_step_is_refused_with_the_right_option(mini: str) -> None:
     class Compose:
         def __call__(self, image: Any) -> Any:
             return image
 
     Compose.__module__ = "torchvision.transforms.transforms"
-    with pytest.raises(ConfigError, match=r"steps of torchvision take a tensor.*transforms=\["):
-        Loader(mini, transform=Compose())
+    with pytest.raises(ConfigError, match=r"transforms of torchvision take a tensor.*batch_transform=\["):
+        Loader(mini, image_transform=Compose())
 
 
 def test_a_process_that_is_killed_is_an_error_that_names_it(mini: str) -> None:
     start = time.monotonic()
-    with pytest.raises(WarpfeedError, match=r"sample .*worker process 0 \(pid \d+\) of transform ended: it was killed"):
-        list(Loader(mini, transform=dies, processes=1, **OPTIONS))
-    loader = Loader(mini, transform=slow, processes=2, **OPTIONS)
+    with pytest.raises(WarpfeedError, match=r"sample .*worker process 0 \(pid \d+\) of image_transform ended: it was killed"):
+        list(Loader(mini, image_transform=dies, processes=1, **OPTIONS))
+    loader = Loader(mini, image_transform=slow, processes=2, **OPTIONS)
     pids = pids_of(loader)
     it = iter(loader)
     next(it)
@@ -217,19 +218,19 @@ def test_a_process_that_is_killed_is_an_error_that_names_it(mini: str) -> None:
     with pytest.raises(WarpfeedError, match=r"worker process [01] \(pid (%s)\)" % "|".join(map(str, pids))):
         list(it)
     # Further epochs fail at once.
-    with pytest.raises(WarpfeedError, match="of transform ended"):
+    with pytest.raises(WarpfeedError, match="of image_transform ended"):
         list(loader)
     assert time.monotonic() - start < 60
 
 
 def test_processes_end_with_the_loader(mini: str) -> None:
-    loader = Loader(mini, transform=pid, processes=2, **OPTIONS)
+    loader = Loader(mini, image_transform=pid, processes=2, **OPTIONS)
     pids = pids_of(loader)
     assert len(set(pids)) == 2 and len(list(loader)) == 4
     loader.close()
     wait_until_gone(pids)
-    # Without close, too.
-    loader = Loader(mini, transform=pid, processes=2, **OPTIONS)
+    # The processes also end if the loader is dropped without `close`.
+    loader = Loader(mini, image_transform=pid, processes=2, **OPTIONS)
     pids = pids_of(loader)
     next(iter(loader))
     del loader
@@ -241,7 +242,7 @@ class Alarm(Exception):
 
 
 def in_stuck_calls(loader: Loader, folder: Path) -> None:
-    """Requests a batch, and gives up when a process is in `stuck`."""
+    """Requests a batch, and abandons the wait once a process is inside `stuck`."""
     until = time.monotonic() + 60
 
     def give_up(*_: object) -> None:
@@ -264,7 +265,7 @@ def test_a_function_that_never_returns_is_ended_with_the_loader(
     mini: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setenv("WARPFEED_STUCK", str(tmp_path))
-    loader = Loader(mini, transform=stuck, processes=3, num_workers=3, **OPTIONS)
+    loader = Loader(mini, image_transform=stuck, processes=3, num_workers=3, **OPTIONS)
     pids = pids_of(loader)
     in_stuck_calls(loader, tmp_path)
     assert len(alive(pids)) == 3
@@ -278,7 +279,7 @@ def test_a_function_that_never_returns_is_ended_with_the_loader(
 
 
 def test_a_forked_child_keeps_no_process_alive(mini: str) -> None:
-    loader = Loader(mini, transform=plain, processes=2, **OPTIONS)
+    loader = Loader(mini, image_transform=plain, processes=2, **OPTIONS)
     pids = pids_of(loader)
     list(loader)
     child = os.fork()
@@ -286,9 +287,9 @@ def test_a_forked_child_keeps_no_process_alive(mini: str) -> None:
         time.sleep(60)
         os._exit(0)
     try:
-        assert loader._function is not None
-        # Without `close`, which ends processes that do not end by themselves.
-        loader._function.native.stop()
+        assert loader._image_transform is not None
+        # Without `close`, which would end hung processes.
+        loader._image_transform.native.stop()
         wait_until_gone(pids)
     finally:
         os.kill(child, signal.SIGKILL)
@@ -296,12 +297,12 @@ def test_a_forked_child_keeps_no_process_alive(mini: str) -> None:
 
 
 def test_the_processes_share_memory_that_the_plan_counts(mini: str) -> None:
-    loader = Loader(mini, transform=plain, processes=3, num_workers=2, **OPTIONS)
+    loader = Loader(mini, image_transform=plain, processes=3, num_workers=2, **OPTIONS)
     plan = loader.memory_plan()
     assert plan["transform_bytes"] == 3 * 32 * 32 * 3 and "MiB for transforms" in str(plan)
     without = Loader(mini, num_workers=2, **OPTIONS).memory_plan()
     assert without["transform_bytes"] == 0 and "transforms" not in str(without)
-    # Each worker has room for the part of an image that the function gets.
+    # Each worker has room for the part of an image that the function receives.
     assert plan["scratch_bytes"] == without["scratch_bytes"] + plan["transform_bytes"] + 2 * 32 * 32 * 3
 
 
@@ -314,9 +315,9 @@ def test_memory_that_cannot_be_shared_is_an_error_that_says_so(mini: str) -> Non
         from functions import plain
 
         if __name__ == "__main__":
-            loader = warpfeed.Loader(sys.argv[1], transform=plain, processes=1, batch_size=16, output="numpy",
+            loader = warpfeed.Loader(sys.argv[1], image_transform=plain, processes=1, batch_size=16, output="numpy",
                                      augment=warpfeed.Augment.train(32))
-            process = loader._function._started[0]
+            process = loader._image_transform._started[0]
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
             try:
                 list(loader)
@@ -327,8 +328,8 @@ def test_memory_that_cannot_be_shared_is_an_error_that_says_so(mini: str) -> Non
         """,
         mini, os.path.dirname(__file__),
     ).splitlines()  # fmt: skip
-    assert "no memory for the 3072 bytes that worker process 0 of transform shares" in said[0]
-    # The process goes on.
+    assert "no memory for the 3072 bytes that worker process 0 of image_transform shares" in said[0]
+    # The process continues.
     assert said[0].endswith("True") and said[1] == "4"
 
 
@@ -339,11 +340,11 @@ import warpfeed
 from functions import {f}
 
 if __name__ == "__main__":
-    # A shell starts jobs in the background with Ctrl-C ignored, and programs inherit that.
+    # Shells start background jobs with Ctrl-C ignored, and programs inherit this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    loader = warpfeed.Loader(sys.argv[1], batch_size=16, transform={f}, processes=2, output="numpy",
+    loader = warpfeed.Loader(sys.argv[1], batch_size=16, image_transform={f}, processes=2, output="numpy",
                              augment=warpfeed.Augment.train(32))
-    print(*[process.pid for process in loader._function._started], flush=True)
+    print(*[process.pid for process in loader._image_transform._started], flush=True)
     {then}
 """
 
@@ -389,7 +390,7 @@ def wait_for_calls(folder: Path, count: int) -> None:
     assert len(list(folder.iterdir())) >= count
 
 
-def test_processes_in_the_function_end_when_the_program_is_killed_although_a_child_lives(
+def test_children_of_a_function_end_with_a_killed_program(
     mini: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = tmp_path / "calls"
@@ -406,13 +407,13 @@ def test_processes_in_the_function_end_when_the_program_is_killed_although_a_chi
 
 STARTS = """
 import os, pathlib, time
-import warpfeed._function
+import warpfeed._image_transform
 from functions import Large
 
 folder, until = pathlib.Path(__file__).parent / "begun", time.monotonic() + 60
 if __name__ == "__main__":
     folder.mkdir()
-    function = warpfeed._function.Function(Large(), 4)
+    function = warpfeed._image_transform.ImageTransform(Large(), 4)
 else:
     (folder / str(os.getpid())).touch()
 while len(list(folder.iterdir())) < 4:
@@ -425,7 +426,7 @@ if __name__ == "__main__":
 
 
 def test_processes_start_at_the_same_time(tmp_path: Path) -> None:
-    # Each process imports the program, which waits until all of them do.
+    # Each process imports the program, which waits until all of them have done so.
     (tmp_path / "program.py").write_text(STARTS)
     path = os.pathsep.join([os.path.dirname(__file__), *filter(None, sys.path)])
     said = subprocess.run(
@@ -443,15 +444,16 @@ def test_a_program_ends_while_its_loader_is_open(mini: str, tmp_path: Path) -> N
 
 
 def test_the_loader_tells_what_the_function_costs(mini: str, caplog: pytest.LogCaptureFixture) -> None:
-    # One epoch: otherwise the samples of the next one are counted as well, as they are prepared early.
-    loader = Loader(mini, transform=slow, processes=2, subset=range(8), epochs=1, **{**OPTIONS, "batch_size": 4})
+    # Limit the run to one epoch, because samples of the next epoch would be prepared early and
+    # counted.
+    loader = Loader(mini, image_transform=slow, processes=2, subset=range(8), epochs=1, **{**OPTIONS, "batch_size": 4})
     list(loader)
-    cost = loader.transform_cost()
+    cost = loader.image_transform_cost()
     assert cost["calls"] == 8 and cost["in_function"] >= 1.6 and cost["transfer"] >= 0
     with caplog.at_level(logging.INFO, "warpfeed"):
         loader.close()
-    assert "transform=slow: 8 calls in 2 processes, " in caplog.text and "ms each" in caplog.text
-    assert Loader(mini, **OPTIONS).transform_cost() == {}
+    assert "image_transform=slow: 8 calls in 2 processes, " in caplog.text and "ms each" in caplog.text
+    assert Loader(mini, **OPTIONS).image_transform_cost() == {}
 
 
 def test_pipelines_of_albumentations_run_unchanged(mini: str) -> None:
@@ -460,14 +462,14 @@ def test_pipelines_of_albumentations_run_unchanged(mini: str) -> None:
         a.HorizontalFlip(p=0.5), a.RandomBrightnessContrast(p=0.8), a.OneOf([a.GaussNoise(p=1), a.Blur(p=1)], p=0.9),
         a.CoarseDropout(p=0.5),
     ])  # fmt: skip
-    found = [contents(Loader(mini, transform=pipeline, processes=n, **OPTIONS), 2) for n in (0, 1, 2)]
+    found = [contents(Loader(mini, image_transform=pipeline, processes=n, **OPTIONS), 2) for n in (0, 1, 2)]
     assert found[0] == found[1] == found[2]
     assert found[0][0][3]["image"] != found[0][4][3]["image"]
     wrong = a.Compose([a.Normalize()])
-    with pytest.raises(WarpfeedError, match="transform returned numpy.ndarray of float32 .*leave Normalize"):
-        list(Loader(mini, transform=wrong, processes=1, **OPTIONS))
+    with pytest.raises(WarpfeedError, match="image_transform returned numpy.ndarray of float32 .*leave Normalize"):
+        list(Loader(mini, image_transform=wrong, processes=1, **OPTIONS))
     with pytest.raises(WarpfeedError, match=r"of shape \(16, 16, 3\)"):
-        list(Loader(mini, transform=a.Compose([a.Resize(16, 16)]), processes=1, **OPTIONS))
+        list(Loader(mini, image_transform=a.Compose([a.Resize(16, 16)]), processes=1, **OPTIONS))
 
 
 def test_a_spawned_process_may_open_a_loader_with_a_function(mini: str) -> None:
@@ -480,8 +482,8 @@ def test_a_spawned_process_may_open_a_loader_with_a_function(mini: str) -> None:
         from conftest import contents
 
         if __name__ == "__main__":
-            options = {"batch_size": 16, "augment": warpfeed.Augment.train(32), "shuffle": 3, "output": "numpy"}
-            loader = warpfeed.Loader(sys.argv[1], transform=noise, processes=1, **options)
+            options = {"batch_size": 16, "augment": warpfeed.Augment.train(32), "shuffle": True, "seed": 3, "output": "numpy"}
+            loader = warpfeed.Loader(sys.argv[1], image_transform=noise, processes=1, **options)
             again = pickle.loads(pickle.dumps(loader))
             print(contents(loader) == contents(again))
         """,
@@ -492,28 +494,28 @@ def test_a_spawned_process_may_open_a_loader_with_a_function(mini: str) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [warpfeed.Mask("u8"), warpfeed.Map(), warpfeed.Points(4), warpfeed.Boxes(4), warpfeed.Geometry()],
+    [warpfeed.Mask("u8"), warpfeed.DenseMap(), warpfeed.Keypoints(4), warpfeed.Boxes(4), warpfeed.Geometry()],
     ids=lambda kind: type(kind).__name__,
 )
-def test_a_field_that_follows_the_image_refuses_a_transform_that_may_move_pixels(mini: str, kind: Any) -> None:
-    options: dict[str, Any] = {**OPTIONS, "transform": plain, "processes": 0, "fields": {"target": kind}}
-    for moves in ({}, {"transform_moves_pixels": True}):
-        with pytest.raises(ConfigError, match=r"fields=\{'target': .*transform=f.*transform_moves_pixels"):
+def test_annotations_refuse_a_pixel_moving_transform(mini: str, kind: Any) -> None:
+    options: dict[str, Any] = {**OPTIONS, "image_transform": plain, "processes": 0, "fields": {"target": kind}}
+    for moves in ({}, {"image_transform_moves_pixels": True}):
+        with pytest.raises(ConfigError, match=r"fields=\{'target': .*image_transform=f.*image_transform_moves_pixels"):
             Loader(mini, **options, **moves)
 
 
-def test_a_transform_that_moves_no_pixels_goes_with_fields_that_follow(mini: str) -> None:
+def test_annotations_accept_a_pixel_preserving_transform(mini: str) -> None:
     fields = {"image": warpfeed.Image(), "where": warpfeed.Geometry()}
     options: dict[str, Any] = {**OPTIONS, "fields": fields}
-    loader = Loader(mini, transform=plain, processes=0, transform_moves_pixels=False, **options)
+    loader = Loader(mini, image_transform=plain, processes=0, image_transform_moves_pixels=False, **options)
     got, want = next(iter(loader)), next(iter(Loader(mini, **options)))
     assert all(np.array_equal(got[name], want[name]) for name in fields)
-    with pytest.raises(ConfigError, match="transform_moves_pixels=False: it describes transform=f"):
-        Loader(mini, transform_moves_pixels=False, **OPTIONS)
+    with pytest.raises(ConfigError, match="image_transform_moves_pixels=False: it describes image_transform=f"):
+        Loader(mini, image_transform_moves_pixels=False, **OPTIONS)
 
 
 def test_an_image_that_could_not_be_mapped_is_mapped_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from warpfeed import _process
+    from warpfeed import _image_transform_process
 
     class Descriptor:
         def __init__(self, file: int) -> None:
@@ -530,12 +532,12 @@ def test_an_image_that_could_not_be_mapped_is_mapped_again(monkeypatch: pytest.M
             raise OSError(errno.ENOMEM, "no memory for a map")
         return mmap.mmap(file, length)
 
-    monkeypatch.setattr(_process, "mmap", types.SimpleNamespace(mmap=flaky))
-    # These are for a process of its own.
-    monkeypatch.setattr(_process, "signal", types.SimpleNamespace(signal=lambda *_: None, SIGINT=None, SIG_IGN=None))
-    monkeypatch.setattr(_process, "_end_with", lambda loader: None)
+    monkeypatch.setattr(_image_transform_process, "mmap", types.SimpleNamespace(mmap=flaky))
+    # These run in a process of their own.
+    monkeypatch.setattr(_image_transform_process, "signal", types.SimpleNamespace(signal=lambda *_: None, SIGINT=None, SIG_IGN=None))
+    monkeypatch.setattr(_image_transform_process, "_end_with", lambda loader: None)
     for name in ("_one_thread", "_seed_globals"):
-        monkeypatch.setattr(_process, name, lambda *_: None)
+        monkeypatch.setattr(_image_transform_process, name, lambda *_: None)
     ours, theirs = socket.socketpair()
     with tempfile.TemporaryFile() as shared, tempfile.TemporaryFile() as function, ours, theirs:
         shared.truncate(8 * 8 * 3)
@@ -543,14 +545,14 @@ def test_an_image_that_could_not_be_mapped_is_mapped_again(monkeypatch: pytest.M
         function.write(pickled)
         function.flush()
         ends = (Descriptor(theirs.fileno()), Descriptor(shared.fileno()), Descriptor(function.fileno()))
-        server = threading.Thread(target=_process.serve, args=(*ends, len(pickled), os.getppid()))
+        server = threading.Thread(target=_image_transform_process.serve, args=(*ends, len(pickled), os.getppid()))
         server.start()
         ours.settimeout(30)
         answers: list[object] = []
         for size in (4, 8, 8, 4):
-            ours.sendall(_process._REQUEST.pack(size, size, 1, 2))
-            status, length, _ = _process._ANSWER.unpack(ours.recv(_process._ANSWER.size, socket.MSG_WAITALL))
-            answers.append(str(_process.rebuilt(ours.recv(length, socket.MSG_WAITALL))) if status else "made")
+            ours.sendall(_image_transform_process._REQUEST.pack(size, size, 1, 2))
+            status, length, _ = _image_transform_process._ANSWER.unpack(ours.recv(_image_transform_process._ANSWER.size, socket.MSG_WAITALL))
+            answers.append(str(_image_transform_process.rebuilt(ours.recv(length, socket.MSG_WAITALL))) if status else "made")
         ours.shutdown(socket.SHUT_RDWR)
         server.join(30)
         assert not server.is_alive()

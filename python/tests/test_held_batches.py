@@ -1,5 +1,6 @@
-"""Promise: nothing needs to be dropped by hand. A program that holds one batch never waits for its own
-batches, and no exception that is kept holds a batch, also without the garbage collector."""
+"""Promise: nothing needs to be dropped explicitly. A program that holds one batch at a time never
+waits for its own batches, and a stored exception never keeps a batch alive, even without the
+garbage collector."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import pytest
 import warpfeed
 from conftest import MINI, ROOT, Images, batches_of, need, ran
 from test_fields import drawn, table
-from warpfeed import Augment, Boxes, Loader, Numbers, TableOptions, WarpfeedError
+from warpfeed import Augment, Boxes, Loader, NdArray, TableOptions, WarpfeedError
 
 #: Several times as many batches as any loader has slots.
 BATCHES = 200
@@ -29,7 +30,7 @@ OPTIONS: dict[str, Any] = {
 
 @pytest.fixture
 def uncollected() -> Iterator[None]:
-    """Only reference counts free objects."""
+    """Disables the garbage collector, so that only reference counts free objects."""
     gc.collect()
     gc.disable()
     yield
@@ -38,7 +39,7 @@ def uncollected() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory, packed: str) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """One dataset of each kind, with options."""
+    """One dataset of each type, with the options for opening it."""
     folder = tmp_path_factory.mktemp("sets")
     for kind in ("coco", "voc"):
         drawn(folder / kind, kind)
@@ -55,7 +56,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory, packed: str) -> dict[str, tup
     boxes = {"fields": {"boxes": Boxes(20, columns={"class": "i64"})}}
     formats = ROOT / "tests" / "fixtures" / "formats"
     columns = TableOptions(
-        original="image", root=folder / "table" / "images", label="kind", delimiter=";", columns=[]
+        image="image", root=folder / "table" / "images", label="kind", delimiter=";", columns=[]
     )
     return {
         "folder": (MINI, {}),
@@ -68,7 +69,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory, packed: str) -> dict[str, tup
         "parquet": (formats / "parquet" / "hub" / "train", {}),
         "mds": (formats / "mds", {}),
         "python": (Images(40, "pair"), {}),
-        "python without labels": (Images(40, "unlabeled"), {"fields": {"emb": Numbers("u8", [8])}}),
+        "python without labels": (Images(40, "unlabeled"), {"fields": {"emb": NdArray("u8", [8])}}),
         "concat": (warpfeed.Concat([MINI, MINI]), {}),
         "tokens": (warpfeed.Tokens(folder / "tokens.bin", 16), {"augment": None}),
     }
@@ -79,7 +80,7 @@ KINDS = ["folder", "lmdb", "tar", "coco", "voc", "yolo", "table", "parquet", "md
 
 
 def walked(loader: Loader) -> int:
-    """The number of batches of a plain loop, which holds one batch at a time."""
+    """Returns the number of batches in a plain loop, which holds one batch at a time."""
     count = 0
     for _batch in batches_of(loader, BATCHES):
         count += 1
@@ -89,7 +90,7 @@ def walked(loader: Loader) -> int:
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("output", ["numpy", "torch", "dlpack"])
-def test_a_plain_loop_over_every_kind_of_dataset_frees_its_batches(sets: Any, kind: str, output: Any) -> None:
+def test_a_plain_loop_frees_batches_of_every_dataset_type(sets: Any, kind: str, output: Any) -> None:
     if output == "torch":
         need("torch")
     data, options = sets[kind]
@@ -98,7 +99,7 @@ def test_a_plain_loop_over_every_kind_of_dataset_frees_its_batches(sets: Any, ki
 
 
 def caught(batch: Any) -> Any:
-    """Reads a label that is not there, catches the error and keeps it."""
+    """Reads a missing label, catches the error and stores it."""
     with pytest.raises(WarpfeedError):
         batch["label"]
     return batch
@@ -141,7 +142,7 @@ def test_the_error_of_an_absent_label_may_be_kept(sets: Any) -> None:
 
 
 class Fails:
-    """A dataset whose every third sample fails, with a local variable."""
+    """A dataset in which every third sample fails, in a frame that has a local variable."""
 
     made: list[weakref.ref[Any]] = []
 
@@ -157,11 +158,11 @@ class Fails:
 
 
 @pytest.mark.usefixtures("uncollected")
-def test_kept_errors_of_a_dataset_have_their_lines_and_no_variables() -> None:
+def test_stored_dataset_errors_have_lines_and_no_variables() -> None:
     Fails.made.clear()
     loader = Loader(Fails(), output="numpy", max_skipped=20, retries=0, **OPTIONS)
     assert sum(1 for _ in loader) == 15
-    faults = loader.faults()
+    faults = loader.sample_errors()
     loader.close()
     assert len(faults) == 10 and not any(made() is not None for made in Fails.made)
     cause = faults[0][2].__cause__
@@ -181,12 +182,12 @@ def test_kept_errors_of_functions_keep_no_batch() -> None:
         raise ValueError("no model")
 
     kept = []
-    with warpfeed.Decoder(max_batch=2, prefetch=1, output="numpy").joined(noted, max_delay_ms=0) as joined:
+    with warpfeed.Decoder(max_batch=2, prefetch=1, output="numpy").dynamic_batcher(noted, max_delay_ms=0) as batcher:
         original = next(MINI.rglob("*.jpg")).read_bytes()
         for _ in range(20):
-            kept.append(joined.submit([original]).exception(60))
+            kept.append(batcher.submit([original]).exception(60))
     assert all(isinstance(e, ValueError) for e in kept) and not any(made() is not None for made in images)
-    loader = Loader(MINI, output="numpy", transform=breaks, processes=0, **OPTIONS)
+    loader = Loader(MINI, output="numpy", image_transform=breaks, processes=0, **OPTIONS)
     with pytest.raises(WarpfeedError, match="no image") as raised:
         next(iter(loader))
     assert raised.value.__cause__.__traceback__.tb_frame.f_locals == {}  # type: ignore[union-attr]

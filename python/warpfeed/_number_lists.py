@@ -1,7 +1,7 @@
-"""Long lists of numbers on their way to the native part.
+"""Long lists of numbers for the native module.
 
-They travel as bytes, piece by piece, so an array of a hundred million numbers never becomes a list of
-Python's objects.
+They are passed as chunks of bytes, so an array of a hundred million numbers is never converted to a
+list of Python objects.
 """
 
 from __future__ import annotations
@@ -11,34 +11,34 @@ from typing import Any, Iterator
 
 from ._error import ConfigError
 
-#: Numbers of a piece.
+#: Numbers per piece.
 PIECE = 1 << 16
 
 
 class Indices:
-    """Whole numbers from 0, as bytes of ``uint64``.
+    """Non-negative whole numbers, as bytes of ``uint64``.
 
     Attributes:
-        values: the numbers, which the program cannot change any more.
+        values: a copy of the numbers, which the caller cannot change.
     """
 
     _dtype = "uint64"
     _limits = (0, 1 << 64)
     _wanted = "an index from 0"
-    #: What to pass in place of a mask.
+    #: Advice for a mask.
     _unmasked = "the indices of a mask are numpy.flatnonzero(mask), or mask.nonzero().flatten() in torch"
 
     def __init__(self, name: str, values: Any) -> None:
-        self._name, self.values = name, self._kept(values)
+        self._name, self.values = name, self._copied(values)
 
     @staticmethod
-    def _kept(values: Any) -> Any:
+    def _copied(values: Any) -> Any:
         import numpy as np
 
         if hasattr(values, "cpu"):
-            # NumPy cannot read tensors of a device.
+            # NumPy cannot read tensors on a device.
             values = values.cpu()
-        # `np.array` warns for tensors, which take no argument `copy`.
+        # `np.array` warns for tensors, because they have no argument `copy`.
         return np.asarray(values).copy() if hasattr(values, "__array__") else _listed(values)
 
     def __len__(self) -> int:
@@ -53,13 +53,13 @@ class Indices:
                 piece = np.asarray(given)
                 shape = "the shape is " + str(tuple(piece.shape))
             except ValueError:
-                piece, shape = None, "the entries are lists of several lengths"
+                piece, shape = None, "the entries are lists of different lengths"
             if piece is None or piece.ndim != 1:
-                raise TypeError(f"{self._name}: {shape}, want a list of numbers")
+                raise TypeError(f"{self._name}: {shape}; expected a list of numbers")
             yield self._converted(first, piece, given).tobytes()
 
     def listed(self) -> list[int]:
-        """The numbers as integers of Python.
+        """Returns the numbers as Python integers.
 
         Raises:
             TypeError: if `values` is not a list of whole numbers.
@@ -73,13 +73,13 @@ class Indices:
         return repr(self.values) if len(self) <= 100 else f"<{type(self.values).__name__} of {len(self)}>"
 
     def _converted(self, first: int, piece: Any, given: Any) -> Any:
-        """The numbers of `piece`, which was made of the values `given`."""
+        """The numbers of `piece`, an array of the values `given`."""
         import numpy as np
 
         if piece.dtype.kind == "b":
             raise TypeError(f"{self._name}: the values are True and False; {self._unmasked}")
         if isinstance(given, (list, tuple)) or piece.dtype.kind == "O":
-            # NumPy makes numbers of True and False among numbers, and floats of all if one is a float.
+            # NumPy converts True and False among numbers to numbers, and all numbers to floats if one is a float.
             other = {kind for kind in set(map(type, given)) if kind is not int and not issubclass(kind, np.integer)}
             for place, value in enumerate(given, first):
                 if other and type(value) in other:
@@ -91,16 +91,16 @@ class Indices:
                 self._check(place, value)
                 numbers.append(operator.index(value))
                 if not least <= numbers[-1] < end:
-                    raise ConfigError(f"{self._name}: entry {place} is {value}, want {self._wanted}")
+                    raise ConfigError(f"{self._name}: entry {place} is {value}; expected {self._wanted}")
             return np.array(numbers, dtype=self._dtype)
-        # Compared as integers of Python: NumPy compares 64 bits with and without a sign as floats.
+        # Compared as Python integers, because NumPy compares signed and unsigned numbers of 64 bits as floats.
         if len(piece) and not (least <= int(piece.min()) and int(piece.max()) < end):
             place = int(piece.argmin()) if int(piece.min()) < least else int(piece.argmax())
-            raise ConfigError(f"{self._name}: entry {first + place} is {piece[place]}, want {self._wanted}")
+            raise ConfigError(f"{self._name}: entry {first + place} is {piece[place]}; expected {self._wanted}")
         return piece.astype(self._dtype, copy=False)
 
     def _check(self, place: int, value: Any) -> None:
-        """Refuses everything but whole numbers."""
+        """Raises an error if a value is not a whole number."""
         try:
             # An element of a tensor has the type of the tensor.
             flag = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
@@ -109,19 +109,19 @@ class Indices:
                 return
         except TypeError:
             pass
-        raise TypeError(f"{self._name}: entry {place} is {value!r}, want a whole number")
+        raise TypeError(f"{self._name}: entry {place} is {value!r}; expected a whole number")
 
 
 class Labels(Indices):
-    """Whole numbers with a sign, as bytes of ``int64``."""
+    """Signed whole numbers, as bytes of ``int64``."""
 
     _dtype = "int64"
     _limits = (-(1 << 63), 1 << 63)
     _wanted = "a label of 64 bits"
-    _unmasked = "want whole numbers, such as numpy.asarray(mask).astype(int)"
+    _unmasked = "expected whole numbers, such as numpy.asarray(mask).astype(int)"
 
 
-class Numbers(Indices):
+class Floats(Indices):
     """Numbers, as bytes of ``float64``."""
 
     def _converted(self, first: int, piece: Any, given: Any) -> Any:
@@ -133,11 +133,11 @@ class Numbers(Indices):
 
 
 class Chosen:
-    """The numbers of the samples that a loader delivers, of a dataset of `total` samples: those of its
-    subset, or all.
+    """The indices of the samples that a loader delivers, out of the `total` samples of its dataset.
+    These are its subset, or all samples.
 
     Attributes:
-        values: the numbers, in the order of the subset.
+        values: the indices, in the order of the subset.
     """
 
     def __init__(self, subset: Any, total: int) -> None:
@@ -156,22 +156,22 @@ class Chosen:
 
 
 def _listed(values: Any) -> Any:
-    """A list of the values, or the values themselves if nobody can change them."""
+    """Returns a list of the values, or the values themselves if they are immutable."""
     return values if isinstance(values, (tuple, range)) else list(values)
 
 
 def whole(name: str, values: Any, kind: type[Indices] = Indices) -> list[int]:
-    """The whole numbers of any list, array or tensor.
+    """Returns the whole numbers of any list, array or tensor.
 
     Raises:
-        TypeError: if `values` is not a list of whole numbers, such as a mask, or the text of digits.
+        TypeError: if `values` is not a list of whole numbers, such as a mask, or a string of digits.
         ConfigError: if a number is out of range.
     """
-    wanted = f"{name}: {values!r}, want a list of whole numbers, such as [0, 1]"
+    expected = f"{name}: {values!r}; expected a list of whole numbers, such as [0, 1]"
     if isinstance(values, (str, bytes)):
-        raise TypeError(wanted)
+        raise TypeError(expected)
     try:
         iter(values)
     except TypeError:
-        raise TypeError(wanted) from None
+        raise TypeError(expected) from None
     return kind(name, values).listed()

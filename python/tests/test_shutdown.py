@@ -1,5 +1,5 @@
-"""Promise: what a program drops or leaves ends, within seconds and without a message of another
-process, and what it catches it can go on from."""
+"""Promise: everything that a program drops or leaves running ends within seconds, without messages
+from other processes. After catching an error, the program can continue."""
 
 from __future__ import annotations
 
@@ -37,41 +37,41 @@ def until(condition: Any, seconds: float = 30) -> None:
         time.sleep(0.01)
 
 
-# ---- joined requests
+# ---- dynamic batching
 
 
 @needs("linux", os.path.exists("/proc/self/task"))
-def test_a_dropped_joined_ends_with_its_threads_and_frees_its_decoder() -> None:
+def test_a_dropped_batcher_ends_its_threads_and_decoder() -> None:
     Decoder(max_batch=2, output="numpy", num_workers=1).close()
     gc.collect()
     before = threads()
     refs: list[Any] = []
     for turn in range(10):
         decoder = Decoder(max_batch=2, output="numpy", num_workers=1)
-        joined = decoder.joined(lambda decoded: [1] * len(decoded), max_delay_ms=0)
-        future = joined.submit([IMAGE])
+        batcher = decoder.dynamic_batcher(lambda decoded: [1] * len(decoded), max_delay_ms=0)
+        future = batcher.submit([IMAGE])
         assert future.result(60) == [1]
-        refs += [weakref.ref(decoder), weakref.ref(joined)]
+        refs += [weakref.ref(decoder), weakref.ref(batcher)]
         if turn % 2:
             del future
-        del decoder, joined
+        del decoder, batcher
         until(lambda: all(ref() is None for ref in refs))
     until(lambda: threads() <= before)
 
 
 class Server:
-    """A program's object, whose method is the function: a cycle."""
+    """An object whose own method is the batched function, which creates a reference cycle."""
 
     def __init__(self) -> None:
-        self.joined = Decoder(max_batch=2, output="numpy").joined(self.run, max_delay_ms=0)
+        self.batcher = Decoder(max_batch=2, output="numpy").dynamic_batcher(self.run, max_delay_ms=0)
 
     def run(self, decoded: Any) -> list[int]:
         return [3] * len(decoded)
 
 
-def test_an_object_that_joins_requests_for_its_own_method_is_collected() -> None:
+def test_an_object_that_batches_its_own_method_is_collected() -> None:
     server = Server()
-    assert server.joined.submit([IMAGE]).result(60) == [3]
+    assert server.batcher.submit([IMAGE]).result(60) == [3]
     ref = weakref.ref(server)
     del server
 
@@ -85,7 +85,7 @@ def test_an_object_that_joins_requests_for_its_own_method_is_collected() -> None
 def test_requests_that_wait_keep_what_answers_them() -> None:
     future = (
         Decoder(max_batch=2, output="numpy")
-        .joined(lambda decoded: [5] * len(decoded), max_delay_ms=200)
+        .dynamic_batcher(lambda decoded: [5] * len(decoded), max_delay_ms=200)
         .submit([IMAGE])
     )
     assert future.result(60) == [5]
@@ -93,38 +93,38 @@ def test_requests_that_wait_keep_what_answers_them() -> None:
 
 def test_closing_the_decoder_answers_requests_that_wait_at_once() -> None:
     decoder = Decoder(max_batch=8, output="numpy")
-    joined = decoder.joined(lambda decoded: [0] * len(decoded), max_delay_ms=60_000)
-    waiting, begun = joined.submit([IMAGE]), time.monotonic()
+    batcher = decoder.dynamic_batcher(lambda decoded: [0] * len(decoded), max_delay_ms=60_000)
+    waiting, begun = batcher.submit([IMAGE]), time.monotonic()
     decoder.close()
     with pytest.raises(WarpfeedError, match="the decoder was dropped or closed"):
         waiting.result(30)
     assert time.monotonic() - begun < 20
-    joined._thread.join(30)
-    assert not joined._thread.is_alive()
+    batcher._thread.join(30)
+    assert not batcher._thread.is_alive()
     with pytest.raises(WarpfeedError, match="decoder was closed"):
-        joined.submit([IMAGE])
+        batcher.submit([IMAGE])
 
 
 # ---- the end of the program
 
-#: Programs whose function does not return, and the name in the message.
+#: Programs with a function that never returns, each with the name that the message must contain.
 STUCK = {
     "source": ("class Data:\n    def __len__(self): return 99\n    def __getitem__(self, i): here.set(); time.sleep(600)",
                "loader = warpfeed.Loader(Data(), output='numpy'); next(iter(loader))", "Data.__getitem__"),
-    "transform": ("def stuck(image, rng): here.set(); time.sleep(600)",
-                  "loader = warpfeed.Loader(sys.argv[1], output='numpy', transform=stuck, processes=0); next(iter(loader))",
-                  "transform=stuck"),
-    "order": ("def stuck(epoch):\n    if epoch: here.set(); time.sleep(600)\n    return range(8)",
-              "loader = warpfeed.Loader(sys.argv[1], output='numpy', order=stuck, epochs=9, batch_size=8); next(iter(loader)); "
-              "here.wait(); time.sleep(600)", "order=stuck"),
-    "joined": ("def stuck(decoded): here.set(); time.sleep(600)",
-               "joined = warpfeed.Decoder(output='numpy').joined(stuck, max_delay_ms=0); "
-               "joined.submit([sys.argv[2].encode('latin-1').replace(b'@', bytes(1))]).result()", "joined(stuck)"),
+    "image_transform": ("def stuck(image, rng): here.set(); time.sleep(600)",
+                  "loader = warpfeed.Loader(sys.argv[1], output='numpy', image_transform=stuck, processes=0); next(iter(loader))",
+                  "image_transform=stuck"),
+    "sampler": ("def stuck(epoch):\n    if epoch: here.set(); time.sleep(600)\n    return range(8)",
+              "loader = warpfeed.Loader(sys.argv[1], output='numpy', sampler=stuck, epochs=9, batch_size=8); next(iter(loader)); "
+              "here.wait(); time.sleep(600)", "sampler=stuck"),
+    "dynamic_batcher": ("def stuck(decoded): here.set(); time.sleep(600)",
+               "batcher = warpfeed.Decoder(output='numpy').dynamic_batcher(stuck, max_delay_ms=0); "
+               "batcher.submit([sys.argv[2].encode('latin-1').replace(b'@', bytes(1))]).result()", "dynamic_batcher(stuck)"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", STUCK)
-def test_one_ctrl_c_ends_a_program_whose_function_does_not_return(what: str, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_program_with_a_stuck_function(what: str, tmp_path: Path) -> None:
     defined, waits, name = STUCK[what]
     program = f"""
 import logging, signal, sys, threading, time, warpfeed
@@ -144,18 +144,18 @@ threading.Thread(target=lambda: (here.wait(), time.sleep(0.3), print("reached", 
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=60)
     assert time.monotonic() - begun < 30 and "KeyboardInterrupt" in err
-    assert f"the program ends while {name} has not returned" in out, out
+    assert f"the program ends although {name} has not returned" in out, out
     assert running.returncode in (1, 130, -signal.SIGINT) and "Fatal" not in err and "abort" not in err.lower(), err
 
 
 @needs("fork", hasattr(os, "fork"))
-def test_a_forked_child_that_exits_leaves_the_processes_of_its_parent() -> None:
+def test_a_forked_child_leaves_the_processes_of_its_parent() -> None:
     code = """
         import os, sys
         sys.path.insert(0, sys.argv[2])
         import functions, warpfeed
         if __name__ == "__main__":
-            loader = warpfeed.Loader(sys.argv[1], batch_size=4, transform=functions.plain, processes=2, output="numpy",
+            loader = warpfeed.Loader(sys.argv[1], batch_size=4, image_transform=functions.plain, processes=2, output="numpy",
                                      augment=warpfeed.Augment.resize(32, 32))
             batches = iter(loader)
             next(batches)
@@ -169,7 +169,7 @@ def test_a_forked_child_that_exits_leaves_the_processes_of_its_parent() -> None:
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
 
 
-def test_sigterm_ends_a_program_with_worker_processes_without_tracebacks(tmp_path: Path) -> None:
+def test_sigterm_ends_worker_processes_without_tracebacks(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         textwrap.dedent("""
@@ -181,7 +181,7 @@ def test_sigterm_ends_a_program_with_worker_processes_without_tracebacks(tmp_pat
                 return image
 
             if __name__ == "__main__":
-                loader = warpfeed.Loader(sys.argv[1], batch_size=4, transform=slow, processes=3, output="numpy")
+                loader = warpfeed.Loader(sys.argv[1], batch_size=4, image_transform=slow, processes=3, output="numpy")
                 for _ in range(1000):
                     for batch in loader:
                         print("batch", flush=True)
@@ -203,13 +203,13 @@ def test_sigterm_ends_a_program_with_worker_processes_without_tracebacks(tmp_pat
 
 
 @pytest.mark.parametrize("how", ["unguarded", "stdin", "no file"])
-def test_a_program_that_cannot_be_imported_is_refused_when_the_loader_opens(how: str, tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_imported_is_refused(how: str, tmp_path: Path) -> None:
     code = textwrap.dedent("""
         import sys, warpfeed
         def f(image, rng):
             return image
         try:
-            warpfeed.Loader(sys.argv[1], transform=f, processes=1, output="numpy")
+            warpfeed.Loader(sys.argv[1], image_transform=f, processes=1, output="numpy")
         except warpfeed.ConfigError as e:
             print("refused:", e)
     """)
@@ -224,17 +224,17 @@ def test_a_program_that_cannot_be_imported_is_refused_when_the_loader_opens(how:
     )
     said = {
         "unguarded": "under 'if __name__ == \"__main__\":'",
-        "stdin": "has no file",
+        "stdin": "is not a file",
         "no file": "such as a notebook",
     }[how]
-    assert done.stdout.startswith("refused: transform=f") and said in done.stdout and "processes=0" in done.stdout, done
+    assert done.stdout.startswith("refused: image_transform=f") and said in done.stdout and "processes=0" in done.stdout, done
 
 
 # ---- errors that a program catches
 
 
 class Bad(Images):
-    """Its samples 9 and 30 fail."""
+    """Samples 9 and 30 fail."""
 
     def __getitem__(self, index: int) -> object:
         if index in (9, 30):
@@ -242,7 +242,7 @@ class Bad(Images):
         return super().__getitem__(index)
 
 
-def test_a_program_that_catches_the_error_of_a_sample_goes_on_with_the_next_batch() -> None:
+def test_a_caught_sample_error_leaves_the_next_batch() -> None:
     loader = Loader(Bad(40), retries=0, **OPTIONS)
     for epoch in range(2):
         batches, came, failed = iter(loader), [], []
@@ -262,15 +262,15 @@ def test_a_program_that_catches_the_error_of_a_sample_goes_on_with_the_next_batc
     assert loader.stats()["batches"] == 16 and loader.stats()["samples"] == 64
 
 
-def test_ids_and_keys_are_those_of_the_samples_in_the_batch() -> None:
-    loader = Loader(Bad(40), retries=0, max_skipped=5, shuffle=3, **OPTIONS)
+def test_ids_and_keys_belong_to_the_samples_of_the_batch() -> None:
+    loader = Loader(Bad(40), retries=0, max_skipped=5, shuffle=True, seed=3, **OPTIONS)
     seen = []
     for batch in loader:
         for place, (id, key, valid) in enumerate(zip(batch.ids, batch.keys_of_samples, batch.valid, strict=True)):
             assert batch.images[place, 0, 0].tolist() == [id % 256, id * 7 % 256, id * 31 % 256] and key == str(id)
             seen += [id] if valid else []
     assert sorted(seen) == [id for id in range(40) if id not in (9, 30)]
-    assert sorted(error.sample for _, _, error in loader.faults()) == [9, 30]  # type: ignore[attr-defined]
+    assert sorted(error.sample for _, _, error in loader.sample_errors()) == [9, 30]  # type: ignore[attr-defined]
 
 
 def test_a_handler_of_the_log_that_raises_loses_no_batch(capfd: pytest.CaptureFixture[str]) -> None:
@@ -282,7 +282,7 @@ def test_a_handler_of_the_log_that_raises_loses_no_batch(capfd: pytest.CaptureFi
     logging.getLogger("warpfeed").addHandler(handler)
     try:
         loader = Loader(Bad(40), retries=0, max_skipped=5, **OPTIONS)
-        assert [batch.number for batch in loader] == list(range(10)) and len(loader.faults()) == 2
+        assert [batch.number for batch in loader] == list(range(10)) and len(loader.sample_errors()) == 2
     finally:
         logging.getLogger("warpfeed").removeHandler(handler)
     assert "the handler is broken" in capfd.readouterr().err
@@ -292,13 +292,13 @@ def raises(*_args: Any, **_named: Any) -> Any:
     raise KeyError("no such thing")
 
 
-@pytest.mark.parametrize("option", ["order", "transform", "transforms", "collate", "data"])
-def test_an_exception_of_any_function_is_the_cause_of_an_error_that_names_the_place(option: str) -> None:
+@pytest.mark.parametrize("option", ["sampler", "image_transform", "batch_transform", "collate", "data"])
+def test_a_function_exception_is_the_cause_of_a_named_error(option: str) -> None:
     class Data(Images):
         __getitem__ = raises
 
     options: dict[str, Any] = {"retries": 0, **OPTIONS}
-    options.update({"transform": {"processes": 0}}.get(option, {}))
+    options.update({"image_transform": {"processes": 0}}.get(option, {}))
     data = Data(8) if option == "data" else Images(8)
     if option != "data":
         options[option] = raises
@@ -306,27 +306,27 @@ def test_an_exception_of_any_function_is_the_cause_of_an_error_that_names_the_pl
         next(iter(Loader(data, **options)))
     error = raised.value
     assert isinstance(error.__cause__, KeyError) and error.kind == ("source" if option == "data" else "transform")
-    place = {"order": "order=raises at epoch 0", "transform": "sample 0", "data": "sample 0"}
+    place = {"sampler": "sampler=raises at epoch 0", "image_transform": "sample 0", "data": "sample 0"}
     assert place.get(option, "(raises) at batch 0 of epoch 0") in str(error), error
 
 
-def test_an_exception_of_an_order_that_is_asked_ahead_is_the_cause_too() -> None:
+def test_an_exception_of_a_prefetched_order_is_the_cause() -> None:
     def order(epoch: int) -> Any:
         return raises() if epoch else range(8)
 
-    loader = Loader(Images(8), order=order, epochs=5, **OPTIONS)
+    loader = Loader(Images(8), sampler=order, epochs=5, **OPTIONS)
     list(loader)
     with pytest.raises(WarpfeedError, match="order at epoch 1: KeyError") as raised:
         list(loader)
     assert isinstance(raised.value.__cause__, KeyError)
 
 
-# ---- states, and parts of a dataset
+# ---- states, and splits of a dataset
 
 
 def trained(stop: int | None, saved: tuple[int, dict[str, Any]] | None) -> tuple[list[tuple[int, int]], Any]:
-    """A program with a counter of its own, which saves in its loop: the batches that it trained on."""
-    loader, seen, state = Loader(Images(16), shuffle=3, **OPTIONS), [], None
+    """Simulates a program that saves its own counter in the training loop. Returns the batches that it trained on."""
+    loader, seen, state = Loader(Images(16), shuffle=True, seed=3, **OPTIONS), [], None
     first = 0
     if saved is not None:
         first = saved[0]
@@ -341,7 +341,7 @@ def trained(stop: int | None, saved: tuple[int, dict[str, Any]] | None) -> tuple
     return seen, state
 
 
-def test_a_program_with_a_counter_of_its_own_resumes_after_any_batch() -> None:
+def test_a_custom_counter_resumes_after_any_batch() -> None:
     whole, _ = trained(None, None)
     assert whole == [(epoch, number) for epoch in range(3) for number in range(4)]
     for stop in range(1, 13):
@@ -350,7 +350,7 @@ def test_a_program_with_a_counter_of_its_own_resumes_after_any_batch() -> None:
         assert before + after == whole, f"stopped after {stop} batches"
 
 
-def test_a_dataset_of_ones_own_is_split() -> None:
+def test_a_custom_dataset_is_split() -> None:
     own = Images(40, "pair")
     parts = warpfeed.split(own, [0.75, 0.25], seed=3)
     assert parts == warpfeed.split(40, [0.75, 0.25], seed=3)

@@ -1,4 +1,4 @@
-"""The user's function on each image: the side of the loader."""
+"""Calls the user's function on each image, and manages the worker processes that run it."""
 
 from __future__ import annotations
 
@@ -12,32 +12,36 @@ import time
 import weakref
 from typing import IO, Any, Callable
 
-from . import _process, _warpfeed
+from . import _image_transform_process, _warpfeed
 from ._error import ConfigError
-from ._transforms import name_of
+from ._batch_transform import name_of
 
-__all__ = ["Albumentations", "Function"]
+__all__ = ["Albumentations", "ImageTransform"]
 
 _log = logging.getLogger("warpfeed")
 
 
 class Albumentations:
-    """A pipeline of albumentations (from version 2) or albumentationsx as a function on an image.
+    """Wraps a pipeline of albumentations (version 2 or later) or albumentationsx as a function on
+    an image.
 
-    ``Loader(transform=pipeline)`` makes one by itself. All random numbers of the pipeline come from
-    the generator of the sample.
+    ``Loader(image_transform=pipeline)`` wraps a pipeline in this class. The pipeline draws all of
+    its random numbers from the generator of the sample.
     """
 
     def __init__(self, pipeline: Any) -> None:
         if not hasattr(pipeline, "set_random_state"):
-            raise ConfigError(f"{type(pipeline).__qualname__} has no set_random_state: want albumentations 2 or newer")
+            raise ConfigError(
+                f"image_transform={type(pipeline).__qualname__}: it has no set_random_state; expected albumentations 2 "
+                "or newer"
+            )
         self.pipeline = pipeline
         self._own = threading.local()
 
     def __call__(self, image: Any, rng: Any) -> Any:
         import random
 
-        # A pipeline keeps its generator and parameters, so each thread has one of its own.
+        # A pipeline stores its generator and parameters, so each thread uses its own copy.
         pipeline = getattr(self._own, "pipeline", None)
         if pipeline is None:
             pipeline = self._own.pipeline = copy.deepcopy(self.pipeline)
@@ -51,24 +55,24 @@ class Albumentations:
         return f"Albumentations({self.pipeline!r})"
 
 
-class Function:
-    """The processes, or threads, that call a function on each image of a loader."""
+class ImageTransform:
+    """A function that a loader calls on each image, and the processes or threads that call it."""
 
-    def __init__(self, f: Callable[..., Any], processes: int | None, num_workers: int = 0) -> None:
+    def __init__(self, f: Callable[..., Any], processes: int | None, num_workers: int | None = None) -> None:
         if type(f).__module__.partition(".")[0] == "albumentations":
             f = Albumentations(f)
         if type(f).__module__.partition(".")[0] == "torchvision":
             raise ConfigError(
-                f"transform={name_of(f)}: transform is called as f(image, rng) with an array, and steps of torchvision take "
-                'a tensor: use augment, or call them on batches with output="torch": '
-                "transforms=[lambda images, labels: (f(images), labels)]"
+                f"image_transform={name_of(f)}: the loader calls f(image, rng) with a NumPy array, and transforms of "
+                "torchvision take a tensor; use augment, or transform whole batches: "
+                "batch_transform=[lambda images, labels: (f(images), labels)]"
             )
         if processes is None:
             locked = getattr(sys, "_is_gil_enabled", lambda: True)()
             # Each worker thread uses one process at a time.
             processes = min(_cores(), num_workers or 1024) if locked else 0
         if processes > 1024:
-            raise ConfigError(f"processes={processes}: want at most 1024")
+            raise ConfigError(f"processes={processes}: expected at most 1024")
         self.name, self.processes = name_of(f), processes
         if processes == 0:
             self.native = _warpfeed.Function(f, 0)
@@ -78,25 +82,26 @@ class Function:
             pickled = pickle.dumps(f)
         except Exception as e:
             raise ConfigError(
-                f"transform={self.name} cannot be pickled for the worker processes: {e}. Define the function at the top "
-                "level of a module, or pass processes=0 to call it in threads of this process"
+                f"image_transform={self.name}: the function cannot be pickled for the worker processes: {e}. Define it "
+                "at the top level of a module, or pass processes=0 to call it in threads of this process"
             ) from e
-        _check_program(f"transform={self.name}", pickled)
+        _check_program(f"image_transform={self.name}", pickled)
         self.native = _warpfeed.Function(None, processes)
         self._started: list[Any] = []
-        # Dropping the loader ends them too.
+        # Dropping the loader also ends the processes.
         self._end = weakref.finalize(self, _ended, self.native, self._started, os.getpid())
         _start(self.native.ends(), pickled, self._started)
         self.native.started([int(process.pid or 0) for process in self._started])
 
     def end(self) -> None:
-        """Ends the processes. The loader is closed, so they are idle, or nobody needs their answer."""
+        """Ends the processes. The loader is closed, so it needs no further results."""
         if self._end.alive:
             self._end()
             self.log()
 
     def cost(self) -> dict[str, float]:
-        """Returns what the function costs: the number of calls, and seconds of all of them."""
+        """Returns the number of calls of the function, and the total number of seconds that they
+        took."""
         calls, within, everything, waiting = self.native.cost()
         transfer = max(everything - within - waiting, 0.0)
         return {"calls": calls, "in_function": within, "transfer": transfer, "waiting_for_a_process": waiting}
@@ -108,43 +113,46 @@ class Function:
         if calls:
             each = {name: 1e3 * cost[name] / calls for name in cost if name != "calls"}
             _log.info(
-                "transform=%s: %d calls in %s, %.2f ms each; %.2f ms for each to reach the function and return, %.2f ms "
-                "waiting for a process", self.name, calls,
+                "image_transform=%s: %d calls in %s, %.2f ms each; in addition, each call took %.2f ms for the "
+                "transfer to the "
+                "function and back, and %.2f ms waiting for a process", self.name, calls,
                 f"{self.processes} processes" if self.processes else "worker threads",
                 each["in_function"], each["transfer"], each["waiting_for_a_process"],
             )  # fmt: skip
 
 
 def _check_program(transform: str, pickled: bytes) -> None:
-    """Refuses a program that the worker processes cannot import. They run its file under another
-    `__name__`, so an unguarded one would open its loader there again.
+    """Checks that the worker processes can import the main program. They run its file with a
+    different `__name__`, so a program without a guard would open its loader again in each process.
 
     Raises:
-        ConfigError: if they cannot, with the remedy.
+        ConfigError: if the program cannot be imported. The message says how to fix this.
     """
     main = sys.modules.get("__main__")
     path = getattr(main, "__file__", None)
     if path is None:
         if b"__main__" in pickled and getattr(main, "__spec__", None) is None:
             raise ConfigError(
-                f"{transform} is defined in a program without a file, such as a notebook, so the worker processes cannot "
-                "import it: define the function in a module, or pass processes=0 to call it in threads of this process"
+                f"{transform}: the worker processes cannot import a function that is defined in a program without a "
+                "file, such as a notebook; define it in a module, or pass processes=0 to call it in threads of this "
+                "process"
             )
         return
     if not os.path.exists(path):
         raise ConfigError(
-            f"{transform}: the worker processes cannot import the program, which has no file ({path}): save it in a file, "
-            "or pass processes=0 to call the function in threads of this process"
+            f"{transform}: the worker processes cannot import the program, because {path} is not a file; save it in a "
+            "file, or pass processes=0 to call the function in threads of this process"
         )
     if _is_unguarded(vars(main), path):
         raise ConfigError(
-            f"{transform}: the worker processes import {path}, which would open the loader again there: put the code that "
-            'runs under \'if __name__ == "__main__":\', or pass processes=0 to call the function in threads of this process'
+            f"{transform}: the worker processes import {path}, which would open the loader again; put its code under "
+            '\'if __name__ == "__main__":\', or pass processes=0 to call the function in threads of this process'
         )
 
 
 def _is_unguarded(main: dict[str, Any], path: str) -> bool:
-    """Whether the program is at its top level and its text never asks in which process it is."""
+    """Returns whether the top level of the program opens the loader, and its source never checks in
+    which process it runs."""
     frame = sys._getframe()
     while frame.f_back is not None and not (frame.f_globals is main and frame.f_code.co_name == "<module>"):
         frame = frame.f_back
@@ -158,12 +166,13 @@ def _is_unguarded(main: dict[str, Any], path: str) -> bool:
     return not any(word in text for word in (b"__name__", b"parent_process", b"current_process"))
 
 
-#: All processes of this one.
+#: All worker processes that this process started.
 _all: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _forget_processes() -> None:
-    """Makes multiprocessing forget the processes of the parent, which it would end with this child."""
+    """In a forked child, makes multiprocessing forget the processes of the parent, which it would
+    otherwise end together with the child."""
     from multiprocessing import process
 
     children: set[Any] = getattr(process, "_children", set())
@@ -181,14 +190,15 @@ def _cores() -> int:
         return os.cpu_count() or 1
 
 
-#: Seconds that all processes together have to end by themselves.
+#: Seconds after which processes that have not ended are killed, for all processes together.
 _GRACE = 0.5
 
 
 def _ended(native: _warpfeed.Function, started: list[Any], owner: int) -> None:
-    """Ends the processes, also those that are in the function."""
+    """Ends the processes. A process that is still running the function is killed after a grace
+    period."""
     if os.getpid() != owner:
-        return  # A forked child: the processes belong to its parent.
+        return  # In a forked child, the processes belong to its parent.
     native.stop()
     until = time.monotonic() + _GRACE
     for process in started:
@@ -204,8 +214,8 @@ def _ended(native: _warpfeed.Function, started: list[Any], owner: int) -> None:
 def _start(ends: list[tuple[int, int]], pickled: bytes, started: list[Any]) -> None:
     """Starts a process for each pair of file descriptors, and adds it to `started`.
 
-    The pickled function travels in a file: a pipe would fill up, and wait until a process has
-    imported the program before the next one starts.
+    Processes read the pickled function from a file. With a pipe, which can fill up, each process
+    would start only after the previous one has imported the program.
     """
     import multiprocessing
 
@@ -215,7 +225,7 @@ def _start(ends: list[tuple[int, int]], pickled: bytes, started: list[Any]) -> N
         function.flush()
         for number, (socket, file) in enumerate(ends):
             process = context.Process(
-                target=_process.serve, name=f"warpfeed-transform-{number}", daemon=True,
+                target=_image_transform_process.serve, name=f"warpfeed-transform-{number}", daemon=True,
                 args=(_Descriptor(socket), _Descriptor(file), _Descriptor(function.fileno()), len(pickled), os.getpid()),
             )  # fmt: skip
             process.start()
@@ -224,10 +234,8 @@ def _start(ends: list[tuple[int, int]], pickled: bytes, started: list[Any]) -> N
 
 
 def _unnamed() -> IO[bytes]:
-    """A file without a name, in memory if the system has such files.
-
-    A container may have no writable folder.
-    """
+    """Returns an anonymous file. It is in memory if the system supports this, because a container
+    may not have a writable folder."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("warpfeed-transform"), "w+b")
     import tempfile
@@ -236,12 +244,13 @@ def _unnamed() -> IO[bytes]:
         return tempfile.TemporaryFile()
     except FileNotFoundError as e:
         raise ConfigError(
-            f"transform: the worker processes need a temporary file: {e}. Set TMPDIR to a folder, or pass processes=0"
+            f"image_transform: the worker processes need a temporary file: {e}. Set TMPDIR to a folder, or pass "
+            "processes=0"
         ) from e
 
 
 class _Descriptor:
-    """A file descriptor that travels to a process when it starts."""
+    """A file descriptor that a starting process receives."""
 
     def __init__(self, number: int) -> None:
         self._number = number

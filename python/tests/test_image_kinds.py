@@ -1,5 +1,5 @@
-"""Promise: images of 16 bits, of floats and with alpha keep their values in a ``Map``. An image of one
-channel is Pillow's ``convert("L")``, and images of more than 8 bits become images only on request."""
+"""Promise: 16-bit, float and transparent images keep their values in a ``DenseMap``. A one-channel image
+equals Pillow's ``convert("L")``, and images of more than 8 bits are converted only on request."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import warpfeed
 from conftest import need
-from warpfeed import Augment, ConfigError, Decoder, Loader, Map, WarpfeedError
+from warpfeed import Augment, ConfigError, Decoder, DenseMap, Loader, WarpfeedError
 
 Image = need("PIL.Image")
 
 RANDOM = np.random.default_rng(5)
 SIZE = (31, 23)
-OPTIONS: dict[str, Any] = {"without": ["label"], "output": "numpy", "augment": Augment.pass_through(SIZE)}
+OPTIONS: dict[str, Any] = {"drop_field": ["label"], "output": "numpy", "augment": Augment.pass_through(SIZE)}
 
 
 def saved(folder: Path, values: np.ndarray, name: str = "a.png") -> Path:
@@ -33,10 +33,10 @@ def field(data: Any, **options: Any) -> Any:
 def test_a_scan_of_16_bits_keeps_its_values_and_is_no_image(tmp_path: Path, name: str) -> None:
     values = RANDOM.integers(0, 4096, SIZE, np.uint16)
     saved(tmp_path, values, name)
-    assert np.array_equal(field(tmp_path, fields={"image": Map(image=True)}), values[None].astype(np.float32))
-    one = field(tmp_path, fields={"image": Map(1, image=True)}, layout="nchw")
+    assert np.array_equal(field(tmp_path, fields={"image": DenseMap(image=True)}), values[None].astype(np.float32))
+    one = field(tmp_path, fields={"image": DenseMap(1, image=True)}, layout="nchw")
     assert one.shape == (1, 1, *SIZE) and np.array_equal(one[0, 0], values)
-    with pytest.raises(WarpfeedError, match="values of 16 bits.*warpfeed.Map reads them unchanged, convert_to_u8=True keeps"):
+    with pytest.raises(WarpfeedError, match="16-bit values.*warpfeed.DenseMap reads them unchanged, convert_to_u8=True keeps"):
         field(tmp_path)
     assert np.array_equal(field(tmp_path, convert_to_u8=True)[0, :, :, 1], values >> 8)
     # A decoder has the same options.
@@ -47,8 +47,8 @@ def test_a_scan_of_16_bits_keeps_its_values_and_is_no_image(tmp_path: Path, name
 def test_a_tiff_of_floats_keeps_them(tmp_path: Path) -> None:
     values = RANDOM.normal(size=SIZE).astype(np.float32)
     saved(tmp_path, values, "a.tif")
-    assert np.array_equal(field(tmp_path, fields={"image": Map(image=True)})[0], values)
-    with pytest.raises(WarpfeedError, match="tiff of floats.*warpfeed.Map reads them unchanged"):
+    assert np.array_equal(field(tmp_path, fields={"image": DenseMap(image=True)})[0], values)
+    with pytest.raises(WarpfeedError, match="tiff of floats.*warpfeed.DenseMap reads them unchanged"):
         field(tmp_path)
 
 
@@ -56,14 +56,14 @@ def test_alpha_is_dropped_kept_or_blended_as_by_pillow(tmp_path: Path) -> None:
     values = RANDOM.integers(0, 256, (*SIZE, 4), np.uint8)
     saved(tmp_path, values)
     assert np.array_equal(field(tmp_path)[0], values[:, :, :3])
-    assert np.array_equal(field(tmp_path, fields={"image": Map(4, image=True)})[0], values)
-    image = Image.fromarray(values)
-    under = Image.new("RGB", image.size, (10, 200, 99))
-    under.paste(image, mask=image.getchannel("A"))
+    assert np.array_equal(field(tmp_path, fields={"image": DenseMap(4, image=True)})[0], values)
+    original = Image.fromarray(values)
+    under = Image.new("RGB", original.size, (10, 200, 99))
+    under.paste(original, mask=original.getchannel("A"))
     assert np.array_equal(field(tmp_path, background=(10, 200, 99))[0], np.asarray(under))
 
 
-def test_one_channel_is_that_of_pillow(tmp_path: Path, torch: Any) -> None:
+def test_one_channel_equals_pillow(tmp_path: Path, torch: Any) -> None:
     values = RANDOM.integers(0, 256, (*SIZE, 3), np.uint8)
     saved(tmp_path, values)
     expected = np.asarray(Image.fromarray(values).convert("L"))
@@ -76,23 +76,23 @@ def test_one_channel_is_that_of_pillow(tmp_path: Path, torch: Any) -> None:
 
 def test_options_that_cannot_work_are_refused(tmp_path: Path) -> None:
     saved(tmp_path, np.zeros(SIZE, np.uint8))
-    shown = {"image": Map(image=True)}
+    shown = {"image": DenseMap(image=True)}
     for options, message in [
-        ({"channels": 4}, "channels=4: an image has 3 or 1; warpfeed.Map"),
+        ({"channels": 4}, "channels=4: expected 3 or 1; warpfeed.DenseMap"),
         ({"background": (1, 2, 300)}, "background="),
-        ({"fields": {"image": Map(of="x", image=True)}}, "set one of them"),
-        ({"fields": shown, "augment": Augment.train(8).grayscale(0.5)}, "as it is stored, so grayscale"),
+        ({"fields": {"image": DenseMap(of="x", image=True)}}, "set one of them"),
+        ({"fields": shown, "augment": Augment.train(8).grayscale(0.5)}, "as stored, so grayscale"),
         ({"fields": shown, "normalize": "imagenet"}, "normalize changes images"),
     ]:
         with pytest.raises((ConfigError, TypeError, ValueError), match=message):
             field(tmp_path, **options)
-    with pytest.raises(WarpfeedError, match=r"has 1 channels, but the map has 3: Map\(1\)"):
-        field(tmp_path, fields={"image": Map(3, image=True)})
-    assert eval(repr(Map(3, image=True))) == Map(3, image=True)
-    assert eval(repr(Map(of="x"))) == Map(of="x")
+    with pytest.raises(WarpfeedError, match=r"has 1 channels, but the map has 3: DenseMap\(1\)"):
+        field(tmp_path, fields={"image": DenseMap(3, image=True)})
+    assert eval(repr(DenseMap(3, image=True))) == DenseMap(3, image=True)
+    assert eval(repr(DenseMap(of="x"))) == DenseMap(of="x")
 
 
-def test_packing_converts_deep_and_transparent_images_only_on_request(tmp_path: Path) -> None:
+def test_packing_converts_deep_images_only_on_request(tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     deep = RANDOM.integers(0, 65536, SIZE, np.uint16)
     clear = np.zeros((*SIZE, 4), np.uint8)

@@ -1,5 +1,5 @@
-"""Promise: `subset` and `weights` take any list of numbers, and long arrays without an object for each
-number. What cannot be an index is an error that names its place."""
+"""Promise: `subset` and `weights` accept any list of numbers. Long arrays are read without creating
+an object per number. An invalid index causes an error that states its position."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import Images
 from warpfeed import Augment, ConfigError, Loader, WarpfeedError, pack, split
-from warpfeed._numbers import PIECE, Indices, Numbers
+from warpfeed._number_lists import PIECE, Floats, Indices
 
 OPTIONS: dict[str, Any] = {"batch_size": 8, "augment": Augment.resize(8), "output": "numpy", "num_workers": 1}
 
@@ -20,7 +20,7 @@ def ids(**more: Any) -> list[int]:
     return [id for batch in Loader(Images(40), **OPTIONS, **more) for id in batch.ids]
 
 
-def test_every_kind_of_list_is_the_same_subset_and_the_same_weights(torch: Any) -> None:
+def test_every_list_type_gives_the_same_subset_and_weights(torch: Any) -> None:
     chosen = [3, 39, 0, 7, 7]
     typed = [lambda x, dtype=dtype: np.array(x, dtype) for dtype in (np.uint8, ">i2", object)]
     lists = [lambda x: array.array("q", x), lambda x: [np.int32(i) for i in x], dict.fromkeys]
@@ -37,15 +37,15 @@ def test_every_kind_of_list_is_the_same_subset_and_the_same_weights(torch: Any) 
 @pytest.mark.parametrize(
     ("subset", "error", "message"),
     [
-        ([0, 1, -2], ConfigError, "subset: entry 2 is -2, want an index from 0"),
+        ([0, 1, -2], ConfigError, "subset: entry 2 is -2; expected an index from 0"),
         (np.array([0, -1]), ConfigError, "subset: entry 1 is -1"),
-        ([0, 1.5], TypeError, "subset: entry 1 is 1.5, want a whole number"),
-        ([0, 1.0], TypeError, "subset: entry 1 is 1.0, want a whole number"),
-        ([0, float("nan")], TypeError, "subset: entry 1 is nan, want a whole number"),
-        ([True, 2], TypeError, "subset: entry 0 is True, want a whole number"),
-        ((2, np.True_), TypeError, "subset: entry 1 is .*True_?, want a whole number"),
-        (np.array([2, True], object), TypeError, "subset: entry 1 is True, want a whole number"),
-        ([[1], [2, 3]], TypeError, "subset: the entries are lists of several lengths"),
+        ([0, 1.5], TypeError, "subset: entry 1 is 1.5; expected a whole number"),
+        ([0, 1.0], TypeError, "subset: entry 1 is 1.0; expected a whole number"),
+        ([0, float("nan")], TypeError, "subset: entry 1 is nan; expected a whole number"),
+        ([True, 2], TypeError, "subset: entry 0 is True; expected a whole number"),
+        ((2, np.True_), TypeError, "subset: entry 1 is .*True_?; expected a whole number"),
+        (np.array([2, True], object), TypeError, "subset: entry 1 is True; expected a whole number"),
+        ([[1], [2, 3]], TypeError, "subset: the entries are lists of different lengths"),
         (np.array([1.0]), TypeError, "subset: entry 0 is 1.0"),
         (["a"], TypeError, "subset: entry 0 is 'a'"),
         (np.arange(40) > 7, TypeError, "True and False; the indices of a mask are numpy.flatnonzero"),
@@ -64,26 +64,26 @@ def test_what_is_no_index_is_an_error_with_its_place(subset: Any, error: type[Ex
 @pytest.mark.parametrize(
     ("order", "error", "message"),
     [
-        (np.arange(40) > 7, TypeError, r"order\(0\): the values are True and False; .*flatnonzero.* mask\.nonzero\(\)"),
-        ([True, False], TypeError, r"order\(0\): the values are True and False"),
-        ([0, 1.5], TypeError, r"order\(0\): entry 1 is 1.5, want a whole number"),
-        ([True, 2], TypeError, r"order\(0\): entry 0 is True, want a whole number"),
-        ([2, np.True_], TypeError, r"order\(0\): entry 1 is .*True_?, want a whole number"),
-        ([5, 1 << 63, 1], ConfigError, f"the order gives sample {1 << 63} in batch 0 of epoch 0; the source has 40"),
-        ([40], ConfigError, "the order gives sample 40 in batch 0 of epoch 0; the source has 40"),
-        (np.array([1.0]), TypeError, r"order\(0\): entry 0 is 1.0"),
-        ("0123", TypeError, r"order\(0\): '0123', want a list of whole numbers"),
-        (["1"], TypeError, r"order\(0\): entry 0 is '1'"),
-        (None, TypeError, r"order\(0\): None, want a list of whole numbers"),
-        (np.array(3), TypeError, r"order\(0\): array\(3\), want a list of whole numbers"),
-        (np.zeros((2, 1), int), TypeError, r"order\(0\): the shape is \(2, 1\)"),
-        ([0, -1], ConfigError, r"order\(0\): entry 1 is -1, want an index from 0"),
+        (np.arange(40) > 7, TypeError, r"sampler\(0\): the values are True and False; .*flatnonzero.* mask\.nonzero\(\)"),
+        ([True, False], TypeError, r"sampler\(0\): the values are True and False"),
+        ([0, 1.5], TypeError, r"sampler\(0\): entry 1 is 1.5; expected a whole number"),
+        ([True, 2], TypeError, r"sampler\(0\): entry 0 is True; expected a whole number"),
+        ([2, np.True_], TypeError, r"sampler\(0\): entry 1 is .*True_?; expected a whole number"),
+        ([5, 1 << 63, 1], ConfigError, f"the sampler returned sample {1 << 63} in batch 0 of epoch 0; the source has 40"),
+        ([40], ConfigError, "the sampler returned sample 40 in batch 0 of epoch 0; the source has 40"),
+        (np.array([1.0]), TypeError, r"sampler\(0\): entry 0 is 1.0"),
+        ("0123", TypeError, r"sampler\(0\): '0123'; expected a list of whole numbers"),
+        (["1"], TypeError, r"sampler\(0\): entry 0 is '1'"),
+        (None, TypeError, r"sampler\(0\): None; expected a list of whole numbers"),
+        (np.array(3), TypeError, r"sampler\(0\): array\(3\); expected a list of whole numbers"),
+        (np.zeros((2, 1), int), TypeError, r"sampler\(0\): the shape is \(2, 1\)"),
+        ([0, -1], ConfigError, r"sampler\(0\): entry 1 is -1; expected an index from 0"),
     ],
 )
 def test_an_order_returns_indices_and_no_mask(order: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(WarpfeedError, match=message) as raised:
-        ids(order=lambda epoch: order)
-    if not message.startswith("the order gives"):
+        ids(sampler=lambda epoch: order)
+    if not message.startswith("the sampler returned"):
         assert raised.value.kind == "transform" and isinstance(raised.value.__cause__, error)
 
 
@@ -91,15 +91,15 @@ def test_tensors_are_indices_and_labels_but_no_masks(torch: Any) -> None:
     mask = torch.arange(40) % 9 == 0
     chosen = [0, 9, 18, 27, 36]
     for order in (mask.nonzero().flatten(), np.flatnonzero(mask), [torch.tensor(i) for i in chosen]):
-        assert ids(order=lambda epoch, order=order: order) == chosen
-    assert ids(order=lambda epoch: iter(chosen)) == chosen
-    with pytest.raises(WarpfeedError, match=r"order\(0\): the values are True and False"):
-        ids(order=lambda epoch: mask)
-    with pytest.raises(WarpfeedError, match=r"order\(0\): entry 1 is tensor\(True\), want a whole number"):
-        ids(order=lambda epoch: [torch.tensor(3), mask[0]])
+        assert ids(sampler=lambda epoch, order=order: order) == chosen
+    assert ids(sampler=lambda epoch: iter(chosen)) == chosen
+    with pytest.raises(WarpfeedError, match=r"sampler\(0\): the values are True and False"):
+        ids(sampler=lambda epoch: mask)
+    with pytest.raises(WarpfeedError, match=r"sampler\(0\): entry 1 is tensor\(True\); expected a whole number"):
+        ids(sampler=lambda epoch: [torch.tensor(3), mask[0]])
 
 
-def test_an_index_that_comes_again_is_another_variant_of_its_sample() -> None:
+def test_a_repeated_index_is_a_new_variant_of_its_sample() -> None:
     image = np.random.default_rng(1).integers(0, 256, (64, 64, 3), dtype=np.uint8)
 
     class One(Images):
@@ -107,7 +107,7 @@ def test_an_index_that_comes_again_is_another_variant_of_its_sample() -> None:
             return image, 0
 
     options = {**OPTIONS, "augment": Augment.train(8)}
-    for again in ({"subset": [0, 0]}, {"order": lambda epoch: [0, 0]}):
+    for again in ({"subset": [0, 0]}, {"sampler": lambda epoch: [0, 0]}):
         [[images, _]] = Loader(One(1), **options, **again)
         assert (images[0] != images[1]).any(), again
 
@@ -125,15 +125,15 @@ def test_epochs_batches_and_samples_are_whole_numbers_from_0() -> None:
     ]
     for name, call in calls:
         for wrong in (1.5, 1.0, True, np.True_, "1", None):
-            with pytest.raises(TypeError, match=f"^{name}={re.escape(repr(wrong))}: want a whole number"):
+            with pytest.raises(TypeError, match=f"^{name}={re.escape(repr(wrong))}: expected a whole number"):
                 call(wrong)
-        with pytest.raises(ConfigError, match=f"^{name}=-1: want a whole number from 0"):
+        with pytest.raises(ConfigError, match=f"^{name}=-1: expected a whole number from 0"):
             call(-1)
     loader.set_epoch(np.int64(3))
     assert loader.epoch == 3
 
 
-def test_a_split_takes_indices_and_labels_of_any_list_and_no_masks(torch: Any) -> None:
+def test_a_split_takes_lists_of_any_type_and_no_masks(torch: Any) -> None:
     labels = [-1, 0, 1, 1, 0, -1, 0, 1]
     expected = split(8, [0.5, 0.5], seed=1, labels=labels)
     for kind in (np.array, torch.tensor, tuple, iter):
@@ -141,26 +141,26 @@ def test_a_split_takes_indices_and_labels_of_any_list_and_no_masks(torch: Any) -
     for mask in (np.array(labels) > 0, torch.tensor(labels) > 0, [True] * 8):
         with pytest.raises(TypeError, match=r"^samples: the values are True and False; the indices of a mask"):
             split(mask, [1.0], seed=1)
-        with pytest.raises(TypeError, match=r"^labels: the values are True and False; want whole numbers, .*astype"):
+        with pytest.raises(TypeError, match=r"^labels: the values are True and False; expected whole numbers, .*astype"):
             split(8, [1.0], seed=1, labels=mask)
     for wrong in ([0.5] * 8, ["1"] * 8, [True, *range(7)]):
-        with pytest.raises(TypeError, match="^labels: entry 0 is .*, want a whole number"):
+        with pytest.raises(TypeError, match="^labels: entry 0 is .*; expected a whole number"):
             split(8, [1.0], seed=1, labels=wrong)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="^samples: entry 0 is .*, want a whole number"):
+        with pytest.raises(TypeError, match="^samples: entry 0 is .*; expected a whole number"):
             split(wrong, [1.0], seed=1)
     with pytest.raises(TypeError, match=r"^samples: the values are True and False"):
         pack("set", "x.tar", samples=[True, False])
     with pytest.raises(TypeError, match=r"^samples: entry 1 is True"):
         pack("set", "x.tar", samples=[3, True])
-    with pytest.raises(TypeError, match="^samples=True: want a number of samples"):
+    with pytest.raises(TypeError, match="^samples=True: expected a number of samples"):
         split(True, [1.0], seed=1)
-    with pytest.raises(ConfigError, match=f"^labels: entry 1 is {1 << 63}, want a label of 64 bits"):
+    with pytest.raises(ConfigError, match=f"^labels: entry 1 is {1 << 63}; expected a label of 64 bits"):
         split(2, [1.0], seed=1, labels=np.array([0, 1 << 63], np.uint64))
 
 
-def test_long_lists_travel_in_pieces_and_places_count_from_the_start() -> None:
+def test_long_lists_travel_in_pieces_with_global_positions() -> None:
     count = 2 * PIECE + 5
-    for kind in (Indices, Numbers):
+    for kind in (Indices, Floats):
         dtype = np.uint64 if kind is Indices else np.float64
         for values in (range(count), np.arange(count), list(range(count)), iter(range(count))):
             pieces = list(kind("list", values))

@@ -1,4 +1,4 @@
-"""Promise: parts that were packed by any processes, in any engine, merge into the same set."""
+"""Promise: parts can be packed by any processes and any job engine, and always merge into the same dataset."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def whole(mini: str, folder: Path) -> dict[str, bytes]:
-    """The set, packed without parts."""
+    """Returns the files of the dataset when it is packed without parts."""
     warpfeed.pack(mini, folder / "x.tar", **OPTIONS)
     return files(folder)
 
@@ -40,7 +40,7 @@ def test_parts_merge_into_the_set_that_one_process_packs(mini: str, tmp_path: Pa
     assert halfway == {"samples": told[0][1] + told[-1][1], "total": 64, "parts": 3, "missing": "1", "merged": False}
     with pytest.raises(ConfigError, match="parts 1 of 3 are missing"):
         warpfeed.merge(target)
-    with pytest.raises(WarpfeedError, match="not complete"):
+    with pytest.raises(WarpfeedError, match="is incomplete"):
         warpfeed.Loader(target.parent, batch_size=4, output="numpy")
     warpfeed.pack(mini, target, part=(1, 3), **OPTIONS)
     merged = warpfeed.merge(target)
@@ -99,13 +99,13 @@ def test_dask_packs_the_parts_of_a_set(mini: str, tmp_path: Path) -> None:
     assert files(target.parent) == expected
 
 
-def test_ray_packs_the_parts_of_a_set_although_a_worker_is_killed(mini: str, tmp_path: Path) -> None:
+def test_ray_packs_all_parts_although_a_worker_is_killed(mini: str, tmp_path: Path) -> None:
     ray = need("ray")
     import warpfeed.ray
 
     # A local class, which Ray copies to its workers.
     class Deadly:
-        """A source whose first reader is killed in the middle of its part."""
+        """A source that kills the first process that reads from it, in the middle of a part."""
 
         def __init__(self, mark: Path) -> None:
             self.mark = mark
@@ -114,7 +114,7 @@ def test_ray_packs_the_parts_of_a_set_although_a_worker_is_killed(mini: str, tmp
             return 64
 
         def __getitem__(self, index: int) -> dict[str, Any]:
-            # The plan reads 64 samples, which is all of them.
+            # Planning reads 64 samples, which are all of them.
             with open(self.mark, "ab") as file:
                 file.write(b".")
                 reads = file.tell()

@@ -10,23 +10,24 @@ use crate::waiting::dropping;
 type DynamicBatcher<B> = warpfeed::DynamicBatcher<B, Py<PyAny>>;
 
 either! {
-    /// Requests that wait for a batch, with their futures.
+    /// The queue of requests that wait for a batch, with their futures.
     Requests of DynamicBatcher
 }
 
-/// A batch that has begun: its answer, and the value and the number of images of each request.
+/// A batch that has started: its pending response, and the value and number of images of each
+/// request.
 type Begun = (Answer, Vec<(Py<PyAny>, usize)>);
 
-/// Joins the images of several requests into batches.
+/// Dynamic batching: combines the images of several requests into batches.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
-pub(crate) struct JoinedCore {
+pub(crate) struct DynamicBatcherCore {
     requests: Option<Requests>,
     shared: Arc<Shared>,
 }
 
-impl JoinedCore {
+impl DynamicBatcherCore {
     pub(crate) fn new(requests: Requests, shared: Arc<Shared>) -> Self {
-        JoinedCore { requests: Some(requests), shared }
+        DynamicBatcherCore { requests: Some(requests), shared }
     }
 
     fn requests(&self) -> &Requests {
@@ -35,20 +36,21 @@ impl JoinedCore {
 }
 
 #[pymethods]
-impl JoinedCore {
-    /// Submits `images` as one request, and returns its number. `value` comes back with the
-    /// batch.
+impl DynamicBatcherCore {
+    /// Submits `images` as one request and returns the request's id. `value` is returned together
+    /// with the batch.
     fn submit(&self, py: Python<'_>, images: Vec<Bound<'_, PyAny>>, value: Py<PyAny>) -> PyResult<u64> {
         let images = images.iter().map(bytes).collect::<PyResult<Vec<_>>>()?;
         py.detach(|| of!(Requests, self.requests(), requests => requests.submit(images, value))).raised(py)
     }
 
-    /// Takes a request back that does not belong to a batch yet. Returns whether it was taken back.
+    /// Cancels a request that is not part of a batch yet. Returns whether it was cancelled.
     fn cancel(&self, py: Python<'_>, request: u64) -> bool {
         py.detach(|| of!(Requests, self.requests(), requests => requests.cancel(request))).is_some()
     }
 
-    /// Waits for the next batch to begin. `None` after `close`, once all requests were in a batch.
+    /// Waits for the next batch to start. Returns `None` once the batcher is closed and every
+    /// request has become part of a batch.
     fn next(&self, py: Python<'_>) -> Option<Begun> {
         let (waits, requests) = py.detach(|| match self.requests() {
             Requests::Host(requests) => requests.next().map(|batch| (Waits::Host(batch.pending), batch.requests)),
@@ -59,13 +61,13 @@ impl JoinedCore {
         Some((Answer::new(waits, self.shared.clone()), requests))
     }
 
-    /// Refuses further requests, and begins a batch with those that wait.
+    /// Rejects further requests, and starts a batch with the waiting ones.
     fn close(&self, py: Python<'_>) {
         py.detach(|| of!(Requests, self.requests(), requests => requests.close()));
     }
 }
 
-impl Drop for JoinedCore {
+impl Drop for DynamicBatcherCore {
     fn drop(&mut self) {
         dropping(&self.shared.process, self.requests.take());
     }

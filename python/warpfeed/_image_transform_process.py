@@ -1,7 +1,8 @@
-"""The user's function on each image, in worker processes: the side of the processes.
+"""The code that runs in the worker processes, which call the user's function on each image.
 
-A request has the size of the image and two words of random numbers; its pixels lie in a file in
-memory that both sides map. The answer is a status, and the text of an exception.
+A request consists of the size of the image and two words of random numbers. Both processes map the
+pixels from the same in-memory file. The response is a status, followed by the exception if there
+was one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class RemoteTraceback(Exception):
 
 
 def call(f: Callable[..., Any], pixels: Any, height: int, width: int, *words: int) -> None:
-    """Replaces `pixels` by ``f(image, rng)``.
+    """Replaces `pixels` with ``f(image, rng)``.
 
     Raises:
         TypeError: if the result is not an image of the same size.
@@ -39,12 +40,12 @@ def call(f: Callable[..., Any], pixels: Any, height: int, width: int, *words: in
     import numpy as np
 
     buffer = np.frombuffer(pixels, np.uint8, height * width * 3).reshape(height, width, 3)
-    # A copy: the function may keep its image, and the buffer becomes another sample's.
+    # The function may keep its image, and the buffer is reused for other samples.
     made = f(buffer.copy(), np.random.default_rng(words))
     if not isinstance(made, np.ndarray) or made.dtype != np.uint8 or made.shape != buffer.shape:
         raise TypeError(
-            f"transform returned {_shown(made)}; want a NumPy array of uint8 of shape {buffer.shape}. The loader casts, "
-            "normalizes and transposes (dtype, normalize, layout), so leave Normalize and ToTensor out"
+            f"image_transform returned {_shown(made)}: expected a NumPy array of uint8 of shape {buffer.shape}. The "
+            "loader casts, normalizes and transposes (dtype, normalize, layout); leave Normalize and ToTensor out"
         )
     buffer[...] = made
 
@@ -57,7 +58,8 @@ def _shown(made: Any) -> str:
 
 
 def rebuilt(raised: bytes) -> BaseException:
-    """The exception that a process sent. Its cause is its traceback there."""
+    """Returns the exception that a process sent. The exception's cause contains the traceback in
+    that process."""
     text, pickled = pickle.loads(raised)
     try:
         sent = pickle.loads(pickled)
@@ -79,13 +81,13 @@ def _sent(e: BaseException) -> bytes:
 
 
 def _read(end: int, count: int) -> bytes | None:
-    """The next `count` bytes, or None at the end."""
+    """Returns the next `count` bytes, or None at the end of the stream."""
     read = b""
     while len(read) < count:
         try:
             more = os.read(end, count - len(read))
         except ConnectionResetError:
-            # The loader's process ended, such as by SIGTERM.
+            # The loader's process was terminated, for example by SIGTERM.
             return None
         if not more:
             return None
@@ -94,7 +96,7 @@ def _read(end: int, count: int) -> bytes | None:
 
 
 def _answered(end: int, answer: bytes) -> bool:
-    """Writes `answer`. Returns whether the other side is there."""
+    """Writes `answer`. Returns whether the loader's process is still reading."""
     try:
         while answer:
             answer = answer[os.write(end, answer) :]
@@ -104,8 +106,8 @@ def _answered(end: int, answer: bytes) -> bool:
 
 
 def _seed_globals(words: tuple[int, ...]) -> None:
-    """Seeds generators that the function may use instead of its own, so that its results do not
-    depend on the samples that this process saw before."""
+    """Seeds global generators, which the function may use instead of `rng`, so that its results do not
+    depend on the earlier samples of this process."""
     import random
 
     random.seed(words[0])
@@ -123,7 +125,7 @@ def _seed_torch(torch: Any, word: int) -> None:
 
 
 def _one_thread() -> None:
-    """The processes use all cores together, so each uses one thread."""
+    """Limits libraries to one thread, because the processes together use all cores."""
     cv2, torch = sys.modules.get("cv2"), sys.modules.get("torch")
     if cv2 is not None:
         cv2.setNumThreads(0)
@@ -132,8 +134,9 @@ def _one_thread() -> None:
 
 
 def _end_with(loader: int) -> None:
-    """Ends this process when that of the loader has ended, also while the function runs. A child
-    that the program forked may keep the socket open."""
+    """Ends this process once the loader's process has ended, even while the function runs. Waiting
+    for the socket to close is not enough, because a child that was forked from the loader's process
+    may keep it open."""
     while os.getppid() == loader:
         time.sleep(1)
     os._exit(1)
@@ -154,12 +157,12 @@ def _content(file: Any, length: int) -> bytes:
 
 
 def serve(socket: Any, shared: Any, function: Any, length: int, loader: int) -> None:
-    """Answers requests until the other side closes the socket. The file `function` has the `length`
-    bytes of the pickled function, and `loader` is the process of the loader."""
+    """Processes requests until the loader closes the socket. The file `function` contains the
+    `length` bytes of the pickled function, and `loader` is the id of the loader's process."""
     threading.Thread(target=_end_with, args=(loader,), daemon=True).start()
-    # Ctrl-C reaches the whole group of processes; the loader's own process ends this one.
+    # Ctrl-C reaches all processes of the group. The loader's process handles it and ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Only generators of loaded modules are seeded.
+    # Import NumPy now, because only the generators of imported modules are seeded.
     import numpy  # noqa: F401
 
     end, file = socket.detach(), shared.detach()
@@ -184,7 +187,7 @@ def serve(socket: Any, shared: Any, function: Any, length: int, loader: int) -> 
             continue
         try:
             if mapped < width * height * 3:
-                # If it fails, the next image of this size maps again.
+                # If mapping fails, the next image of this size tries again.
                 pixels = mmap.mmap(file, width * height * 3)
                 mapped = width * height * 3
             _seed_globals(tuple(words))
@@ -192,7 +195,7 @@ def serve(socket: Any, shared: Any, function: Any, length: int, loader: int) -> 
             original = bytes(pixels[: width * height * 3]) if unloaded and pixels is not None else b""
             call(f, pixels, height, width, *words)
             if unloaded and pixels is not None and "torch" in sys.modules:
-                # The call loaded torch, whose generator was not seeded.
+                # The call imported torch, whose generator has not been seeded yet.
                 _one_thread()
                 _seed_globals(tuple(words))
                 pixels[: len(original)] = original

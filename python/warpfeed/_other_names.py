@@ -1,0 +1,85 @@
+"""Names that this package does not have, with advice for their error messages.
+
+The table holds the names of earlier versions and the names that users of PyTorch and of the Rust crate try.
+It serves unknown arguments, attributes of the package, and attributes of its objects.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["INSTEAD", "PER_IMAGE", "EarlierNames", "missing"]
+
+#: Advice for a Python function on images.
+PER_IMAGE = (
+    "use image_transform=f for a Python function on each image, which worker processes call, or batch_transform=[f] "
+    "for functions on whole batches, such as torchvision.transforms.v2 on the device"
+)
+
+_RANDOM = "the random numbers of a sample depend only on (seed, epoch, sample): set seed"
+
+INSTEAD = {
+    # Earlier names of classes.
+    "Joined": "use DynamicBatcher",
+    "Map": "use DenseMap",
+    "MissingError": "use NotFoundError",
+    "Numbers": "use NdArray",
+    "Points": "use Keypoints",
+    "Rows": "use Ragged",
+    "TimedOutError": "use LoaderTimeoutError",
+    # Earlier names of options and methods.
+    "by_class_name": "use match_labels_by_name",
+    "faults": "use sample_errors()",
+    "kinds": "use field_types",
+    "joined": "use dynamic_batcher(f, max_delay_ms=...)",
+    "order": "use sampler=f, where f(epoch) returns the indices of an epoch",
+    "picture": "use image",
+    "pictures": "use images for the folder of Coco, and batch.unpadded for the images of a batch without their padding",
+    "random_colour": "use random_color",
+    "to_8_bits": "use convert_to_u8",
+    "transform": PER_IMAGE,
+    "transform_cost": "use image_transform_cost()",
+    "transform_moves_pixels": "use image_transform_moves_pixels",
+    "transforms": "use batch_transform, a function or a list of functions on whole batches",
+    "unlabelled": "use unlabeled",
+    "without": "use drop_field",
+    # Arguments of torch.utils.data.DataLoader and of torchvision's datasets.
+    "batch_sampler": "set batch_size, and choose samples with shuffle, subset, weights, balanced or sampler",
+    "collate_fn": "use collate=f, which receives the finished batch as a dict of fields; add fields with "
+    "fields={name: NdArray(...) or Ragged(...)}",
+    "dataset": "pass the dataset as the first argument",
+    "generator": _RANDOM,
+    "in_order": "batches always come in order",
+    "multiprocessing_context": "the workers are threads of this process",
+    "persistent_workers": "the workers live as long as the loader",
+    "pin_memory_device": "set device, and batches arrive there",
+    "prefetch_factor": "set prefetch, the number of batches ahead; leave it out to let the loader choose",
+    "target_transform": "map the labels of a whole batch with batch_transform=[f]",
+    "worker_init_fn": _RANDOM,
+    # Options of the Rust crate.
+    "codec": "a Python decoder would run under the interpreter's lock: convert the files, or write the codec in Rust",
+    "on_error": "set max_skipped, the number of bad samples that may be skipped; by default the first one is an error",
+    "pinned": "use pin_memory",
+    "workers": "use num_workers",
+}
+
+
+def missing(owner: str, kind: str, name: str) -> str | None:
+    """The message for the `name` of an argument or attribute that `owner` does not have, if the table has advice."""
+    return f"{owner} has no {kind} {name!r}: {INSTEAD[name]}" if name in INSTEAD else None
+
+
+class EarlierNames:
+    """Base of classes whose attributes had other names."""
+
+    __slots__ = ()
+
+    # Type checkers would accept every attribute.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            message = missing(type(self).__name__, "attribute", name)
+            if message is not None:
+                raise AttributeError(message)
+            # Raises the original error again, which a property may have raised.
+            return object.__getattribute__(self, name)
