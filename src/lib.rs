@@ -1,10 +1,11 @@
 //! A data loader that keeps a GPU fed.
 //!
-//! Threads read, decode and augment images into batches in GPU memory or page-locked host memory.
+//! Worker threads read, decode and augment images, and write them to batches in GPU memory or
+//! page-locked host memory.
 //!
 //! [`Loader`] holds the options. Opening it returns [`Batches`], which owns the threads and all
-//! batch memory. [`Batches::epoch`] iterates. Each item is a [`HostBatch`], or an [`Error`] that
-//! names the sample.
+//! batch memory. [`Batches::epoch`] iterates over an epoch. Each item is a [`HostBatch`], or an
+//! [`Error`] that names the sample.
 //!
 //! # Hello, batch
 //!
@@ -13,7 +14,7 @@
 //!
 //! # fn main() -> warpfeed::Result<()> {
 //! # std::env::set_current_dir(env!("CARGO_MANIFEST_DIR")).unwrap();
-//! // A folder, an LMDB, tar shards or another dataset; the files decide.
+//! // A folder, an LMDB, tar shards or a different format, detected from the files.
 //! let loader = Loader::new("datasets/mini").workers(2).pinned(true).prefetch(4);
 //! // Random-resized crop and flip.
 //! let mut batches = loader.batch_size(16).shuffle(42).augment(Augment::train(64)).host()?;
@@ -30,63 +31,67 @@
 //!
 //! A `for` loop over the loader itself makes one pass over the data.
 //!
-//! # Where to read on
+//! # Where to go next
 //!
-//! [`Loader`] lists its options by purpose. Pages with complete programs are in
-//! [docs](https://github.com/warpfeed/warpfeed/tree/main/docs).
+//! The documentation of [`Loader`] lists all options by purpose. The
+//! [docs](https://github.com/warpfeed/warpfeed/tree/main/docs) folder contains pages with complete
+//! programs.
 //!
 //! | you want to | start at |
 //! |---|---|
 //! | open a dataset | [`Loader::new`], [`Loader::source`], [`Loader::mixture`], [`source`] |
-//! | choose samples and their order | [`Loader::shuffle`], [`Loader::split`], [`sampler`] |
-//! | crop, resize and color images | [`Augment`], [`Loader::transform`] |
+//! | select samples and their order | [`Loader::shuffle`], [`Loader::split`], [`sampler`] |
+//! | crop, resize and change colors | [`Augment`], [`Loader::transform`] |
 //! | read boxes, masks, numbers and text | [`Loader::field`], [`field`](mod@field) |
-//! | choose the images' type and layout | [`Loader::dtype`], [`Loader::layout`], [`Loader::normalize`] |
+//! | set the images' type and layout | [`Loader::dtype`], [`Loader::layout`], [`Loader::normalize`] |
 //! | train on several GPUs | [`Loader::rank`], [`Loader::distributed`] |
 //! | resume a run | [`LoaderHandle::checkpoint`], [`Loader::resume`] |
 //! | skip bad samples | [`OnError`] |
-//! | bound the memory | [`Batches::memory_plan`], [`Loader::memory_limit`] |
-//! | find what limits the speed | [`Batches::stats`], [`Stats::verdict`], [`Loader::trace`] |
-//! | decode the images of requests | [`Decoder::builder`], [`Loader::decoder`] |
-//! | add a source, a codec or a field kind | [`Source`](source::Source), [`Codec`](decode::Codec), [`FieldType`](field::FieldType) |
+//! | limit the memory | [`Batches::memory_plan`], [`Loader::memory_limit`] |
+//! | find the bottleneck | [`Batches::stats`], [`Stats::verdict`], [`Loader::trace`] |
+//! | serve requests of encoded images | [`Decoder::builder`], [`Loader::decoder`] |
+//! | add a source, a codec or a field type | [`Source`](source::Source), [`Codec`](decode::Codec), [`FieldType`](field::FieldType) |
 #![cfg_attr(feature = "cuda", doc = "| deliver batches in device memory | [`Loader::cuda`], [`cuda`](mod@cuda) |")]
 #![cfg_attr(feature = "pack", doc = "| write datasets that load faster | [`pack`] |")]
 //!
 //! # Batches are reproducible
 //!
 //! The order is a function of (seed, epoch, position), and the augmentation of a sample is a
-//! function of (seed, epoch, sample). Batches are therefore the same, bit for bit, for any number
-//! of workers, any prefetch, any storage format, and wherever an image is decoded.
-//! [`Batches::epoch_from`] starts in the middle of an epoch at no cost.
+//! function of (seed, epoch, sample). Therefore, batches are bit-identical for any number of
+//! workers, any prefetch depth and any storage format, on CPU and GPU. [`Batches::epoch_from`]
+//! starts in the middle of an epoch at no cost.
 //!
 //! # Errors name the sample
 //!
-//! A bad sample makes its batch an error like `sample 18231 (n01440764/x):
-//! train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`. A program that goes on
-//! receives the next batch. A panic in your own
-//! source, codec or transform becomes such an error too. With [`OnError::Skip`] another sample of
-//! the batch replaces the bad one, and [`Batches::sample_errors`] lists it.
+//! A bad sample turns its batch into an error such as `sample 18231 (n01440764/x):
+//! train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`. A program that
+//! continues receives the next batch. A panic in a custom source, codec or transform is converted
+//! into such an error as well. With [`OnError::Skip`], the bad sample is replaced by a different
+//! sample of the batch, and listed in [`Batches::sample_errors`].
 //!
 //! # Memory and waiting
 //!
-//! All batch memory is allocated when the loader opens. A batch occupies one of its slots until you
-//! drop it, and may be kept as long as you like. `next()` waits until its batch is ready. Workers
-//! wait while all slots are full, which means that the consumer is slower than the loader. If you
-//! hold every batch and ask for another, you get an error after [`Loader::timeout`].
+//! All batch memory is allocated when the loader is opened. The memory is divided into slots, and a
+//! batch occupies a slot until you drop the batch, which you may keep as long as you like. `next()`
+//! waits until a batch is ready. Workers wait while all slots are full, that is, while the consumer
+//! is slower than the loader. If you hold every batch and request another one, the request fails
+//! after [`Loader::timeout`].
 //!
 //! Dropping the iterator cancels the epoch. Dropping [`Batches`] joins all threads. Batches that
-//! you still hold stay valid. Memory that a device still reads is kept until the device is done.
+//! you still hold stay valid. Memory that a device is still reading is freed only after the device
+//! has finished.
 //!
 //! # Logging
 //!
-//! The library prints nothing. It reports through [`tracing`](https://docs.rs/tracing): epochs at
-//! `debug`, changes of automatic values at `info`, skipped samples and long waits at `warn`.
+//! The library prints nothing. It logs through [`tracing`](https://docs.rs/tracing): epochs at
+//! level `debug`, changes of automatic settings at `info`, and skipped samples and long waits at
+//! `warn`.
 //!
 //! # Modules
 //!
-//! The modules follow the data: [`sampler`] says which sample is next, [`source`] reads its bytes,
-//! [`decode`] turns them into pixels, [`transform`] crops, resizes and augments, [`batch`] holds
-//! the result.
+//! The modules follow the path of the data: [`sampler`] decides which sample is next, [`source`]
+//! reads its bytes, [`decode`] turns them into pixels, [`transform`] crops, resizes and augments,
+//! and [`batch`] holds the result.
 //!
 //! # Cargo features
 //!
@@ -97,22 +102,22 @@
 //! | `annotations` | yes | [`source::Coco`], [`source::Yolo`] and [`source::Voc`]. |
 //! | `tables` | yes | [`source::Table`]: CSV, TSV and JSON lines. |
 //! | `formats` | yes | PNG, WebP, BMP, TIFF and GIF images. |
-//! | `pack` | yes | The module [`pack`]: writers of datasets. |
+//! | `pack` | yes | The module [`pack`], which writes datasets. |
 //! | `host` | yes | All default features except `cuda`. |
 //! | `arrays` | yes | [`source::Arrays`]: NumPy, safetensors and PyTorch; [`source::TfRecord`]. |
 //! | `chunks` | yes | MDS, LitData, `.beton` and RecordIO. |
 //! | `hdf5` | no | HDF5 files, in [`source::Arrays`]. |
 //! | `parquet` | no | `source::Parquet`. Zstandard is compiled from C. |
 //! | `ndarray` | no | `TensorView::array`: a field as an `ndarray` view. |
-//! | `nvtx` | no | NVTX ranges for Nsight Systems, with the names of the spans of a trace. |
+//! | `nvtx` | no | NVTX ranges for Nsight Systems, with the same names as the spans of a trace. |
 //!
-//! Without these features the crate reads folders, tar shards and your own sources of JPEGs and
-//! arrays. Opening a dataset or an image that needs a missing feature fails, and the error names
-//! the feature.
+//! Without these features, the crate reads folders, tar shards and custom sources that contain
+//! JPEGs and arrays. Opening a dataset or an image that requires a disabled feature fails, and the
+//! error names the feature.
 
 // docs.rs shows which feature an item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// If a default feature is off, its helpers are unused.
+// If a default feature is disabled, its helpers are unused.
 #![cfg_attr(not(feature = "host"), allow(dead_code))]
 
 pub mod batch;
@@ -143,6 +148,14 @@ mod pages {
     page!(Readme, "../README.md");
     page!(GettingStarted, "../docs/getting-started.md");
     page!(YourData, "../docs/your-data.md");
+    page!(DataFoldersAndTables, "../docs/data-folders-and-tables.md");
+    page!(DataShards, "../docs/data-shards.md");
+    page!(DataColumns, "../docs/data-columns.md");
+    page!(DataArraysAndTokens, "../docs/data-arrays-and-tokens.md");
+    page!(DataAnnotations, "../docs/data-annotations.md");
+    page!(ImageFormats, "../docs/image-formats.md");
+    page!(ChoosingSamples, "../docs/choosing-samples.md");
+    page!(BadSamples, "../docs/bad-samples.md");
     page!(Augmentation, "../docs/augmentation.md");
     page!(MasksAndBoxes, "../docs/masks-and-boxes.md");
     page!(OnTheGpu, "../docs/on-the-gpu.md");
@@ -155,6 +168,7 @@ mod pages {
     page!(ComingFrom, "../docs/coming-from.md");
     page!(Extending, "../docs/extending.md");
     page!(ObjectStores, "../docs/object-stores.md");
+    page!(Assistants, "../docs/assistants.md");
 }
 
 #[cfg(test)]

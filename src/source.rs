@@ -1,6 +1,7 @@
-//! Datasets: samples by index.
+//! Datasets, which provide samples by index.
 //!
-//! The crate [`warpfeed_sources`] has them, and lists them by purpose. It can be used without this one.
+//! This module re-exports the crate [`warpfeed_sources`], whose documentation lists the types by
+//! purpose. That crate can also be used on its own.
 
 #[cfg(feature = "parquet")]
 pub use warpfeed_sources::Parquet;

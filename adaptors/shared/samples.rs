@@ -1,10 +1,11 @@
-//! Test data of all adaptors: 50 small images, each with an array and with rows of numbers.
-//! `tests/samples/mod.rs` of each adaptor is a link to this file, so that packed crates have it.
+//! Test data for all adaptors: 50 samples, each with a small image, an array, and a variable number
+//! of rows. In each adaptor, `tests/samples/mod.rs` is a symlink to this file, so that packaged
+//! crates contain it.
 
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Loader};
 
-/// A 16x16 image as `.npy` bytes, with values derived from the sample's number.
+/// Returns a 16x16 image as `.npy` bytes, with values derived from the sample's index.
 fn image(n: u64) -> Vec<u8> {
     let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (16, 16, 3), }");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
@@ -14,7 +15,8 @@ fn image(n: u64) -> Vec<u8> {
     bytes
 }
 
-/// The samples, with labels from three classes or without labels. Sample `n` has `n % 5` rows.
+/// Returns the samples, with labels from three classes or without labels. Sample `n` has `n % 5`
+/// rows.
 pub(crate) fn source(labeled: bool) -> Memory {
     let sample = |n: u64| {
         let sample = OwnedSample::new(format!("s{n}"))
@@ -26,7 +28,8 @@ pub(crate) fn source(labeled: bool) -> Memory {
     Memory::new((0..50).map(sample).collect())
 }
 
-/// Random crops of the labeled samples, in seven batches of eight, the last one of two.
+/// Returns a loader of random crops of the labeled samples, in seven batches: six with 8 samples
+/// and one with 2.
 pub(crate) fn loader() -> Loader {
     Loader::source(source(true)).augment(Augment::train(8)).batch_size(8).shuffle(3)
 }

@@ -1,4 +1,4 @@
-//! RGB pixels to draw on, and PNG files of pixels.
+//! An RGB image that can be drawn on and encoded as PNG.
 
 use png::{ColorType, Compression, Encoder, EncodingError, Filter};
 
@@ -24,19 +24,19 @@ impl Canvas {
         (self.pixels.len() / self.width as usize) as u32
     }
 
-    /// The pixel at (x, y), which lies in the image.
+    /// Returns the pixel at (x, y), which must be inside the image.
     pub(crate) fn pixel(&mut self, x: u32, y: u32) -> &mut Color {
         debug_assert!(x < self.width, "a pixel of another row");
         &mut self.pixels[y as usize * self.width as usize + x as usize]
     }
 
-    /// The image as a PNG file.
+    /// Encodes the image as PNG.
     pub(crate) fn png(&self) -> Result<Vec<u8>, EncodingError> {
         png(self.pixels.as_flattened(), (self.width, self.height()), ColorType::Rgb)
     }
 }
 
-/// A PNG file of 8 bits.
+/// Encodes 8-bit pixels as PNG.
 pub(crate) fn png(pixels: &[u8], (width, height): (u32, u32), color: ColorType) -> Result<Vec<u8>, EncodingError> {
     let mut bytes = Vec::new();
     let mut encoder = Encoder::new(&mut bytes, width, height);

@@ -5,15 +5,15 @@ use clap::builder::PossibleValuesParser;
 use warpfeed::AnnotationFrame;
 use warpfeed::source::{Classes, DATA_FORMATS, Options, Source, Store, TableOptions};
 
-// Options for opening a dataset, shared by all commands. Not a doc comment, because clap would use
-// it as the command's help.
+// Options for opening a dataset, shared by all commands. This is not a doc comment, because clap
+// would use it as the help text of the command.
 #[derive(clap::Args, Default)]
 #[command(next_help_heading = "Classes and tables")]
 pub(crate) struct DataArgs {
     /// Format of the dataset [default: detected]
     #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(DATA_FORMATS.iter().map(|f| f.name)))]
     format: Option<String>,
-    /// List that numbers the classes: a text file with one name per line, or a JSON array
+    /// File that numbers the classes: text with one name per line, or a JSON array
     #[arg(long, value_name = "FILE")]
     classes: Option<PathBuf>,
     /// Cache the listing of a folder in the file FOLDER.warpfeed-index
@@ -32,13 +32,13 @@ pub(crate) struct DataArgs {
     /// Column with the labels (tables only) [default: label, class, cls or category]
     #[arg(long, value_name = "COLUMN")]
     label_column: Option<String>,
-    /// Column with paths of further files, such as masks (tables only)
+    /// Column with paths of additional files, such as masks (tables only)
     #[arg(long, value_name = "COLUMN")]
     file_column: Vec<String>,
     /// Other columns to read (tables only) [default: all]
     #[arg(long, value_name = "COLUMN,...", value_delimiter = ',')]
     columns: Option<Vec<String>>,
-    /// Join the numbers of several columns into one field (tables only)
+    /// Combine the numbers of several columns into one field (tables only)
     #[arg(long, value_name = "FIELD=COLUMN,...", value_parser = gathered)]
     gather: Vec<(String, Vec<String>)>,
     /// Character between cells (tables only) [default: a comma, or detected]
@@ -49,10 +49,12 @@ pub(crate) struct DataArgs {
     no_header: bool,
 }
 
-// Options for commands that read annotations. Not a doc comment, as above.
+// Options for commands that read annotations. This is not a doc comment, for the same reason as
+// above.
 #[derive(clap::Args, Default, Clone, Copy)]
 pub(crate) struct FollowArgs {
-    /// Image that was annotated, if EXIF rotates it and the declared size does not decide
+    /// Version of the image that was annotated, if EXIF rotates it and the declared size does not
+    /// decide
     #[arg(long, value_name = "IMAGE", value_enum)]
     annotations_follow: Option<Follow>,
 }
@@ -87,7 +89,7 @@ fn delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-/// The stores of URLs.
+/// Returns the supported stores, by URL scheme.
 pub(crate) fn stores() -> Vec<(&'static str, Arc<dyn Store>)> {
     #[cfg(feature = "stores")]
     return warpfeed_stores::all();
@@ -101,7 +103,7 @@ impl DataArgs {
         self.open_in(path, stores())
     }
 
-    /// Opens the dataset at `path`, if it is a URL in one of `stores`.
+    /// Opens the dataset at `path`, using one of `stores` if it is a URL.
     pub(crate) fn open_in(
         &self,
         path: &Path,

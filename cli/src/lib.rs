@@ -1,10 +1,10 @@
-//! The program `warpfeed`.
+//! The command-line tool `warpfeed`.
 //!
-//! 1. [`run`]: the program.
-//! 2. [`occupancy`]: the occupancy of CUDA kernels.
-//! 3. [`report`]: the page of `warpfeed report`.
-//! 4. [`respell`]: the options of other languages in the messages of the crate. [`warn`]: a warning,
-//!    as the program prints it.
+//! 1. [`run`]: runs the tool.
+//! 2. [`occupancy`]: computes the occupancy of CUDA kernels.
+//! 3. [`report`]: writes the page of `warpfeed report`.
+//! 4. [`respell`]: replaces Rust options in messages by those of another language. [`warn`]: prints
+//!    a warning in the format of the tool.
 
 mod canvas;
 mod commands;

@@ -1,4 +1,4 @@
-//! Prints the library's and the program's warnings and errors to stderr.
+//! Prints the warnings and errors of the library and of the tool to stderr.
 
 use std::fmt;
 
@@ -10,22 +10,22 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Starts printing warnings and errors.
 pub(crate) fn start() {
-    // A closed stderr must not stop the program.
+    // Ignore internal errors, because a closed stderr must not stop the tool.
     let log = tracing_subscriber::fmt().with_max_level(Level::WARN).log_internal_errors(false);
     let _ = log.with_writer(std::io::stderr).event_format(Line).try_init();
 }
 
-/// Writes a line to stderr. Unlike `eprintln!` it does not panic if stderr is closed.
+/// Writes a line to stderr. Unlike `eprintln!`, this function does not panic if stderr is closed.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
     let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{line}\n"));
 }
 
-/// Prints a warning of the library, for a process whose log has another subscriber.
+/// Prints a warning from the library. Meant for a process with its own log subscriber.
 pub fn warn(message: &str) {
     say(format_args!("warpfeed: warning: {}", in_flags(message)));
 }
 
-/// Formats the library's messages like the program's.
+/// Formats the library's messages like those of the tool.
 struct Line;
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Line {

@@ -1,4 +1,4 @@
-//! The program `warpfeed`.
+//! The binary of the command-line tool `warpfeed`.
 
 use std::process::ExitCode;
 

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use warpfeed::{Batches, Result, Stats};
 
-/// Returns the loader's statistics over `time`, after `warmup`. Holds each batch for `step`, like a
-/// training step. Calls `show` after each batch with the seconds and the statistics so far.
+/// Runs a loader for `warmup` and then for `time`, and returns its statistics over `time`. Holds
+/// each batch for `step`, like a training step. After each batch, calls `show` with the elapsed
+/// seconds and the statistics so far.
 pub(crate) fn measure<B>(
     batches: &mut Batches<B>,
     warmup: Duration,

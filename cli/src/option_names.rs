@@ -1,9 +1,9 @@
-//! Replaces the crate's options in messages by the program's flags.
+//! Replaces the library's options in messages by command-line flags.
 //!
-//! The crate's messages name options in Rust syntax: `batch_size(64)`, `.keep_bad(true)`. Users of
-//! the program set flags.
+//! The library's messages name options in Rust syntax, such as `batch_size(64)` and
+//! `.keep_bad(true)`. Users of the command line set flags instead.
 
-/// Options whose flags have the same name.
+/// Options whose flag has the same name.
 const OPTIONS: [&str; 10] = [
     "batch_size",
     "force",
@@ -17,7 +17,7 @@ const OPTIONS: [&str; 10] = [
     "workers",
 ];
 
-/// Options whose flags have a different name.
+/// Options whose flag has a different name.
 const CALLS: [(&str, &str); 6] = [
     ("TableOptions::delimiter", "--delimiter"),
     ("TableOptions::file", "--file-column"),
@@ -27,20 +27,23 @@ const CALLS: [(&str, &str); 6] = [
     ("TableOptions::root", "--root"),
 ];
 
-/// Other phrases.
+/// Other phrases to replace, with their replacements.
 const PHRASES: [(&str, &str); 9] = [
-    ("Loader::annotations_follow(Exif::Stored) or (Exif::Upright) says", "--annotations-follow stored or upright says"),
+    (
+        "Loader::annotations_follow(AnnotationFrame::Stored) or (AnnotationFrame::Upright) says",
+        "--annotations-follow stored or upright says",
+    ),
     ("Loader::classes or Loader::classes_file", "--classes FILE"),
     ("(`Loader::trace`)", "(--trace FILE)"),
     ("TableOptions::columns", "--columns"),
     ("TableOptions::gather", "--gather"),
     ("open one of the two by its format, tar or folder", "choose with --format tar or --format folder"),
-    ("; Coco::with_images takes another folder", ""),
-    ("; `Lmdb::with_layout` reads others", ""),
-    ("Lmdb::bgr or Lmdb::rgb says which", "write encoded images, as convert_imageset --encoded does"),
+    ("; use Coco::with_images for a different folder", ""),
+    ("; use `Lmdb::with_layout` for other layouts", ""),
+    ("call Lmdb::rgb or Lmdb::bgr", "write encoded images, as convert_imageset --encoded does"),
 ];
 
-/// Returns `message` with flags in place of options.
+/// Replaces options in `message` by flags.
 pub(crate) fn in_flags(message: &str) -> String {
     respell(message, &PHRASES, |name, value| {
         let named = CALLS.iter().find(|(call, _)| *call == name).map(|(_, flag)| (*flag).to_owned());
@@ -49,9 +52,10 @@ pub(crate) fn in_flags(message: &str) -> String {
     })
 }
 
-/// Replaces `phrases` in `message`, and then calls of options: `call` gets the name of each call
-/// and the text in its parentheses, and returns `None` if it is not an option. A dot before the
-/// name is dropped. The Python package spells messages by the same rule.
+/// Replaces `phrases` in `message`, and then the calls that set options. `call` receives the name
+/// of each call and the text in its parentheses, and returns the replacement, or `None` if the call
+/// does not set an option. A dot before the name is dropped. The Python package also uses this
+/// function.
 pub fn respell(message: &str, phrases: &[(&str, &str)], call: impl Fn(&str, &str) -> Option<String>) -> String {
     let message = phrases.iter().fold(message.to_owned(), |message, (rust, other)| message.replace(rust, other));
     let mut spelt = String::with_capacity(message.len());
@@ -82,7 +86,7 @@ mod tests {
     #[test]
     fn options_become_flags_and_other_words_stay() {
         for (message, expected) in [
-            ("batch_size(0): a batch has at least one sample", "--batch-size 0: a batch has at least one sample"),
+            ("batch_size(0): expected at least 1", "--batch-size 0: expected at least 1"),
             ("use .force(true) to replace it", "use --force to replace it"),
             ("`.keep_bad(true)` packs them", "`--keep-bad` packs them"),
             ("say so with TableOptions::image(\"jpg\") for", "say so with --image-column \"jpg\" for"),

@@ -1,4 +1,4 @@
-//! Writes the files that commands make.
+//! Writes the output files of commands.
 
 use std::fs;
 use std::io;
@@ -6,23 +6,23 @@ use std::path::{Path, PathBuf};
 
 use warpfeed::{Error, Result};
 
-/// Writes `bytes` to the file `path`. If that fails, because the disk is full or the process ends, a
-/// file that is there stays as it is.
+/// Writes `bytes` to the file `path`. If writing fails, for example because the disk is full or the
+/// process is killed, an existing file stays unchanged.
 ///
 /// # Errors
 /// If the file cannot be written.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let written = match fs::metadata(path) {
-        // A pipe or a device, such as /dev/stdout, cannot be replaced.
+        // Write directly to a pipe or a device, such as /dev/stdout, because it cannot be replaced.
         Ok(found) if !found.is_file() => fs::write(path, bytes),
-        // A link stays, and its target is replaced.
+        // Preserve a symbolic link, and replace its target.
         Ok(_) => fs::canonicalize(path).and_then(|target| replace(&target, bytes)),
         Err(_) => replace(path, bytes),
     };
     written.map_err(|e| Error::io(path, &e))
 }
 
-/// Writes a file next to `target`, and renames it.
+/// Writes a temporary file next to `target`, and renames it to `target`.
 fn replace(target: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut partial = target.as_os_str().to_owned();
     partial.push(format!(".{}.partial", std::process::id()));

@@ -1,7 +1,8 @@
-//! The command line. Each sub-command is one file in `commands`, a thin layer over the library.
+//! The command line. Each subcommand is in its own file in `commands` and is a thin layer over the
+//! library.
 //!
-//! Results go to stdout, progress and warnings to stderr. Exit codes: 0 for success; 1 for an error
-//! or for findings of `verify`; 2 for a wrong command line.
+//! Results go to stdout, and progress and warnings to stderr. The exit code is 0 for success, 1 for
+//! an error or if `verify` finds a problem, and 2 for an invalid command line.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,14 +18,14 @@ use crate::option_names::in_flags;
 
 /// Inspects, verifies, packs, draws and measures image datasets for warpfeed's loader.
 ///
-/// PATH is a dataset on this machine, or a URL such as s3://bucket/train or
+/// PATH is a local dataset, or a URL such as s3://bucket/train or
 /// hf://datasets/org/name/train. The program detects its format:
 ///   a folder of class folders, or a flat folder of images
 ///   an LMDB database
 ///   tar shards: one file, a folder of them, or a pattern such as 'train-{000..099}.tar'
 ///   COCO: instances_train2017.json
 ///   YOLO: data.yaml, or a folder with images and labels
-///   Pascal VOC: the folder with JPEGImages, or one of its lists
+///   Pascal VOC: the folder with JPEGImages, or one of its list files
 ///   a table: .csv, .tsv or .jsonl
 ///   Parquet or Arrow files, as on the Hugging Face hub
 ///   MosaicML's MDS shards or LitData's chunks: the folder with index.json
@@ -43,11 +44,11 @@ Examples:
   warpfeed inspect images                # describe it
   warpfeed verify images                 # check that every image decodes
   warpfeed preview images --out grid.png # draw a training batch
-  warpfeed pack images images.lmdb     # one file that loads faster
+  warpfeed pack images images.lmdb       # one file that loads faster
   warpfeed bench images.lmdb             # measure the loader and its limit
   warpfeed doctor images.lmdb            # measure this machine for settings
 
-Exit codes: 0 success, 1 an error or a bad sample, 2 a wrong command line.";
+Exit codes: 0 success, 1 an error or a bad sample, 2 an invalid command line.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -64,10 +65,10 @@ enum Command {
     Cache(cache::Args),
 }
 
-/// Error that ends a command.
+/// An error that ends a command.
 pub(crate) enum Failure {
     Warpfeed(warpfeed::Error),
-    /// Writing the results to stdout failed.
+    /// Writing to stdout failed.
     Stdout(io::Error),
 }
 
@@ -85,16 +86,16 @@ impl From<io::Error> for Failure {
 
 pub(crate) type Outcome = Result<ExitCode, Failure>;
 
-/// Runs the program with the arguments `args`, of which the first is its name. Returns the exit
-/// code.
+/// Runs the tool with the arguments `args`, the first of which is the program name. Returns the
+/// exit code.
 ///
-/// The binary `warpfeed` and the console script of the Python package call this function.
+/// Both the binary `warpfeed` and the console script of the Python package call this function.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     log::start();
     let command = match Cli::try_parse_from(args) {
         Ok(cli) => cli.command,
         Err(e) => {
-            // Prints requested help to stdout, and errors to stderr.
+            // This prints help to stdout if it was requested, and errors to stderr.
             let _ = e.print();
             return u8::try_from(e.exit_code()).unwrap_or(2);
         }
@@ -114,7 +115,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     };
     match outcome {
         Ok(code) => u8::from(code != ExitCode::SUCCESS),
-        // The reader, such as `head`, has closed the pipe.
+        // The process that reads the pipe, such as `head`, has closed it.
         Err(Failure::Stdout(e)) if e.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(Failure::Stdout(e)) => {
             say(format_args!("warpfeed: stdout: {e}"));

@@ -1,4 +1,4 @@
-//! A progress bar on stderr, if stderr is a terminal.
+//! Shows a progress bar on stderr if stderr is a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use warpfeed::Stats;
@@ -7,8 +7,8 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("a template without unknown alignments")
 }
 
-/// A bar over `images` images, with images/s and the time left. It is hidden if stderr is not a
-/// terminal.
+/// Creates a progress bar for `images` images, which shows images/s and the remaining time. The bar
+/// is hidden if stderr is not a terminal.
 pub(crate) fn bar(images: usize) -> ProgressBar {
     let style = style("{wide_bar} {human_pos}/{human_len} images  {per_sec:>9}  {eta} left").with_key(
         "per_sec",
@@ -19,10 +19,11 @@ pub(crate) fn bar(images: usize) -> ProgressBar {
     ProgressBar::new(images as u64).with_style(style)
 }
 
-/// Seconds between two reads of the statistics, long enough not to disturb the measurement.
+/// Minimum number of seconds between two reads of the statistics. It is long enough not to disturb
+/// the measurement.
 const PAUSE: f64 = 0.2;
 
-/// A bar over the time of a measurement, with the samples/s of a loader so far.
+/// A progress bar for the duration of a measurement, which shows the loader's samples/s so far.
 pub(crate) struct Measuring {
     bar: ProgressBar,
     /// Time of the last update, in seconds.
@@ -30,14 +31,14 @@ pub(crate) struct Measuring {
 }
 
 impl Measuring {
-    /// A bar over `seconds`. It is hidden if stderr is not a terminal.
+    /// Creates a bar for `seconds` seconds. The bar is hidden if stderr is not a terminal.
     pub(crate) fn new(seconds: f64) -> Self {
         let style = style("{wide_bar} {pos}/{len} ms  {msg}");
         Measuring { bar: ProgressBar::new((seconds * 1e3) as u64).with_style(style), drawn: 0.0 }
     }
 
-    /// Shows that `now` seconds have passed, with `stats`. Updates at most every [`PAUSE`], so it
-    /// may be called for every batch.
+    /// Shows that `now` seconds have elapsed, and the rate in `stats`. Updates the bar at most once
+    /// per [`PAUSE`], so this method may be called for every batch.
     pub(crate) fn show(&mut self, now: f64, stats: impl FnOnce() -> Stats) {
         if self.bar.is_hidden() || now - self.drawn < PAUSE {
             return;

@@ -1,16 +1,16 @@
-//! Formats and parses numbers of bytes with units.
+//! Formats and parses sizes in bytes with units.
 
 use bytesize::ByteSize;
 
-/// Formats `n` bytes in decimal units, as for disks.
+/// Formats `n` bytes in decimal units, as is usual for disks.
 pub(crate) fn bytes(n: u64) -> String {
     ByteSize(n).display().si().to_string()
 }
 
-/// Parses a number of bytes above 0: `1GB`, `300 MB`, `1.5GiB` or `4096`.
+/// Parses a positive number of bytes, such as `1GB`, `300 MB`, `1.5GiB` or `4096`.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     match text.parse()? {
-        // The parser saturates larger numbers at the maximum.
+        // The parser returns the maximum for larger numbers.
         ByteSize(0 | u64::MAX) => Err("expected a number of bytes above 0, such as 1GB or 512MiB".to_owned()),
         ByteSize(bytes) => Ok(bytes),
     }

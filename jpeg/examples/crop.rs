@@ -11,9 +11,11 @@ use warpfeed_jpeg::{Decoder, Jpeg, Pixels, Rect};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [from, numbers @ .., to] = &arguments[..] else { return Err("crop FROM.jpg X Y WIDTH HEIGHT TO.ppm".into()) };
+    let [from, numbers @ .., to] = &arguments[..] else {
+        return Err("usage: crop FROM.jpg X Y WIDTH HEIGHT TO.ppm".into());
+    };
     let numbers: Vec<u32> = numbers.iter().map(|number| number.parse()).collect::<Result<_, _>>()?;
-    let [x, y, width, height] = numbers[..] else { return Err("a crop is X Y WIDTH HEIGHT".into()) };
+    let [x, y, width, height] = numbers[..] else { return Err("expected four numbers: X Y WIDTH HEIGHT".into()) };
 
     let bytes = fs::read(from)?;
     let jpeg = Jpeg::open(&bytes)?;

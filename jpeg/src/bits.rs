@@ -1,4 +1,4 @@
-//! Bit reader for one scan. Invalid bits are read as libjpeg reads them.
+//! Bit reader for one scan. It interprets invalid bits as libjpeg does.
 
 use super::huffman::{Lookup, extend};
 use super::markers::next_marker;
@@ -7,20 +7,21 @@ use crate::error::Result;
 /// Entropy-coded bits up to the next marker.
 pub(crate) struct Bits<'a> {
     bytes: &'a [u8],
-    /// Position of the next byte to read, or of the marker that ended the segment.
+    /// Offset of the next byte to read, or of the marker that ended the segment.
     pub(crate) at: usize,
-    /// Bits that were read ahead, from the top.
+    /// Bits that were read ahead, starting at the most significant bit.
     window: u64,
     held: u32,
-    /// Whether more bits were taken than the segment has, so that zeros were returned instead.
+    /// Whether more bits were taken than the segment contains. The missing bits are zeros.
     pub(super) starved: bool,
-    /// Whether that happened at the end of the file.
+    /// Whether the missing bits are past the end of the file.
     pub(super) ended: bool,
     /// Number of invalid codes and other faults.
     pub(crate) faults: u32,
 }
 
-/// Whether a byte of `word` is ff. Tests the complement for a zero byte, by the usual trick.
+/// Returns whether any byte of `word` is `ff`, by testing the complement for a zero byte with the
+/// usual bit trick.
 #[inline(always)]
 pub(crate) fn has_ff(word: u32) -> bool {
     (!word).wrapping_sub(0x0101_0101) & word & 0x8080_8080 != 0
@@ -31,7 +32,7 @@ impl<'a> Bits<'a> {
         Bits { bytes, at, window: 0, held: 0, starved: false, ended: false, faults: 0 }
     }
 
-    /// Reads ahead until at least 32 bits are held, if the segment has them.
+    /// Reads ahead until the window contains at least 32 bits, if the segment has that many left.
     #[inline(always)]
     fn fill(&mut self) {
         if self.held > 32 {
@@ -49,7 +50,7 @@ impl<'a> Bits<'a> {
         self.fill_bytes();
     }
 
-    /// [`fill`](Bits::fill) for stuffed bytes, markers, and the end of the file.
+    /// Like [`fill`](Bits::fill), but handles stuffed bytes, markers and the end of the file.
     #[cold]
     fn fill_bytes(&mut self) {
         while self.held <= 56 {
@@ -64,8 +65,8 @@ impl<'a> Bits<'a> {
                     self.at = next - 1;
                     return;
                 }
-                // T.81 allows fill bytes only before markers, and the two readers of libjpeg-turbo
-                // disagree about them elsewhere.
+                // T.81 allows fill bytes only before markers. Elsewhere, the two readers of
+                // libjpeg-turbo disagree about them.
                 self.faults += u32::from(next > self.at + 1);
                 next += 1;
             }
@@ -92,7 +93,8 @@ impl<'a> Bits<'a> {
         (self.window, self.held) = (0, 64);
     }
 
-    /// Returns the next symbol and the bits after it. The symbol's lower half is their number.
+    /// Returns the next symbol and the bits after it. The lower four bits of the symbol are the
+    /// number of these bits.
     #[inline(always)]
     pub(crate) fn symbol_and_bits(&mut self, table: &Lookup) -> (u8, u32) {
         self.fill();
@@ -101,7 +103,7 @@ impl<'a> Bits<'a> {
             self.skip(17);
             return (0, 0);
         };
-        // A code and the bits after it have at most 31 bits together, which have been read ahead.
+        // A code and the bits after it take at most 31 bits together, which `fill` has read.
         let (length, size) = (u32::from(length), u32::from(symbol & 15));
         let bits = ((self.window << length >> 32) >> (32 - size)) as u32;
         self.skip(length + size);
@@ -116,7 +118,7 @@ impl<'a> Bits<'a> {
         value
     }
 
-    /// Returns the next `size` bits as a coefficient's value.
+    /// Returns the next `size` bits as the value of a coefficient.
     pub(crate) fn signed(&mut self, size: u8) -> i32 {
         extend(self.take(size), size.into())
     }
@@ -136,14 +138,14 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Applies one more bit to a nonzero coefficient.
+    /// Refines a nonzero coefficient by one more bit.
     pub(super) fn refine(&mut self, coefficient: &mut i16, one: i16) {
         if self.take(1) == 1 && *coefficient & one == 0 {
             *coefficient = coefficient.wrapping_add(if *coefficient >= 0 { one } else { -one });
         }
     }
 
-    /// Ends a segment. In a valid one, the remaining bits only fill its last byte.
+    /// Ends a segment. In a valid segment, the remaining bits are the padding of the last byte.
     pub(crate) fn close(&mut self) {
         if !self.starved {
             self.fill_bytes();
@@ -151,9 +153,10 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Continues after the next restart marker. If that is not the expected marker, resynchronizes
-    /// like libjpeg's `jpeg_resync_to_restart`: a marker of up to two segments ahead, or of another
-    /// kind, leaves this segment empty, and a marker of up to two segments behind is skipped.
+    /// Continues after the next restart marker. If this is not the expected marker, resynchronizes
+    /// like libjpeg's `jpeg_resync_to_restart`: a marker that belongs up to two segments ahead, or
+    /// that is of a different kind, leaves the next segment empty, and a marker that belongs up to
+    /// two segments behind is skipped.
     pub(crate) fn restart(&mut self, expected: u8) -> Result<()> {
         self.close();
         (self.window, self.held) = (0, 0);

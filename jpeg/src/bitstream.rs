@@ -1,14 +1,14 @@
-//! The data that a device needs to decode a part of an image: its tables, and the restart segments
-//! that contain the part.
+//! The data that a device needs to decode a region of an image: the image's tables, and the restart
+//! segments that contain the region.
 //!
-//! [`Bitstream::write`] writes, one after the other:
-//! 1. a quantization table for each component, 64 `u16` in natural order;
-//! 2. the Huffman tables, each 16 counts of codes by their length and 256 symbols;
-//! 3. the segments, each as four `u32`: first byte, bytes, first MCU, MCUs, with [`CUT`] added if
-//!    the segment has more of them;
-//! 4. the data of the segments, without stuffing and markers.
+//! [`Bitstream::write`] writes, in this order:
+//! 1. one quantization table per component, as 64 `u16` in natural order;
+//! 2. the Huffman tables, each as 16 counts of codes by length and 256 symbols;
+//! 3. the segments, each as four `u32`: offset, number of bytes, first MCU, number of MCUs. The
+//!    flag [`CUT`] in the number of MCUs says that the segment continues after the needed MCUs;
+//! 4. the data of the segments, without byte stuffing and markers.
 //!
-//! Numbers are little-endian, and offsets count from the first byte of the output.
+//! Numbers are little-endian, and offsets are relative to the first byte of the output.
 
 use arrayvec::ArrayVec;
 
@@ -24,80 +24,83 @@ use crate::pixels::Rect;
 
 /// Maximum number of components. Devices do not decode CMYK.
 const PARTS: usize = 3;
-/// Maximum number of Huffman tables of each kind: that of a baseline JPEG.
+/// Maximum number of Huffman tables of each kind in a baseline JPEG.
 const TABLES: usize = 2;
-/// Bytes of a Huffman table: 16 counts and 256 symbols.
+/// Size of a Huffman table in bytes: 16 counts and 256 symbols.
 const TABLE: usize = 16 + 256;
-/// Bytes of a segment's entry.
+/// Size of a segment's entry in bytes.
 const ENTRY: usize = 16;
-/// Added to the number of MCUs of a segment that has more MCUs after the last one needed: `CUT` in
-/// `src/device/nvidia/kernels/jpeg.cu` of warpfeed. An image has fewer than 2^26 MCUs.
+/// Flag in the number of MCUs of a segment, which says that the segment continues after the last
+/// needed MCU. Corresponds to `CUT` in warpfeed's `src/device/nvidia/kernels/jpeg.cu`. The flag is
+/// never part of the number, because an image has fewer than 2^26 MCUs.
 pub const CUT: u32 = 1 << 31;
-/// Maximum number of bytes of an image, whose bits the device counts in 32 bits.
+/// Maximum number of bytes per image. The device uses 32-bit bit offsets.
 const MOST_BYTES: usize = 1 << 28;
-/// Initial room for the data of the segments, in bytes.
+/// Initial capacity for the data of the segments, in bytes.
 const FIRST: usize = 256 << 10;
-/// Maximum number of blocks of a component between two restarts. The sum of that many 16-bit
+/// Maximum number of blocks per component between two restarts. The sum of this many 16-bit
 /// differences fits into 32 bits.
 const MOST_BLOCKS: u64 = u16::MAX as u64;
 
-/// Layout of an image for a device.
+/// Layout of an image, as a device needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Grid {
     /// Number of segments.
     pub segments: u32,
-    /// Bytes of the longest segment.
+    /// Length of the longest segment, in bytes.
     pub longest: u32,
-    /// MCUs in a row of the image.
+    /// Number of MCUs per row of the image.
     pub mcus_across: u32,
-    /// First column and row of the MCUs to keep.
+    /// Column and row of the first needed MCU.
     pub first: (u32, u32),
-    /// Numbers of columns and rows of the MCUs to keep.
+    /// Number of columns and rows of the needed MCUs.
     pub mcus: (u32, u32),
-    /// Blocks in an MCU.
+    /// Number of blocks per MCU.
     pub blocks: u32,
-    /// 0 is gray, 1 YCbCr, 2 RGB.
+    /// Color space: 0 for gray, 1 for YCbCr, 2 for RGB.
     pub color: u32,
-    /// Huffman tables.
+    /// Number of Huffman tables.
     pub tables: u32,
-    /// Corner of the region in the stored image.
+    /// Upper left corner of the region in the stored image.
     pub corner: (u32, u32),
-    /// Steps that turn the region upright, as bits of [`Turn`].
+    /// Steps that make the region upright, as flags of [`Turn`].
     pub turned: u32,
     parts: ArrayVec<GridPart, PARTS>,
 }
 
-/// Steps from a stored image to an upright one, as bits, in order.
+/// Flags for the steps from a stored image to the upright one. The steps are applied in the order
+/// of the constants.
 #[derive(Debug)]
 pub struct Turn;
 
 impl Turn {
     /// Columns become rows.
     pub const TRANSPOSED: u32 = 1;
-    /// Left and right are exchanged.
+    /// Left and right are swapped.
     pub const MIRRORED: u32 = 2;
-    /// Top and bottom are exchanged.
+    /// Top and bottom are swapped.
     pub const FLIPPED: u32 = 4;
 }
 
-/// One component.
+/// One component of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GridPart {
-    /// Blocks in an MCU, across.
+    /// Number of blocks per MCU horizontally.
     pub h: u32,
-    /// Blocks in an MCU, down.
+    /// Number of blocks per MCU vertically.
     pub v: u32,
-    /// Index of the first block in an MCU.
+    /// Index of the component's first block in an MCU.
     pub first: u32,
-    /// Pixels per sample, across.
+    /// Number of pixels per sample horizontally.
     pub across: u32,
-    /// Pixels per sample, down.
+    /// Number of pixels per sample vertically.
     pub down: u32,
-    /// 0 is none, 1 twice across, 2 twice down, 3 both. 4 repeats samples for any other factors.
+    /// Upsampling: 0 for none, 1 to double columns, 2 to double rows, 3 to double both. For all
+    /// other factors, 4: samples are repeated.
     pub upsampling: u32,
-    /// Number of samples that contain pixels of the image.
+    /// Number of samples that belong to pixels of the image, horizontally and vertically.
     pub size: (u32, u32),
     /// Index of the component's DC table.
     pub dc: u32,
@@ -106,25 +109,25 @@ pub struct GridPart {
 }
 
 impl Grid {
-    /// The one or three components.
+    /// Returns the components, of which there are one or three.
     #[inline]
     pub fn parts(&self) -> &[GridPart] {
         &self.parts
     }
 
-    /// Number of blocks in the MCUs to keep.
+    /// Returns the number of blocks in the needed MCUs.
     pub fn kept_blocks(&self) -> usize {
         self.mcus.0 as usize * self.mcus.1 as usize * self.blocks as usize
     }
 }
 
-/// Data of an image's part on its way to a device. The memory is reused for the next part, as far
-/// as [`keep`](Bitstream::keep) leaves it.
+/// The data of a region, for a device. The memory is reused for the next region, up to the limit
+/// set with [`keep`](Bitstream::keep).
 #[derive(Debug)]
 pub struct Bitstream {
     unstuff: Unstuff,
     segments: Vec<Segment>,
-    /// The segments' bytes.
+    /// The bytes of the segments.
     stream: Vec<u8>,
     /// Number of valid bytes in `stream`.
     streamed: usize,
@@ -146,20 +149,21 @@ impl Default for Bitstream {
 }
 
 impl Bitstream {
-    /// Maximum number of bytes of memory that [`take`](Bitstream::take) uses for `region`.
+    /// Returns an upper bound on the memory that [`take`](Bitstream::take) uses for `region`, in
+    /// bytes.
     pub fn memory_for(jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> usize {
         let Jpeg { bytes, header, layout, .. } = jpeg;
         if !region.fits(jpeg.size()) {
             return 0;
         }
         let data = (bytes.len() - header.scan.data).min(limit).min(MOST_BYTES);
-        // More segments than the data can hold are refused.
+        // `take` rejects an image with more segments than its data can contain.
         let window = Window::new(layout, jpeg.orientation().region(region, layout.size));
         let segments = segments::count(layout, &window, header.restart_interval).min(data);
         data.saturating_add(segments.saturating_mul(size_of::<Segment>()))
     }
 
-    /// Bytes of memory in use.
+    /// Returns the number of allocated bytes.
     pub fn memory(&self) -> usize {
         self.stream.capacity() + self.segments.capacity() * size_of::<Segment>()
     }
@@ -171,9 +175,9 @@ impl Bitstream {
         }
     }
 
-    /// Collects the data that `region` of the upright image needs. `None` if devices cannot
-    /// decode the image, because it is progressive, visibly damaged or of a rare kind, if it
-    /// needs more than `limit` bytes, or if the region is not inside the image.
+    /// Collects the data needed to decode `region` of the upright image. Returns `None` if devices
+    /// cannot decode the image (because it is progressive, visibly damaged or of a rare kind), if
+    /// the data exceeds `limit` bytes, or if the region is not inside the image.
     pub fn take(&mut self, jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> Option<Grid> {
         let Jpeg { bytes, header, layout, closed } = jpeg;
         region.fits(jpeg.size()).then_some(())?;
@@ -220,7 +224,8 @@ impl Bitstream {
         if self.len() > limit {
             return None;
         }
-        // As for the lanes, this check keeps a few bytes from expanding into a large image.
+        // As in `Transit::begin`, this check prevents a few bytes from expanding into a large
+        // image.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         self.segments.iter().all(enough).then_some(())?;
         let mut grid = self.grid(layout, &window, color, &used);
@@ -228,13 +233,14 @@ impl Bitstream {
         grid.turned = bit(orientation.transposed, Turn::TRANSPOSED)
             | bit(orientation.mirrored, Turn::MIRRORED)
             | bit(orientation.flipped, Turn::FLIPPED);
-        // A device turns an image in the memory of its coefficients, two bytes each.
+        // A device applies the EXIF orientation in the memory of the coefficients, which take two
+        // bytes each.
         let turned = region.width.div_ceil(8) as usize * region.height.div_ceil(8) as usize * grid.parts.len();
         (grid.turned == 0 || turned <= 2 * grid.kept_blocks()).then_some(grid)
     }
 
-    /// Copies the data of the segments if they have at most `room` bytes. The memory for them grows
-    /// as needed, because much of `data` may not be needed.
+    /// Copies the data of the segments, if it has at most `room` bytes. Grows the memory as needed,
+    /// because the segments may be only a small part of `data`.
     fn collect(&mut self, data: &[u8], lengths: Lengths<'_>, room: usize) -> Option<()> {
         let room = room.min(data.len());
         loop {
@@ -242,7 +248,8 @@ impl Bitstream {
                 Ok(()) => return Some(()),
                 Err(Refusal::NoRoom) if self.stream.len() < room => {
                     let bytes = (2 * self.stream.len()).max(FIRST).min(room);
-                    // Copying again takes less memory than growing the buffer.
+                    // Allocate a new buffer and start over, because growing the old buffer would
+                    // need more memory.
                     self.stream = Vec::new();
                     self.stream = vec![0; bytes];
                 }
@@ -284,7 +291,8 @@ impl Bitstream {
         }
     }
 
-    /// The number of a table. `None` if the table is invalid, or if there are too many.
+    /// Returns the index of a table, or `None` if the table is invalid or there are too many
+    /// tables.
     fn table(&mut self, spec: Spec, ac: bool) -> Option<u32> {
         let known = self.tables.iter().position(|(own, class)| *class == ac && *own == spec);
         if let Some(known) = known {
@@ -298,7 +306,7 @@ impl Bitstream {
         Some(self.tables.len() as u32 - 1)
     }
 
-    /// Bytes that [`write`](Bitstream::write) writes.
+    /// Returns the number of bytes that [`write`](Bitstream::write) writes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.data_at() + self.streamed
@@ -312,7 +320,7 @@ impl Bitstream {
         self.entries_at() + self.segments.len() * ENTRY
     }
 
-    /// Writes the data to `to`, which has [`len`](Bitstream::len) bytes.
+    /// Writes the data to `to`, which must have [`len`](Bitstream::len) bytes.
     pub fn write(&self, to: &mut [u8]) {
         let data = self.data_at();
         let (quant, rest) = to.split_at_mut(self.quant.len() * 128);
@@ -359,7 +367,7 @@ mod tests {
         let whole = Rect::full(jpeg.size());
         let grid = stream.take(&jpeg, whole, limit);
         let most = Bitstream::memory_for(&jpeg, whole, limit);
-        assert!(stream.memory() <= most.max(FIRST), "{} bytes are taken, {most} were said", stream.memory());
+        assert!(stream.memory() <= most.max(FIRST), "{} bytes in use, the bound is {most}", stream.memory());
         grid
     }
 
@@ -381,13 +389,13 @@ mod tests {
         let mut jpeg = gray(64, 0);
         jpeg.resize(20 << 20, 7);
         let mut stream = Bitstream::default();
-        assert!(take(&mut stream, &jpeg, usize::MAX).is_some(), "bytes behind a complete JPEG are ignored");
+        assert!(take(&mut stream, &jpeg, usize::MAX).is_some(), "bytes after a complete JPEG are ignored");
         assert!(stream.memory() <= FIRST + 100, "{} bytes", stream.memory());
     }
 
     #[test]
     fn segments_that_a_file_cannot_hold_are_not_listed() {
-        // 16384 x 16384 pixels, with a restart marker for each of four million blocks.
+        // 16384 x 16384 pixels with a restart marker for each of four million blocks.
         let mut jpeg = gray(16, 1);
         let frame = jpeg.windows(2).position(|marker| marker == [0xff, 0xc0]).unwrap();
         jpeg[frame + 5..frame + 9].copy_from_slice(&[0x40, 0, 0x40, 0]);

@@ -1,10 +1,11 @@
 //! Decodes every scan of a Huffman-coded file, sequential or progressive, into planes of quantized
 //! coefficients.
 //!
-//! Damaged files are treated as by libjpeg. An invalid code counts as the symbol 0. A segment that
-//! ends early is filled with zero bits. Restart markers that are out of step are resynchronized.
-//! [`Coefficients::damage`] reports such damage. Only the end of the file is an error, where
-//! libjpeg would continue with gray.
+//! This is the plain decoder. It is slower than the interleaved lanes, but supports every kind of
+//! file. It treats damage like libjpeg: an invalid code counts as symbol 0, a segment that ends
+//! early is extended with zero bits, and the decoder resynchronizes at misplaced restart markers.
+//! [`Coefficients::damage`] reports such damage. The only exception is a file that ends early:
+//! decoding fails, while libjpeg would continue with gray.
 
 use super::header::{Coding, Frame, Header, unsupported};
 use super::huffman::Lookup;
@@ -13,25 +14,25 @@ use super::scan::{Mode, State};
 use crate::error::{Error, Result, resize};
 use crate::pixels::Size;
 
-/// Reported for a file that lacks only its last marker.
+/// Damage reported for a file that lacks only its EOI marker.
 pub(crate) const NO_EOI: &str = "jpeg has all of its pixels, but no EOI marker after them";
 
-/// Maximum number of scans. A scan of a few bytes may take as long as one of the whole image.
-/// Encoders write about ten.
+/// Maximum number of scans. Encoders write about ten. A scan of a few bytes may take as long as a
+/// scan with data for the whole image, so the number must be limited.
 const MAX_SCANS: u32 = 256;
 
-/// Coefficients of an image. The memory is reused from file to file.
+/// The coefficients of an image. The memory is reused for the next file.
 #[derive(Debug, Default)]
 pub(crate) struct Coefficients {
     planes: Vec<Plane>,
     count: usize,
-    /// The first place where the data was invalid and was read as libjpeg reads it.
+    /// Position of the first invalid data, which was interpreted as libjpeg would.
     fault: Option<Fault>,
     /// Whether a marker follows the last scan.
     closed: bool,
 }
 
-/// A position in a file.
+/// Position of damage in a file.
 #[derive(Debug, Clone, Copy)]
 struct Fault {
     scan: u32,
@@ -40,19 +41,19 @@ struct Fault {
     of: u32,
 }
 
-/// Blocks of one component, row by row, each with 64 coefficients in natural order.
+/// The blocks of one component, row by row. Each block has 64 coefficients in natural order.
 #[derive(Debug)]
 pub(crate) struct Plane {
-    /// Blocks per row, a multiple of the component's horizontal sampling factor.
+    /// Number of blocks per row, a multiple of the component's horizontal sampling factor.
     pub(crate) wide: usize,
-    /// Rows of blocks, a multiple of the component's vertical sampling factor.
+    /// Number of block rows, a multiple of the component's vertical sampling factor.
     pub(crate) high: usize,
-    /// `high * wide * 64` coefficients.
+    /// The coefficients, `high * wide * 64` values.
     pub(crate) data: Vec<i16>,
     /// Quantization table in natural order, as defined at the start of the component's first scan.
     pub(crate) quant: [u16; 64],
-    /// Number of low bits of each coefficient, in zigzag order, that are still missing; -1 before
-    /// the first scan.
+    /// For each coefficient, in zigzag order, the number of low bits that no scan has supplied yet,
+    /// or -1 before the first scan.
     missing: [i8; 64],
 }
 
@@ -68,11 +69,12 @@ impl Plane {
     }
 }
 
-/// The DC and the AC table of each component of a scan, where it needs them.
+/// The DC and AC tables of each component of a scan, or `None` if the scan does not need such a
+/// table.
 type Tables = [(Option<Lookup>, Option<Lookup>); 4];
 
 impl Coefficients {
-    /// One plane per component of the frame.
+    /// Returns one plane per component of the frame.
     pub(crate) fn planes(&self) -> &[Plane] {
         &self.planes[..self.count]
     }
@@ -85,23 +87,23 @@ impl Coefficients {
         }
     }
 
-    /// Number of bytes allocated.
+    /// Returns the number of allocated bytes.
     pub(crate) fn memory(&self) -> usize {
         self.planes.iter().map(|plane| plane.data.capacity() * 2).sum()
     }
 
-    /// Whether a progressive file lacks bits of the low frequencies. libjpeg then smooths the
-    /// image instead of transforming the coefficients as they are.
+    /// Returns whether a progressive file lacks bits of the low frequencies. For such a file,
+    /// libjpeg smooths the image instead of transforming the coefficients unchanged.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.planes().iter().any(|plane| plane.missing[..10].iter().any(|&bits| bits != 0))
     }
 
-    /// Describes the damage of the decoded file, or data that is missing after its pixels. `None`
-    /// for a valid file.
+    /// Describes the damage of the decoded file, including a missing EOI marker. Returns `None` for
+    /// a valid file.
     ///
-    /// This covers libjpeg's warnings, and also data that T.81 does not allow but libjpeg accepts
-    /// silently: coefficients after the last one of a block, or with more bits than in 8-bit
-    /// images.
+    /// Damage is what libjpeg warns about, and data that libjpeg silently accepts although T.81
+    /// forbids it: coefficients after the last one of a block, or coefficients with more bits than
+    /// are possible in 8-bit images.
     pub(crate) fn damage(&self) -> Option<String> {
         match self.fault {
             Some(Fault { scan: 1, mcu, of }) => Some(format!("jpeg data is damaged in MCU {mcu} of {of}")),
@@ -114,8 +116,8 @@ impl Coefficients {
         }
     }
 
-    /// Decodes all scans of `bytes`, whose header was [read](Header::read) as `header`. Supports
-    /// baseline, extended and progressive frames of 8 bits.
+    /// Decodes all scans of `bytes`. `header` is the result of [`Header::read`]. Supports baseline,
+    /// extended and progressive frames with 8-bit samples.
     ///
     /// # Errors
     /// If the file ends early, if scan headers or tables contradict the frame, or if the coding is
@@ -137,7 +139,8 @@ impl Coefficients {
                 self.closed = is_closed(bytes, at);
                 return Ok(());
             }
-            // Files without EOI are common. Their pixels are complete if no coefficient is missing.
+            // Files without EOI are common. If no coefficient is missing, their pixels are
+            // complete.
             match header.next_scan(bytes, at) {
                 Ok(true) => {}
                 Ok(false) => {
@@ -164,7 +167,7 @@ impl Coefficients {
         let largest = frame.components().iter().map(extent).map(|(wide, high)| wide * high * 64).max();
         if largest.is_some_and(|coefficients| coefficients > u32::MAX as usize) {
             let Size { width, height } = frame.size;
-            return Err(Error::new(format!("a JPEG of {width}x{height} pixels is too large to be decoded")));
+            return Err(Error::new(format!("a JPEG of {width}x{height} pixels is too large to decode")));
         }
         (self.fault, self.closed) = (None, false);
         self.count = frame.components().len();
@@ -174,7 +177,7 @@ impl Coefficients {
             let coefficients = plane.wide * plane.high * 64;
             plane.data.clear();
             if plane.data.capacity() < coefficients {
-                // Growing the vector might take twice the memory that is needed.
+                // Free the vector first, because growing it might need twice the memory.
                 plane.data = Vec::new();
             }
             resize(&mut plane.data, coefficients, 0);
@@ -183,8 +186,9 @@ impl Coefficients {
         Ok(())
     }
 
-    /// The tables of the components of a scan, and whether bits of a coefficient come in another order
-    /// than T.81 requires (G.1.1.1). Takes over the quantization tables.
+    /// Returns the tables of a scan's components, and whether the scan supplies bits of
+    /// coefficients out of the order that T.81 requires (G.1.1.1). Also copies the quantization
+    /// tables to the planes.
     fn tables(&mut self, bytes: &[u8], header: &Header, mode: Mode) -> Result<(Tables, bool)> {
         let (frame, scan) = (&header.frame, &header.scan);
         let named = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.at));
@@ -219,15 +223,15 @@ impl Coefficients {
         Ok((tables, disordered))
     }
 
-    /// Decodes scan number `number`, whose header is in `header`, and returns the position of its
-    /// end.
+    /// Decodes scan number `number`, whose scan header is in `header`. Returns the offset at which
+    /// the scan ends.
     fn scan(&mut self, bytes: &[u8], header: &Header, number: u32) -> Result<usize> {
         let (frame, scan) = (&header.frame, &header.scan);
         let named = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.at));
         let mode = Mode::of(frame.coding, scan).map_err(named)?;
         let (tables, disordered) = self.tables(bytes, header, mode)?;
-        // A scan of one component has one block per MCU, and omits the blocks that only pad the
-        // frame's MCUs.
+        // A scan of a single component has one block per MCU, and omits the blocks that only pad
+        // the MCUs of the frame.
         let single = scan.components().len() == 1;
         let (across, down) = if single { frame.blocks(scan.components()[0].index.into()) } else { frame.mcus() };
         let blocks: u32 = scan
@@ -278,8 +282,8 @@ impl Coefficients {
     }
 }
 
-/// Whether the data of `bytes` is long enough to describe the frame, since every block costs at
-/// least one bit of a DC code. This keeps memory in proportion to the file.
+/// Checks that the data in `bytes` is long enough for the frame: every block needs at least one
+/// bit, for a DC code. This check keeps the memory in proportion to the file size.
 pub(crate) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
     let (frame, left) = (&header.frame, bytes.len() - header.scan.data);
     let blocks = (0..frame.components().len()).map(|i| frame.blocks(i));

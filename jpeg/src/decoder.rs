@@ -1,5 +1,5 @@
-//! Decodes images side by side. The decoder takes jobs in turn, keeps the lanes busy with pieces
-//! of the images, and delivers each image once its last band has become pixels.
+//! Decodes several images interleaved. The decoder starts jobs in order, keeps the lanes busy with
+//! pieces of the images, and delivers each image once its last band has been converted to pixels.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ pub struct Job<'a> {
     pub jpeg: &'a Jpeg<'a>,
     /// The region to decode, in pixels of the upright image.
     pub region: Rect,
-    /// Receives the pixels of the region.
+    /// The buffer that receives the pixels of the region.
     pub out: &'a mut Pixels,
     /// The result of decoding.
     pub result: Result<()>,
@@ -35,26 +35,26 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Decodes the images of one thread. Its memory is reused from image to image.
+/// A decoder, for use by one thread. Its memory is reused for the next image.
 pub struct Decoder {
     backend: Backend,
     machine: Machine,
     flights: Vec<Flight>,
     idle: Vec<Flight>,
-    /// The job and the piece of it that each busy lane is decoding.
+    /// For each busy lane, the job and the piece that it decodes.
     lanes: Vec<(usize, Ticket)>,
     plain: Plain,
 }
 
-/// An image that has been started and not yet delivered.
+/// An image that has been started but not delivered yet.
 struct Flight {
     job: usize,
     transit: Transit,
-    /// The image before it is turned upright; unused if it already is.
+    /// The pixels before the EXIF orientation is applied. Unused for an upright image.
     stored: Vec<u8>,
     orientation: Orientation,
     region: Rect,
-    /// Number of lanes that decode this image.
+    /// Number of lanes that are decoding this image.
     lanes: usize,
     damaged: bool,
     done: bool,
@@ -73,8 +73,8 @@ impl std::fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// Creates a decoder for the best instruction set of this core. Allocates little: memory
-    /// grows with the images.
+    /// Creates a decoder for the best instruction set of this CPU. This allocates little memory;
+    /// more is allocated when images need it.
     pub fn new() -> Self {
         Self::default()
     }
@@ -93,16 +93,17 @@ impl Decoder {
     /// Decodes `region` of an image into `out`. The region is in pixels of the upright image.
     ///
     /// # Errors
-    /// That name the place in the file, or if the region is empty or leaves the image. The
-    /// content of `out` is then unspecified.
+    /// If the file is too damaged to be decoded; the message states the position in the file. Also
+    /// if the region is empty or not inside the image. After an error, the content of `out` is
+    /// unspecified.
     pub fn decode(&mut self, jpeg: &Jpeg<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         let mut job = Job::new(jpeg, region, out);
         self.decode_group(std::slice::from_mut(&mut job));
         job.result
     }
 
-    /// Decodes several images side by side, which is faster than one after the other. Each job
-    /// gets its own result, and the pixels that it gets alone.
+    /// Decodes several images interleaved, which is faster than one after the other. Each job gets
+    /// its own result, and the same pixels as if it were decoded alone.
     ///
     /// ```
     /// use warpfeed_jpeg::{Decoder, Jpeg, Job, Pixels, Rect};
@@ -121,7 +122,7 @@ impl Decoder {
     /// ```
     pub fn decode_group(&mut self, jobs: &mut [Job<'_>]) {
         if !self.flights.is_empty() {
-            // The previous group was cut short by a panic, which is a bug here.
+            // A panic, which would be a bug in this crate, interrupted the previous group.
             *self = Decoder::with_backend(self.backend);
         }
         let mut next = 0;
@@ -151,11 +152,11 @@ impl Decoder {
         }
     }
 
-    /// Reads all of a file and describes its damage, with its place. `None` if it has none. The
-    /// [crate](crate#a-file-that-is-damaged-inside) lists what counts as damage.
+    /// Reads a whole file and describes its damage, with the position. Returns `None` for an intact
+    /// file. [Damaged files](crate#damaged-files) lists what counts as damage.
     ///
     /// # Errors
-    /// If the image as a whole does not decode.
+    /// If the whole image cannot be decoded.
     pub fn damage(&mut self, jpeg: &Jpeg<'_>) -> Result<Option<String>> {
         let coefficients = &mut self.plain.coefficients;
         let decoded = coefficients.decode(jpeg.bytes, &jpeg.header);
@@ -164,8 +165,8 @@ impl Decoder {
         damage
     }
 
-    /// Frees cached memory if it exceeds `limit` bytes: coefficients, and pixels before they are
-    /// turned. Returns how many bytes of both remain.
+    /// Frees the memory for coefficients, and for pixels before the EXIF orientation is applied, if
+    /// it exceeds `limit` bytes. Returns the number of bytes that remain allocated.
     pub fn keep(&mut self, limit: usize) -> usize {
         let stored: usize = self.idle.iter().map(|flight| flight.stored.capacity()).sum();
         let all = self.plain.coefficients.memory() + stored;
@@ -177,7 +178,7 @@ impl Decoder {
         0
     }
 
-    /// Starts a lane on a piece of an image in flight, the earliest image first.
+    /// Starts a lane on a piece of an image in flight. The oldest image comes first.
     fn start(&mut self) -> bool {
         for flight in self.flights.iter_mut().filter(|flight| !flight.damaged) {
             if let Some(ticket) = flight.transit.start(&mut self.machine) {
@@ -189,7 +190,8 @@ impl Decoder {
         false
     }
 
-    /// Starts job `index`. Returns `false` if it does not fit now.
+    /// Starts job `index`. Returns `false` if the lanes do not have the capacity for this job at
+    /// the moment.
     fn take(&mut self, jobs: &mut [Job<'_>], index: usize) -> Result<bool> {
         let job = &mut jobs[index];
         let jpeg = job.jpeg;
@@ -200,8 +202,8 @@ impl Decoder {
         flight.region = orientation.region(job.region, jpeg.layout.size);
         (flight.job, flight.orientation) = (index, orientation);
         (flight.lanes, flight.damaged, flight.done) = (0, false, false);
-        // The plain decoder reads the whole file, so it notices missing pixels outside the region
-        // too.
+        // The plain decoder reads the whole file, so it detects missing pixels even outside the
+        // region.
         let begun = if jpeg.closed {
             flight.transit.begin(&mut self.machine, self.backend, jpeg, flight.region)
         } else {
@@ -224,7 +226,7 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Finishes the lanes that have reached their end, and delivers the images that are complete.
+    /// Processes the lanes that have reached their end, and delivers complete images.
     fn land(&mut self, jobs: &mut [Job<'_>]) {
         for lane in (0..self.lanes.len()).rev() {
             let Some(bit) = self.machine.finished(lane) else { continue };
@@ -250,7 +252,8 @@ impl Decoder {
             flight.transit.end(&mut self.machine);
             let job = &mut jobs[flight.job];
             job.result = if flight.damaged {
-                // The plain decoder knows how libjpeg treats the damage, or where the file ends.
+                // Use the plain decoder, which treats damage like libjpeg and reports where the
+                // file ends.
                 self.plain.decode(self.backend, &mut flight, job)
             } else {
                 flight.deliver(job);
@@ -282,7 +285,7 @@ impl Flight {
         }
     }
 
-    /// Turns the pixels upright and sets their position.
+    /// Applies the EXIF orientation and sets the origin of the pixels.
     fn deliver(&mut self, job: &mut Job<'_>) {
         if !self.orientation.is_upright() {
             self.orientation.turn(&self.stored, self.region.size(), job.out.data_mut());
@@ -292,7 +295,8 @@ impl Flight {
     }
 }
 
-/// The decoder for images that lanes cannot decode: all coefficients first, then the pixels.
+/// Decoder for images that lanes cannot decode. It decodes all coefficients first, and then
+/// converts them to pixels.
 #[derive(Default)]
 struct Plain {
     coefficients: Coefficients,

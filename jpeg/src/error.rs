@@ -4,8 +4,8 @@ use std::panic::resume_unwind;
 /// The result of reading a JPEG.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The reason why a file is refused, with its place in the file: `jpeg ends at byte 4096 in MCU 61
-/// of 132`.
+/// The reason why a file was rejected, with the position in the file, such as
+/// `jpeg ends at byte 4096 in MCU 61 of 132`.
 ///
 /// `Debug` prints the same text as `Display`.
 #[derive(Clone, PartialEq, Eq)]
@@ -19,23 +19,24 @@ impl Error {
         Error { text: text.into(), memory: false }
     }
 
-    /// Whether memory ran out. Then the file may be valid.
+    /// Returns whether memory was exhausted. In this case, the file may be valid.
     pub fn is_out_of_memory(&self) -> bool {
         self.memory
     }
 }
 
-/// Makes room for `more` further elements. All memory whose size depends on the file is allocated
-/// like this, because an allocation that cannot fail ends the process.
+/// Reserves capacity for `more` elements. Every allocation whose size depends on the file must use
+/// this function, because a failed allocation would otherwise abort the process.
 pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
     vec.try_reserve(more).map_err(|_| {
         let bytes = more.saturating_mul(size_of::<T>());
-        Error { text: format!("no memory for {bytes} bytes").into(), memory: true }
+        Error { text: format!("cannot allocate {bytes} bytes").into(), memory: true }
     })
 }
 
-/// Like [`Vec::resize`], for a function without a result. If there is no memory, panics with the
-/// [`Error`] of [`reserve`], which `catch_unwind` returns and no hook reports.
+/// Like [`Vec::resize`], for functions that do not return a `Result`. If memory is exhausted,
+/// unwinds with the [`Error`] of [`reserve`], for `catch_unwind` to catch, without calling the
+/// panic hook.
 pub(crate) fn resize<T: Clone>(vec: &mut Vec<T>, len: usize, value: T) {
     if let Err(e) = reserve(vec, len.saturating_sub(vec.len())) {
         resume_unwind(Box::new(e));

@@ -1,8 +1,7 @@
-//! The marker segments before the entropy-coded data, checked, as a plain struct (ITU T.81, annex
-//! B).
+//! Reads and validates the marker segments before the entropy-coded data (ITU T.81, annex B).
 //!
-//! Everything has a fixed size, so reading a header never allocates. Tables stay in the file, and
-//! the struct holds only their positions, so it is small and fast to read.
+//! Reading a header never allocates, because everything in [`Header`] has a fixed size. `Header` is
+//! small and cheap to copy, because it contains only the offsets of tables, which stay in the file.
 
 use arrayvec::ArrayVec;
 
@@ -13,16 +12,16 @@ use crate::error::{Error, Result};
 use crate::orientation::segment_orientation;
 use crate::pixels::Size;
 
-/// Coding of the coefficients.
+/// How the coefficients are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
-    /// SOF0: sequential, Huffman, 8 bits, two tables of each class.
+    /// SOF0: sequential, Huffman-coded, 8 bits, up to two tables of each class.
     Baseline,
-    /// SOF1: sequential, Huffman, 8 or 12 bits, four tables of each class.
+    /// SOF1: sequential, Huffman-coded, 8 or 12 bits, up to four tables of each class.
     Extended,
-    /// SOF2: progressive, Huffman.
+    /// SOF2: progressive, Huffman-coded.
     Progressive,
-    /// Lossless, hierarchical or arithmetic; the marker's second byte.
+    /// Lossless, hierarchical or arithmetic coding, given by the second byte of the marker.
     Other(u8),
 }
 
@@ -35,7 +34,7 @@ pub(crate) struct Component {
     pub(crate) h: u8,
     /// Vertical sampling factor, 1 to 4.
     pub(crate) v: u8,
-    /// Quantization table, 0 to 3.
+    /// Index of the quantization table, 0 to 3.
     pub(crate) quant: u8,
 }
 
@@ -45,24 +44,25 @@ pub(crate) struct Frame {
     pub(crate) coding: Coding,
     /// Bits per sample.
     pub(crate) precision: u8,
-    /// Stored size in pixels, before EXIF orientation. Neither side is 0.
+    /// Size in pixels before the EXIF orientation is applied. Neither side is 0.
     pub(crate) size: Size,
     components: [Component; 4],
     count: u8,
 }
 
 impl Frame {
-    /// The one to four components in the order of the file.
+    /// Returns the one to four components in file order.
     pub(crate) fn components(&self) -> &[Component] {
         &self.components[..usize::from(self.count)]
     }
 
-    /// Whether all coefficients of a block come in one scan: baseline and extended.
+    /// Returns whether one scan contains all coefficients of a block, as in baseline and extended
+    /// files.
     pub(crate) fn is_sequential(&self) -> bool {
         matches!(self.coding, Coding::Baseline | Coding::Extended)
     }
 
-    /// Name of the file's kind, if its coefficients cannot be decoded here.
+    /// Returns the name of the kind of JPEG, if this crate does not support its coding.
     pub(crate) fn foreign_kind(&self) -> Option<String> {
         let kind = match self.coding {
             Coding::Other(0xc3) => "a lossless JPEG",
@@ -77,13 +77,13 @@ impl Frame {
         Some(kind.to_owned())
     }
 
-    /// The usual name of the chroma subsampling.
+    /// Returns the usual name of the chroma subsampling.
     pub(crate) fn chroma(&self) -> &'static str {
         let factors: ArrayVec<(u8, u8), 4> = self.components().iter().map(|c| (c.h, c.v)).collect();
         match factors[..] {
             [_] => "gray",
             [_, _, _, _] => "cmyk",
-            // 4:4:4 may be written with any equal factors.
+            // Any equal factors mean 4:4:4.
             [y, cb, cr] if y == cb && y == cr => "4:4:4",
             [(2, 1), (1, 1), (1, 1)] | [(2, 2), (1, 2), (1, 2)] => "4:2:2",
             [(1, 2), (1, 1), (1, 1)] | [(2, 2), (2, 1), (2, 1)] => "4:4:0",
@@ -93,21 +93,22 @@ impl Frame {
         }
     }
 
-    /// Largest horizontal and vertical sampling factors.
+    /// Returns the largest horizontal and vertical sampling factors.
     pub(crate) fn max_sampling(&self) -> (u32, u32) {
         let largest = |of: fn(&Component) -> u8| self.components().iter().map(of).max().unwrap_or(1).into();
         (largest(|c| c.h), largest(|c| c.v))
     }
 
-    /// Number of MCUs per row and of MCU rows in a scan that interleaves all components.
+    /// Returns the number of MCUs per row, and the number of MCU rows, in a scan that interleaves
+    /// all components.
     pub(crate) fn mcus(&self) -> (u32, u32) {
         let (h, v) = self.max_sampling();
         (self.size.width.div_ceil(8 * h), self.size.height.div_ceil(8 * v))
     }
 
-    /// Number of blocks per row and of block rows of component `index` that contain pixels of the
-    /// image: the extent of a scan of this component only. Interleaved scans pad it to whole
-    /// MCUs.
+    /// Returns the number of blocks per row, and the number of block rows, of component `index`
+    /// that contain pixels of the image. A scan of only this component has exactly these blocks;
+    /// interleaved scans pad them to whole MCUs.
     pub(crate) fn blocks(&self, index: usize) -> (u32, u32) {
         let (h, v) = self.max_sampling();
         let c = self.components()[index];
@@ -121,9 +122,9 @@ impl Frame {
 pub(crate) struct ScanComponent {
     /// Index into [`Frame::components`].
     pub(crate) index: u8,
-    /// DC table, 0 to 3.
+    /// Index of the DC table, 0 to 3.
     pub(crate) dc: u8,
-    /// AC table, 0 to 3.
+    /// Index of the AC table, 0 to 3.
     pub(crate) ac: u8,
 }
 
@@ -136,9 +137,9 @@ pub(crate) struct Scan {
     pub(crate) start: u8,
     /// Last coefficient in zigzag order (Se).
     pub(crate) end: u8,
-    /// Successive approximation: number of the lowest bit already decoded (Ah).
+    /// Successive approximation: index of the lowest bit that earlier scans have supplied (Ah).
     pub(crate) high: u8,
-    /// Successive approximation: number of the lowest bit in this scan (Al).
+    /// Successive approximation: index of the lowest bit that this scan supplies (Al).
     pub(crate) low: u8,
     /// Offset of the SOS marker in the file.
     pub(crate) at: usize,
@@ -147,7 +148,7 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    /// The one to four components, in the order of their blocks in an MCU.
+    /// Returns the one to four components, in the order of their blocks in an MCU.
     pub(crate) fn components(&self) -> &[ScanComponent] {
         &self.components[..usize::from(self.count)]
     }
@@ -157,27 +158,27 @@ impl Scan {
 #[derive(Debug, Clone)]
 pub(crate) struct Header {
     pub(crate) frame: Frame,
-    /// The latest scan header.
+    /// The most recent scan header.
     pub(crate) scan: Scan,
-    /// Offsets of the latest quantization tables in the file, starting at the byte with their
-    /// number.
+    /// Offsets of the most recent quantization tables in the file. Each one is the offset of the
+    /// byte that contains the table's index.
     quant: [Option<usize>; 4],
-    /// Offsets of the latest Huffman tables, likewise: DC, then AC.
+    /// Offsets of the most recent Huffman tables: DC, then AC.
     huffman: [[Option<usize>; 4]; 2],
-    /// Number of MCUs between restart markers, or 0 without markers.
+    /// Number of MCUs between restart markers, or 0 without restart markers.
     pub(crate) restart_interval: u32,
-    /// Offset of the bytes of [`Lengths`] in the file, and their number.
+    /// Offset and number of the bytes that contain the [`Lengths`].
     lengths: Option<(usize, u16)>,
     /// Whether a JFIF APP0 segment was found.
     pub(crate) jfif: bool,
-    /// The color transform in Adobe's APP14 segment: 0 none, 1 YCbCr, 2 YCCK.
+    /// The color transform in Adobe's APP14 segment: 0 for none, 1 for YCbCr, 2 for YCCK.
     pub(crate) adobe_transform: Option<u8>,
     /// EXIF orientation, 1 (upright) to 8.
     pub(crate) orientation: u8,
 }
 
-/// Natural index (row times 8 plus column) of each zigzag index. The last 16 entries catch runs
-/// that leave a damaged block.
+/// For each zigzag index, the natural index (row times 8 plus column). The last 16 entries are for
+/// runs that extend past the end of a damaged block.
 pub(crate) const NATURAL: [u8; 80] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
     28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
@@ -188,7 +189,7 @@ thread_local! {
     static READS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Number of headers that this thread has read, in builds with debug assertions.
+/// Returns the number of headers that this thread has read, in builds with debug assertions.
 pub fn headers_read() -> u64 {
     READS.get()
 }
@@ -197,7 +198,7 @@ impl Header {
     /// Reads a file from SOI to the end of its first SOS segment.
     ///
     /// # Errors
-    /// That name the marker and its byte offset.
+    /// If a segment is invalid. The message names the marker and its byte offset.
     pub(crate) fn read(bytes: &[u8]) -> Result<Header> {
         if cfg!(debug_assertions) {
             READS.set(READS.get() + 1);
@@ -229,11 +230,11 @@ impl Header {
         Err(Error::new("jpeg has no scan before the marker EOI"))
     }
 
-    /// Continues from byte `at`, which follows a scan's data, to the end of the next SOS segment.
+    /// Reads on from byte `at`, the end of a scan's data, to the end of the next SOS segment.
     /// Returns `false` if EOI comes first.
     ///
     /// # Errors
-    /// Those of [`read`](Header::read), and if the file ends before the next marker.
+    /// Same as for [`read`](Header::read), and also if the file ends before the next marker.
     pub(crate) fn next_scan(&mut self, bytes: &[u8], at: usize) -> Result<bool> {
         self.advance(bytes, at)
     }
@@ -252,8 +253,9 @@ impl Header {
         Some(table)
     }
 
-    /// Returns Huffman table `index` of the file `bytes`, for `ac` or DC coefficients, or the
-    /// standard table, which Motion-JPEG files omit.
+    /// Returns Huffman table `index` of the file `bytes`, for AC coefficients if `ac` is set,
+    /// otherwise for DC coefficients. If the file does not define table 0 or 1, as in Motion-JPEG,
+    /// returns the standard table.
     pub(crate) fn huffman(&self, bytes: &[u8], ac: bool, index: u8) -> Result<Spec, String> {
         let class = if ac { "AC" } else { "DC" };
         match self.huffman[usize::from(ac)][usize::from(index)] {
@@ -265,8 +267,9 @@ impl Header {
         }
     }
 
-    /// Lengths of the restart segments of the file `bytes` with `mcus` MCUs. Empty if the file has
-    /// none, or not those of this many MCUs.
+    /// Returns the lengths of the restart segments of the file `bytes`, which has `mcus` MCUs. The
+    /// result is empty if the file does not contain lengths, or contains lengths for a different
+    /// number of MCUs.
     pub(crate) fn lengths<'a>(&self, bytes: &'a [u8], mcus: u32) -> Lengths<'a> {
         self.lengths
             .and_then(|(at, count)| bytes.get(at..at + usize::from(count)))
@@ -284,7 +287,7 @@ impl Header {
             at = place + 2;
             match marker {
                 0x01 | 0xd0..=0xd7 => continue,
-                0xd8 => return Err(Error::new(format!("jpeg SOI at byte {place}: a second one"))),
+                0xd8 => return Err(Error::new(format!("jpeg SOI at byte {place}: SOI occurs twice"))),
                 0xd9 => return Ok(false),
                 _ => {}
             }
@@ -328,10 +331,10 @@ impl Header {
         let (precision, height, width, count) = (s.u8()?, s.u16()?, s.u16()?, s.u8()?);
         let size = Size::new(width.into(), height.into());
         if size.area() == 0 {
-            return Err(s.error(format!("an image of {width}x{height}")));
+            return Err(s.error(format!("the frame has {width}x{height} pixels")));
         }
         if !(1..=4).contains(&count) {
-            return Err(s.error(format!("{count} components, one to four are possible")));
+            return Err(s.error(format!("{count} components: expected 1 to 4")));
         }
         let mut s = s.exactly(3 * usize::from(count))?;
         let mut components = [Component::default(); 4];
@@ -339,10 +342,10 @@ impl Header {
             let (id, sampling, quant) = (s.u8()?, s.u8()?, s.u8()?);
             let (h, v) = (sampling >> 4, sampling & 15);
             if !(1..=4).contains(&h) || !(1..=4).contains(&v) {
-                return Err(s.error(format!("component {id} has sampling factors {h}x{v}, each must be 1 to 4")));
+                return Err(s.error(format!("component {id} has sampling factors {h}x{v}: expected 1 to 4")));
             }
             if quant > 3 {
-                return Err(s.error(format!("component {id} uses quantization table {quant}, the last is 3")));
+                return Err(s.error(format!("component {id} uses quantization table {quant}: expected 0 to 3")));
             }
             if components[..i].iter().any(|c| c.id == id) {
                 return Err(s.error(format!("component {id} occurs twice")));
@@ -359,7 +362,7 @@ impl Header {
         }
         let count = s.u8()?;
         if !(1..=4).contains(&count) {
-            return Err(s.error(format!("{count} components, one to four are possible")));
+            return Err(s.error(format!("{count} components: expected 1 to 4")));
         }
         let mut s = s.exactly(2 * usize::from(count) + 3)?;
         let mut components = [ScanComponent::default(); 4];
@@ -373,7 +376,7 @@ impl Header {
             }
             let (dc, ac) = (tables >> 4, tables & 15);
             if dc > 3 || ac > 3 {
-                return Err(s.error(format!("component {id} uses Huffman tables {dc} and {ac}, the last is 3")));
+                return Err(s.error(format!("component {id} uses Huffman tables {dc} and {ac}: expected 0 to 3")));
             }
             components[i] = ScanComponent { index: index as u8, dc, ac };
         }
@@ -388,7 +391,9 @@ impl Header {
             let (at, which) = (s.at(), s.u8()?);
             let (wide, index) = (which >> 4, usize::from(which & 15));
             if index > 3 || wide > 1 {
-                return Err(s.error(format!("table {index} of precision {wide}, the last of each are 3 and 1")));
+                return Err(s.error(format!(
+                    "table {index} with precision {wide}: expected table 0 to 3 and precision 0 or 1"
+                )));
             }
             s.take(if wide == 1 { 128 } else { 64 })?;
             self.quant[index] = Some(at);
@@ -401,7 +406,7 @@ impl Header {
             let (at, which) = (s.at(), s.u8()?);
             let (class, index) = (which >> 4, usize::from(which & 15));
             if index > 3 || class > 1 {
-                return Err(s.error(format!("table {index} of class {class}, the last of each are 3 and 1")));
+                return Err(s.error(format!("table {index} of class {class}: expected table 0 to 3 and class 0 or 1")));
             }
             let bits: [u8; 16] = s.take(16)?.try_into().expect("16 bytes were taken");
             let count = bits.iter().map(|&n| usize::from(n)).sum();
@@ -415,7 +420,7 @@ impl Header {
     }
 }
 
-/// The error for a file of a `kind` that is not supported.
+/// Returns the error for a file of an unsupported `kind`.
 pub(crate) fn unsupported(kind: &str) -> Error {
-    Error::new(format!("{kind}, which is not supported"))
+    Error::new(format!("{kind} is not supported"))
 }

@@ -1,4 +1,4 @@
-//! Huffman tables, in the form of the file and in the form for lookups (ITU T.81, annexes C and
+//! Huffman tables, both as stored in the file and as lookup tables (ITU T.81, annexes C and
 //! F.2.2.3).
 
 use crate::error::{Error, Result};
@@ -12,16 +12,16 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Creates a table with `bits[i]` codes of length `i + 1`. Their sum must be `values.len()`, at
-    /// most 256.
+    /// Creates a table with `bits[i]` codes of length `i + 1`. The sum of `bits` must be
+    /// `values.len()`, at most 256.
     pub(crate) fn new(bits: [u8; 16], values: &[u8]) -> Self {
         let mut padded = [0; 256];
         padded[..values.len()].copy_from_slice(values);
         Spec { bits, values: padded }
     }
 
-    /// Reads the table at the start of `bytes`, in the form of a DHT segment: 16 counts, then the
-    /// symbols. `None` if the bytes end early, or if there are more than 256 symbols.
+    /// Reads the table at the start of `bytes`, stored as in a DHT segment: 16 counts, followed by
+    /// the symbols. Returns `None` if the bytes end early, or if there are more than 256 symbols.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let (bits, rest) = bytes.split_first_chunk()?;
         let count = bits.iter().map(|&n| usize::from(n)).sum();
@@ -29,23 +29,24 @@ impl Spec {
         Some(Spec::new(*bits, rest.get(..count)?))
     }
 
-    /// Number of codes of each length, 1 to 16.
+    /// Returns the number of codes of each length, 1 to 16.
     pub(crate) fn bits(&self) -> &[u8; 16] {
         &self.bits
     }
 
-    /// The symbols in code order.
+    /// Returns the symbols in code order.
     pub(crate) fn values(&self) -> &[u8] {
         let count: usize = self.bits.iter().map(|&n| usize::from(n)).sum();
         &self.values[..count.min(256)]
     }
 
-    /// Every code of a table for `ac` or DC coefficients, with its length in bits and its symbol,
-    /// shortest first.
+    /// Returns every code of the table with its length in bits and its symbol, shortest codes
+    /// first. `ac` says whether the table is for AC or DC coefficients.
     ///
     /// # Errors
-    /// If the lengths do not form a prefix code, or use the code of all ones, which T.81 reserves.
-    /// If a DC symbol exceeds 15, the size in bits of the largest difference.
+    /// If the lengths do not form a prefix code, or if they use the code that consists of ones,
+    /// which T.81 reserves. Also if a DC symbol exceeds 15, the size in bits of the largest
+    /// difference.
     pub(crate) fn codes(&self, ac: bool) -> Result<impl Iterator<Item = Code> + '_> {
         let mut next = 0u32;
         for (i, &count) in self.bits.iter().enumerate() {
@@ -56,7 +57,7 @@ impl Spec {
             next <<= 1;
         }
         if let Some(symbol) = self.values().iter().find(|&&symbol| !ac && symbol > 15) {
-            return Err(Error::new(format!("a DC Huffman table holds the symbol {symbol}, the largest is 15")));
+            return Err(Error::new(format!("a DC Huffman table has the symbol {symbol}: expected at most 15")));
         }
         let lengths =
             self.bits.iter().zip(1u8..).flat_map(|(&count, length)| std::iter::repeat_n(length, count.into()));
@@ -68,9 +69,9 @@ impl Spec {
         }))
     }
 
-    /// Returns the table from annex K.3 of T.81 that most encoders use: `chroma` or luminance, for
-    /// `ac` or DC coefficients. Motion-JPEG frames omit these tables, so libjpeg-turbo uses them as
-    /// tables 0 and 1 if a file does not define those.
+    /// Returns the standard table from annex K.3 of T.81, which most encoders use, for `chroma` or
+    /// luminance and for `ac` or DC coefficients. Motion-JPEG frames omit these tables, so
+    /// libjpeg-turbo uses them if a file does not define its tables 0 and 1.
     pub(crate) fn standard(ac: bool, chroma: bool) -> Spec {
         match (ac, chroma) {
             (false, false) => Spec::new([0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0], &DC_SYMBOLS),
@@ -87,7 +88,8 @@ impl std::fmt::Debug for Spec {
     }
 }
 
-/// Value of `bits`, the `size` bits after a code (EXTEND in F.2.2.1).
+/// Returns the value that `bits` encodes. `bits` contains the `size` bits after a code (EXTEND in
+/// F.2.2.1).
 #[inline(always)]
 pub(crate) fn extend(bits: u32, size: u32) -> i32 {
     if bits < 1 << size >> 1 { bits as i32 - (1 << size) + 1 } else { bits as i32 }
@@ -103,19 +105,20 @@ pub(crate) struct Code {
     pub(crate) symbol: u8,
 }
 
-/// Number of bits that are looked up at once. Nineteen in twenty codes of a photograph are at most
-/// this long.
+/// Number of bits per table lookup. In photographs, nineteen of twenty codes are no longer than
+/// this.
 const SHORT: u8 = 10;
 
-/// The plain decoding table. Longer codes are searched bit by bit, as in T.81 F.2.2.3.
+/// The decoding table of the plain decoder. Codes that are longer than `SHORT` bits are searched
+/// bit by bit, as in T.81 F.2.2.3.
 #[derive(Debug, Clone)]
 pub struct Lookup {
-    /// Symbol and length of the code at the start of a window of [`SHORT`] bits, with length 0 if
-    /// that code is longer.
+    /// For each window of [`SHORT`] bits, the symbol and the length of the code at its start. The
+    /// length is 0 if the code is longer than the window.
     short: [(u8, u8); 1 << SHORT],
-    /// One past the largest code of each length, or -1 if there is none.
+    /// For each length, one past the largest code, or -1 if there is no such code.
     limit: [i32; 17],
-    /// Offset from a code of each length to the index of its symbol.
+    /// For each length, the difference between a code and the index of its symbol.
     offset: [i32; 17],
     values: [u8; 256],
 }
@@ -124,7 +127,7 @@ impl Lookup {
     /// Creates the table for `spec`.
     ///
     /// # Errors
-    /// Those of [`Spec::codes`].
+    /// Same as [`Spec::codes`].
     pub fn new(spec: &Spec, ac: bool) -> Result<Self> {
         let mut table = Lookup { short: [(0, 0); 1 << SHORT], limit: [-1; 17], offset: [0; 17], values: spec.values };
         for (index, Code { code, length, symbol }) in spec.codes(ac)?.enumerate() {
@@ -141,8 +144,8 @@ impl Lookup {
         Ok(table)
     }
 
-    /// Returns symbol and length of the code at the start of the 16-bit `window`, or `None` if
-    /// there is no such code.
+    /// Returns the symbol and the length of the code at the start of the 16-bit `window`, or `None`
+    /// if the code is invalid.
     #[inline(always)]
     pub fn find(&self, window: u16) -> Option<(u8, u8)> {
         let (symbol, length) = self.short[usize::from(window >> (16 - SHORT))];

@@ -1,5 +1,5 @@
-//! Positions of samples: the image's components on the grid of MCUs, and the part that a region
-//! needs.
+//! Positions of samples: the components of an image on the grid of MCUs, and the window that a
+//! region needs.
 
 use std::ops::Range;
 
@@ -9,35 +9,35 @@ use crate::pixels::{Rect, Size};
 /// Maximum number of components.
 pub(super) const MOST_COMPONENTS: usize = 4;
 
-/// Conversion of a component's samples to one per pixel. The choice is that of libjpeg-turbo
-/// (`jinit_upsampler`, with fancy upsampling).
+/// How a component's samples are converted to one sample per pixel. The choice is the same as in
+/// libjpeg-turbo (`jinit_upsampler`, with fancy upsampling).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Upsampling {
-    /// Already full size.
+    /// The component already has full size.
     None,
-    /// Twice as many columns, with the triangle filter.
+    /// Doubles the columns with the triangle filter.
     H2V1,
-    /// Twice as many rows.
+    /// Doubles the rows with the triangle filter.
     H1V2,
-    /// Twice as many columns and rows.
+    /// Doubles the columns and the rows with the triangle filter.
     H2V2,
-    /// Every sample repeated this many times across and down.
+    /// Repeats every sample this many times horizontally and vertically.
     Replicate(u32, u32),
 }
 
 impl Upsampling {
-    /// Whether a row of pixels also needs the row of samples above or below its own.
+    /// Returns whether a row of pixels also needs the row of samples above or below its own row.
     pub(super) fn looks_up_and_down(self) -> bool {
         matches!(self, Upsampling::H1V2 | Upsampling::H2V2)
     }
 
-    /// Whether a pixel also needs the next sample to its left or right.
+    /// Returns whether a pixel also needs the adjacent sample to its left or right.
     pub(super) fn looks_sideways(self) -> bool {
         matches!(self, Upsampling::H2V1 | Upsampling::H2V2)
     }
 }
 
-/// Meaning of the components' samples.
+/// Meaning of the components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Color {
     Gray,
@@ -45,47 +45,49 @@ pub(super) enum Color {
     Rgb,
     /// Cyan, magenta, yellow and black, inverted as Adobe writes them.
     Cmyk,
-    /// CMYK whose first three components are coded as YCbCr.
+    /// CMYK whose first three components are encoded as YCbCr.
     Ycck,
 }
 
 /// One component on the grid of MCUs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Component {
-    /// Blocks of this component in an MCU, across and down.
+    /// Number of blocks per MCU horizontally.
     pub(super) h: u32,
+    /// Number of blocks per MCU vertically.
     pub(super) v: u32,
-    /// Position of its first block in an MCU.
+    /// Index of the component's first block in an MCU.
     pub(super) first: u32,
-    /// Pixels per sample, across and down.
+    /// Number of pixels per sample horizontally.
     pub(super) across: u32,
+    /// Number of pixels per sample vertically.
     pub(super) down: u32,
-    /// Number of samples that contain pixels of the image.
+    /// Number of samples that belong to pixels of the image, horizontally and vertically.
     pub(crate) size: Size,
     pub(super) upsampling: Upsampling,
 }
 
-/// The layout of an image with one, three or four components that this decoder supports.
+/// The layout of an image that this decoder supports, with one, three or four components.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
-    /// Size as stored.
+    /// Size of the stored image.
     pub(crate) size: Size,
     pub(super) color: Color,
     parts: [Component; MOST_COMPONENTS],
     count: usize,
-    /// Number of MCUs in a row, and of MCU rows.
+    /// Number of MCUs per row, and number of MCU rows.
     pub(super) mcus: (u32, u32),
-    /// Size of an MCU in pixels, across and down.
+    /// Width and height of an MCU in pixels.
     pub(super) mcu: (u32, u32),
-    /// Number of blocks in an MCU.
+    /// Number of blocks per MCU.
     pub(super) blocks: u32,
 }
 
 impl Layout {
-    /// Creates the layout of a file. The error is the name of the file's kind, if this decoder does
-    /// not support it.
+    /// Creates the layout of a file. If this decoder does not support the file, the error names its
+    /// kind.
     ///
-    /// The meaning of the components follows libjpeg (`default_decompress_parms`).
+    /// The meaning of the components is determined as in libjpeg (`default_decompress_parms`).
     pub(super) fn new(header: &Header) -> Result<Layout, String> {
         let frame = &header.frame;
         if let Some(kind) = frame.foreign_kind() {
@@ -103,7 +105,7 @@ impl Layout {
             (4, ..) => Color::Ycck,
             (n, ..) => return Err(format!("a JPEG of {n} components")),
         };
-        // A scan of one component has one block per MCU, whatever its sampling factors.
+        // A scan of a single component has one block per MCU, whatever its sampling factors.
         let gray = components.len() == 1;
         let (h_max, v_max) = if gray { (1, 1) } else { frame.max_sampling() };
         let mut blocks = 0;
@@ -132,33 +134,35 @@ impl Layout {
         Ok(Layout { size: frame.size, color, parts, count: components.len(), mcus, mcu, blocks })
     }
 
-    /// The one, three or four components.
+    /// Returns the one, three or four components.
     pub(super) fn parts(&self) -> &[Component] {
         &self.parts[..self.count]
     }
 }
 
-/// The part of one component that a region needs.
+/// The blocks of one component that a region needs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Span {
-    /// Columns and rows, in blocks.
+    /// Range of block columns.
     pub(super) columns: Range<u32>,
+    /// Range of block rows.
     pub(crate) rows: Range<u32>,
 }
 
-/// The part of an image that a region needs.
+/// The area of an image that a region needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
     /// The region in pixels of the stored image.
     pub(super) region: Rect,
-    /// Columns and rows of MCUs, with the margin for upsampling.
+    /// Range of MCU columns, including the margin for upsampling.
     pub(super) columns: Range<u32>,
+    /// Range of MCU rows, including the margin for upsampling.
     pub(crate) rows: Range<u32>,
     spans: [Span; MOST_COMPONENTS],
 }
 
 impl Window {
-    /// Creates the window of `region`, which must lie inside the image.
+    /// Creates the window of `region`, which must be inside the image.
     pub(crate) fn new(layout: &Layout, region: Rect) -> Window {
         let mut spans: [Span; MOST_COMPONENTS] = Default::default();
         let (mut columns, mut rows) = (layout.mcus.0..0, layout.mcus.1..0);
@@ -180,7 +184,7 @@ impl Window {
         Window { region, columns, rows, spans }
     }
 
-    /// The blocks of component `index` that are needed.
+    /// Returns the needed blocks of component `index`.
     pub(super) fn span(&self, index: usize) -> &Span {
         &self.spans[index]
     }

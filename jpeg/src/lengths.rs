@@ -1,24 +1,25 @@
 //! The lengths of a file's restart segments, in an application segment of its header.
 //!
-//! A reader of crops would otherwise look for the restart markers in all bytes before them. The
-//! lengths are hints, and callers check the markers.
+//! Without the lengths, decoding a crop would require searching all bytes before the crop for
+//! restart markers. The lengths are only hints, so callers check the markers.
 //!
-//! Format: APP9 with the identifier [`Lengths::ID`], then two bytes, big-endian, for each restart
-//! segment but the last: its bytes in the file, with stuffed zeros and without its marker.
+//! The format is an APP9 segment with the identifier [`Lengths::ID`], followed by a big-endian
+//! 16-bit number for each restart segment except the last. The number is the length of the restart
+//! segment in the file in bytes, including stuffed zeros but not the marker.
 
-/// The lengths, as they are in the file. Empty if the file has none.
+/// The lengths as stored in the file. Empty if the file does not contain any.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Lengths<'a>(&'a [[u8; 2]]);
 
 impl<'a> Lengths<'a> {
-    /// The marker's second byte.
+    /// Second byte of the marker of the application segment.
     pub(crate) const MARKER: u8 = 0xe9;
     /// First bytes of the application segment.
     pub(crate) const ID: &'static [u8] = b"warpfeed\0";
-    /// Maximum number of lengths in a file: those that fit into an application segment.
+    /// Maximum number of lengths in an application segment.
     pub(crate) const MOST: usize = (u16::MAX as usize - 2 - Self::ID.len()) / 2;
 
-    /// Lengths in the bytes after the identifier.
+    /// Creates the lengths from the bytes after the identifier.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Lengths(bytes.as_chunks().0)
     }

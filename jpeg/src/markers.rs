@@ -2,11 +2,11 @@
 
 use crate::error::{Error, Result};
 
-/// Finds the next marker at or after byte `at`. Returns its second byte, and the offset of its
-/// first. Like libjpeg, it skips stray bytes, fill bytes (`ff ff`) and stuffed bytes (`ff 00`).
+/// Finds the next marker at or after byte `at`. Returns its second byte and the offset of its first
+/// byte. Like libjpeg, it skips stray bytes, fill bytes (`ff ff`) and stuffed bytes (`ff 00`).
 ///
 /// # Errors
-/// If the file ends first.
+/// If the file ends before the next marker.
 pub(crate) fn next_marker(bytes: &[u8], at: usize) -> Result<(u8, usize)> {
     let rest = bytes.get(at..).unwrap_or_default();
     for i in memchr::memchr_iter(0xff, rest) {
@@ -18,11 +18,11 @@ pub(crate) fn next_marker(bytes: &[u8], at: usize) -> Result<(u8, usize)> {
     Err(Error::new(format!("jpeg ends at byte {}: no marker from byte {at} on", bytes.len())))
 }
 
-/// Whether the entropy-coded data from byte `at` on is followed by a marker that cannot be part of
-/// it, such as EOI in a complete file.
+/// Returns whether the entropy-coded data, which starts at byte `at`, is followed by a marker that
+/// cannot be part of the data, such as EOI in a complete file.
 ///
-/// EOI usually ends the file, so the end is checked first. If something follows EOI, all of the
-/// data is searched.
+/// EOI is usually at the end of the file, so the end is checked first. If the file does not end
+/// with EOI, all of the data is searched.
 pub(crate) fn is_closed(bytes: &[u8], at: usize) -> bool {
     let mut from = at;
     bytes[at..].ends_with(&[0xff, 0xd9])
@@ -34,7 +34,7 @@ pub(crate) fn is_closed(bytes: &[u8], at: usize) -> bool {
         }
 }
 
-/// Name of a marker, given its second byte.
+/// Returns the name of a marker, given its second byte.
 pub(crate) fn marker_name(marker: u8) -> String {
     match marker {
         0xc4 => "DHT".into(),
@@ -54,12 +54,12 @@ pub(crate) fn marker_name(marker: u8) -> String {
     }
 }
 
-/// The unread bytes of a marker segment.
+/// A marker segment and its unread bytes.
 pub(super) struct Segment<'a> {
     pub(super) marker: u8,
     /// Offset of the marker.
     pub(super) place: usize,
-    /// Value of the length field: two bytes for itself, plus the body.
+    /// Value of the length field, which counts itself (two bytes) and the body.
     pub(super) length: usize,
     pub(super) body: &'a [u8],
 }
@@ -70,7 +70,7 @@ impl<'a> Segment<'a> {
         let mut segment = Segment { marker, place, length: 0, body: rest };
         segment.length = segment.u16()?.into();
         if segment.length < 2 {
-            return Err(segment.error(format!("claims {} bytes, but its length field has 2 already", segment.length)));
+            return Err(segment.error(format!("claims {} bytes, but its length field alone takes 2", segment.length)));
         }
         segment.body = rest.get(2..segment.length).ok_or_else(|| {
             segment.error(format!("claims {} bytes, but the file has {} left", segment.length, rest.len()))
@@ -78,7 +78,7 @@ impl<'a> Segment<'a> {
         Ok(segment)
     }
 
-    /// Offset of the next unread byte.
+    /// Returns the offset of the next unread byte.
     pub(super) fn at(&self) -> usize {
         self.place + 2 + self.length - self.body.len()
     }

@@ -1,16 +1,16 @@
-//! EXIF orientation: finds the stored pixels of an upright region and turns them upright.
+//! The EXIF orientation: maps upright regions to stored ones, and makes stored pixels upright.
 
 use crate::pixels::{Rect, Size};
 
-/// One of the eight values of EXIF tag 0x0112, as three steps from the stored image to the
-/// upright one.
+/// One of the eight values of EXIF tag 0x0112, represented as three steps from the stored image to
+/// the upright one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Orientation {
-    /// Columns become rows, before any mirroring.
+    /// Whether rows and columns are swapped, before any mirroring.
     pub transposed: bool,
-    /// Left and right are exchanged.
+    /// Whether left and right are swapped.
     pub mirrored: bool,
-    /// Top and bottom are exchanged.
+    /// Whether top and bottom are swapped.
     pub flipped: bool,
 }
 
@@ -37,31 +37,32 @@ impl Orientation {
         Orientation { transposed, mirrored, flipped }
     }
 
-    /// The tag's value in EXIF data, with or without the prefix `AnnotationFrame`, such as the EXIF chunk of a
-    /// PNG or WebP. `None` if the data has no value from 1 to 8.
+    /// Returns the value of the orientation tag in EXIF data, such as the EXIF chunk of a PNG or
+    /// WebP. The data may start with the prefix `Exif`. Returns `None` if it does not contain a
+    /// value from 1 to 8.
     pub fn tag_in(exif: &[u8]) -> Option<u8> {
         exif_orientation(exif.strip_prefix(PREFIX).unwrap_or(exif))
     }
 
-    /// The tag's value, 1 to 8.
+    /// Returns the value of the tag, 1 to 8.
     pub fn tag(self) -> u8 {
         (1..=8).find(|&tag| Orientation::new(tag) == self).expect("each orientation has a value")
     }
 
-    /// Whether the stored image is already upright.
+    /// Returns whether the stored image is already upright.
     #[inline]
     pub fn is_upright(self) -> bool {
         self == Orientation::new(1)
     }
 
-    /// Upright size of an image stored with `size`.
+    /// Returns the upright size of an image whose stored size is `stored`.
     #[inline]
     pub fn size(self, stored: Size) -> Size {
         if self.transposed { Size::new(stored.height, stored.width) } else { stored }
     }
 
-    /// Position of the upright `region` in an image stored with size `stored`. The region lies
-    /// inside the image.
+    /// Returns the stored region that becomes `region` in the upright image. `stored` is the size
+    /// of the stored image. The region must be inside the image.
     #[inline]
     pub fn region(self, region: Rect, stored: Size) -> Rect {
         let upright = self.size(stored);
@@ -75,7 +76,8 @@ impl Orientation {
         if self.transposed { Rect::new(y, x, height, width) } else { Rect::new(x, y, width, height) }
     }
 
-    /// Writes `stored`, RGB pixels of `size`, to `upright` in upright orientation.
+    /// Writes the RGB pixels `stored`, of an image of size `size`, to `upright` in upright
+    /// orientation.
     pub fn turn(self, stored: &[u8], size: Size, upright: &mut [u8]) {
         let Size { width, height } = self.size(size);
         let (stride, width, height) = (size.width as usize * 3, width as usize, height as usize);
@@ -90,16 +92,17 @@ impl Orientation {
     }
 }
 
-/// The bytes before the EXIF data of a JPEG, and of many WebP files.
+/// The prefix of the EXIF data in a JPEG and in many WebP files.
 const PREFIX: &[u8] = b"Exif\0\0";
 
-/// The orientation in an APP1 segment of a JPEG, which may hold other data.
+/// Returns the orientation in an APP1 segment of a JPEG. Such a segment may contain other data
+/// instead.
 pub(crate) fn segment_orientation(body: &[u8]) -> Option<u8> {
     exif_orientation(body.strip_prefix(PREFIX)?)
 }
 
-/// Value of tag 0x0112 in the first directory of a TIFF structure (EXIF 2.3, 4.6.4), if it is 1
-/// to 8.
+/// Returns the value of tag 0x0112 in the first directory of a TIFF structure (EXIF 2.3, 4.6.4), if
+/// it is 1 to 8.
 fn exif_orientation(tiff: &[u8]) -> Option<u8> {
     let big = match tiff.get(..4)? {
         b"II\x2a\0" => false,
@@ -122,8 +125,8 @@ fn exif_orientation(tiff: &[u8]) -> Option<u8> {
 mod tests {
     use super::*;
 
-    /// The upright version of a 2 x 3 image with pixels 0 1 / 2 3 / 4 5, for each tag value as
-    /// the EXIF standard describes it.
+    /// Compares with the upright versions of a 2 x 3 image with pixels 0 1 / 2 3 / 4 5, which
+    /// follow from the description of each tag value in the EXIF standard.
     #[test]
     fn every_tag_turns_as_exif_says() {
         let size = Size::new(2, 3);
@@ -146,7 +149,7 @@ mod tests {
             let found: Vec<u8> = upright.chunks(3).map(|p| p[0]).collect();
             assert_eq!(found, expected, "tag {tag}");
 
-            // Each single pixel, read as a region, equals that pixel of the whole image.
+            // A region of a single pixel must map to the stored pixel that ends up there.
             let whole = orientation.size(size);
             for (i, value) in (0..).zip(expected) {
                 let raw = orientation.region(Rect::new(i % whole.width, i / whole.width, 1, 1), size);

@@ -3,7 +3,7 @@ use crate::error::{Error, Result, resize};
 /// A width and a height in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Size {
-    /// Number of pixels in a row.
+    /// Number of columns.
     pub width: u32,
     /// Number of rows.
     pub height: u32,
@@ -16,14 +16,15 @@ impl Size {
         Size { width, height }
     }
 
-    /// Number of pixels.
+    /// Returns the number of pixels.
     #[inline]
     pub fn area(self) -> u64 {
         u64::from(self.width) * u64::from(self.height)
     }
 }
 
-/// A rectangle of whole pixels, `x` to the right and `y` down from the upper left corner.
+/// A rectangle of whole pixels. `x` counts to the right and `y` down, from the upper left corner of
+/// the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Rect {
     /// First column.
@@ -43,13 +44,13 @@ impl Rect {
         Rect { x, y, width, height }
     }
 
-    /// The whole of an image of `size`.
+    /// Creates the rectangle that covers an image of `size`.
     #[inline]
     pub fn full(size: Size) -> Self {
         Rect { x: 0, y: 0, width: size.width, height: size.height }
     }
 
-    /// The smallest rectangle that contains both.
+    /// Returns the smallest rectangle that contains both rectangles.
     #[inline]
     pub fn around(self, other: Rect) -> Self {
         let (x, y) = (self.x.min(other.x), self.y.min(other.y));
@@ -58,17 +59,17 @@ impl Rect {
         Rect::new(x, y, right - x, bottom - y)
     }
 
-    /// Width and height.
+    /// Returns the width and height.
     #[inline]
     pub fn size(self) -> Size {
         Size { width: self.width, height: self.height }
     }
 
-    /// Returns an error that names both, unless the rectangle is non-empty and lies inside an
-    /// image of `size`.
+    /// Checks that the rectangle is not empty and is inside an image of `size`.
     ///
     /// # Errors
-    /// If it does not.
+    /// If the rectangle is empty or not inside the image. The message states the rectangle and the
+    /// size.
     pub fn within(self, size: Size) -> Result<()> {
         if self.fits(size) {
             return Ok(());
@@ -80,7 +81,7 @@ impl Rect {
         )))
     }
 
-    /// Whether `self` is non-empty and lies inside an image of `size`.
+    /// Returns whether the rectangle is not empty and is inside an image of `size`.
     #[inline]
     pub fn fits(self, size: Size) -> bool {
         self.width > 0
@@ -90,10 +91,10 @@ impl Rect {
     }
 }
 
-/// Decoded RGB pixels: `u8`, HWC, rows without padding. The memory is reused from sample to sample.
-/// A loader frees it after an unusually large image.
+/// Decoded RGB pixels: `u8` in HWC order, without padding between rows. The memory is reused for
+/// the next image. A loader frees it after an unusually large image.
 ///
-/// The pixels may be only a part of the image; see [`origin`](Pixels::origin).
+/// The pixels may cover only a part of the image; see [`origin`](Pixels::origin).
 #[derive(Debug, Default, Clone)]
 pub struct Pixels {
     data: Vec<u8>,
@@ -111,16 +112,17 @@ impl Pixels {
         Self::default()
     }
 
-    /// Allocates `size` pixels and returns them for writing. They contain old values; overwrite all
-    /// of them.
+    /// Allocates `size` pixels and returns them for writing. They contain old values, so overwrite
+    /// all of them.
     ///
     /// # Panics
-    /// If there is no memory, with an [`Error`]. In a loader it becomes an error of the sample.
+    /// If memory is exhausted. The panic payload is an [`Error`], which a loader reports as an
+    /// error of the sample.
     pub fn reset(&mut self, size: Size) -> &mut [u8] {
         let bytes = size.area() as usize * 3;
         if self.data.len() < bytes {
-            // Growing the vector would copy bytes that are never read, and might allocate twice the
-            // memory that is needed.
+            // Free the vector first: growing it would copy bytes that are never read, and might
+            // need twice the memory.
             self.data = Vec::new();
             resize(&mut self.data, bytes, 0);
         }
@@ -129,11 +131,11 @@ impl Pixels {
         &mut self.data[..bytes]
     }
 
-    /// Damage that the decoder met and tolerated, as libjpeg does, with its place in the file.
-    /// `None` if it met none.
+    /// Returns the damage that decoding detected and tolerated, as libjpeg would, with its position
+    /// in the file. Returns `None` if no damage was detected.
     ///
     /// Decoding reads only what the region needs, so a crop may miss damage elsewhere in the file.
-    /// A check of the whole file ([`Decoder::damage`](crate::Decoder::damage)) reads all of it.
+    /// [`Decoder::damage`](crate::Decoder::damage) reads the whole file.
     #[inline]
     pub fn damage(&self) -> Option<&str> {
         self.damage.as_deref()
@@ -144,7 +146,7 @@ impl Pixels {
         self.damage = damage;
     }
 
-    /// Sets the position of the first pixel: column `x`, row `y` of the image.
+    /// Sets the position of the first stored pixel to column `x` and row `y` of the image.
     #[inline]
     pub fn place(&mut self, x: u32, y: u32) {
         self.origin = (x, y);
@@ -155,41 +157,41 @@ impl Pixels {
         *self = Pixels::default();
     }
 
-    /// Number of bytes allocated.
+    /// Returns the number of allocated bytes.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.data.capacity()
     }
 
-    /// Size of the stored part.
+    /// Returns the size of the stored area.
     #[inline]
     pub fn size(&self) -> Size {
         Size { width: self.width, height: self.height }
     }
 
-    /// Position of the first stored pixel in the image, as column and row.
+    /// Returns the position of the first stored pixel in the image, as column and row.
     #[inline]
     pub fn origin(&self) -> (u32, u32) {
         self.origin
     }
 
-    /// The stored pixels, `height * width * 3` bytes.
+    /// Returns the stored pixels, `height * width * 3` bytes.
     #[inline]
     pub fn data(&self) -> &[u8] {
         &self.data[..self.size().area() as usize * 3]
     }
 
-    /// The stored pixels, mutable.
+    /// Returns the stored pixels for modification.
     #[inline]
     pub fn data_mut(&mut self) -> &mut [u8] {
         let bytes = self.size().area() as usize * 3;
         &mut self.data[..bytes]
     }
 
-    /// Converts `region` from pixels of the image to pixels of the stored part.
+    /// Converts `region` from pixels of the image to pixels of the stored area.
     ///
     /// # Errors
-    /// If the stored part does not cover the region, which is a bug in the codec.
+    /// If the stored area does not cover the region, which would be a bug in the codec.
     pub fn locate(&self, region: Rect) -> Result<Rect> {
         let Rect { x, y, width, height } = region;
         let (ox, oy) = self.origin;

@@ -1,5 +1,8 @@
-//! Converts coefficients to rows of RGB. One row of MCUs is transformed at a time, and the pixel
-//! rows it completes are upsampled, converted and written while its samples are in the cache.
+//! Converts coefficients to rows of RGB.
+//!
+//! MCU rows are transformed one at a time. The pixel rows that an MCU row completes are upsampled,
+//! converted and written while the samples are in the cache. There are therefore no planes of
+//! samples, and the scratch memory is two MCU rows per component.
 
 use crate::error::resize;
 use std::ops::Range;
@@ -7,20 +10,21 @@ use std::ops::Range;
 use super::kernels::{Kernels, PADDING, Transform};
 use super::layout::{Color, Component, Layout, MOST_COMPONENTS, Upsampling, Window};
 
-/// Samples before the first one of a row: one for upsampling, the others for alignment.
+/// Number of samples before the first sample of a row: one for upsampling, and the others for
+/// alignment.
 const MARGIN: usize = 64;
 
-/// Source of coefficients.
+/// A source of coefficients.
 pub(crate) trait Blocks {
-    /// Whether lanes stored them, in their own order.
+    /// Whether lanes have stored the coefficients, which are then in zigzag order.
     const FROM_LANES: bool;
 
-    /// Appends the offsets of the blocks of component `index` in block row `row` and `columns`,
-    /// relative to the returned slice.
+    /// Appends the offsets of the blocks of component `index` that are in block row `row` and in
+    /// `columns`. The offsets are relative to the returned slice.
     fn locate(&self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16];
 }
 
-/// Fixed parameters for rendering one image.
+/// Parameters that stay the same while one image is rendered.
 pub(crate) struct View<'a> {
     pub(crate) kernels: &'a Kernels,
     pub(crate) layout: &'a Layout,
@@ -29,7 +33,7 @@ pub(crate) struct View<'a> {
     pub(crate) quant: &'a [[u16; 64]; MOST_COMPONENTS],
 }
 
-/// The stage between coefficients and pixels. Its memory is reused from image to image.
+/// Converts coefficients to pixels. The memory is reused for the next image.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     stripes: [Stripe; MOST_COMPONENTS],
@@ -38,12 +42,12 @@ pub(crate) struct Rows {
     next: u32,
 }
 
-/// Samples of one component: the latest two rows of MCUs, and one upsampled row.
+/// Samples of one component: the two most recent MCU rows, and one upsampled row.
 #[derive(Debug, Default)]
 struct Stripe {
     samples: Vec<u8>,
     stride: usize,
-    /// Capacity in rows of samples.
+    /// Capacity in sample rows.
     rows: u32,
     /// Column of the first sample.
     left: u32,
@@ -51,7 +55,7 @@ struct Stripe {
 }
 
 impl Stripe {
-    /// Samples of row `row` from column `column` on. Column -1 of an image is valid.
+    /// Returns the samples of row `row` from column `column` on. Column -1 is valid, too.
     fn from(&self, row: u32, column: i64) -> &[u8] {
         let start = (row % self.rows) as usize * self.stride;
         let at = (column - i64::from(self.left)) + MARGIN as i64;
@@ -60,7 +64,7 @@ impl Stripe {
 }
 
 impl Rows {
-    /// Starts an image, or the part of it in `window`.
+    /// Starts rendering the part of an image that is in `window`.
     pub(crate) fn begin(&mut self, layout: &Layout, window: &Window) {
         self.next = window.region.y;
         for (i, (stripe, part)) in self.stripes.iter_mut().zip(layout.parts()).enumerate() {
@@ -76,8 +80,8 @@ impl Rows {
         }
     }
 
-    /// Transforms MCU row `row` and writes the rows of pixels that it completes. Rows of MCUs must
-    /// come in order, and `rgb` is the window's region.
+    /// Transforms MCU row `row` and writes the pixel rows that it completes. MCU rows must be
+    /// passed in order. `rgb` contains the pixels of the window's region.
     pub(crate) fn mcu_row<B: Blocks>(&mut self, view: &View<'_>, row: u32, blocks: &B, rgb: &mut [u8]) {
         let View { kernels, layout, window, quant } = *view;
         let idct = if B::FROM_LANES { kernels.idct_of_lanes } else { kernels.idct };
@@ -133,11 +137,11 @@ impl Rows {
     }
 }
 
-/// Converts inverted cyan, magenta and yellow to red, green and blue, with one inverted `black` per
-/// pixel.
+/// Converts inverted cyan, magenta and yellow to red, green and blue. `black` contains one inverted
+/// value per pixel.
 ///
-/// Works like Pillow's `convert("RGB")`: the ink is subtracted from what black leaves, with the
-/// product rounded to 8 bits.
+/// Computes the same as Pillow's `convert("RGB")`: each color is `black` minus the product of the
+/// ink and `black`, rounded to 8 bits.
 fn blacken(line: &mut [u8], black: &[u8]) {
     for (pixel, &black) in line.chunks_exact_mut(3).zip(black) {
         for value in pixel {
@@ -148,7 +152,7 @@ fn blacken(line: &mut [u8], black: &[u8]) {
 }
 
 impl Stripe {
-    /// Transforms the eight rows of samples from `row` on.
+    /// Transforms the blocks of eight sample rows, starting at `row`.
     fn transform(
         &mut self,
         idct: Transform,
@@ -162,7 +166,8 @@ impl Stripe {
         let rows = &mut self.samples[start..start + 8 * self.stride];
         idct(coefficients, offsets, quant, &mut rows[MARGIN..], self.stride);
         if part.upsampling.looks_sideways() {
-            // The triangle filter uses an edge sample in place of its missing neighbor.
+            // At an edge, the triangle filter uses the edge sample in place of the missing
+            // neighbor.
             let end = MARGIN + part.size.width.saturating_sub(self.left) as usize;
             for row in rows.chunks_exact_mut(self.stride) {
                 row[MARGIN - 1] = row[MARGIN];
@@ -173,8 +178,8 @@ impl Stripe {
         }
     }
 
-    /// Upsamples the samples for row `y` of the image, unless [`line`](Stripe::line) can use them
-    /// as they are.
+    /// Upsamples the samples for row `y` of the image, unless [`line`](Stripe::line) can return
+    /// them unchanged.
     fn upsample(&mut self, kernels: &Kernels, part: &Component, x: u32, width: usize, y: u32) {
         let row = y / part.down;
         let last = part.size.height - 1;
@@ -199,7 +204,7 @@ impl Stripe {
         self.wide = wide;
     }
 
-    /// Row `y` of the image from column `x` on, after a call of [`upsample`](Stripe::upsample).
+    /// Returns row `y` of the image from column `x` on. Call [`upsample`](Stripe::upsample) first.
     fn line(&self, part: &Component, x: u32, y: u32) -> &[u8] {
         match part.upsampling {
             Upsampling::None => self.from(y, x.into()),

@@ -1,17 +1,17 @@
-//! The blocks of one scan, sequential or progressive, decoded one symbol at a time, as T.81 annexes
-//! F.2 and G.2 describe.
+//! Decodes the blocks of one scan, sequential or progressive, one symbol at a time (T.81, annexes
+//! F.2 and G.2).
 
 use super::bits::Bits;
 use super::header::{Coding, NATURAL, Scan};
 use super::huffman::Lookup;
 use crate::error::{Error, Result};
 
-/// Maximum size, in bits, of a DC difference and of an AC coefficient in 8-bit images (T.81,
-/// tables F.1 and F.2).
+/// Maximum size of a DC difference in 8-bit images, in bits (T.81, table F.1).
 pub(crate) const DC_SIZE: u8 = 11;
+/// Maximum size of an AC coefficient in 8-bit images, in bits (T.81, table F.2).
 pub(crate) const AC_SIZE: u8 = 10;
 
-/// Type of a scan.
+/// What a scan contains: all bits of coefficients, or only some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Sequential,
@@ -25,13 +25,13 @@ impl Mode {
     pub(super) fn of(coding: Coding, scan: &Scan) -> Result<Mode, String> {
         let Scan { start, end, high, low, .. } = *scan;
         if coding != Coding::Progressive {
-            // libjpeg decodes all 64 coefficients whatever a sequential scan declares here, and
-            // only warns.
+            // Whatever band a sequential scan declares, libjpeg only warns and decodes all 64
+            // coefficients.
             return Ok(Mode::Sequential);
         }
         let band = if start == 0 { end == 0 } else { start <= end && end < 64 && scan.components().len() == 1 };
         if !band || low > 13 || (high != 0 && low + 1 != high) {
-            return Err(format!("a progressive scan of coefficients {start} to {end}, bits {high} to {low}"));
+            return Err(format!("invalid progressive scan: coefficients {start} to {end}, bits {high} to {low}"));
         }
         Ok(match (start, high) {
             (0, 0) => Mode::DcFirst,
@@ -50,27 +50,27 @@ impl Mode {
     }
 }
 
-/// State that a scan carries from block to block.
+/// State of a scan that is carried over from block to block.
 pub(super) struct State<'a> {
     pub(super) bits: Bits<'a>,
     last_dc: [i32; 4],
-    /// Number of following blocks whose band is all zero, or is only refined.
+    /// Number of following blocks whose band is all zero or is only refined.
     eob_run: u32,
 }
 
 impl<'a> State<'a> {
-    /// Starts at byte `at` of `bytes`, where the scan's data starts.
+    /// Starts at byte `at` of `bytes`, which is the first byte of the scan's data.
     pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
         State { bits: Bits::new(bytes, at), last_dc: [0; 4], eob_run: 0 }
     }
 
-    /// Continues after the restart marker, whose number should be `expected`.
+    /// Continues after the next restart marker, whose number should be `expected`.
     pub(super) fn restart(&mut self, expected: u8) -> Result<()> {
         (self.last_dc, self.eob_run) = ([0; 4], 0);
         self.bits.restart(expected)
     }
 
-    /// Decodes the next block, which belongs to component number `component` of the scan.
+    /// Decodes the next block, which belongs to the scan's component with index `component`.
     pub(super) fn block(
         &mut self,
         mode: Mode,
@@ -158,7 +158,8 @@ impl<'a> State<'a> {
                 self.eob_run = (1 << run) + self.bits.take(run);
                 break;
             }
-            // Skips `run` coefficients that are still zero, and refines the others on the way.
+            // Skip `run` coefficients that are still zero, and refine the other coefficients on the
+            // way.
             while k <= end {
                 let coefficient = &mut block[usize::from(NATURAL[k])];
                 if *coefficient != 0 {

@@ -1,4 +1,4 @@
-//! Compares all backends with each other. `tests/fuzz/jpeg.rs` covers damaged files.
+//! Compares all backends with each other. Damaged files are covered by `tests/fuzz/jpeg.rs`.
 
 mod hostile;
 mod rest;
@@ -18,12 +18,12 @@ pub(super) fn decode(decoder: &mut Decoder, jpeg: &[u8], region: Rect, out: &mut
     decoder.decode(&Jpeg::open(jpeg)?, region, out)
 }
 
-/// A decoder for each instruction set of this core.
+/// Returns a decoder for each instruction set of this CPU.
 pub(super) fn decoders() -> Vec<Decoder> {
     Backend::available().into_iter().map(Decoder::with_backend).collect()
 }
 
-/// Sizes of the images that can be opened.
+/// Returns the size of an image, or `None` if it cannot be opened.
 pub(super) fn size(jpeg: &[u8]) -> Option<Size> {
     Some(Jpeg::open(jpeg).ok()?.size())
 }
@@ -39,7 +39,7 @@ pub(super) fn decode_all(decoder: &mut Decoder, files: &[Vec<u8>], regions: &[Re
 }
 
 #[test]
-fn a_group_gives_each_job_what_it_gets_alone() {
+fn a_group_gives_each_job_the_same_result_as_alone() {
     for mut decoder in decoders() {
         for seed in 0..40 {
             let random = &mut Random::new(seed);
@@ -123,9 +123,9 @@ fn a_kind_that_is_not_decoded_is_named() {
         (0xcb, "an arithmetic-coded, lossless"),
         (0xcd, "an arithmetic-coded, hierarchical"),
     ] {
-        assert_eq!(with(sof + 1, marker), format!("{kind} JPEG, which is not supported"));
+        assert_eq!(with(sof + 1, marker), format!("{kind} JPEG is not supported"));
     }
-    assert_eq!(with(sof + 4, 12), "a 12-bit JPEG, which is not supported");
+    assert_eq!(with(sof + 4, 12), "a 12-bit JPEG is not supported");
     let mut odd = jpeg.clone();
     (odd[sof + 11], odd[sof + 14]) = (0x31, 0x22);
     let uneven = Jpeg::open(&odd).unwrap_err().to_string();

@@ -1,5 +1,9 @@
-//! One image in the lanes: bands of MCU rows, each cut into pieces that a lane decodes, and
-//! rendered when all of its pieces are decoded.
+//! Manages one image that lanes decode.
+//!
+//! The image is divided into bands of MCU rows. The part of a restart segment inside a band is a
+//! piece, which one lane decodes. Once all pieces of a band have been decoded, the band is
+//! rendered. Because of the bands, coefficients stay in the L2 cache between decoding and
+//! rendering, and memory does not grow with the height of the image.
 
 use std::ops::Range;
 
@@ -15,28 +19,29 @@ use super::segments::{self, Segment};
 use crate::error::resize;
 use crate::pixels::Rect;
 
-/// Number of blocks of coefficients in a band, if its rows are short enough: 256 KiB, which stay in
-/// the L2 cache until they are rendered.
+/// Maximum number of coefficient blocks per band, unless a single row has more. They take 256 KiB,
+/// which stay in the L2 cache until they are rendered.
 const BAND_BLOCKS: u32 = 2048;
-/// Number of blocks for an image with segments longer than a row. Several such images are in the
-/// lanes at a time.
+/// The same limit for an image with segments longer than a row. It is lower because several such
+/// images are decoded at the same time.
 const PLAIN_BAND_BLOCKS: u32 = 128;
-/// Number of bands that are decoded at the same time, so that lanes have work while the last pieces
-/// of a band finish.
+/// Number of bands that are decoded concurrently, so that lanes have work while the last pieces of
+/// a band are being finished.
 const BANDS: usize = 2;
 
-/// A sequential image whose segments are decoded in lanes. Its memory is reused for the next
-/// image.
+/// A sequential image whose segments are decoded in lanes. The memory is reused for the next image.
 #[derive(Default)]
 pub(crate) struct Transit {
     plan: Option<Plan>,
     segments: Vec<Segment>,
     bands: [Band; BANDS],
-    /// The band to be rendered next, and the one that is being filled.
+    /// Index of the band to be rendered next.
     oldest: usize,
+    /// Index of the band that is being filled.
     filling: usize,
-    /// First MCU row of the next band, and the first segment that it needs.
+    /// First MCU row of the next band.
     next_row: u32,
+    /// Index of the first segment that the next band needs.
     next_segment: usize,
     cursor: Cursor,
     rows: Rows,
@@ -49,7 +54,7 @@ struct Plan {
     quant: [[u16; 64]; MOST_COMPONENTS],
     pattern: usize,
     slot: Slot,
-    /// MCU rows per band.
+    /// Number of MCU rows per band.
     band_rows: u32,
 }
 
@@ -65,8 +70,9 @@ struct Cursor {
 struct Band {
     rows: Range<u32>,
     pieces: Vec<Piece>,
-    /// Number of pieces started, and of pieces finished.
+    /// Number of pieces that have been started.
     issued: usize,
+    /// Number of pieces that are finished.
     finished: usize,
     /// Offset of the first coefficient of each MCU in the window's columns.
     offsets: Vec<u32>,
@@ -76,10 +82,11 @@ struct Band {
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     segment: usize,
-    /// First MCU, counted in the image, and number of MCUs.
+    /// Index of the first MCU in the image.
     first: u32,
+    /// Number of MCUs.
     count: u32,
-    /// Its first block of coefficients.
+    /// Index of the first coefficient block of the piece.
     block: usize,
 }
 
@@ -88,26 +95,26 @@ struct Piece {
 pub(crate) struct Ticket {
     band: usize,
     piece: usize,
-    /// Starting values of the piece's DC coefficients.
+    /// Initial values of the piece's DC coefficients.
     dc: [i32; MOST_COMPONENTS],
 }
 
 /// The reason why an image cannot be decoded in lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Not now: patterns of other images occupy the links.
+    /// The image cannot be decoded now, because patterns of other images occupy the links.
     Later,
-    /// Not at all: it is progressive, damaged or unusual, and the plain decoder must read it.
+    /// The image is progressive, damaged or unusual, and must be read by the plain decoder.
     Never,
 }
 
-/// Whether the scan has all components in the order of the frame.
+/// Returns whether the scan contains all components in the order of the frame.
 fn is_in_order(jpeg: &Jpeg<'_>) -> bool {
     let components = jpeg.header.scan.components();
     components.iter().map(|c| usize::from(c.index)).eq(0..jpeg.layout.parts().len())
 }
 
-/// The machine's pattern for the tables of an image.
+/// Returns the machine's pattern for the tables of an image.
 fn pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal> {
     let Jpeg { bytes, header, layout, .. } = jpeg;
     let mut tables = ArrayVec::<_, MOST_COMPONENTS>::new();
@@ -148,8 +155,8 @@ impl Transit {
         segments::needed(layout, &window, header.restart_interval, data.len(), &mut self.segments)
             .ok_or(Refusal::Never)?;
 
-        // A band's pieces are followed by slack. Each row has at most one piece per segment, plus
-        // one for a segment that is split.
+        // Each piece of a band is followed by slack. A row contains at most one piece per segment,
+        // plus one for a split segment.
         let row_blocks = layout.mcus.0 * layout.blocks;
         let interval = if header.restart_interval == 0 { u32::MAX } else { header.restart_interval };
         let target = if interval <= layout.mcus.0 { BAND_BLOCKS } else { PLAIN_BAND_BLOCKS };
@@ -169,8 +176,8 @@ impl Transit {
             machine.stream(&slot),
             backend.unstuff(),
         );
-        // A block costs at least one bit each for its DC coefficient and its end. This check keeps
-        // a few bytes from expanding into a large image.
+        // A block takes at least two bits, one for its DC coefficient and one for its end. This
+        // check prevents a few bytes from expanding into a large image.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         let sound = found.is_ok() && self.segments.iter().all(enough);
         self.rows.begin(layout, &window);
@@ -188,7 +195,7 @@ impl Transit {
         Ok(())
     }
 
-    /// Returns the machine's resources that the image holds. None of its lanes may be busy.
+    /// Returns the image's resources to the machine. None of the image's lanes may be busy.
     pub(crate) fn end(&mut self, machine: &mut Machine) {
         if let Some(plan) = self.plan.take() {
             machine.release(plan.pattern);
@@ -196,7 +203,7 @@ impl Transit {
         }
     }
 
-    /// Cuts the next band into pieces.
+    /// Divides the next band into pieces.
     fn fill(&mut self) {
         let plan = self.plan.as_ref().expect("an image was started");
         let (across, blocks) = (plan.layout.mcus.0, plan.layout.blocks);
@@ -222,7 +229,7 @@ impl Transit {
                 continue;
             }
             band.pieces.push(Piece { segment: i, first, count: end - first, block });
-            // Offsets of the MCUs inside the window.
+            // Compute the offsets of the MCUs inside the window.
             for row in (first / across).max(shown.start)..=((end - 1) / across) {
                 let visible = (row * across + columns.start).max(first)..(row * across + columns.end).min(end);
                 for mcu in visible {
@@ -237,7 +244,7 @@ impl Transit {
         band.rows = rows;
     }
 
-    /// Starts a lane on the next piece, if that is possible now.
+    /// Starts a lane on the next piece, if possible.
     pub(crate) fn start(&mut self, machine: &mut Machine) -> Option<Ticket> {
         let plan = self.plan.as_ref()?;
         if self.bands[self.filling].issued == self.bands[self.filling].pieces.len() {
@@ -255,7 +262,7 @@ impl Transit {
         let Cursor { bit, dc } = if piece.first == segment.mcus.start {
             Cursor { bit: (plan.slot.stream.start + segment.bytes.start) * 8, dc: [0; MOST_COMPONENTS] }
         } else if before.finished < before.issued {
-            // The segment continues from a band that is not finished.
+            // The segment continues from an unfinished band.
             return None;
         } else {
             self.cursor
@@ -265,8 +272,8 @@ impl Transit {
         Some(Ticket { band: self.filling, piece: index, dc })
     }
 
-    /// Takes over the result of a lane that stopped at `bit`. Returns `None` if the segment is
-    /// shorter than that, or if a whole byte is left after its last MCU.
+    /// Processes the result of a lane that stopped at `bit`. Returns `None` if the lane left its
+    /// segment, or if a whole byte remains after the last MCU of the segment.
     pub(crate) fn finish(&mut self, machine: &mut Machine, ticket: Ticket, bit: usize) -> Option<()> {
         let plan = self.plan.as_ref()?;
         let band = &mut self.bands[ticket.band];
@@ -278,7 +285,7 @@ impl Transit {
         if !continues && !segment.may_leave(left) {
             return None;
         }
-        // DC coefficients are coded as differences.
+        // DC coefficients are coded as differences, so compute their sums.
         let mut dc = ticket.dc;
         let mut block = piece.block;
         for _ in 0..piece.count {

@@ -1,4 +1,4 @@
-//! Prints the samples of a dataset: `list PATH [COUNT]`.
+//! Prints the samples of a dataset. Usage: `list PATH [COUNT]`.
 
 use warpfeed_sources::{Error, Result, open};
 

@@ -1,7 +1,7 @@
-//! One error type that names the place before the cause.
+//! The error type of the crate. Its message states the location before the cause.
 //!
-//! `Display` reads like a path walked from the outside in: `sample 18231 (n01440764/x):
-//! train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`.
+//! `Display` prints the location from the outermost part to the innermost: `sample 18231
+//! (n01440764/x): train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`.
 
 use std::collections::TryReserveError;
 use std::fmt;
@@ -9,20 +9,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The crate's result.
+/// The result type of the crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error with its place and its cause.
+/// An error with its location and its cause.
 ///
-/// Programs match on [`kind`](Error::kind); people read the printed text. The type is one pointer
-/// wide, so a `Result` costs the hot path nothing.
+/// Programs match on [`kind`](Error::kind); people read the printed text. An error is as large as
+/// one pointer, so returning a `Result` costs nothing on the hot path.
 ///
 /// `Debug` prints the same text as `Display`, because `fn main() -> Result<()>` prints `Debug`.
 /// [`source`](std::error::Error::source) returns the underlying error, if there is one: a
 /// [`std::io::Error`] for [`Error::io`], otherwise the argument of
-/// [`with_source`](Error::with_source). The text already names the cause.
+/// [`with_source`](Error::with_source). The printed message already includes the source, so do not
+/// print it again when walking the chain.
 ///
-/// It is `Send`, `Sync` and `Clone`; clones share their source.
+/// An error is `Send`, `Sync` and `Clone`. Clones share their source.
 pub struct Error(Box<Inner>);
 
 #[derive(Clone)]
@@ -40,45 +41,45 @@ struct Inner {
     failed: Vec<(u64, Error)>,
 }
 
-/// Type of the underlying error.
+/// Type of the source error.
 type Source = dyn std::error::Error + Send + Sync;
 
-/// The value of a panic.
+/// Payload of a panic.
 type Panic = Box<dyn std::any::Any + Send>;
 
 /// The class of an [`Error`], for programs to match on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The operating system refused to open, read, map or write.
+    /// An operating-system call failed.
     Io,
-    /// An option has a value that cannot work; found when the loader is opened.
+    /// An option has an invalid value. This is detected when the loader is opened.
     Config,
-    /// A container (tar, LMDB, index) is damaged or holds something unexpected.
+    /// A container (such as a tar file, an LMDB database or an index) is damaged or has unexpected
+    /// content.
     Source,
-    /// Encoded bytes of one sample could not be turned into pixels or arrays.
+    /// The encoded bytes of a sample could not be decoded to pixels or arrays.
     Decode,
-    /// Pixels of one sample could not be transformed.
+    /// The pixels of a sample could not be transformed.
     Transform,
-    /// Code supplied by the user panicked; the message is in the cause.
+    /// User code panicked. The [cause](Error::cause) is the panic message.
     Panic,
     /// More samples failed than `OnError::Skip` allows.
     TooManySkipped,
-    /// Memory could not be allocated, or the plan exceeds the limit that was set.
+    /// Memory could not be allocated, or the loader's memory plan exceeds the configured limit.
     Memory,
     /// The CUDA driver is missing, or one of its calls failed.
     Cuda,
     /// A wait exceeded its timeout.
     Timeout,
-    /// The stream is being captured into a CUDA graph. The loader continues when the capture has
-    /// ended.
+    /// The stream is being captured into a CUDA graph. The loader continues after the capture ends.
     Capturing,
-    /// As many requests are queued as `max_queued` allows.
+    /// The queue already has `max_queued` requests.
     Busy,
 }
 
 impl ErrorKind {
-    /// The word between place and cause in the message.
+    /// Returns the word that the message contains between the location and the cause.
     fn word(self) -> &'static str {
         match self {
             ErrorKind::Io => "io",
@@ -98,8 +99,8 @@ impl ErrorKind {
 }
 
 impl Error {
-    /// Creates an error of `kind`. `cause` is in lower case, without a full stop, and gives both
-    /// numbers if two disagree.
+    /// Creates an error of `kind`. `cause` starts in lower case, does not end in a full stop, and,
+    /// for a mismatch, states both values.
     pub fn new(kind: ErrorKind, cause: impl Into<String>) -> Self {
         Error(Box::new(Inner {
             kind,
@@ -131,9 +132,10 @@ impl Error {
         Self::new(ErrorKind::Source, cause)
     }
 
-    /// Creates an operating-system error at `path`. It is [transient](Error::is_transient) if a
-    /// retry may help. Its [source](std::error::Error::source) is a [`std::io::Error`] of the same
-    /// kind, number and text.
+    /// Creates an error for an operating-system call on `path` that failed. The error is
+    /// [transient](Error::is_transient) if a retry may succeed. Its
+    /// [source](std::error::Error::source) is a [`std::io::Error`] with the same kind, number and
+    /// text.
     pub fn io(path: impl Into<PathBuf>, error: &std::io::Error) -> Self {
         use std::io::ErrorKind::{Interrupted, StaleNetworkFileHandle, TimedOut, WouldBlock};
         let code = error.raw_os_error();
@@ -150,8 +152,8 @@ impl Error {
         })
     }
 
-    /// Adds the underlying error, for [`source`](std::error::Error::source). A later call replaces
-    /// it.
+    /// Sets the underlying error, which [`source`](std::error::Error::source) returns. A later call
+    /// replaces it.
     ///
     /// ```
     /// use std::error::Error as _;
@@ -167,39 +169,39 @@ impl Error {
         self
     }
 
-    /// Marks the error as transient: a retry may succeed. Sources that read over a network use
-    /// this. See `Loader::retries`.
+    /// Marks the error as transient, which means that a retry may succeed. Use this in sources that
+    /// read over a network. See `Loader::retries`.
     #[must_use]
     pub fn transient(mut self) -> Self {
         self.0.transient = true;
         self
     }
 
-    /// Marks the error as a refusal by a server that has too much to do, such as HTTP's status 503.
-    /// The error is also [transient](Error::transient), and requests to the server slow down.
+    /// Marks the error as the response of an overloaded server, such as HTTP status 503. The error
+    /// becomes [transient](Error::transient), and fewer requests are sent to the server.
     #[must_use]
     pub fn throttled(mut self) -> Self {
         self.0.throttled = true;
         self.transient()
     }
 
-    /// Marks the error as the certain answer of a store that there is no such object, such as
-    /// HTTP's status 404.
+    /// Marks the error as a definite response from a store that the object does not exist, such as
+    /// HTTP status 404.
     #[must_use]
     pub fn absent(mut self) -> Self {
         self.0.absent = true;
         self
     }
 
-    /// Adds the file that the error belongs to. An existing path stays, because the innermost place
-    /// is the exact one.
+    /// Sets the file that the error belongs to, unless the error already has one: the innermost
+    /// location is the most precise.
     #[must_use]
     pub fn at_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.0.path.get_or_insert_with(|| path.into());
         self
     }
 
-    /// Sets the place to line `line` of `file`. A previous path moves into the cause.
+    /// Sets the location to line `line` of `file`. A previous path moves into the cause.
     #[doc(hidden)]
     #[must_use]
     pub fn at_line(mut self, file: impl Into<PathBuf>, line: usize) -> Self {
@@ -208,7 +210,7 @@ impl Error {
         self
     }
 
-    /// Adds line `line` of `file`, which names the file that the error belongs to.
+    /// Notes that line `line` of the list `file` refers to the file that failed.
     #[doc(hidden)]
     #[must_use]
     pub fn named_in(mut self, file: &Path, line: usize) -> Self {
@@ -216,8 +218,8 @@ impl Error {
         self
     }
 
-    /// Adds the sample that the error belongs to. An existing sample stays.
-    /// [`source::sample_error`](crate::sample_error) also adds its file.
+    /// Sets the sample that the error belongs to, unless the error already has one.
+    /// [`source::sample_error`](crate::sample_error) sets both the sample and its file.
     #[must_use]
     pub fn at_sample(mut self, id: u64, key: &str) -> Self {
         if self.0.sample.is_none() {
@@ -227,7 +229,8 @@ impl Error {
         self
     }
 
-    /// Marks the error as lasting, after retries did not help. `note` comes before the cause.
+    /// Marks the error as permanent, because retries have failed. `note` is placed before the
+    /// cause.
     #[doc(hidden)]
     #[must_use]
     pub fn settled(mut self, note: &str) -> Self {
@@ -238,7 +241,8 @@ impl Error {
         self
     }
 
-    /// Moves the sample into the cause, as one that is a part of another sample's image.
+    /// Moves the sample from the location into the cause. Used for a sample that is mixed into the
+    /// image of another sample.
     #[doc(hidden)]
     #[must_use]
     pub fn of_partner(mut self) -> Self {
@@ -249,7 +253,7 @@ impl Error {
         self
     }
 
-    /// Sets the samples that failed in the batch of this error, with their errors.
+    /// Sets the samples that failed in the batch that this error belongs to, with their errors.
     #[doc(hidden)]
     #[must_use]
     pub fn of_batch(mut self, failed: Vec<(u64, Error)>) -> Self {
@@ -257,8 +261,8 @@ impl Error {
         self
     }
 
-    /// The samples that failed in the batch of this error. Empty if the error is not that of a
-    /// batch.
+    /// Returns the samples that failed in the batch that this error belongs to, with their errors.
+    /// The result is empty if the error does not belong to a batch.
     #[doc(hidden)]
     pub fn failed(&self) -> &[(u64, Error)] {
         &self.0.failed
@@ -272,58 +276,59 @@ impl Error {
         self
     }
 
-    /// The class of the error.
+    /// Returns the class of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The sample's index in its source, if the error belongs to one.
+    /// Returns the sample's index in its source, if the error belongs to a sample.
     pub fn sample(&self) -> Option<u64> {
         self.0.sample
     }
 
-    /// The sample's key, if the error belongs to one and the key could be read.
+    /// Returns the sample's key, if the error belongs to a sample and the key could be read.
     pub fn key(&self) -> Option<&str> {
         self.0.key.as_deref()
     }
 
-    /// The file or folder that the error belongs to. For the error of a sample, this is the file
-    /// that contains the sample, if the [source](crate::Source::path) knows one.
+    /// Returns the file or folder that the error belongs to. For a sample, this is the file that
+    /// contains it, if the source [knows](crate::Source::path) that file.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
     }
 
-    /// The cause alone, without the place.
+    /// Returns the cause without the location.
     pub fn cause(&self) -> &str {
         &self.0.cause
     }
 
-    /// Whether reading again may help. True for the operating-system errors `EIO`, `EINTR`,
-    /// `EAGAIN`, `ESTALE`, `EMFILE`, `ENFILE`, `ENOMEM` and timeouts, and for errors that their
+    /// Returns whether a retry may succeed. True for the operating-system errors `EIO`, `EINTR`,
+    /// `EAGAIN`, `ESTALE`, `EMFILE`, `ENFILE` and `ENOMEM`, for timeouts, and for errors that the
     /// source [marked as transient](Error::transient).
     pub fn is_transient(&self) -> bool {
         self.0.transient
     }
 
-    /// Whether the process or the machine had no file descriptor or no memory left (`EMFILE`,
-    /// `ENFILE`, `ENOMEM`). Such an error says nothing about the sample that was read, so that
-    /// sample is never skipped.
+    /// Returns whether the process or the machine has run out of file descriptors or memory
+    /// (`EMFILE`, `ENFILE`, `ENOMEM`). Such an error is not the fault of the sample that was being
+    /// read, so the sample is never skipped.
     #[doc(hidden)]
     pub fn is_exhausted(&self) -> bool {
         self.0.os_code.and_then(exhausted).is_some()
     }
 
-    /// Whether a server [refused](Error::throttled) because it has too much to do.
+    /// Returns whether an overloaded server [refused](Error::throttled) the request.
     pub fn is_throttled(&self) -> bool {
         self.0.throttled
     }
 
-    /// Whether a store said that there is [no such object](Error::absent).
+    /// Returns whether a store reported that the object [does not exist](Error::absent).
     pub fn is_absent(&self) -> bool {
         self.0.absent
     }
 
-    /// The operating system's error number (`errno`), for [`ErrorKind::Io`].
+    /// Returns the operating system's error number (`errno`) if the error was created by
+    /// [`Error::io`] and has one.
     pub fn os_code(&self) -> Option<i32> {
         self.0.os_code
     }
@@ -362,17 +367,19 @@ impl std::error::Error for Error {
     }
 }
 
-/// Runs code that may be the user's, and turns a panic into an error. The program's panic hook has
-/// reported the panic by then. A panic with an [`Error`] becomes that error. An order, which returns
-/// only numbers, reports its failures like this, and so do functions that run out of memory.
+/// Runs possibly user-supplied code and converts panics into errors. The program's panic hook has
+/// already reported the panic. If the panic payload is an [`Error`], that error is returned. This
+/// is how samplers, whose methods return only numbers, and functions that run out of memory report
+/// failures.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     guarded_with(f, Err)
 }
 
-/// Like `guarded`. `other` knows further values that a panic may have, and returns the rest.
+/// Like `guarded`. `other` may convert additional panic payloads. It returns any that it does not
+/// recognize.
 pub fn guarded_with<T>(f: impl FnOnce() -> Result<T>, other: impl FnOnce(Panic) -> Result<Error, Panic>) -> Result<T> {
-    // A panic may leave scratch and the sample's own bytes half written. Both are overwritten
-    // before they are read again.
+    // A panic may leave the scratch buffer and the bytes of the sample partly written. Both are
+    // overwritten before they are read again.
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let panic = match panic.downcast::<Error>() {
             Ok(e) => return Err(*e),
@@ -384,7 +391,8 @@ pub fn guarded_with<T>(f: impl FnOnce() -> Result<T>, other: impl FnOnce(Panic) 
         };
         let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| {
-            // Dropping a user's value may panic again, outside any guard.
+            // Dropping the payload, which is a user's value, could panic again, and nothing would
+            // catch that panic.
             std::mem::forget(panic);
             "with a non-string payload".into()
         });
@@ -392,40 +400,40 @@ pub fn guarded_with<T>(f: impl FnOnce() -> Result<T>, other: impl FnOnce(Panic) 
     })
 }
 
-/// Makes room for `more` further elements. All memory whose size depends on samples or options is
-/// allocated like this, because an allocation that cannot fail ends the process.
+/// Reserves space for `more` elements. Every allocation whose size depends on samples or options
+/// uses this function, because an infallible allocation aborts the process when memory runs out.
 ///
 /// # Errors
-/// [`ErrorKind::Memory`] if there is no memory.
+/// [`ErrorKind::Memory`] if the allocation fails.
 pub fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
     vec.try_reserve(more).map_err(|_| {
         let bytes = more.saturating_mul(size_of::<T>());
-        Error::new(ErrorKind::Memory, format!("no memory for {bytes} bytes"))
+        Error::new(ErrorKind::Memory, format!("cannot allocate {bytes} bytes"))
     })
 }
 
-/// The result of making room in a collection that is not a [`Vec`].
+/// Converts the result of `try_reserve` on a collection other than [`Vec`].
 ///
 /// # Errors
-/// [`ErrorKind::Memory`] if there is no memory.
+/// [`ErrorKind::Memory`] if the allocation failed.
 pub(crate) fn reserved(room: std::result::Result<(), TryReserveError>) -> Result<()> {
     room.map_err(|e| Error::new(ErrorKind::Memory, e.to_string()))
 }
 
-/// Like [`Vec::push`].
+/// Like [`Vec::push`], but returns an error if memory runs out.
 ///
 /// # Errors
-/// [`ErrorKind::Memory`] if there is no memory.
+/// [`ErrorKind::Memory`] if the allocation fails.
 pub(crate) fn push<T>(vec: &mut Vec<T>, value: T) -> Result<()> {
     reserve(vec, 1)?;
     vec.push(value);
     Ok(())
 }
 
-/// Like [`Iterator::collect`].
+/// Like [`Iterator::collect`], but returns an error if memory runs out.
 ///
 /// # Errors
-/// The first error in `all`, and [`ErrorKind::Memory`] if there is no memory.
+/// Returns the first error that `all` yields, or [`ErrorKind::Memory`] if the allocation fails.
 pub(crate) fn collected<T>(all: impl Iterator<Item = Result<T>>) -> Result<Vec<T>> {
     let mut vec = Vec::new();
     reserve(&mut vec, all.size_hint().0)?;
@@ -435,28 +443,29 @@ pub(crate) fn collected<T>(all: impl Iterator<Item = Result<T>>) -> Result<Vec<T
     Ok(vec)
 }
 
-/// A copy of `bytes`.
+/// Copies `bytes`.
 ///
 /// # Errors
-/// [`ErrorKind::Memory`] if there is no memory.
+/// [`ErrorKind::Memory`] if the allocation fails.
 pub(crate) fn copied(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut copy = Vec::new();
     append(&mut copy, bytes)?;
     Ok(copy)
 }
 
-/// Like [`Vec::extend_from_slice`].
+/// Like [`Vec::extend_from_slice`], but returns an error if memory runs out.
 ///
 /// # Errors
-/// [`ErrorKind::Memory`] if there is no memory.
+/// [`ErrorKind::Memory`] if the allocation fails.
 pub fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
     reserve(to, bytes.len())?;
     to.extend_from_slice(bytes);
     Ok(())
 }
 
-/// Like [`Vec::resize`]. If there is no memory, raises the error of [`reserve`] as a panic, which no
-/// hook reports and `guarded` turns into the error again. Every sample is processed inside it.
+/// Like [`Vec::resize`]. If the allocation fails, panics with the error of [`reserve`] as the
+/// payload. The panic hook does not report this panic. `guarded`, which wraps the processing of
+/// every sample, converts it back into the error.
 pub fn resize<T: Clone>(vec: &mut Vec<T>, len: usize, value: T) {
     if let Err(e) = reserve(vec, len.saturating_sub(vec.len())) {
         resume_unwind(Box::new(e));
@@ -464,7 +473,7 @@ pub fn resize<T: Clone>(vec: &mut Vec<T>, len: usize, value: T) {
     vec.resize(len, value);
 }
 
-/// Puts the place of a panic before its message. Other errors do not change.
+/// Prepends `place` to the message if `e` is a panic. Returns other errors unchanged.
 pub fn panicked(e: Error, place: impl FnOnce() -> String) -> Error {
     if e.kind() != ErrorKind::Panic {
         return e;
@@ -472,36 +481,38 @@ pub fn panicked(e: Error, place: impl FnOnce() -> String) -> Error {
     Error::new(ErrorKind::Panic, format!("{}: {}", place(), e.cause()))
 }
 
-/// Advice for the error `code` if it means that file descriptors or memory ran out.
+/// Returns advice for the user if the error number `code` means that file descriptors or memory
+/// have run out.
 fn exhausted(code: i32) -> Option<&'static str> {
     match code {
-        codes::PROCESS_FILES => Some("raise the limit of open files of the process (ulimit -n), or close files"),
+        codes::PROCESS_FILES => Some("raise the process's limit of open files (ulimit -n), or close some"),
         code if codes::SYSTEM_FILES == Some(code) => {
-            Some("the machine has as many open files as its system allows (fs.file-max)")
+            Some("the machine has reached its limit of open files (fs.file-max): close files, or raise the limit")
         }
-        code if codes::MEMORY.contains(&code) => Some("the machine has no memory left, or the process is at its limit"),
+        code if codes::MEMORY.contains(&code) => {
+            Some("the machine is out of memory, or the process has reached its memory limit")
+        }
         _ => None,
     }
 }
 
-/// The system's numbers of errors.
+/// Error numbers on Unix.
 #[cfg(not(windows))]
 mod codes {
-    /// A network file system reports transient faults as EIO. For EIO from a disk, retries are
-    /// futile but short.
+    /// Network file systems report transient faults as EIO. On a genuine disk error the retries are
+    /// wasted, but there are only a few of them.
     pub(super) const TRANSIENT: &[i32] = &[libc::EIO];
     pub(super) const PROCESS_FILES: i32 = libc::EMFILE;
     pub(super) const SYSTEM_FILES: Option<i32> = Some(libc::ENFILE);
     pub(super) const MEMORY: &[i32] = &[libc::ENOMEM];
 }
 
-/// The system's numbers of errors, which are not those of C: there 5 is EIO, here it is a denied
-/// access.
+/// Error numbers on Windows. They differ from `errno` values: 5 means "access denied", not EIO.
 #[cfg(windows)]
 mod codes {
     /// ERROR_CRC, ERROR_READ_FAULT, ERROR_GEN_FAILURE, ERROR_UNEXP_NET_ERR, ERROR_NETNAME_DELETED
-    /// and ERROR_IO_DEVICE, as EIO elsewhere; ERROR_SHARING_VIOLATION and ERROR_LOCK_VIOLATION,
-    /// because scanners hold a new file for a moment.
+    /// and ERROR_IO_DEVICE correspond to EIO. ERROR_SHARING_VIOLATION and ERROR_LOCK_VIOLATION are
+    /// transient, because virus scanners open new files for a short time.
     pub(super) const TRANSIENT: &[i32] = &[23, 30, 31, 59, 64, 1117, 32, 33];
     /// ERROR_TOO_MANY_OPEN_FILES
     pub(super) const PROCESS_FILES: i32 = 4;
@@ -511,7 +522,7 @@ mod codes {
     pub(super) const MEMORY: &[i32] = &[8, 14, 1450, 1455];
 }
 
-/// A number with its noun, for messages: `1 file`, `2 files`.
+/// Formats a count with its noun: `1 file`, `2 files`.
 pub fn counted<N: fmt::Display + PartialEq + From<u8>>(count: N, one: &str, several: &str) -> String {
     let noun = if count == N::from(1) { one } else { several };
     format!("{count} {noun}")
@@ -522,7 +533,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_comes_before_the_cause() {
+    fn the_location_comes_before_the_cause() {
         let e = Error::decode("jpeg ends at byte 4096 in MCU 61 of 132").at_sample(18231, "n01440764/x.jpg");
         assert_eq!(e.to_string(), "sample 18231 (n01440764/x.jpg): decode: jpeg ends at byte 4096 in MCU 61 of 132");
         let e = e.at_path("train").at_sample(7, "other");
@@ -534,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_medium_is_transient_and_a_missing_file_is_not() {
+    fn a_device_error_is_transient_and_a_missing_file_is_not() {
         let of = |code| Error::io("x", &std::io::Error::from_raw_os_error(code)).is_transient();
         #[cfg(not(windows))]
         {
@@ -544,9 +555,9 @@ mod tests {
         }
         #[cfg(windows)]
         {
-            // A device's error, a file in use, too many open files and no memory.
+            // A device error, a file in use, too many open files, no memory.
             assert!([1117, 32, 4, 8].into_iter().all(of));
-            // A missing file, a missing folder, a denied access and a full disk.
+            // A missing file, a missing folder, access denied, a full disk.
             assert!(![2, 3, 5, 112].into_iter().any(of));
         }
         assert!(
@@ -565,7 +576,7 @@ mod tests {
     fn an_error_keeps_its_source() {
         use std::error::Error as _;
         use std::io;
-        // Windows has numbers of its own.
+        // Windows has different error numbers.
         const DENIED: i32 = if cfg!(windows) { 5 } else { libc::EACCES };
         let denied = Error::io("x", &io::Error::from_raw_os_error(DENIED)).at_sample(1, "").transient();
         let clone = denied.clone();
@@ -577,7 +588,7 @@ mod tests {
         assert_eq!((source.kind(), source.to_string()), (io::ErrorKind::UnexpectedEof, "half a file".to_owned()));
         let outer = Error::in_source("shard 7").with_source(own);
         let down = outer.source().and_then(|e| e.source()).unwrap();
-        assert!(down.is::<io::Error>(), "a chain leads down to the system's error");
+        assert!(down.is::<io::Error>(), "the chain of sources ends at the system error");
         assert!(Error::decode("no cause").source().is_none());
     }
 

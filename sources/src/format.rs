@@ -1,10 +1,10 @@
 //! The table of image formats.
 //!
-//! It determines which files of a folder are images, which field of a sample is its image, and
-//! which codec decodes it. Each format has one line here and one `Codec`.
-//! To add a format, add its codec: `Loader::codec`.
+//! The table determines which files in a folder are images, which field of a sample is the image,
+//! and which codec decodes the image. Each format has one entry in this table and one `Codec`.
+//! `Loader::codec` adds a format.
 
-/// An image format, and how to recognize it.
+/// An image format and its signature.
 ///
 /// ```
 /// use warpfeed_sources::format::Format;
@@ -19,27 +19,27 @@
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Format {
-    /// Name of the format in messages.
+    /// Name of the format, as used in messages.
     pub name: &'static str,
-    /// Name of the sample's field that contains the image, in lower case as in WebDataset.
+    /// Name of the sample field that contains the image, in lower case, as in WebDataset.
     pub field: &'static str,
-    /// File extensions, in lower case and without the dot. A file with one of them becomes the
-    /// field `field`, whatever the case of its extension. A field named after one of them is
-    /// treated as `field`.
+    /// File extensions, in lower case and without the dot. A file with one of these extensions,
+    /// ignoring case, becomes the field `field`. A sample field named after one of them is treated
+    /// as `field`.
     pub extensions: &'static [&'static str],
-    /// Whether a file that starts with these bytes has this format. The slice may be the whole
-    /// file, or empty.
+    /// Returns whether a file that starts with these bytes has this format. The slice may be the
+    /// whole file or empty.
     pub matches: fn(&[u8]) -> bool,
 }
 
-/// Huffman-coded JPEGs, and the kinds of JPEG that are refused by name.
+/// Huffman-coded JPEG. Other JPEG variants are rejected with an error that names the variant.
 pub const JPEG: Format =
     Format { name: "jpeg", field: "jpg", extensions: &["jpg", "jpeg"], matches: |b| b.starts_with(b"\xff\xd8") };
 /// Arrays of pixels; see `decode::raw`.
 pub const NPY: Format =
     Format { name: "npy", field: "rgb.npy", extensions: &[], matches: |b| b.starts_with(b"\x93NUMPY") };
-/// PNG and APNG. Only four bytes are compared, so a file with converted line ends is still
-/// recognized.
+/// PNG and APNG. Only the first four bytes of the signature are compared, so that a file whose line
+/// endings were converted is still recognized.
 pub const PNG: Format =
     Format { name: "png", field: "png", extensions: &["png"], matches: |b| b.starts_with(b"\x89PNG") };
 /// WebP.
@@ -53,7 +53,7 @@ pub const WEBP: Format = Format {
 pub const GIF: Format = Format { name: "gif", field: "gif", extensions: &["gif"], matches: |b| b.starts_with(b"GIF8") };
 /// BMP.
 pub const BMP: Format = Format { name: "bmp", field: "bmp", extensions: &["bmp"], matches: |b| b.starts_with(b"BM") };
-/// TIFF and BigTIFF of either byte order.
+/// TIFF and BigTIFF, in either byte order.
 pub const TIFF: Format = Format {
     name: "tiff",
     field: "tif",
@@ -68,43 +68,43 @@ pub const FORMATS: &[Format] = &[JPEG, NPY, PNG, WEBP, GIF, BMP, TIFF];
 pub const ANY_FIELDS: [&str; 2] = ["img", "image"];
 
 impl Format {
-    /// Creates a format that matches any bytes, for encodings without a signature. The image must
-    /// be in `img` or in a field named after another format, because this format has no field or
-    /// extension.
+    /// Creates a format that matches any bytes, for encodings without a signature. The format has
+    /// no field or extension, so the image must be in the field `img` or in a field that is named
+    /// after another format.
     pub const fn any(name: &'static str) -> Self {
         Format { name, field: "", extensions: &[], matches: |_| true }
     }
 
-    /// Whether a field of this name contains an image of this format.
+    /// Returns whether a field of this name contains an image of this format.
     pub fn has_field(&self, name: &str) -> bool {
         !name.is_empty() && (self.field == name || self.extensions.contains(&name))
     }
 
-    /// Whether a file with this extension, in any case, has this format.
+    /// Returns whether a file with this extension, in any case, has this format.
     pub fn has_extension(&self, extension: &str) -> bool {
         self.extensions.iter().any(|known| known.eq_ignore_ascii_case(extension))
     }
 }
 
-/// The built-in format of a file that starts with `bytes`.
+/// Returns the built-in format of a file that starts with `bytes`, if there is one.
 pub fn of(bytes: &[u8]) -> Option<&'static Format> {
     FORMATS.iter().find(|format| (format.matches)(bytes))
 }
 
-/// Whether a field of this name contains an image. True for the fields of the built-in formats and
-/// for [`ANY_FIELDS`].
+/// Returns whether a field of this name contains an image, which is the case for the fields of
+/// built-in formats and for [`ANY_FIELDS`].
 pub fn is_image(field: &str) -> bool {
     ANY_FIELDS.contains(&field) || FORMATS.iter().any(|format| format.has_field(field))
 }
 
-/// The canonical field name: `jpg` for `jpeg`, `tif` for `tiff`. Other names are returned
-/// unchanged.
+/// Returns the canonical field name, such as `jpg` for `jpeg` and `tif` for `tiff`. Other names are
+/// returned unchanged.
 pub fn field(name: &str) -> &str {
     FORMATS.iter().find(|format| format.extensions.contains(&name)).map_or(name, |format| format.field)
 }
 
-/// The field for a file with this extension, from a format in `more` or a built-in one. `None` if
-/// the file is not an image.
+/// Returns the field name for a file with this extension, from a format in `more` or from a
+/// built-in format. Returns `None` if the extension is not one of an image format.
 pub fn field_of_file(extension: &str, more: &[Format]) -> Option<&'static str> {
     more.iter().chain(FORMATS).find(|format| format.has_extension(extension)).map(|format| format.field)
 }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_and_a_file_are_of_one_format_at_most() {
+    fn a_name_or_signature_matches_one_format() {
         let signatures: [&[u8]; 10] = [
             b"\xff\xd8\xff",
             b"\x93NUMPY",
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extension_in_any_case_has_one_field() {
+    fn extensions_match_in_any_case() {
         assert!(JPEG.has_extension("JPEG") && JPEG.has_extension("jpg") && !JPEG.has_extension("jp"));
         assert_eq!((field("jpeg"), field("tiff"), field("json")), ("jpg", "tif", "json"));
         assert_eq!((field_of_file("JPEG", &[]), field_of_file("txt", &[])), (Some("jpg"), None));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_format_of_any_bytes_has_no_field() {
+    fn a_format_without_signature_has_no_field() {
         let any = Format::any("raw");
         assert!((any.matches)(b"") && !any.has_field("") && !any.has_field("raw") && !any.has_extension("raw"));
     }

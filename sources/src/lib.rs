@@ -1,25 +1,26 @@
-//! Datasets: samples by index.
+//! Opens datasets and reads their samples by index.
 //!
-//! 1. [`Source`]: maps an index to a [`Sample`] of a few named fields. A field is bytes or a typed
-//!    [`Value`], without a copy if the medium allows that.
+//! 1. [`Source`]: maps an index to a [`Sample`] with a few named fields. A field contains bytes or
+//!    a typed [`Value`], and is not copied if the medium allows that.
 //! 2. [`Folder`]: images in class folders.
 //! 3. [`Lmdb`]: one LMDB database.
-//! 4. [`Tar`]: WebDataset shards, memory-mapped or read.
-//! 5. [`Coco`], [`Yolo`], [`Voc`]: images with boxes, masks and points.
-//! 6. [`Table`]: a CSV, TSV or JSON-lines file: paths of images, labels, numbers and text.
+//! 4. [`Tar`]: WebDataset shards, memory-mapped or read with system calls.
+//! 5. [`Coco`], [`Yolo`], [`Voc`]: images with boxes, masks and keypoints.
+//! 6. [`Table`]: a CSV, TSV or JSON-lines file with image paths, labels, numbers and text.
 //! 7. [`Memory`]: samples in memory.
 //! 8. [`Concat`]: several datasets as one.
-//! 9. [`Arrow`]: files of the library `datasets`. `Parquet`: with the feature `parquet`, files of
-//!    the Hugging Face hub.
-//! 10. [`Arrays`]: whole arrays of NumPy, safetensors and PyTorch. [`TfRecord`]: TensorFlow's
-//!     records.
-//! 11. [`TokenFile`]: windows over files of tokens.
-//! 12. [`Classes`]: a list of class names that numbers the labels.
-//! 13. [`open`]: chooses the source by the content of a path, among [`DATA_FORMATS`].
-//! 14. [`Store`]: files that are not on this machine, by URL; [`ReadCompletion`] takes what it reads,
-//!     [`ObjectCache`] keeps it on this machine, and [`Upload`] writes an object.
-//! 15. [`Lookahead`]: the future reads of a loader, for sources that fetch ahead.
-//! 16. [`labels`]: the labels of many samples; [`sample_error`]: adds the sample to an error.
+//! 9. [`Arrow`]: files of the Hugging Face `datasets` library. `Parquet` (feature `parquet`): files
+//!    of the Hugging Face Hub.
+//! 10. [`Arrays`]: NumPy, safetensors and PyTorch arrays. [`TfRecord`]: TensorFlow records.
+//! 11. [`TokenFile`]: windows of tokens from token files.
+//! 12. [`Classes`]: a list of class names that determines the labels.
+//! 13. [`open`]: detects which of the [`DATA_FORMATS`] a path has, and opens the dataset.
+//! 14. [`Store`]: provides access by URL to files that are not on this machine. [`ReadCompletion`]
+//!     completes a read, [`ObjectCache`] caches bytes on this machine, and [`Upload`] writes an
+//!     object.
+//! 15. [`Lookahead`]: the upcoming reads of a loader, for sources that prefetch.
+//! 16. [`labels`]: reads the labels of many samples. [`sample_error`]: adds the sample to the
+//!     location of an error.
 //!
 //! ```
 //! # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).unwrap();
@@ -30,16 +31,16 @@
 //! # Ok::<(), warpfeed_sources::Error>(())
 //! ```
 
-// If a default feature is off, its helpers are unused.
+// Without default features, some helpers are unused.
 #![cfg_attr(
     not(all(feature = "annotations", feature = "arrays", feature = "chunks", feature = "lmdb", feature = "tables")),
     allow(dead_code, unused_imports)
 )]
 
-// The groups, in this order: each uses those before it. `machine` reads files of this machine,
-// `model` says what a source is, `medium` reads files here and in stores, `options` has the options
-// for opening, `values` are shared by formats, `formats` has a folder for each format, and `open`
-// finds the format of a path. All of them use `error`, `format` and `stats`.
+// The modules in dependency order: `machine` accesses local files, `model` defines what a source
+// is, `medium` reads local files and stores, `options` contains the options for opening, `values`
+// contains code shared by several formats, `formats` has a folder for each format, and `open`
+// detects the format of a path. All of these modules use `error`, `format` and `stats`.
 mod error;
 pub mod format;
 mod formats;
@@ -75,8 +76,8 @@ pub use options::TableOptions;
 pub use options::{DataFormat, Dataset, Options};
 pub use stats::{NetworkStats, StageStats};
 
-/// What the crates `warpfeed` and `warpfeed-stores` need beyond the public interface. It may change
-/// in any release.
+/// Internal interface for the crates `warpfeed` and `warpfeed-stores`. It may change in any
+/// release.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::error::{append, counted, guarded_with, panicked, reserve, resize};
@@ -93,7 +94,7 @@ pub mod internal {
 }
 
 #[cfg(test)]
-#[allow(dead_code)] // the harnesses of other crates use the rest
+#[allow(dead_code)] // fuzz harnesses of other crates use the rest
 #[path = "../tests/fuzz/mod.rs"]
 mod fuzz;
 #[cfg(all(test, feature = "parquet"))]

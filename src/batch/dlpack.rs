@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
-//! DLPack: shares a batch's memory with other frameworks, without a copy
-//! (<https://dmlc.github.io/dlpack>, version 1.0 and the version before it).
+//! DLPack: shares a batch's memory with other frameworks without copying it
+//! (<https://dmlc.github.io/dlpack>, version 1.0 and the unversioned struct that preceded it).
 //!
 //! **Invariants**
-//! 1. `manager_ctx` is a leaked `Box<Owner>` that keeps the memory alive, together with shape and
-//!    strides. `delete` takes it back, once.
+//! 1. `manager_ctx` is a leaked `Box<Owner>` that keeps the memory, the shape and the strides
+//!    alive. `delete` reclaims the box exactly once.
 //! 2. Between the export and `delete`, only the receiver uses the `Owner`.
 
 use std::ffi::c_void;
@@ -20,7 +20,7 @@ pub struct DlTensor {
     pub data: *mut c_void,
     /// 1 for host memory, 2 for CUDA.
     pub device_type: i32,
-    /// Number of the device; 0 for host memory.
+    /// Index of the CUDA device; 0 for host memory.
     pub device_id: i32,
     /// Number of axes.
     pub ndim: i32,
@@ -30,9 +30,9 @@ pub struct DlTensor {
     pub bits: u8,
     /// Always 1.
     pub lanes: u16,
-    /// Lengths of the `ndim` axes.
+    /// Pointer to the lengths of the `ndim` axes.
     pub shape: *mut i64,
-    /// Strides of the `ndim` axes, in elements.
+    /// Pointer to the strides of the `ndim` axes, in elements.
     pub strides: *mut i64,
     /// Always 0.
     pub byte_offset: u64,
@@ -56,8 +56,8 @@ pub struct DlManagedTensorVersioned {
     pub dl_tensor: DlTensor,
 }
 
-/// `DLManagedTensor` of dlpack.h: the struct of versions before 1.0, which some consumers still
-/// request.
+/// `DLManagedTensor` of dlpack.h: the struct used before version 1.0. Some consumers still request
+/// it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct DlManagedTensor {
@@ -69,11 +69,11 @@ pub struct DlManagedTensor {
     pub deleter: Option<unsafe extern "C" fn(*mut DlManagedTensor)>,
 }
 
-/// An exported tensor. It keeps its batch alive until it is dropped, or after
-/// [`into_raw`](DlpackTensor::into_raw) until the receiver calls the deleter.
+/// An exported tensor. It keeps its batch alive until it is dropped, or, after
+/// [`into_raw`](DlpackTensor::into_raw), until the receiver calls the deleter.
 #[derive(Debug)]
 pub struct DlpackTensor {
-    /// Its shape and strides point into the vectors below.
+    /// The tensor. Its `shape` and `strides` point into the vectors of the next two fields.
     tensor: DlTensor,
     shape: Vec<i64>,
     strides: Vec<i64>,
@@ -92,10 +92,10 @@ impl std::fmt::Debug for Backing {
 /// Location of a tensor's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DlDevice {
-    /// Host memory. DLPack has a separate number for page-locked memory, which PyTorch does not
+    /// Host memory. DLPack has a separate code for page-locked memory, which PyTorch does not
     /// accept.
     Host,
-    /// Memory of the CUDA device with this number.
+    /// Memory of the CUDA device with this index.
     Cuda(usize),
 }
 
@@ -110,12 +110,12 @@ struct Owner<M> {
 }
 
 impl DlpackTensor {
-    /// Creates a row-major tensor of `shape` at `data`, in memory that `memory` keeps alive. Used
-    /// by bindings; the version number does not cover it.
+    /// Creates a row-major tensor of `shape` at `data`, in memory that `memory` keeps alive. This
+    /// function is for language bindings only and is not covered by semantic versioning.
     ///
     /// # Safety
-    /// Until `memory` is dropped, `data` must be the address of as many elements of `dtype` on
-    /// `device` as `shape` has, and only the receiver may write there.
+    /// `data` must be the address, on `device`, of an array of shape `shape` and type `dtype`.
+    /// Until `memory` is dropped, the array must stay valid, and only the receiver may write to it.
     #[doc(hidden)]
     pub unsafe fn new(
         data: *mut c_void,
@@ -159,11 +159,11 @@ impl DlpackTensor {
         DlpackTensor { tensor, shape, strides, memory: Backing(Box::new(memory)) }
     }
 
-    /// Reorders the axes of the same memory, as a transposed view: `[0, 3, 1, 2]` turns (N, H, W,
-    /// C) into (N, C, H, W). PyTorch calls that `channels_last`.
+    /// Returns a transposed view of the same memory: `[0, 3, 1, 2]` turns (N, H, W, C) into (N, C,
+    /// H, W), which PyTorch calls `channels_last`.
     ///
     /// # Panics
-    /// If `axes` does not contain every axis once.
+    /// If `axes` is not a permutation of the axes.
     #[must_use]
     pub fn permuted(mut self, axes: &[usize]) -> Self {
         let mut sorted = axes.to_vec();
@@ -175,12 +175,12 @@ impl DlpackTensor {
         self
     }
 
-    /// The tensor.
+    /// Returns the tensor's description.
     pub fn tensor(&self) -> &DlTensor {
         &self.tensor
     }
 
-    /// Passes the tensor to a receiver, which must call the deleter once.
+    /// Hands the tensor over to a receiver, which must call the deleter exactly once.
     pub fn into_raw(self) -> *mut DlManagedTensorVersioned {
         let managed = |dl_tensor| DlManagedTensorVersioned {
             major: 1,
@@ -191,27 +191,27 @@ impl DlpackTensor {
             dl_tensor,
         };
         let owner = self.leak(managed);
-        // SAFETY: it was just leaked, so it is alive and unshared (invariant 1).
+        // SAFETY: the owner was just leaked, so it is alive and not shared (invariant 1).
         unsafe {
             (*owner).managed.manager_ctx = owner.cast();
             &raw mut (*owner).managed
         }
     }
 
-    /// Passes the tensor, in the struct of versions before 1.0, to a receiver, which must call the
-    /// deleter once.
+    /// Hands the tensor over to a receiver as the struct used before version 1.0. The receiver must
+    /// call the deleter exactly once.
     pub fn into_raw_unversioned(self) -> *mut DlManagedTensor {
         let manager_ctx = std::ptr::null_mut();
         let owner = self.leak(|dl_tensor| DlManagedTensor { dl_tensor, manager_ctx, deleter: Some(delete) });
-        // SAFETY: as above.
+        // SAFETY: the owner was just leaked, so it is alive and not shared (invariant 1).
         unsafe {
             (*owner).managed.manager_ctx = owner.cast();
             &raw mut (*owner).managed
         }
     }
 
-    /// Moving the vectors leaves their elements in place, so the addresses in the tensor stay
-    /// valid.
+    /// Moves the tensor, its vectors and its memory into a leaked [`Owner`]. The addresses in the
+    /// tensor stay valid, because moving a vector does not move its elements.
     fn leak<M>(self, managed: impl FnOnce(DlTensor) -> M) -> *mut Owner<M> {
         let DlpackTensor { tensor, shape, strides, memory } = self;
         Box::into_raw(Box::new(Owner { managed: managed(tensor), _shape: shape, _strides: strides, _memory: memory }))
@@ -219,7 +219,7 @@ impl DlpackTensor {
 }
 
 /// # Safety
-/// `managed` came from [`DlpackTensor::into_raw`] and is not used again.
+/// `managed` must come from [`DlpackTensor::into_raw`], and must not be used again.
 unsafe extern "C" fn delete_versioned(managed: *mut DlManagedTensorVersioned) {
     if !managed.is_null() {
         // SAFETY: guaranteed by the caller and invariant 1.
@@ -228,7 +228,7 @@ unsafe extern "C" fn delete_versioned(managed: *mut DlManagedTensorVersioned) {
 }
 
 /// # Safety
-/// `managed` came from [`DlpackTensor::into_raw_unversioned`] and is not used again.
+/// `managed` must come from [`DlpackTensor::into_raw_unversioned`], and must not be used again.
 unsafe extern "C" fn delete(managed: *mut DlManagedTensor) {
     if !managed.is_null() {
         // SAFETY: guaranteed by the caller and invariant 1.
@@ -237,11 +237,12 @@ unsafe extern "C" fn delete(managed: *mut DlManagedTensor) {
 }
 
 impl HostBatch {
-    /// Exports the field `name` (`image`, `label`, ...). You may export several fields of one
-    /// batch. The memory is reused after the batch and all of its exports have been dropped.
+    /// Exports the field `name` (`image`, `label`, ...). Several fields of one batch may be
+    /// exported. The loader reuses the memory once the batch and all of its exports have been
+    /// dropped.
     ///
-    /// The receiver may write to the memory, which is refilled for every batch. While it writes,
-    /// the same field must not be read through the batch.
+    /// The receiver may write to the memory, because the loader refills it for every batch. While
+    /// the receiver writes, do not read the same field through the batch.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -260,8 +261,8 @@ impl HostBatch {
     pub fn dlpack(self: &Arc<Self>, name: &str) -> Option<DlpackTensor> {
         let view = self.field(name)?;
         let data = self.address(name)?.cast();
-        // SAFETY: the batch keeps its slot, which contains the field's elements, and workers write
-        // to the slot only after the batch has been dropped.
+        // SAFETY: the batch keeps its slot alive, the slot contains the field's elements, and
+        // workers write to it only after the batch has been dropped.
         Some(unsafe { DlpackTensor::new(data, DlDevice::Host, view.dtype(), &view.shape(), self.clone()) })
     }
 }
@@ -291,7 +292,7 @@ mod tests {
     fn tensor(dropped: &Arc<AtomicUsize>) -> DlpackTensor {
         let memory = Counted(dropped.clone());
         let data = std::ptr::dangling_mut::<u64>().cast();
-        // SAFETY: the elements are not read here.
+        // SAFETY: nothing reads or writes the elements in this test.
         unsafe { DlpackTensor::new(data, DlDevice::Cuda(3), Dtype::F16, &[2, 4, 5, 3], memory) }
     }
 
@@ -312,7 +313,7 @@ mod tests {
         assert_eq!(dropped.load(SeqCst), 1);
 
         let versioned = tensor(&dropped).permuted(&[0, 3, 1, 2]).into_raw();
-        // SAFETY: the tensor lives until its deleter is called, here.
+        // SAFETY: the tensor lives until its deleter is called, which happens in this block.
         unsafe {
             assert_eq!(axes(&(*versioned).dl_tensor), (vec![2, 3, 4, 5], vec![60, 1, 15, 3]));
             assert_eq!(((*versioned).dl_tensor.device_type, (*versioned).dl_tensor.device_id), (2, 3));
@@ -322,7 +323,7 @@ mod tests {
         assert_eq!(dropped.load(SeqCst), 2);
 
         let old = tensor(&dropped).into_raw_unversioned();
-        // SAFETY: as above.
+        // SAFETY: the tensor lives until its deleter is called, which happens in this block.
         unsafe {
             assert_eq!(axes(&(*old).dl_tensor), (vec![2, 4, 5, 3], vec![60, 15, 3, 1]));
             assert_eq!(dropped.load(SeqCst), 2);

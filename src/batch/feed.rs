@@ -1,25 +1,29 @@
+//! The interface that all sources of batches implement, and the runs that they execute.
+
 use std::time::{Duration, Instant};
 
 use super::BatchInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::BatchIndex;
 
-/// The batches of a run: those of one epoch, and then those of the epochs that are prepared ahead.
+/// Range of batches that one run delivers: the batches of one epoch, followed by those of the
+/// epochs that are prepared in advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Course {
-    /// Number of the run. Runs count from 1.
+    /// Sequence number of the run. The first run is 1.
     pub(crate) run: u64,
     pub(crate) first: BatchIndex,
     /// Number of batches in the epoch of `first`.
     pub(crate) batches: u64,
-    /// Whether that epoch follows itself, as for a program that repeats one epoch.
+    /// Whether the epoch of `first` is repeated because the caller requested it twice.
     pub(crate) again: bool,
-    /// Number of epochs that are prepared ahead. Later ones are only prepared on request.
+    /// Number of further epochs that may be prepared in advance. Epochs after those are prepared
+    /// only on request.
     pub(crate) epochs: u64,
 }
 
 impl Course {
-    /// One epoch from `first` on, and nothing after it.
+    /// Returns a run of the given batches of one epoch, without further epochs.
     #[cfg(test)]
     pub(crate) fn one(epoch: u64, batches: std::ops::Range<u64>) -> Self {
         static RUNS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
@@ -28,9 +32,9 @@ impl Course {
         Course { run, first, batches: batches.end, again: false, epochs: 0 }
     }
 
-    /// The place after `place`, or `None` if the run ends there, after the last epoch that is
-    /// prepared ahead. At the border to another epoch, [`enter`](Course::enter) says whether there
-    /// is a batch.
+    /// Returns the position after `place`, or `None` if the run ends at `place`, the last batch of
+    /// the last epoch that may be prepared in advance. At an epoch boundary,
+    /// [`enter`](Course::enter) tells whether the next epoch has any batches.
     pub(crate) fn after(&self, place: BatchIndex) -> Option<BatchIndex> {
         let batch = place.batch + 1;
         if batch < self.batches {
@@ -41,23 +45,24 @@ impl Course {
     }
 
     /// Enters the epoch of `place`, which [`after`](Course::after) returned for the last batch of
-    /// the epoch before. `length` is its number of batches, or `None` if the order fails. Returns
-    /// whether there is a batch.
+    /// the previous epoch. `length` is the number of batches in the epoch, or `None` if its sample
+    /// order could not be determined. Returns whether the epoch has any batches.
     pub(crate) fn enter(&mut self, length: Option<u64>) -> bool {
         self.batches = length.unwrap_or(0);
         self.batches > 0
     }
 }
 
-/// A wait for the next batch. It can be given up, and a later call continues it.
+/// A wait for the next batch. The caller can give up the wait and continue it in a later call.
 pub(crate) struct Wait<'a> {
-    /// When the wait began. The time between its calls does not count.
+    /// Start of the wait, adjusted to exclude the time between calls.
     pub(crate) since: Instant,
-    /// Whether an earlier call gave up.
+    /// Whether this call continues a wait that an earlier call gave up.
     pub(crate) continues: bool,
     /// Whether this call gave up.
     pub(crate) given_up: bool,
-    /// Called before each pause. Returns its maximum length, or `None` to give up.
+    /// Callback that runs before each pause. Returns the maximum length of the pause, or `None` to
+    /// give up.
     idle: &'a mut dyn FnMut() -> Option<Duration>,
 }
 
@@ -66,13 +71,13 @@ impl<'a> Wait<'a> {
         Wait { since, continues, given_up: false, idle }
     }
 
-    /// A wait that begins.
+    /// Starts a wait.
     #[cfg(test)]
     pub(crate) fn begins(idle: &'a mut dyn FnMut() -> Option<Duration>) -> Self {
         Wait::new(Instant::now(), false, idle)
     }
 
-    /// The maximum length of the next pause, or `None` to give up.
+    /// Returns the maximum length of the next pause, or `None` to give up.
     pub(crate) fn pause(&mut self) -> Option<Duration> {
         let pause = (self.idle)();
         self.given_up = pause.is_none();
@@ -80,27 +85,27 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// A source of batches, in order: the interface between the engine, a device's ring, and `Batches`.
-/// A ring is a feed that draws from another feed.
+/// A source that delivers batches in order. The engine and a device's ring implement this trait,
+/// and `Batches` consumes it. The ring draws its own batches from another feed.
 pub(crate) trait Feed: Send {
     type Batch;
 
-    /// Starts a run, cancelling batches in flight.
+    /// Starts a run and cancels the batches in flight.
     fn start(&mut self, course: Course);
 
-    /// The next batch of the run. `None` after the last one, after an error that ends the run, and
-    /// without a run.
+    /// Returns the position of the run's next batch, or `None` after the last batch, after an error
+    /// that ends the run, and before the first run.
     fn at(&self) -> Option<BatchIndex>;
 
-    /// Waits for the next batch of a run that goes on. `None` if `wait` is given up, and if the run
-    /// ends here.
+    /// Waits for the next batch of the current run. Returns `None` if `wait` is given up or the run
+    /// has no further batch.
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<Self::Batch>>;
 
     /// Ends the run.
     fn stop(&mut self);
 
-    /// Returns the next batch, or `None` if the run has ended and if `wait` is given up. The run ends
-    /// with an error, unless it [goes on](goes_on).
+    /// Returns the next batch, or `None` if the run has ended or `wait` is given up. An error ends
+    /// the run, unless the run can [continue](goes_on) after it.
     fn next(&mut self, wait: &mut Wait<'_>) -> Option<Result<Self::Batch>> {
         self.at()?;
         let came = self.receive(wait);
@@ -115,25 +120,25 @@ pub(crate) trait Feed: Send {
         came
     }
 
-    /// Tells the feed whether the consumer is full and cannot take more batches.
+    /// Tells the feed whether the consumer has enough batches and does not accept more for now.
     fn supplied(&self, _supplied: bool) {}
 
     fn ready(&self) -> usize;
 
-    /// Returns when the feed began to delay a consumer that asked for a batch at `asked` and has
-    /// just received it.
+    /// Returns the time at which the feed began to delay the consumer, which requested a batch at
+    /// `asked` and has just received it.
     fn held_up_since(&self, asked: Instant) -> Instant {
         asked
     }
 }
 
-/// Whether the run goes on after `e`: the consumer may ask for the batch again once it has dropped
-/// a batch or ended the capture.
+/// Returns whether the run continues after `e`. If so, the consumer can request the batch again
+/// after it has dropped a batch or ended its graph capture.
 pub(crate) fn goes_on(e: &Error) -> bool {
     matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) && e.failed().is_empty()
 }
 
-/// The error of a loader whose threads have ended.
+/// Returns the error for a loader whose threads have ended.
 pub(crate) fn ended() -> Error {
     Error::new(ErrorKind::Panic, "the loader's threads have ended after a panic; open the loader again")
 }
@@ -142,8 +147,8 @@ pub(crate) fn ended() -> Error {
 pub(crate) trait Delivered {
     fn info(&self) -> &BatchInfo;
 
-    /// Orders a decoder's answer for the consumer, who is about to take it. Called on the thread
-    /// that uses the answer, and again if it failed.
+    /// Makes the consumer's stream wait for a decoder's response that the consumer is about to
+    /// receive. Called on the thread that receives the response, and called again if it failed.
     fn taken(&self) -> Result<()> {
         Ok(())
     }
@@ -153,7 +158,7 @@ pub(crate) trait Delivered {
 mod tests {
     use super::*;
 
-    /// All places of a run.
+    /// Returns all positions of a run.
     fn all(mut course: Course, lengths: &[u64]) -> Vec<(u64, u64)> {
         let mut next = Some(course.first);
         let places = std::iter::from_fn(|| {
@@ -168,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_crosses_borders_up_to_the_last_epoch_an_empty_one_or_an_error() {
+    fn a_run_ends_at_the_last_or_empty_epoch_or_an_error() {
         let first = BatchIndex { epoch: 0, batch: 1 };
         let course = Course { run: 1, first, batches: 3, again: false, epochs: u64::MAX };
         assert_eq!(all(course, &[3, 1, 2, 0, 4]), [(0, 1), (0, 2), (1, 0), (2, 0), (2, 1)]);

@@ -1,20 +1,20 @@
-//! The multiply-add that all paths of a batch share with the device.
+//! The fused multiply-add that produces the same bits on the host as on a device.
 
-/// `a * b + c`, rounded once.
+/// Computes `a * b + c` with one rounding.
 ///
-/// Without an instruction for it, `f32::mul_add` calls the C library, which rounds twice on
-/// `windows-gnu`. The batch would have other bits there.
+/// Without a hardware instruction, `f32::mul_add` calls the C library, which rounds twice on
+/// `windows-gnu` and would produce different bits.
 pub(super) fn mul_add(a: f32, b: f32, c: f32) -> f32 {
     if cfg!(all(windows, target_env = "gnu")) { by_doubles(a, b, c) } else { a.mul_add(b, c) }
 }
 
-/// The same in doubles. The product is exact. The sum is rounded to odd, so that rounding it to a
-/// float rounds as if the sum were exact (Boldo and Melquiond, "Emulation of FMA and correctly
-/// rounded sums", 2008).
+/// Computes `a * b + c` with one rounding, using doubles. The product is exact. The sum is rounded
+/// to odd, so that rounding it to a float gives the same result as rounding the exact sum (Boldo
+/// and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
 fn by_doubles(a: f32, b: f32, c: f32) -> f32 {
     let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
     let sum = product + c;
-    // The rounding error of the sum, which is exact (Knuth's TwoSum).
+    // The exact rounding error of the sum (Knuth's TwoSum).
     let back = sum - product;
     let rest = (product - (sum - back)) + (c - back);
     let mut bits = sum.to_bits();
@@ -32,8 +32,8 @@ mod tests {
 
     #[test]
     fn a_multiply_add_in_doubles_rounds_once() {
-        // The sum lies just below the middle of two floats. As a double it is the middle, which
-        // rounds to the float above.
+        // The exact sum is slightly less than the midpoint of two floats. Rounded to a double, it
+        // would become the midpoint and then round up.
         let (small, ulp) = (2f32.powi(-12), f32::EPSILON);
         let (a, b, c) = (small * (1.0 + ulp), small * (1.0 - ulp), 1.0 + ulp);
         assert_eq!((f64::from(a) * f64::from(b) + f64::from(c)) as f32, 1.0 + 2.0 * ulp);
@@ -46,10 +46,10 @@ mod tests {
 
     #[cfg(not(all(windows, target_env = "gnu")))]
     #[test]
-    fn a_multiply_add_in_doubles_has_the_bits_of_the_core() {
+    fn a_multiply_add_in_doubles_matches_the_hardware() {
         let mut rng = Rng::new(5, 0, 0);
         for _ in 0..200_000 {
-            // Of similar size, so that sums cancel and lie near the middle of two floats.
+            // Operands of similar size, so that sums cancel or are near the midpoint of two floats.
             let mut float = || f32::from_bits(rng.next_u64() as u32 & 0x81ff_ffff | 0x3e00_0000);
             let (a, b, c) = (float(), float(), float());
             for c in [c, c * 1e-7, -a * b, c * 1e7] {

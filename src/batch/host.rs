@@ -10,63 +10,67 @@ use half::{bf16, f16};
 use super::{BatchInfo, COUNT, Delivered, Dtype, Field, Free, Full, Role, Span};
 use crate::error::Result;
 
-/// A batch in host memory. Its samples, keys and errors are those of its [`BatchInfo`].
+/// A batch in host memory. Dereferences to [`BatchInfo`], which provides the samples' ids, keys and
+/// errors.
 ///
-/// A batch holds one of the loader's slots, and returns it when it is dropped. You may keep a
-/// batch. If you keep all slots, the workers have none to fill.
+/// A batch occupies one of the loader's slots and returns it when dropped. You may keep batches,
+/// but if they occupy all slots, the workers have none left to fill.
 ///
 /// A slot in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) is reused only after
-/// the completion of all work that was submitted to any device before the next call of `next()`.
-/// You may therefore upload asynchronously on any stream, with cudarc's safe calls or with candle,
-/// and drop the batch at once.
-#[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for one stream only.")]
+/// all work that was submitted to any device before the next call to `next()` has completed.
+/// Therefore, you can upload a batch asynchronously on any stream, with cudarc's safe calls or with
+/// candle, and drop it immediately.
+#[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for only one stream.")]
 pub struct HostBatch {
     full: Option<Full>,
     home: Home,
 }
 
-/// The place to which a dropped batch returns its slot, and the number of batches held.
+/// Where a dropped batch returns its slot, and the count of batches that the consumer holds.
 #[derive(Clone)]
 pub(crate) struct Home {
     pub(crate) free: Sender<Free>,
     pub(crate) held: Arc<AtomicUsize>,
-    /// Keeps slots that a device may still be reading; `None` for pageable memory.
+    /// Keeper that holds slots back while a device may be reading them; `None` for pageable memory.
     pub(crate) keeper: Option<Arc<dyn Keeper<Free>>>,
-    /// Process id of the loader's threads.
+    /// Id of the process that runs the loader's threads.
     pub(crate) process: u32,
 }
 
-/// Keeps slots of page-locked memory until no device can still be reading them.
+/// Holds back slots of page-locked memory until no device can be reading them.
 pub(crate) trait Keeper<T>: Send + Sync {
-    /// Takes over a slot that the consumer has dropped.
+    /// Takes ownership of a slot that the consumer has dropped.
     fn keep(&self, slot: T);
 
-    /// Sets whether a consumer is waiting for a batch, in which case slots are needed now.
+    /// Sets whether a consumer is waiting for a batch, in which case slots are needed immediately.
     ///
     /// # Errors
-    /// If a device has failed, so that its pending reads are unknown.
+    /// If a device has failed, so that it is unknown whether it is still reading slots.
     fn wanted(&self, wanted: bool) -> Result<()>;
 
-    /// Number of slots kept now.
+    /// Returns the number of slots that are currently held back.
     fn kept(&self) -> usize;
 
-    /// Whether a slot cannot be marked before a CUDA graph capture has ended.
+    /// Returns whether a slot is waiting for a CUDA graph capture to end, because no event can be
+    /// recorded for it before then.
     fn waits_for_a_capture(&self) -> bool;
 
-    /// Time since which no slot is kept, or `None` if one is.
+    /// Returns the time at which the last slot was released, or `None` if a slot is still held
+    /// back.
     fn idle_since(&self) -> Option<Instant>;
 
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Makes the keeper of slots that a device may still read. The keeper returns them to the sender.
+/// Function that creates the keeper of slots that a device may be reading. The keeper returns them
+/// through the sender.
 pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<Free>) -> Result<Arc<dyn Keeper<Free>>>>;
 
 impl Home {
-    /// Returns when the loader began to delay a consumer that asked for a batch at `asked` and has
-    /// just received it. Time during which a slot was kept does not count, because a device then
-    /// still had work of the consumer.
+    /// Returns the time at which the loader began to delay the consumer, which requested a batch at
+    /// `asked` and has just received it. Time during which a slot was held back is excluded,
+    /// because a device was still working for the consumer then.
     pub(crate) fn waited_since(&self, asked: Instant) -> Instant {
         match self.keeper.as_ref().map(|keeper| keeper.idle_since()) {
             None => asked,
@@ -83,11 +87,12 @@ impl HostBatch {
     }
 
     fn full(&self) -> &Full {
-        self.full.as_ref().expect("the slot leaves in drop only")
+        self.full.as_ref().expect("only drop takes the slot")
     }
 
-    /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw). If
-    /// there are several image fields, returns the one called `image`, or else the first.
+    /// Returns the images, of shape (N, H, W, 3), or (N, 3, H, W) with
+    /// [`Layout::Nchw`](crate::Layout::Nchw). If there are several image fields, returns the one
+    /// called `image`, or the first one if none has that name.
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -95,11 +100,11 @@ impl HostBatch {
         self.view(self.full().schema().images().expect("the loader has no image field"))
     }
 
-    /// The N labels.
+    /// Returns the N labels.
     ///
     /// # Errors
     /// [`ErrorKind::Source`](crate::ErrorKind::Source) if the samples have no labels; the error
-    /// names the first sample. With [`Loader::unlabeled`](crate::Loader::unlabeled) such labels
+    /// names the first sample. With [`Loader::unlabeled`](crate::Loader::unlabeled), missing labels
     /// are -1 instead. [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened
     /// without labels.
     pub fn labels(&self) -> Result<&[i64]> {
@@ -107,34 +112,34 @@ impl HostBatch {
         Ok(self.view(span).as_i64().expect("labels are i64"))
     }
 
-    /// The labels as f32 rows of (N, classes), with
+    /// Returns the soft labels as an f32 array of shape (N, classes), or `None` without
     /// [`Loader::soft_labels`](crate::Loader::soft_labels).
     pub fn soft_labels(&self) -> Option<TensorView<'_>> {
         self.full().schema().find(Role::SoftLabels).map(|span| self.view(span))
     }
 
-    /// The field `name`: `image`, `label` if the samples have labels, `soft_label` if
-    /// [`soft_labels`](HostBatch::soft_labels) are on, or one added with
+    /// Returns the field `name`: `image`, `label` if the samples have labels, `soft_label` with
+    /// [`soft_labels`](crate::Loader::soft_labels), or a field added with
     /// [`Loader::field`](crate::Loader::field).
     pub fn field(&self, name: &str) -> Option<TensorView<'_>> {
         let span = self.full().schema().named(name)?;
         (!self.hides(self.full().schema().spans[span].role)).then(|| self.view(span))
     }
 
-    /// Address of the field `name`.
+    /// Returns the address of the field `name`.
     pub(super) fn address(&self, name: &str) -> Option<*mut u8> {
         self.full().schema().named(name).map(|span| self.full().address(span))
     }
 
-    /// Number of rows of each sample in the field `name`, if that is a field of
-    /// [`Ragged`](crate::field::Ragged). The rest of the field is padding.
+    /// Returns the number of rows that each sample has in the field `name`, if it is a
+    /// [`Ragged`](crate::field::Ragged) field. Any further rows are padding.
     pub fn counts(&self, name: &str) -> Option<&[i64]> {
         let named = |field: &str| field.strip_suffix(COUNT) == Some(name);
         let span = self.full().schema().spans.iter().position(|span| named(&span.field.name))?;
         self.view(span).as_i64()
     }
 
-    /// The fields of the batch, with name, element type and shape per sample.
+    /// Returns the fields of the batch, each with its name, element type and shape per sample.
     pub fn fields(&self) -> impl Iterator<Item = &Field> {
         let delivered = |span: &&Span| span.role.is_delivered();
         self.full().schema().spans.iter().filter(delivered).map(|span| &span.field)
@@ -161,15 +166,16 @@ impl Delivered for HostBatch {
 }
 
 impl HostBatch {
-    /// Takes the slot out, so that `drop` skips it, and returns it with its home.
+    /// Takes the slot out of the batch, so that `drop` does nothing, and returns the slot with its
+    /// home.
     fn leave(&mut self) -> Option<(Free, &Home)> {
         let full = self.full.take()?;
         self.home.held.fetch_sub(1, Ordering::Relaxed);
         Some((full.release(), &self.home))
     }
 
-    /// Lets `give` decide what happens to a slot that is kept for devices. Any other slot returns
-    /// at once.
+    /// Calls `give` with the slot if it is in page-locked memory. Otherwise, returns the slot to
+    /// the loader immediately.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn give_back(mut self, give: impl FnOnce(Free, &dyn Keeper<Free>)) {
         if self.home.keeper.is_some()
@@ -183,14 +189,14 @@ impl HostBatch {
 impl Drop for HostBatch {
     fn drop(&mut self) {
         if std::process::id() != self.home.process {
-            // After `fork`, the threads that would take the slot do not exist, and may have held
-            // locks.
+            // In a forked child, the threads that would receive the slot do not exist, and a lock
+            // that one of them held at `fork` would never be released.
             std::mem::forget(self.full.take());
         }
         if let Some((slot, home)) = self.leave() {
             match &home.keeper {
                 Some(keeper) => keeper.keep(slot),
-                // If the loader has been dropped, the slot is freed here.
+                // Sending fails if the loader has been dropped. The slot is then freed here.
                 None => drop(home.free.send(slot)),
             }
         }
@@ -218,58 +224,58 @@ pub struct TensorView<'a> {
 }
 
 impl<'a> TensorView<'a> {
-    /// Element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
 
-    /// Shape, with the batch axis first.
+    /// Returns the shape, with the batch axis first.
     pub fn shape(&self) -> Vec<usize> {
         std::iter::once(self.len).chain(self.sample_shape.iter().copied()).collect()
     }
 
-    /// Shape of one sample.
+    /// Returns the shape of one sample.
     pub fn sample_shape(&self) -> &'a [usize] {
         self.sample_shape
     }
 
-    /// All bytes, in row-major order and the machine's byte order.
+    /// Returns all bytes, in row-major order and native byte order.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The elements, if they are of type `T`.
+    /// Returns the elements if they are of type `T`.
     pub fn elements<T: Element>(&self) -> Option<&'a [T]> {
         (self.dtype == T::DTYPE).then(|| bytemuck::cast_slice(self.bytes))
     }
 
-    /// The elements, if they are `u8`.
+    /// Returns the elements if they are `u8`.
     pub fn as_u8(&self) -> Option<&'a [u8]> {
         self.elements()
     }
 
-    /// The elements, if they are `f32`.
+    /// Returns the elements if they are `f32`.
     pub fn as_f32(&self) -> Option<&'a [f32]> {
         self.elements()
     }
 
-    /// The elements, if they are `f16`.
+    /// Returns the elements if they are `f16`.
     pub fn as_f16(&self) -> Option<&'a [f16]> {
         self.elements()
     }
 
-    /// The elements, if they are `bf16`.
+    /// Returns the elements if they are `bf16`.
     pub fn as_bf16(&self) -> Option<&'a [bf16]> {
         self.elements()
     }
 
-    /// The elements, if they are `i64`.
+    /// Returns the elements if they are `i64`.
     pub fn as_i64(&self) -> Option<&'a [i64]> {
         self.elements()
     }
 
-    /// The field as an array of [`shape`](TensorView::shape), if its elements are of type `T`.
-    /// Needs the feature `ndarray`.
+    /// Returns the field as an array of shape [`shape`](TensorView::shape) if its elements are of
+    /// type `T`. Requires the feature `ndarray`.
     #[cfg(feature = "ndarray")]
     pub fn array<T: Element>(&self) -> Option<ndarray::ArrayViewD<'a, T>> {
         let elements = self.elements()?;

@@ -1,9 +1,10 @@
 //! The memory of a slot.
 //!
 //! **Invariants**
-//! 1. `base..base + len` is one live allocation, aligned to [`ALIGN`](super::schema::ALIGN),
-//!    initialized, and owned by `owner` until the `SlotMemory` is dropped.
-//! 2. A `SlotMemory` only exposes its address. `slot` decides who may access which byte, and when.
+//! 1. `base..base + len` is one live, initialized allocation, aligned to
+//!    [`ALIGN`](super::schema::ALIGN) and owned by `owner` until the `SlotMemory` is dropped.
+//! 2. A `SlotMemory` exposes only its address. The module `slot` decides who may access which byte,
+//!    and when.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -20,7 +21,7 @@ pub struct SlotMemory {
 }
 
 // SAFETY: `base` is only an address. `slot` controls all access through it (invariant 2), and
-// `owner` is `Send + Sync` itself.
+// `owner` is `Send + Sync`.
 unsafe impl Send for SlotMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SlotMemory {}
@@ -35,7 +36,7 @@ impl SlotMemory {
         Ok(SlotMemory { base: heap.base, len, pinned: false, _owner: Box::new(heap) })
     }
 
-    /// Wraps `len` bytes of page-locked memory at `base`. `owner` frees them when it is dropped.
+    /// Wraps `len` bytes of page-locked memory at `base`. Dropping `owner` frees them.
     ///
     /// # Safety
     /// Invariant 1 must hold for `base`, `len` and `owner`.
@@ -58,17 +59,17 @@ impl SlotMemory {
 }
 
 struct Heap {
-    /// Aligned to [`PAGE`], inside the allocation.
+    /// Start of the buffer: inside the allocation, and aligned to [`PAGE`].
     base: NonNull<u8>,
     allocated: NonNull<u8>,
     layout: Layout,
 }
 
-/// Buffers are aligned to whole pages, so that they can be passed to calls that require it.
+/// Alignment of a buffer. Some system calls require whole pages.
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE.is_multiple_of(ALIGN));
 
-// SAFETY: the allocation is freed only here, once, on whichever thread drops it.
+// SAFETY: the allocation is freed once, in `drop`, and any thread may free it.
 unsafe impl Send for Heap {}
 // SAFETY: a shared `Heap` does not expose its bytes.
 unsafe impl Sync for Heap {}
@@ -79,9 +80,9 @@ impl Heap {
             let cause = format!("cannot allocate {len} bytes for a batch buffer: lower batch_size or prefetch");
             Error::new(ErrorKind::Memory, cause)
         };
-        // Aligned by hand. Zeroed memory of the default alignment comes straight from the system,
-        // and pages that are never used are never touched. For larger alignments, allocators write
-        // the zeros themselves.
+        // Align the buffer manually. Zeroed memory with the default alignment comes directly from
+        // the operating system, so pages that are never used are never touched. For larger
+        // alignments, allocators write the zeros themselves.
         let layout = len.checked_add(PAGE).and_then(|size| Layout::from_size_align(size, 16).ok()).ok_or_else(none)?;
         // SAFETY: the layout's size is not zero.
         let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(none)?;

@@ -1,4 +1,4 @@
-//! Mixes neighbors in a complete batch, in place.
+//! Mixes neighboring images of a complete batch, in place.
 
 use super::BatchWriter;
 use super::write::Unwritten;
@@ -7,14 +7,15 @@ use crate::transform::{Mixing, OnValues};
 
 /// Writes the images of a batch, each mixed with its partner.
 ///
-/// `images` contains the entries of the images. Each entry starts with its image as `u8` HWC, which
-/// fits for every dtype. Nothing is rounded before mixing, and a mixed batch takes no extra memory.
-/// `effects` returns the effects on values of one of `count` images. `own` is scratch for one
-/// image, and `last` for a copy of the last one.
+/// `images` contains the rows of the image field. Each row starts with its image as `u8` HWC, which
+/// is never larger than the image in its final type. Therefore nothing is rounded before mixing,
+/// and a mixed batch needs no extra memory. `effects` returns the effects on values for one of the
+/// `count` images. `own` is scratch memory for one image, and `last` is scratch memory for a copy
+/// of the last image.
 ///
 /// # Errors
-/// [`ErrorKind::Transform`] if `images` or `own` has the wrong length, or an effect reaches outside
-/// its image.
+/// [`ErrorKind::Transform`] if `images` or `own` has the wrong length, or if an effect exceeds its
+/// image.
 pub(crate) fn mix<E: AsRef<[OnValues]>>(
     writer: &BatchWriter,
     mixing: &Mixing,
@@ -33,7 +34,7 @@ pub(crate) fn mix<E: AsRef<[OnValues]>>(
     }
     last.clear();
     last.extend_from_slice(&images[count.saturating_sub(1) * place..][..if count == 0 { 0 } else { image }]);
-    // Goes from the last image to the first, so that the pixels of each partner are still there.
+    // Go from the last image to the first, so that the pixels of each partner are still unmixed.
     for index in (0..count).rev() {
         own.copy_from_slice(&images[index * place..][..image]);
         let (before, rest) = images.split_at_mut(index * place);
@@ -60,7 +61,7 @@ mod tests {
 
     const SIZE: Size = Size { width: 19, height: 11 };
 
-    /// Compares a batch of `count` with its images mixed out of place.
+    /// Mixes a batch of `count` images and compares it with the same images mixed out of place.
     fn check(count: usize, dtype: Dtype, layout: Layout, mixing: &Mixing) {
         let writer = BatchWriter::new(SIZE, dtype, layout, Normalize::IMAGENET).unwrap();
         let mut rng = Rng::new(2, 0, 0);
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn each_image_is_mixed_with_the_one_before_it_and_a_single_one_stays() {
+    fn each_image_is_mixed_with_its_predecessor() {
         let sum = Mixing { weight: 0.3, cut: None };
         let cut = Mixing { weight: 0.8, cut: Some(Rect::new(4, 3, 9, 8)) };
         for dtype in [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16] {

@@ -2,18 +2,19 @@
 //!
 //! 1. `schema`: the fields of a batch, each with a name, a [`Dtype`] and a shape, and their offsets
 //!    in the buffer.
-//! 2. `write`: [`BatchWriter`], the last pass over an image: normalize, cast, lay out; `fused`: its
-//!    multiply-add.
+//! 2. `write`: [`BatchWriter`], the last pass over an image, which normalizes, casts and lays out
+//!    its pixels. `fused` is its multiply-add.
 //! 3. `memory`: the memory of a buffer, page-locked or pageable.
-//! 4. `info`: [`BatchInfo`], the record of a batch, which travels from the coordinator to the user.
+//! 4. `info`: [`BatchInfo`], the record of a batch, which travels from the coordinator to the
+//!    consumer.
 //! 5. `slot`: the life cycle of a batch buffer: free, filling, full, and free again.
-//! 6. `host`: [`HostBatch`], a full slot that the user holds.
-//! 7. `mix`: MixUp and CutMix over a complete batch; `soft`: its labels as rows of shares.
-//! 8. `dlpack`: the same memory for other frameworks, without a copy.
-//! 9. `feed`: the interface of all sources of batches.
-//! 10. `records`: what a device does with each sample.
+//! 6. `host`: [`HostBatch`], a full slot that the consumer holds.
+//! 7. `mix`: MixUp and CutMix over a complete batch; `soft`: soft labels.
+//! 8. `dlpack`: shares the memory with other frameworks without copying it.
+//! 9. `feed`: the interface that all sources of batches implement.
+//! 10. `records`: instructions for a device, one record per sample.
 //!
-//! Slots are allocated once, when the loader is opened.
+//! All slots are allocated when the loader is opened.
 
 mod dlpack;
 mod feed;

@@ -1,3 +1,5 @@
+//! The fields of a batch, and their layout in a slot.
+
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -7,15 +9,16 @@ use crate::error::{Error, Result};
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Dtype {
-    /// Unsigned bytes. Images keep their values of 0 to 255 and are not normalized.
+    /// 8-bit unsigned integer. Images of this type have values from 0 to 255 and are not
+    /// normalized.
     U8,
     /// 32-bit float.
     F32,
     /// 64-bit float.
     F64,
-    /// IEEE 754 half, rounded to nearest even.
+    /// IEEE 754 half-precision float. Values are rounded to nearest even.
     F16,
-    /// bfloat16, rounded to nearest even.
+    /// bfloat16. Values are rounded to nearest even.
     Bf16,
     /// 16-bit signed integer.
     I16,
@@ -28,7 +31,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// Number of bytes per element.
+    /// Returns the number of bytes per element.
     pub fn bytes(self) -> usize {
         match self {
             Dtype::U8 => 1,
@@ -38,7 +41,7 @@ impl Dtype {
         }
     }
 
-    /// Minimum and maximum of an integer type, or `None` for floats.
+    /// Returns the minimum and maximum of an integer type, or `None` for a float type.
     pub(crate) fn integers(self) -> Option<(i64, i64)> {
         match self {
             Dtype::U8 => Some((0, u8::MAX.into())),
@@ -50,8 +53,8 @@ impl Dtype {
         }
     }
 
-    /// Name in NumPy and PyTorch: `uint8`, `float32`, `float64`, `float16`, `bfloat16`, `int16`,
-    /// `int32`, `int64`, `uint16`.
+    /// Returns the name of the type in NumPy and PyTorch: `uint8`, `float32`, `float64`, `float16`,
+    /// `bfloat16`, `int16`, `int32`, `int64`, `uint16`.
     pub fn name(self) -> &'static str {
         match self {
             Dtype::U8 => "uint8",
@@ -79,24 +82,23 @@ pub enum Layout {
 }
 
 /// Per-channel normalization, `(pixel / 255 - mean) / std`, like torchvision's `ToTensor` followed
-/// by `Normalize`.
-/// Opening a loader is an error if a mean or a std exceeds 1.
+/// by `Normalize`. Opening a loader fails if a mean or a std exceeds 1.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Deserialize)]
 pub struct Normalize {
-    /// Mean of red, green and blue, each on a scale of 0 to 1.
+    /// Means of red, green and blue, on a scale of 0 to 1.
     pub mean: [f32; 3],
-    /// Standard deviation of red, green and blue, on the same scale.
+    /// Standard deviations of red, green and blue, on the same scale.
     pub std: [f32; 3],
 }
 
 impl Normalize {
-    /// Mean and deviation of ImageNet, used in torchvision's reference training.
+    /// Mean and standard deviation of ImageNet, as in torchvision's reference training scripts.
     pub const IMAGENET: Normalize = Normalize { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
-    /// `pixel / 255`, without mean or deviation.
+    /// Scales pixels to `pixel / 255`: the mean is 0 and the standard deviation is 1.
     pub const UNIT: Normalize = Normalize { mean: [0.0; 3], std: [1.0; 3] };
 
     /// Returns (`scale`, `bias`) per channel. The fused multiply-add `scale * pixel + bias`
-    /// normalizes a pixel of 0 to 255.
+    /// normalizes a pixel value from 0 to 255.
     pub fn scale_bias(&self) -> ([f32; 3], [f32; 3]) {
         let scale = self.std.map(|s| 1.0 / (255.0 * s));
         let bias = [0, 1, 2].map(|c| -self.mean[c] / self.std[c]);
@@ -114,8 +116,9 @@ impl Normalize {
         Ok(())
     }
 
-    /// Refuses numbers on the scale of bytes. Values between 0 and 1 have a mean of at most 1 and a
-    /// deviation of at most 0.5; a std of 1 is common for "do not scale".
+    /// Rejects values on a scale of 0 to 255. Pixels from 0 to 1 have a mean of at most 1 and a
+    /// standard deviation of at most 0.5, but a std of 1 must be accepted, because it is a common
+    /// way to disable scaling.
     pub(crate) fn check_scale(&self) -> Result<()> {
         let most = |v: [f32; 3]| v.into_iter().fold(0.0, f32::max);
         if most(self.mean) <= 1.0 && most(self.std) <= 1.0 {
@@ -130,10 +133,10 @@ impl Normalize {
     }
 }
 
-/// One array of a batch. Every sample has one entry of `shape`.
+/// Description of one array of a batch. Each sample has one row, which has the shape `shape`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// `image`, or the name of the sample's field.
+    /// Name of the field, such as `image`.
     pub name: String,
     /// Element type.
     pub dtype: Dtype,
@@ -142,50 +145,50 @@ pub struct Field {
 }
 
 impl Field {
-    /// Number of bytes per sample.
+    /// Returns the number of bytes per sample.
     pub fn sample_bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.bytes()
     }
 }
 
-/// Name of the field that contains labels as rows of shares.
+/// Name of the field that contains soft labels.
 pub(crate) const SOFT_LABEL: &str = "soft_label";
 
-/// Suffix of a field's name for the field with its row counts.
+/// Suffix that is added to a field's name to form the name of the array with its row counts.
 pub(crate) const COUNT: &str = ".count";
 
-/// How the rest of the pipeline treats a span.
+/// How the rest of the pipeline handles a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Delivered unchanged.
     Plain,
-    /// The integer labels, delivered if the batch has any.
+    /// The integer labels. Delivered if the samples of the batch have labels.
     Label,
-    /// An image. On its way to a device it is `u8` (H, W, 3), whatever its final type.
+    /// An image. On its way to a device it is `u8` (H, W, 3), regardless of its final type.
     Image,
-    /// The labels, as rows of shares.
+    /// Soft labels.
     SoftLabels,
-    /// One record per sample that says what is still to be done with the image of span `of`, by a
-    /// device, or by the worker that mixes; not delivered.
+    /// One record per sample with the operations that remain to be done on the image in span `of`,
+    /// either by a device or by the worker that mixes. Not delivered.
     Records { of: usize },
-    /// One record per sample that tells a device how to decode the image of span `of`; not
+    /// One record per sample that tells a device how to decode the image in span `of`. Not
     /// delivered.
     Decoding { of: usize },
-    /// Entropy-coded data for a device, of all samples together, in order of arrival. The span has
-    /// an equal share for each sample, but each sample takes what it needs. The device has room for
-    /// `blocks` blocks of coefficients per sample. Not delivered.
+    /// Entropy-coded data of all samples for a device, in order of arrival. The size of the span is
+    /// a fixed amount per sample, but a sample may use more or less than this amount. The device
+    /// has space for an average of `blocks` blocks of coefficients per sample. Not delivered.
     Encoded { blocks: usize },
 }
 
 impl Role {
-    /// Whether the consumer receives the array.
+    /// Returns whether the consumer receives the array.
     pub(crate) fn is_delivered(self) -> bool {
         !matches!(self, Role::Records { .. } | Role::Decoding { .. } | Role::Encoded { .. })
     }
 }
 
-/// The arrays of a batch and their layout in a buffer: spans in sequence, each aligned to [`ALIGN`]
-/// bytes, with samples packed without gaps.
+/// The arrays of a batch and their layout in a buffer. The arrays occupy consecutive spans, each
+/// aligned to [`ALIGN`] bytes. Within a span, the samples follow each other without gaps.
 #[derive(Debug, Clone)]
 pub(crate) struct Schema {
     /// Number of samples in a full batch.
@@ -194,12 +197,13 @@ pub(crate) struct Schema {
     pub(crate) bytes: usize,
 }
 
-/// The schemas of a loader's batches: one form for each combination of image sizes that its epochs
-/// have. All forms have the same arrays, of other shapes.
+/// The schemas of a loader's batches, one for each combination of image sizes that occurs in its
+/// epochs. Each of these schemas is called a form. All forms have the same arrays, with different
+/// shapes.
 #[derive(Debug, Clone)]
 pub(crate) struct Schemas(Arc<[Schema]>);
 
-/// Place of one array in the buffer.
+/// Position of one array in the buffer.
 #[derive(Debug, Clone)]
 pub(crate) struct Span {
     pub(crate) field: Field,
@@ -208,15 +212,15 @@ pub(crate) struct Span {
     pub(crate) sample_bytes: usize,
 }
 
-/// Alignment of a span. At least a cache line, an AVX-512 register, and whatever any element type
-/// or 16-byte device load needs.
+/// Alignment of a span in bytes. It suffices for cache lines, AVX-512 registers, all element types,
+/// and 16-byte loads on a device.
 pub(crate) const ALIGN: usize = 256;
 
 impl Schema {
     /// Creates the schema of a batch of `batch` samples.
     ///
     /// # Errors
-    /// If the buffer would be larger than the address space.
+    /// If the buffer would exceed the address space.
     pub(crate) fn new(batch: usize, arrays: impl IntoIterator<Item = (Field, Role)>) -> Result<Self> {
         let mut bytes = 0usize;
         let mut spans = Vec::new();
@@ -237,46 +241,47 @@ impl Schema {
         Ok(Schema { batch, spans, bytes })
     }
 
-    /// The first span with this role.
+    /// Returns the index of the first span with this role.
     pub(crate) fn find(&self, role: Role) -> Option<usize> {
         self.spans.iter().position(|span| span.role == role)
     }
 
-    /// The span that is delivered under `name`.
+    /// Returns the index of the span that is delivered under `name`.
     pub(crate) fn named(&self, name: &str) -> Option<usize> {
         self.spans.iter().position(|span| span.role.is_delivered() && span.field.name == name)
     }
 
-    /// The image called `image`, or the first one.
+    /// Returns the index of the image field called `image`, or of the first image field if none has
+    /// that name.
     pub(crate) fn images(&self) -> Option<usize> {
         let named = self.named("image").filter(|&span| self.spans[span].role == Role::Image);
         named.or_else(|| self.find(Role::Image))
     }
 
-    /// Number of bytes per sample over all arrays.
+    /// Returns the number of bytes per sample, summed over all arrays.
     pub(crate) fn sample_bytes(&self) -> usize {
         self.spans.iter().map(|span| span.sample_bytes).sum()
     }
 
-    /// The span of entropy-coded data.
+    /// Returns the index of the span for entropy-coded data.
     pub(crate) fn encoded(&self) -> Option<usize> {
         self.spans.iter().position(|span| matches!(span.role, Role::Encoded { .. }))
     }
 }
 
 impl Schemas {
-    /// Creates the schemas of batches of `batch` samples, from the arrays of each form, of which
-    /// there is at least one.
+    /// Creates the schemas of batches of `batch` samples. `forms` contains the arrays of each form,
+    /// and must not be empty.
     ///
     /// # Errors
-    /// Those of [`Schema::new`], and if forms differ in more than the lengths of axes.
+    /// The errors of [`Schema::new`]. Also fails if forms differ in more than the lengths of axes.
     pub(crate) fn new(batch: usize, forms: impl IntoIterator<Item = Vec<(Field, Role)>>) -> Result<Self> {
         let schemas = forms.into_iter().map(|arrays| Schema::new(batch, arrays)).collect::<Result<Arc<[_]>>>()?;
         let first = &schemas[0].spans;
         for Schema { spans, .. } in schemas.iter() {
             if spans.len() != first.len() {
                 return Err(Error::config(format!(
-                    "the fields have {} arrays for one size of the images and {} for another: the number of arrays must be \
+                    "the fields have {} arrays for one image size and {} for a different one: the number of arrays must be \
                      the same",
                     first.len(),
                     spans.len()
@@ -290,7 +295,7 @@ impl Schemas {
                 first.iter().zip(spans).find(|(a, b)| !alike(a, b))
             {
                 return Err(Error::config(format!(
-                    "field {:?} is {} {:?} for one size of the images, and {:?} is {} {:?} for another: only the lengths of \
+                    "field {:?} is {} {:?} for one image size, and {:?} is {} {:?} for a different one: only the lengths of \
                      axes may differ",
                     a.name,
                     a.dtype.name(),
@@ -304,13 +309,13 @@ impl Schemas {
         Ok(Schemas(schemas))
     }
 
-    /// The only form of batches that have one.
+    /// Creates schemas with a single form.
     #[cfg(test)]
     pub(crate) fn one(schema: Schema) -> Self {
         Schemas(Arc::new([schema]))
     }
 
-    /// The schema of form number `form`.
+    /// Returns the schema of the form with index `form`.
     ///
     /// # Panics
     /// If there is no such form.
@@ -322,20 +327,20 @@ impl Schemas {
         self.0.iter()
     }
 
-    /// Bytes of the largest form.
+    /// Returns the size of the largest form in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.iter().map(|schema| schema.bytes).max().unwrap_or(0)
     }
 
-    /// Number of samples in a full batch.
+    /// Returns the number of samples in a full batch.
     pub(crate) fn batch(&self) -> usize {
         self.form(0).batch
     }
 
-    /// Returns the same schemas for another number of samples.
+    /// Returns the same schemas for a different number of samples.
     ///
     /// # Errors
-    /// Those of [`Schema::new`].
+    /// The errors of [`Schema::new`].
     pub(crate) fn of_batch(&self, batch: usize) -> Result<Self> {
         let arrays = |of: &Schema| Schema::new(batch, of.spans.iter().map(|span| (span.field.clone(), span.role)));
         self.iter().map(arrays).collect::<Result<_>>().map(Schemas)

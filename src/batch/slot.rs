@@ -1,23 +1,26 @@
-//! The life cycle of a batch buffer: [`Free`] -> [`Part`]s -> [`Full`] -> [`Free`]. Samples that a
-//! device cannot decode go from [`Full`] to [`Part`]s once more.
+//! The life cycle of a batch buffer: [`Free`] -> [`Part`]s -> [`Full`] -> [`Free`]. If a device
+//! turns out to be unable to decode some samples, the slot goes from [`Full`] to [`Part`]s once
+//! more.
 //!
-//! Each step consumes the token of the previous one, so forbidden accesses (filling a slot that is
-//! still being read, reading one that is still being filled) do not compile.
+//! Each step consumes the token of the previous step. Therefore, code that fills a slot while it is
+//! being read, or reads a slot while it is being filled, does not compile.
 //!
 //! **Invariants**
-//! 1. For every `Slot` there is, at any time, either one [`Free`], or one or more [`Part`]s, or one
-//!    [`Full`]. Only this file creates them.
+//! 1. For every `Slot` there exists, at any time, either one [`Free`], or one or more [`Part`]s, or
+//!    one [`Full`]. Only this file creates these tokens.
 //! 2. A `Free` or `Full` token is exclusive: only its holder accesses the slot's bytes and record.
-//! 3. The `Part`s of a slot cover disjoint ranges of samples. Only a part's holder accesses the
-//!    bytes and metadata of its samples, the latter through a pointer to the record's `samples`,
-//!    which are not moved while parts exist. All parts may read the record's header, which is not
-//!    written while parts exist.
-//! 4. Entropy-coded data for a device has its own span, which the parts share. `encoded` counts the
-//!    bytes of it that have been handed out. Each byte goes to one part, once per batch.
-//! 5. The memory of a slot holds any of its schemas. `form` is the number of the batch's, and is
-//!    written by the holder of a [`Free`] only.
-//! 6. `left` counts the unfinished parts. The part that takes it to zero (with acquire-release
-//!    ordering, so that it sees the writes of all others) becomes the `Full`.
+//! 3. The `Part`s of a slot cover disjoint ranges of samples. Only the holder of a part accesses
+//!    the bytes and metadata of its samples. The metadata is accessed through a pointer to the
+//!    record's `samples`, which are not moved while parts exist. All parts may read the record's
+//!    header, which is not written while parts exist.
+//! 4. Entropy-coded data for a device has its own span, which the parts share. `encoded` is the
+//!    number of bytes of this span that have been handed out. Each byte goes to at most one part
+//!    per batch.
+//! 5. The memory of a slot is large enough for each of its schemas. `form` is the index of the
+//!    batch's schema, and only the holder of a [`Free`] writes it.
+//! 6. `left` is the number of unfinished parts. The part that decrements it to zero becomes the
+//!    `Full`. The decrement has acquire-release ordering, so that this part sees the writes of all
+//!    others.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -33,17 +36,18 @@ const ENCODED_ALIGN: usize = 16;
 
 struct Slot {
     schemas: Schemas,
-    /// Number of the batch's schema.
+    /// Index of the batch's schema.
     form: AtomicUsize,
     memory: SlotMemory,
     info: UnsafeCell<BatchInfo>,
     left: AtomicUsize,
-    /// Bytes of entropy-coded data and blocks of coefficients that have been handed out.
+    /// Number of bytes of entropy-coded data that have been handed out.
     encoded: AtomicUsize,
+    /// Number of blocks of coefficients that have been handed out.
     blocks: AtomicUsize,
 }
 
-// SAFETY: the record and the memory are only accessed through tokens, which are exclusive or
+// SAFETY: the record and the memory are accessed only through tokens, which are exclusive or
 // disjoint (invariants 2 and 3).
 unsafe impl Sync for Slot {}
 
@@ -52,7 +56,7 @@ impl Slot {
         self.schemas.form(self.form.load(Ordering::Relaxed))
     }
 
-    /// Bytes of field `span` for the samples in `range`.
+    /// Returns a pointer to the bytes of field `span` for the samples in `range`.
     fn bytes(&self, span: usize, range: Range<usize>) -> *mut [u8] {
         let Schema { spans, batch, .. } = self.schema();
         let span = &spans[span];
@@ -60,7 +64,7 @@ impl Slot {
         let start = span.offset + range.start * span.sample_bytes;
         let len = range.len() * span.sample_bytes;
         debug_assert!(start + len <= self.memory.len());
-        // SAFETY: `Schema::new` laid out the spans in sequence inside `memory` (invariant 5), and the
+        // SAFETY: `Schema::new` laid out consecutive spans inside `memory` (invariant 5), and the
         // range is inside the span (asserted above).
         std::ptr::slice_from_raw_parts_mut(unsafe { self.memory.base().add(start) }, len)
     }
@@ -70,7 +74,7 @@ impl Slot {
 pub(crate) struct Slots;
 
 impl Slots {
-    /// Creates a free slot over `memory`, which must hold the largest of `schemas`.
+    /// Creates a free slot over `memory`, which must be large enough for the largest of `schemas`.
     pub(crate) fn make(schemas: &Schemas, memory: SlotMemory) -> Free {
         let bytes = schemas.bytes();
         assert!(memory.len() >= bytes, "slot memory of {} bytes for a schema of {bytes}", memory.len());
@@ -84,11 +88,11 @@ impl Slots {
 pub(crate) struct Free(Arc<Slot>);
 
 impl Free {
-    /// Starts a batch: `set` writes the header, whose memory is reused, and the samples are handed
-    /// out in parts of `group`.
+    /// Starts a batch and divides its samples into parts of `group` samples. `set` writes the
+    /// header, whose memory is reused from batch to batch.
     ///
-    /// When `set` returns, `header.entries` must contain at least one sample, and at most as many
-    /// as the schema. `header.form` is the number of the schema.
+    /// When `set` returns, `header.entries` must contain at least one sample, and not more than the
+    /// schema's batch. `header.form` must be the index of the schema.
     pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = Part> {
         // SAFETY: a `Free` is exclusive (invariant 2).
         let info = unsafe { &mut *self.0.info.get() };
@@ -103,7 +107,7 @@ impl Free {
         (0..len).step_by(group).map(move |start| part(start..len.min(start + group)))
     }
 
-    /// Number of samples that fit into the slot.
+    /// Returns the number of samples that fit into the slot.
     pub(crate) fn batch(&self) -> usize {
         self.0.schemas.batch()
     }
@@ -115,11 +119,11 @@ impl Free {
 
 /// The right to fill some of a slot's samples.
 ///
-/// Dropping an unfinished part takes its slot out of service, which only happens while the loader
+/// Dropping an unfinished part takes its slot out of service, which happens only while the loader
 /// is closing.
 pub(crate) struct Part {
     slot: Arc<Slot>,
-    /// The `samples` of the slot's record.
+    /// Pointer to the `samples` of the slot's record.
     samples: *mut SampleInfo,
     range: Range<usize>,
 }
@@ -128,7 +132,7 @@ pub(crate) struct Part {
 unsafe impl Send for Part {}
 
 impl Part {
-    /// Makes parts of `slot`, whose record is `info`.
+    /// Creates parts of `slot` with the record `info`.
     fn of(slot: Arc<Slot>, info: &mut BatchInfo) -> impl Fn(Range<usize>) -> Part + use<> {
         assert!(info.samples.len() >= slot.schema().batch, "a record for {} samples", info.samples.len());
         let samples = info.samples.as_mut_ptr();
@@ -144,21 +148,21 @@ impl Part {
         self.slot.schema()
     }
 
-    /// Places in the batch that this part fills.
+    /// Returns the rows of the batch that this part fills.
     pub(crate) fn range(&self) -> Range<usize> {
         self.range.clone()
     }
 
-    /// Metadata of the sample at `place`, which must be in [`range`](Part::range).
+    /// Returns the metadata of the sample in row `place`, which must be in [`range`](Part::range).
     pub(crate) fn meta(&mut self, place: usize) -> &mut SampleInfo {
         assert!(self.range.contains(&place), "place {place} is not in part {:?}", self.range);
-        // SAFETY: the record has this place (checked by `of`), only this part accesses it
-        // (invariant 3), and `&mut self` makes this the only borrow.
+        // SAFETY: the record has this row (checked by `of`), only this part accesses it (invariant
+        // 3), and `&mut self` makes this the only borrow.
         unsafe { &mut *self.samples.add(place) }
     }
 
-    /// Bytes of field `span` of the sample at `place`, which must be in [`range`](Part::range).
-    /// They contain whatever an earlier batch left there.
+    /// Returns the bytes of field `span` of the sample in row `place`, which must be in
+    /// [`range`](Part::range). They initially contain data from an earlier batch.
     pub(crate) fn bytes(&mut self, span: usize, place: usize) -> &mut [u8] {
         assert!(self.range.contains(&place), "place {place} is not in part {:?}", self.range);
         // SAFETY: only this part accesses the bytes of its range (invariant 3), and `&mut self`
@@ -166,8 +170,9 @@ impl Part {
         unsafe { &mut *self.slot.bytes(span, place..place + 1) }
     }
 
-    /// Reserves `len` bytes for entropy-coded data and `blocks` blocks of coefficients. Returns
-    /// both start offsets and the bytes, or `None` if there is not enough room.
+    /// Reserves `len` bytes for entropy-coded data and `blocks` blocks of coefficients. Returns the
+    /// start offset of the bytes, the index of the first block, and the bytes, or `None` if there
+    /// is not enough space.
     pub(crate) fn encoded(&mut self, len: usize, blocks: usize) -> Option<(usize, usize, &mut [u8])> {
         let slot = &*self.slot;
         let schema = slot.schema();
@@ -179,38 +184,38 @@ impl Part {
         };
         let room = schema.spans[span].sample_bytes * schema.batch;
         let at = take(&slot.encoded, len.next_multiple_of(ENCODED_ALIGN), room)?;
-        // If there is no room for the coefficients, the reserved bytes stay unused until the batch
+        // If there is no space for the coefficients, the reserved bytes stay unused until the batch
         // ends.
         let block = take(&slot.blocks, blocks, each * schema.batch)?;
         let all = slot.bytes(span, 0..schema.batch);
-        // SAFETY: the range lies in the span (checked by `take`), and the counter gave it to this
-        // call only (invariant 4). `&mut self` limits this part to one borrow.
+        // SAFETY: the range is inside the span (checked by `take`), and the counter assigned it to
+        // only this call (invariant 4). `&mut self` limits this part to one borrow.
         let bytes = unsafe { std::slice::from_raw_parts_mut(all.cast::<u8>().add(at), len) };
         Some((at, block, bytes))
     }
 
-    /// Bytes that are left in the slot for data that a device decodes.
+    /// Returns how many of the slot's bytes for entropy-coded data are still unreserved.
     pub(crate) fn encoded_room(&self) -> usize {
         let Some(span) = self.schema().encoded() else { return 0 };
         let room = self.schema().spans[span].sample_bytes * self.schema().batch;
         room.saturating_sub(self.slot.encoded.load(Ordering::Relaxed))
     }
 
-    /// Ends the part. The last of a slot's parts to end returns the full slot.
+    /// Finishes the part. If it is the last unfinished part of its slot, returns the full slot.
     pub(crate) fn finish(self) -> Option<Full> {
         let last = self.slot.left.fetch_sub(1, Ordering::AcqRel) == 1;
         last.then(|| Full(self.slot))
     }
 }
 
-/// The entry of one sample in a batch that is being filled.
+/// The row of one sample in a batch that is being filled.
 pub(crate) struct Row<'a> {
     part: &'a mut Part,
     place: usize,
 }
 
 impl<'a> Row<'a> {
-    /// Creates the row of the sample at `place`, which must be in the part's range.
+    /// Creates the handle for row `place`, which must be in the part's range.
     pub(crate) fn new(part: &'a mut Part, place: usize) -> Self {
         Row { part, place }
     }
@@ -223,7 +228,7 @@ impl<'a> Row<'a> {
         self.part.meta(self.place)
     }
 
-    /// Bytes of field `span` of the sample.
+    /// Returns the bytes of field `span` of the sample.
     pub(crate) fn bytes(&mut self, span: usize) -> &mut [u8] {
         self.part.bytes(span, self.place)
     }
@@ -255,7 +260,7 @@ impl Full {
         self.0.schema()
     }
 
-    /// Number of samples in the batch.
+    /// Returns the number of samples in the batch.
     pub(crate) fn len(&self) -> usize {
         self.info().len()
     }
@@ -268,19 +273,19 @@ impl Full {
         &mut self.info_mut().samples[place]
     }
 
-    /// Bytes of field `span` for all samples of the batch. For entropy-coded data, only the bytes
-    /// that were reserved.
+    /// Returns the bytes of field `span` for all samples of the batch. For entropy-coded data,
+    /// returns only the bytes that were reserved.
     pub(crate) fn bytes(&self, span: usize) -> &[u8] {
         if let Role::Encoded { .. } = self.schema().spans[span].role {
             let taken = self.0.encoded.load(Ordering::Relaxed);
-            // SAFETY: as below.
+            // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `bytes_mut`.
             return unsafe { &(&*self.0.bytes(span, 0..self.schema().batch))[..taken] };
         }
         // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `bytes_mut`.
         unsafe { &*self.0.bytes(span, 0..self.len()) }
     }
 
-    /// Address of the bytes of field `span`, for callers that may write there.
+    /// Returns the address of field `span`'s bytes, for callers that may write to them.
     pub(crate) fn address(&self, span: usize) -> *mut u8 {
         self.0.bytes(span, 0..self.len()).cast()
     }
@@ -291,16 +296,18 @@ impl Full {
         unsafe { &mut *self.0.bytes(span, 0..len) }
     }
 
-    /// Bytes of field `span`, and those of another field `beside` it to read.
+    /// Returns the bytes of field `span` as mutable, and those of the field `beside` as read-only.
     pub(crate) fn bytes_mut_beside(&mut self, span: usize, beside: usize) -> (&mut [u8], &[u8]) {
         assert_ne!(span, beside, "two fields");
         let len = self.len();
-        // SAFETY: as above. Spans do not overlap, because `Schema::new` laid them out in sequence.
+        // SAFETY: a `Full` is exclusive (invariant 2), and `&mut self` excludes other borrows.
+        // Spans do not overlap, because `Schema::new` laid them out in sequence.
         unsafe { (&mut *self.0.bytes(span, 0..len), &*self.0.bytes(beside, 0..len)) }
     }
 
-    /// Hands out the samples at `places` again, in order and at least one. The parts of `group`
-    /// samples may contain others too. The last part to end returns the full slot.
+    /// Divides the slot into parts again, to refill the samples in the rows `places`. `places` must
+    /// not be empty and must be in ascending order. A part contains up to `group` samples, possibly
+    /// including samples that are not in `places`. The last part to finish returns the full slot.
     #[cfg(feature = "_device")]
     pub(crate) fn again(mut self, group: usize, places: &[usize]) -> impl Iterator<Item = Part> {
         assert!(!places.is_empty(), "no sample is handed out again");
@@ -339,7 +346,7 @@ mod tests {
         free.begin(group, set).collect()
     }
 
-    /// Writes the values that [`check`] expects.
+    /// Fills a part with the values that [`check`] expects.
     fn fill(part: &mut Part, round: u8) {
         for place in part.range() {
             part.bytes(0, place).fill(round ^ place as u8);
@@ -354,8 +361,9 @@ mod tests {
         }
     }
 
-    /// Threads synchronize only by one atomic decrement per part, so every interleaving is
-    /// equivalent to an order of the parts. This test tries all orders of up to five parts.
+    /// Threads synchronize only through one atomic decrement per part, so every interleaving is
+    /// equivalent to some order in which the parts finish. This test tries all orders of up to five
+    /// parts.
     #[test]
     fn in_any_order_only_the_last_part_gets_the_slot() {
         fn orders(left: &mut Vec<usize>, chosen: &mut Vec<usize>, visit: &mut impl FnMut(&[usize])) {
@@ -387,8 +395,8 @@ mod tests {
         }
     }
 
-    /// Whether the last part sees the others' writes depends on memory ordering, which Miri (data
-    /// races) and ThreadSanitizer check on this test.
+    /// Checks that the last part sees the writes of the others. This depends on memory ordering, so
+    /// run this test under Miri, which detects data races, or ThreadSanitizer.
     #[test]
     fn the_last_part_sees_what_other_threads_wrote() {
         let mut slot = free(6);

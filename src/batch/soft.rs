@@ -1,12 +1,12 @@
-//! Labels as rows of shares, computed like `soft_labels` in `device/nvidia/kernels/convert.cu`, bit
-//! for bit.
+//! Soft labels, bit-identical to `soft_labels` in `device/nvidia/kernels/convert.cu`.
 
 use super::fused::mul_add;
 
-/// Writes the row of a sample with the label `own`. Its class gets 1. If it is mixed with `(label,
-/// weight)`, its class gets `weight`, and the other label's class gets the rest. Then the share
-/// `smoothing` is spread evenly over the classes (torchvision's MixUp on one-hot labels, then label
-/// smoothing). A label outside the classes adds nothing.
+/// Writes the soft label of a sample whose label is `own`. The class `own` gets 1. If the sample is
+/// mixed with a partner `(label, weight)`, the class `own` gets `weight` and the class `label` gets
+/// `1 - weight`. Then the fraction `smoothing` is spread evenly over all classes. The result equals
+/// torchvision's MixUp on one-hot labels followed by label smoothing. A label outside the range of
+/// classes adds nothing.
 pub(crate) fn soft_label(own: i64, partner: Option<(i64, f32)>, smoothing: f32, row: &mut [f32]) {
     let (low, high) = (smoothing / row.len() as f32, 1.0 - smoothing);
     let is = |label: i64, class: i64| if label == class { 1.0 } else { 0.0 };

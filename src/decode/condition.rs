@@ -5,8 +5,9 @@ use crate::error::Error;
 pub enum Condition {
     /// The image decodes, and no damage was found.
     Sound,
-    /// The image decodes but is damaged. The text says where and how, in lower case.
+    /// The image decodes but is damaged. The string, in lower case, describes the damage and its
+    /// position.
     Tolerated(String),
-    /// The image does not decode. The error comes from the decoder.
+    /// The image cannot be decoded. The error is the decoder's.
     Damaged(Error),
 }

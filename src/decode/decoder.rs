@@ -1,43 +1,44 @@
-//! What the decoders of formats other than JPEG have in common.
+//! The trait that decoders for formats other than JPEG implement.
 
 use warpfeed_jpeg::Orientation;
 
 use super::Size;
 
-/// Opens a file: reads the header of bytes that match the format. The second argument limits the
-/// bytes of the decoder's own buffers.
+/// A function that reads the header of an encoded image whose format is known. The second argument
+/// limits the bytes that the decoder may allocate for its own buffers.
 pub(super) type Open = for<'a> fn(&'a [u8], usize) -> Result<AnyDecoder<'a>, String>;
 
-/// A file whose header has been read.
+/// A decoder that has read the header of an image.
 pub(super) type AnyDecoder<'a> = Box<dyn Decoder + Send + 'a>;
 
-/// An image of one format.
+/// Decodes one opened image. Each format implements this trait.
 pub(super) trait Decoder {
-    /// Size of the stored image. A side may be 0.
+    /// Returns the size of the stored image. Width or height may be 0.
     fn size(&self) -> Size;
 
-    /// The stored pixels, in which [`read`](Decoder::read) writes them.
+    /// Returns the pixel format that [`read`](Decoder::read) writes, which is the stored one.
     fn color(&self) -> Color;
 
-    /// The EXIF orientation: 1 to 8. All other values mean upright.
+    /// Returns the EXIF orientation, 1 to 8. Any other value means upright.
     fn orientation(&self) -> u8;
 
-    /// Decodes all pixels into `to`, which has their size.
+    /// Decodes all pixels into `to`, whose length is exactly their size in bytes.
     fn read(self: Box<Self>, to: &mut [u8]) -> Result<(), String>;
 
-    /// Whether a pixel is stored as one number of up to 8 bits: an index of the palette, or gray.
+    /// Returns whether each pixel is stored as a single number of up to 8 bits: a palette index or
+    /// a gray value.
     fn is_indexed(&self) -> bool {
         false
     }
 
-    /// Decodes these numbers into `to`, which has one byte for each pixel. Only a decoder that
-    /// [is indexed](Decoder::is_indexed) can.
+    /// Decodes palette indices or gray values into `to`, one byte per pixel. Fails unless the image
+    /// [is indexed](Decoder::is_indexed).
     fn read_indices(self: Box<Self>, _to: &mut [u8]) -> Result<(), String> {
-        Err("the pixels are not stored as one number".to_owned())
+        Err("the format does not store one number per pixel".to_owned())
     }
 }
 
-/// The values of a pixel: gray or red, green and blue, then perhaps alpha.
+/// Format of a pixel: gray or RGB, optionally with alpha.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Color {
     /// Number of channels, 1 to 4.
@@ -45,7 +46,7 @@ pub(super) struct Color {
     pub(super) depth: Depth,
 }
 
-/// Type of the values, in native byte order.
+/// Type of the channel values, which are in native byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
     U8,
@@ -60,7 +61,7 @@ impl Color {
         Color { channels, depth: Depth::U8 }
     }
 
-    /// Bytes of a pixel.
+    /// Returns the number of bytes per pixel.
     pub(super) fn bytes(self) -> u64 {
         let each = match self.depth {
             Depth::U8 => 1,
@@ -73,27 +74,28 @@ impl Color {
 
 /// An image whose header has been read.
 pub(super) struct Opened<'a> {
-    /// Consumed by decoding.
+    /// `None` once decoding has consumed it.
     pub(super) decoder: Option<AnyDecoder<'a>>,
-    /// Bytes that a check of the values takes if only maps read them, else 0.
+    /// Bytes of memory needed to check values that only maps can read, or 0 for other images.
     pub(super) check_memory: u64,
-    /// Size before the image is turned.
+    /// Size before the EXIF orientation is applied.
     pub(super) stored: Size,
     pub(super) orientation: Orientation,
 }
 
 impl Opened<'_> {
-    /// Size of the upright image.
+    /// Returns the size of the upright image.
     pub(super) fn size(&self) -> Size {
         self.orientation.size(self.stored)
     }
 
-    /// Bytes that a check of the values takes if only maps read them, else 0.
+    /// Returns the bytes of memory needed to check values that only maps can read, or 0 for other
+    /// images.
     pub(super) fn check_memory(&self) -> u64 {
         self.check_memory
     }
 
-    /// Orientation of the stored image.
+    /// Returns the orientation of the stored image.
     pub(super) fn orientation(&self) -> Orientation {
         self.orientation
     }

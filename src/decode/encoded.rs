@@ -1,6 +1,6 @@
-//! Codecs, images and jobs. A codec opens an image, the image refers to its codec, and the
-//! codec decodes several images as jobs. The three types refer to each other, so they share this
-//! file.
+//! Codecs, images and jobs. These three types share a file because they refer to each other: a
+//! codec opens an image, the image refers to its codec, and the codec decodes several images as
+//! jobs.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -13,13 +13,13 @@ use warpfeed_sources::format::Format;
 use super::{Condition, Info, JpegInfo, Oriented, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 
-/// Decodes one image format. A codec opens an image from its header and then decodes its pixels.
+/// Decodes one image format. A codec first reads an image's header, and later decodes the pixels.
 ///
 /// [`Codecs`](super::Codecs) chooses the codec of an image and checks the image's size. Opening
 /// reads only the header, so the crop can be chosen before anything is decoded.
 ///
-/// [`Loader::codec`](crate::Loader::codec) adds your own codec to a loader. Many threads call it
-/// concurrently. Keep scratch memory in a `thread_local!` or in the pixels.
+/// [`Loader::codec`](crate::Loader::codec) adds a custom codec to a loader. Many threads call the
+/// codec concurrently. Keep scratch memory in a `thread_local!` or in the `Pixels`.
 ///
 /// ```
 /// use warpfeed::decode::{Codec, Codecs, EncodedImage, Pixels, Rect, Size};
@@ -64,69 +64,72 @@ use crate::error::{Error, Result};
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Codec: Send + Sync {
-    /// Describes the format and how to recognize it. A codec for any bytes uses [`Format::any`].
+    /// Returns the format, which also defines how to recognize an image. A codec for arbitrary
+    /// bytes returns [`Format::any`].
     fn format(&self) -> Format;
 
-    /// Whether this codec decodes these bytes. By default its format decides.
+    /// Returns whether this codec decodes these bytes. By default, the format decides.
     fn matches(&self, bytes: &[u8]) -> bool {
         (self.format().matches)(bytes)
     }
 
-    /// Opens an image that [matches](Codec::matches) this codec. Reads only the header, once.
+    /// Opens an image that [matches](Codec::matches) this codec, by reading only its header.
     ///
-    /// The size is that of the upright image, after EXIF orientation. Do not allocate pixels
-    /// here: a header can claim any size, and [`Codecs`](super::Codecs) checks it afterwards.
+    /// The size of the returned image is its upright size, after the EXIF orientation has been
+    /// applied. Do not allocate pixels here: a header can claim any size, and
+    /// [`Codecs`](super::Codecs) checks it afterwards.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) that names the byte at which the header
-    /// becomes invalid.
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the header is invalid. The message should
+    /// give the byte offset of the fault.
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>>;
 
-    /// Decodes at least `region` of an image that this codec opened into `out`. [`Pixels::origin`]
-    /// is the start of the decoded part. The region is in pixels of the upright image, is not
-    /// empty, and lies inside the image.
+    /// Decodes at least `region` into `out`. This codec has opened the image. [`Pixels::origin`] is
+    /// the top-left corner of the decoded area. The region is in pixels of the upright image, is
+    /// not empty, and is inside the image.
     ///
-    /// Inside the region the pixels must equal those of a full decode. The codec chooses how much
-    /// it decodes around the region. Decoding may use up data that the image holds, but decoding
-    /// again must give the same pixels.
+    /// Inside the region, the pixels must equal those of a full decode. The codec chooses how much
+    /// it decodes around the region. Decoding may consume data that is stored in the image, but
+    /// decoding again must produce the same pixels.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) that names the place in the bytes. The
-    /// content of `out` is then unspecified.
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the data cannot be decoded. The message
+    /// should give the byte offset. The content of `out` is then unspecified.
     fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()>;
 
-    /// Estimates, from the header, how many bytes decoding `region` takes, for pixels and scratch
-    /// together. The default is three bytes per pixel of the image.
+    /// Estimates, from the header alone, how many bytes of memory decoding `region` needs,
+    /// including the decoded pixels and scratch memory. The default is three bytes per pixel of the
+    /// image.
     ///
     /// A loader uses the estimate to keep concurrent decoding within
-    /// [`Batches::memory_plan`](crate::Batches::memory_plan). For images of at most 350,000
-    /// pixels it asks only if memory is scarce.
+    /// [`Batches::memory_plan`](crate::Batches::memory_plan). For images of at most 350,000 pixels,
+    /// the loader calls this method only if memory is scarce.
     fn memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
         let _ = region;
         image.size().area().saturating_mul(3)
     }
 
-    /// Decodes several images that this codec opened. Override it if decoding them together is
-    /// faster, for instance as independent streams side by side. Each job has its own result. A
-    /// failed job must not affect the others.
+    /// Decodes several images that this codec opened. Override this method if decoding images
+    /// together is faster, for example by interleaving independent streams. Each job has its own
+    /// result, and a failed job must not affect the others.
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
         jobs.iter_mut().for_each(Job::run);
     }
 
     /// Reads a whole image and describes its damage, or returns `None` if there is none. The
-    /// default only decodes the image.
+    /// default implementation only decodes the image and reports no damage.
     ///
     /// # Errors
-    /// If the image as a whole does not decode.
+    /// If the whole image cannot be decoded.
     fn damage(&self, image: &mut EncodedImage<'_>) -> Result<Option<String>> {
         self.decode(image, Rect::full(image.size()), &mut Pixels::new()).map(|()| None)
     }
 }
 
-/// An opened image: its bytes, its size, and the data that its codec read from the header.
+/// An opened image: its bytes, its size, and whatever its codec has read from the header.
 ///
-/// [`Codecs::open`](super::Codecs::open) returns it. All information about the image comes from
-/// this handle, so its header is read once.
+/// [`Codecs::open`](super::Codecs::open) returns this handle. All information about the image comes
+/// from the handle, so the header is read only once.
 pub struct EncodedImage<'a> {
     bytes: &'a [u8],
     size: Size,
@@ -136,12 +139,12 @@ pub struct EncodedImage<'a> {
     pub(super) codec: Option<&'a dyn Codec>,
 }
 
-/// Data from a header that a codec keeps.
+/// The data that a codec has read from a header and needs again to decode.
 ///
-/// A JPEG's header is stored by value, so that opening it allocates nothing.
+/// The header of a JPEG is stored inline, so that opening a JPEG does not allocate.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Header<'a> {
-    /// Uses the lifetime, because `Image` depends on a feature.
+    /// No data. The marker uses `'a`, which would be unused in a build without the `Image` variant.
     None(PhantomData<&'a ()>),
     Jpeg(Jpeg<'a>),
     #[cfg(feature = "formats")]
@@ -150,8 +153,8 @@ pub(super) enum Header<'a> {
 }
 
 impl<'a> EncodedImage<'a> {
-    /// Creates an image of upright size `size`. A [`Codec`] calls this with the `bytes` that it
-    /// opens.
+    /// Creates an image with the upright size `size`. A [`Codec`] calls this function with the
+    /// `bytes` that it opens.
     pub fn new(bytes: &'a [u8], size: Size) -> Self {
         Self::with(bytes, size, Header::None(PhantomData))
     }
@@ -166,22 +169,22 @@ impl<'a> EncodedImage<'a> {
         EncodedImage { bytes, size, orientation, header, codec: None }
     }
 
-    /// Sets the value of the EXIF tag, 1 to 8, by which the [`Codec`] turns the image upright, so
-    /// that annotations of the stored pixels are turned with it.
+    /// Sets the EXIF orientation, 1 to 8, that the [`Codec`] applies to make the image upright.
+    /// Annotations made on the stored pixels are then transformed in the same way.
     #[must_use]
     pub fn with_orientation(mut self, exif: u8) -> Self {
         self.orientation = Orientation::new(exif);
         self
     }
 
-    /// Attaches data that the [`Codec`] read from the header and needs for decoding.
+    /// Attaches data that the [`Codec`] has read from the header and needs for decoding.
     #[must_use]
     pub fn with_header(mut self, header: impl Any + Send) -> Self {
         self.header = Header::Own(Box::new(header));
         self
     }
 
-    /// The value passed to [`with_header`](EncodedImage::with_header), if it is an `H`.
+    /// Returns the value passed to [`with_header`](EncodedImage::with_header), if it is an `H`.
     pub fn header<H: Any>(&self) -> Option<&H> {
         match &self.header {
             Header::Own(header) => header.downcast_ref(),
@@ -194,39 +197,40 @@ impl<'a> EncodedImage<'a> {
         self
     }
 
-    /// All bytes of the encoded image.
+    /// Returns all bytes of the encoded image.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Size of the upright image.
+    /// Returns the size of the upright image.
     pub fn size(&self) -> Size {
         self.size
     }
 
-    /// The size of the image, upright, and the EXIF orientation that made it upright.
+    /// Returns the upright size, and the EXIF orientation that made the image upright.
     pub fn oriented(&self) -> Oriented {
         Oriented::with(self.size, self.orientation)
     }
 
-    /// The codec's [estimate](Codec::memory) of how many bytes decoding `region` takes, for pixels
-    /// and scratch together.
+    /// Returns the codec's [estimate](Codec::memory) of the memory that decoding `region` needs, in
+    /// bytes, including the decoded pixels and scratch memory.
     pub fn memory(&self, region: Rect) -> u64 {
         self.codec.map_or(0, |codec| codec.memory(self, region))
     }
 
-    /// An estimate of the bytes that [`check`](EncodedImage::check) takes.
+    /// Estimates how many bytes of memory [`check`](EncodedImage::check) needs.
     pub(crate) fn check_memory(&self) -> u64 {
-        // The coefficients of four components, or the pixels.
+        // Either all pixels, or the coefficients of up to four components: eight bytes per pixel.
         self.memory(Rect::full(self.size)).max(self.size.area().saturating_mul(8))
     }
 
     /// Decodes at least `region` into `out`. The region is in pixels of the upright image.
-    /// [`Pixels::origin`] is the start of the decoded part.
+    /// [`Pixels::origin`] is the top-left corner of the decoded area.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) that names the place in the bytes, or if the
-    /// region is empty or leaves the image. The content of `out` is then unspecified.
+    /// If the region is empty or not inside the image.
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the data cannot be decoded; the message
+    /// gives the position. The content of `out` is then unspecified.
     pub fn decode(&mut self, region: Rect, out: &mut Pixels) -> Result<()> {
         region.within(self.size).map_err(crate::error::of_jpeg)?;
         self.codec()?.decode(self, region, out)
@@ -241,7 +245,7 @@ impl<'a> EncodedImage<'a> {
         }
     }
 
-    /// Information from the header.
+    /// Returns the information that the header contains.
     pub fn info(&self) -> Info {
         let jpeg = match &self.header {
             Header::Jpeg(jpeg) => Some(JpegInfo::of(jpeg)),
@@ -251,7 +255,8 @@ impl<'a> EncodedImage<'a> {
         Info { format, size: self.size, oriented: self.oriented(), jpeg }
     }
 
-    /// Another handle of this image. `None` if that would read the header again.
+    /// Returns a second handle to this image, or `None` if creating one would require reading the
+    /// header again.
     pub(crate) fn again(&self) -> Option<Self> {
         let header = match &self.header {
             Header::Jpeg(jpeg) => Header::Jpeg(jpeg.clone()),
@@ -262,7 +267,7 @@ impl<'a> EncodedImage<'a> {
         Some(EncodedImage { bytes, size, orientation, header, codec })
     }
 
-    /// The time that decoding `region` takes, compared with other regions of this image.
+    /// Estimates the cost of decoding `region`, relative to other regions of this image.
     pub(crate) fn cost(&self, region: Rect) -> u64 {
         match &self.header {
             Header::Jpeg(jpeg) => jpeg.cost(region),
@@ -271,20 +276,21 @@ impl<'a> EncodedImage<'a> {
         }
     }
 
-    /// Whether the image is a JPEG without restart markers, whose crops cannot be decoded on
-    /// their own.
+    /// Returns whether the image is a JPEG without restart markers, whose crops cannot be decoded
+    /// independently of each other.
     pub(crate) fn is_plain_jpeg(&self) -> bool {
         matches!(&self.header, Header::Jpeg(jpeg) if jpeg.restart_interval() == 0)
     }
 
-    /// Extracts the data with which a device decodes `region`, at most `most` bytes. `None` if
-    /// devices cannot decode this image, or if it needs more.
+    /// Extracts the data that a device needs to decode `region`. Returns `None` if devices cannot
+    /// decode this image, or if the data exceeds `most` bytes.
     pub(crate) fn bitstream(&self, region: Rect, most: usize, to: &mut Bitstream) -> Option<Grid> {
         let Header::Jpeg(jpeg) = &self.header else { return None };
         to.take(jpeg, region, most)
     }
 
-    /// Bytes of memory that [`bitstream`](EncodedImage::bitstream) takes at most.
+    /// Returns an upper bound on the memory that [`bitstream`](EncodedImage::bitstream) uses, in
+    /// bytes.
     pub(crate) fn bitstream_memory(&self, region: Rect, most: usize) -> usize {
         match &self.header {
             Header::Jpeg(jpeg) => Bitstream::memory_for(jpeg, region, most),
@@ -312,13 +318,13 @@ impl std::fmt::Debug for EncodedImage<'_> {
 pub struct Job<'a> {
     /// The image to decode.
     pub image: EncodedImage<'a>,
-    /// The minimal region to decode, in pixels of the upright image.
+    /// The region that must be decoded, in pixels of the upright image.
     pub region: Rect,
-    /// Receives the pixels.
+    /// The buffer that receives the pixels.
     pub out: &'a mut Pixels,
     /// The result of decoding.
     pub result: Result<()>,
-    /// The time that decoding took, if the image was decoded on its own.
+    /// Time that decoding took, if the image was not decoded together with others.
     pub(crate) time: Option<Duration>,
 }
 
@@ -328,7 +334,7 @@ impl<'a> Job<'a> {
         Job { image, region, out, result: Ok(()), time: None }
     }
 
-    /// Decodes this job on its own and records the time it took.
+    /// Decodes only this job, and records how long decoding took.
     pub fn run(&mut self) {
         let start = Instant::now();
         self.result = self.image.decode(self.region, self.out);
@@ -340,7 +346,7 @@ impl<'a> Job<'a> {
 mod tests {
     use super::*;
 
-    /// Eight images are moved per group.
+    /// A group moves up to eight images, so the type must be cheap to move.
     #[test]
     fn an_opened_image_is_small_enough_to_be_moved() {
         assert!(size_of::<EncodedImage<'_>>() <= 656, "{}", size_of::<EncodedImage<'_>>());

@@ -1,25 +1,26 @@
-//! Annotations of images that EXIF turns: the pixel grid of their coordinates, and the mapping
-//! from it to the upright image.
+//! Annotations of images with an EXIF orientation: which pixel grid their coordinates refer to, and
+//! how it maps to the upright image.
 
 use warpfeed_jpeg::Orientation;
 
 use super::Size;
 use crate::error::{Error, Result};
 
-/// The version of an image that annotations were made on, if EXIF turns the image.
+/// Which version of an image was annotated, if the EXIF orientation rotates or mirrors the image.
 ///
-/// [`Loader::annotations_follow`](crate::Loader::annotations_follow) describes when it is needed.
+/// [`Loader::annotations_follow`](crate::Loader::annotations_follow) describes when this setting is
+/// needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AnnotationFrame {
-    /// The pixels as the file stores them: the tool ignored the EXIF orientation.
+    /// The pixels as the file stores them. The annotation tool ignored the EXIF orientation.
     Stored,
-    /// The image as it is shown, after the EXIF orientation.
+    /// The image as it is displayed, with the EXIF orientation applied.
     Upright,
 }
 
-/// The size of an upright image, and the EXIF orientation that made it upright. `From<Size>`
-/// creates one without an orientation.
+/// The size of an upright image, and the EXIF orientation that makes the stored image upright.
+/// `From<Size>` describes an image that is stored upright.
 ///
 /// ```
 /// use warpfeed::decode::{AnnotationFrame, Oriented, Size};
@@ -46,8 +47,8 @@ impl From<Size> for Oriented {
 }
 
 impl Oriented {
-    /// Creates the description of an image of upright size `size` with an EXIF tag of 1 (upright)
-    /// to 8. Other values count as 1.
+    /// Describes an image with the upright size `size` and an EXIF orientation from 1 (upright) to
+    /// 8. Other values count as 1.
     pub fn new(size: Size, exif: u8) -> Self {
         Self::with(size, Orientation::new(exif))
     }
@@ -56,35 +57,36 @@ impl Oriented {
         Oriented { size, orientation, annotated: None }
     }
 
-    /// The EXIF orientation.
+    /// Returns the EXIF orientation.
     #[cfg(feature = "formats")]
     pub(super) fn orientation(self) -> Orientation {
         self.orientation
     }
 
-    /// Sets which version of the image annotations were made on. This decides if their size does
-    /// not.
+    /// Sets which version of the image was annotated. This matters only if the size that the
+    /// annotations declare fits both versions.
     #[must_use]
     pub fn annotated(mut self, on: Option<AnnotationFrame>) -> Self {
         self.annotated = on;
         self
     }
 
-    /// The size of the upright image.
+    /// Returns the size of the upright image.
     pub fn size(self) -> Size {
         self.size
     }
 
-    /// The frame of annotations that were made on an image of size `declared`; `None` if they
+    /// Returns the frame of annotations made on an image of size `declared`, or `None` if they
     /// declare no size.
     ///
     /// # Errors
-    /// If neither the stored nor the upright image has this size; the message has both sizes.
-    /// Also if EXIF turns the image, both fit, and [`annotated`](Oriented::annotated) was not
-    /// called.
+    /// If neither the stored nor the upright image has the declared size; the message states both
+    /// sizes. Also if the image has an EXIF orientation, the annotations fit both versions, and
+    /// [`annotated`](Oriented::annotated) was not called.
     pub fn frame(self, declared: Option<Size>) -> Result<Frame> {
         let Oriented { size: upright, orientation, annotated } = self;
-        // Transposing twice changes nothing, so the same step leads back to the stored size.
+        // Transposing is its own inverse, so the same function converts the upright size back to
+        // the stored size.
         let stored = orientation.size(upright);
         let fits = |size: Size| declared.is_none_or(|declared| declared == size);
         let follow = match (fits(stored), fits(upright)) {
@@ -96,10 +98,10 @@ impl Oriented {
                 let Size { width, height } = declared.unwrap_or(upright);
                 let turned = match stored == upright {
                     true => String::new(),
-                    false => format!(" and {}x{} before EXIF turns it", stored.width, stored.height),
+                    false => format!(", or {}x{} before EXIF turns it", stored.width, stored.height),
                 };
                 return Err(Error::in_source(format!(
-                    "annotated in {width}x{height} pixels, its image has {}x{}{turned}",
+                    "annotations are for {width}x{height} pixels, but the image has {}x{}{turned}",
                     upright.width, upright.height
                 )));
             }
@@ -114,12 +116,12 @@ impl Oriented {
         let Size { width, height } = self.size;
         Error::in_source(format!(
             "EXIF turns the image (upright {width}x{height}), and the annotations fit both the stored and the upright \
-             one: Loader::annotations_follow(Exif::Stored) or (Exif::Upright) says which they were made on"
+             one: Loader::annotations_follow(AnnotationFrame::Stored) or (AnnotationFrame::Upright) says which they were made on"
         ))
     }
 }
 
-/// The pixel grid of annotations, and the mapping from it to the upright image.
+/// The pixel grid that annotations refer to, and its mapping to the upright image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
     size: Size,
@@ -128,24 +130,25 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The size of the image that the annotations were made on.
+    /// Returns the size of the image that was annotated.
     pub fn size(self) -> Size {
         self.size
     }
 
-    /// Whether the upright image mirrors the frame, so that left and right change places.
+    /// Returns whether the upright image is a mirror image of the frame, so that left and right are
+    /// swapped.
     pub fn is_mirrored(self) -> bool {
         let Orientation { transposed, mirrored, flipped } = self.orientation;
         transposed ^ mirrored ^ flipped
     }
 
-    /// Whether columns of the frame are rows of the upright image.
+    /// Returns whether columns of the frame become rows of the upright image.
     pub fn is_transposed(self) -> bool {
         self.orientation.transposed
     }
 
-    /// Maps the box (x1, y1, x2, y2) to the upright image. Coordinates are those of edges: 0 to
-    /// the width spans all pixels.
+    /// Maps the box (x1, y1, x2, y2) to the upright image. Coordinates refer to pixel edges: the
+    /// range from 0 to the width covers all pixels.
     pub fn corners(self, [x1, y1, x2, y2]: [f64; 4]) -> [f64; 4] {
         let [a, b, c, d] = if self.orientation.transposed { [y1, x1, y2, x2] } else { [x1, y1, x2, y2] };
         let turn = |from: f64, to: f64, turned: bool, side: u32| {
@@ -156,34 +159,34 @@ impl Frame {
         [a, b, c, d]
     }
 
-    /// Maps the point (x, y) to the upright image. Coordinates are those of pixels: (0, 0) is the
-    /// first one, as in [`Plan::point`](crate::transform::Plan::point).
+    /// Maps the point (x, y) to the upright image. Coordinates refer to pixel centers: (0, 0) is
+    /// the first pixel, as in [`Plan::point`](crate::transform::Plan::point).
     pub fn point(self, (x, y): (f64, f64)) -> (f64, f64) {
         let (x, y) = if self.orientation.transposed { (y, x) } else { (x, y) };
         let turn = |v: f64, turned: bool, side: u32| if turned { f64::from(side) - 1.0 - v } else { v };
         (turn(x, self.orientation.mirrored, self.upright.width), turn(y, self.orientation.flipped, self.upright.height))
     }
 
-    /// Maps the displacement (across, down) to the upright image.
+    /// Maps the displacement (horizontal, vertical) to the upright image.
     pub fn displacement(self, (across, down): (f32, f32)) -> (f32, f32) {
         let (across, down) = if self.orientation.transposed { (down, across) } else { (across, down) };
         let turn = |v: f32, turned: bool| if turned { -v } else { v };
         (turn(across, self.orientation.mirrored), turn(down, self.orientation.flipped))
     }
 
-    /// The column of the frame that upright column `x` comes from, or its row if the frame is
-    /// [transposed](Frame::is_transposed).
+    /// Returns the column of the frame that upright column `x` comes from, or its row if the frame
+    /// is [transposed](Frame::is_transposed).
     pub fn across(self, x: u32) -> u32 {
         if self.orientation.mirrored { self.upright.width - 1 - x } else { x }
     }
 
-    /// The row of the frame that upright row `y` comes from, or its column if the frame is
+    /// Returns the row of the frame that upright row `y` comes from, or its column if the frame is
     /// [transposed](Frame::is_transposed).
     pub fn down(self, y: u32) -> u32 {
         if self.orientation.flipped { self.upright.height - 1 - y } else { y }
     }
 
-    /// Column and row of the frame's pixel that becomes the upright pixel (x, y).
+    /// Returns the column and row of the frame pixel that becomes the upright pixel (x, y).
     pub fn pixel(self, x: u32, y: u32) -> (u32, u32) {
         let (x, y) = (self.across(x), self.down(y));
         if self.orientation.transposed { (y, x) } else { (x, y) }
@@ -210,16 +213,16 @@ mod tests {
         }
         assert_eq!(oriented(1).frame(Some(STORED)).unwrap(), oriented(1).frame(None).unwrap());
         let e = oriented(1).frame(Some(upright)).unwrap_err();
-        assert_eq!(e.cause(), "annotated in 4x6 pixels, its image has 6x4");
+        assert_eq!(e.cause(), "annotations are for 4x6 pixels, but the image has 6x4");
         let e = oriented(6).annotated(Some(AnnotationFrame::Stored)).frame(Some(Size::new(3, 2))).unwrap_err();
-        assert_eq!(e.cause(), "annotated in 3x2 pixels, its image has 4x6 and 6x4 before EXIF turns it");
+        assert_eq!(e.cause(), "annotations are for 3x2 pixels, but the image has 4x6, or 6x4 before EXIF turns it");
     }
 
     #[test]
-    fn if_the_size_is_ambiguous_the_option_decides_and_is_named_if_missing() {
+    fn an_ambiguous_size_needs_the_option() {
         for (tag, declared) in [(2, Some(STORED)), (3, Some(STORED)), (4, Some(STORED)), (3, None), (6, None)] {
             let e = oriented(tag).frame(declared).unwrap_err();
-            assert!(e.cause().contains("Loader::annotations_follow(Exif::Stored)"), "{e}");
+            assert!(e.cause().contains("Loader::annotations_follow(AnnotationFrame::Stored)"), "{e}");
             let frame = |on| oriented(tag).annotated(Some(on)).frame(declared).unwrap();
             assert_eq!(frame(AnnotationFrame::Stored).size(), STORED);
             assert_eq!(frame(AnnotationFrame::Upright), Oriented::from(oriented(tag).size()).frame(None).unwrap());
@@ -227,7 +230,7 @@ mod tests {
         }
     }
 
-    /// Pixels, boxes and points of the frame must land where `Orientation::turn` puts the pixels.
+    /// `Frame` must map pixels, boxes and points exactly as `Orientation::turn` moves pixels.
     #[test]
     fn annotations_go_where_their_pixels_go() {
         let stored: Vec<u8> = (0..24).flat_map(|i| [i; 3]).collect();

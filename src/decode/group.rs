@@ -1,18 +1,18 @@
 use super::Job;
 
-/// Maximum number of images that are decoded together: enough for a decoder to work on several
-/// side by side, and few enough to distribute a batch evenly.
+/// Maximum number of images that are decoded together. Decoders can interleave this many, and
+/// larger groups would make it harder to distribute a batch evenly.
 pub(crate) const MAX_GROUP: usize = 8;
 
-/// Maximum number of images of a sample: enough for two global and eight local views.
+/// Maximum number of images per sample: more than enough for two global and eight local views.
 pub(crate) const MAX_IMAGES: usize = 16;
 
-/// Maximum number of images of all samples that are decoded together. Images with ten views are
-/// still decoded three at a time.
+/// Maximum number of output images that one group produces in total. With ten views per sample, a
+/// group can still contain three samples.
 pub(crate) const MAX_PLANNED: usize = 32;
 
 /// Decodes all jobs. Each job gets its own result. Consecutive jobs with the same codec are decoded
-/// together ([`Codec::decode_group`](super::Codec::decode_group)), JPEGs side by side.
+/// together ([`Codec::decode_group`](super::Codec::decode_group)); JPEGs are interleaved.
 pub fn decode_group(jobs: &mut [Job<'_>]) {
     let same = |a: &Job<'_>, b: &Job<'_>| match (a.image.codec, b.image.codec) {
         (Some(a), Some(b)) => std::ptr::addr_eq(a, b),
@@ -33,8 +33,8 @@ mod tests {
     use crate::libjpeg::{Options, encode};
     use warpfeed_jpeg::internal::headers_read;
 
-    /// Covers files that go through the lanes, and files for the plain decoder: progressive,
-    /// without EOI, damaged.
+    /// Covers files that the interleaved decoder accepts, and files that need the sequential
+    /// decoder: progressive, without EOI, and damaged ones.
     #[test]
     #[cfg_attr(not(debug_assertions), ignore = "builds with debug assertions count headers")]
     fn the_header_of_a_jpeg_is_read_once_per_image() {

@@ -1,10 +1,9 @@
-//! Images of the formats other than JPEG, converted to RGB: PNG, WebP, BMP, TIFF, and the first
-//! frame of a GIF.
+//! Decodes formats other than JPEG to RGB: PNG, WebP, BMP, TIFF, and the first frame of a GIF.
 //!
-//! The conversion follows `torchvision.io.decode_image(mode="RGB")`. Gray is repeated. Alpha is
-//! dropped, or blended with a background. Unlike torchvision, this module applies the EXIF
-//! orientation. Channels of more than 8 bits are an error, because rounding them may lose what
-//! matters; on request they keep their upper byte.
+//! The conversion follows `torchvision.io.decode_image(mode="RGB")`. Gray is repeated into three
+//! channels. Alpha is dropped or blended with a background. Unlike torchvision, this module applies
+//! the EXIF orientation. Channels of more than 8 bits are rejected, because rounding them may lose
+//! information, unless an option asks for the conversion.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,10 +16,10 @@ use crate::decode::formats;
 use crate::decode::{Options, Stored};
 use crate::error::{Error, Result, resize};
 
-/// Number of bytes that a decoder may always allocate, even for the smallest image.
+/// Minimum limit on the bytes that a decoder may allocate, whatever the size of the image.
 const LEAST_ALLOC: u64 = 64 << 20;
 
-/// The formats, with their decoders.
+/// The formats and the functions that open them.
 pub(super) const DECODERS: [(Format, Open); 5] = [
     (format::PNG, formats::png),
     (format::WEBP, formats::webp),
@@ -29,12 +28,12 @@ pub(super) const DECODERS: [(Format, Open); 5] = [
     (format::TIFF, formats::tiff),
 ];
 
-/// A format other than JPEG.
+/// Codec for one format other than JPEG.
 #[derive(Debug, Clone)]
 pub(super) struct Image {
     pub(super) format: Format,
     pub(super) open: Open,
-    /// The limit on pixels determines how much memory a decoder may allocate.
+    /// Options of the codec. The limit on pixels also bounds the memory of the decoder.
     pub(super) options: Options,
 }
 
@@ -49,8 +48,8 @@ impl Image {
         Ok(Opened { decoder: Some(decoder), check_memory: 0, stored, orientation })
     }
 
-    /// Reads the header of a TIFF that only maps read, such as one of six bands. Decoding it to RGB
-    /// fails.
+    /// Reads the header of a TIFF that only maps can read, such as one with six bands. Decoding
+    /// such a file to RGB fails.
     fn read_as_map<'a>(&self, bytes: &'a [u8]) -> Option<Opened<'a>> {
         let stored = self.stored(bytes)?;
         let check_memory = stored.check_memory().max(1);
@@ -58,7 +57,7 @@ impl Image {
         Some(Opened { decoder: None, check_memory, stored: stored.size(), orientation })
     }
 
-    /// The values of a TIFF, if maps can read them.
+    /// Opens a TIFF for reading its stored values, if maps can read the file.
     fn stored<'a>(&self, bytes: &'a [u8]) -> Option<Stored<'a>> {
         if self.format.name == format::TIFF.name { Stored::open(bytes).ok() } else { None }
     }
@@ -75,7 +74,7 @@ impl Image {
         let decoder = match decoder.take() {
             Some(decoder) => decoder,
             None => self.decoder(bytes).map_err(|e| {
-                let hint = if self.stored(bytes).is_some() { "; field::Map reads its values" } else { "" };
+                let hint = if self.stored(bytes).is_some() { "; field::DenseMap reads its values" } else { "" };
                 Error::decode(format!("{}{hint}", e.cause()))
             })?,
         };
@@ -100,15 +99,15 @@ impl Image {
         })
     }
 
-    /// Refuses channels that 8 bits cannot hold.
+    /// Rejects channels of more than 8 bits.
     fn refuse_deep(&self, color: Color) -> Result<()> {
         let (values, kept) = match color.depth {
             Depth::U8 => return Ok(()),
-            Depth::U16 => ("values of 16 bits", "keeps the upper 8"),
+            Depth::U16 => ("16-bit values", "keeps the upper 8"),
             Depth::F32 => ("floats", "converts 0 to 1 to 0 to 255"),
         };
         Err(Error::decode(format!(
-            "{} of {values}, but an image has 8 bits: field::Map reads them unchanged, convert_to_u8(true) {kept}",
+            "{} of {values}, but an image has 8 bits: field::DenseMap reads them unchanged, convert_to_u8(true) {kept}",
             self.format.name
         )))
     }
@@ -117,7 +116,8 @@ impl Image {
         (self.open)(bytes, allocation(self.options.max_pixels)).map_err(|e| self.fail(bytes, &e))
     }
 
-    /// Decodes into `to`. A panic of a decoder, which is a bug in its crate, becomes an error.
+    /// Decodes into `to`. Converts a panic of the decoder, which is a bug in its crate, into an
+    /// error.
     fn read_image(&self, bytes: &[u8], decoder: AnyDecoder<'_>, to: &mut [u8]) -> Result<()> {
         catch_unwind(AssertUnwindSafe(|| decoder.read(to)))
             .unwrap_or_else(|_| Err(format!("the {} decoder panicked", self.format.name)))
@@ -129,8 +129,8 @@ impl Image {
     }
 }
 
-/// Limit on a decoder's own buffers: eight bytes for each pixel of the largest allowed image, with
-/// a minimum for small images.
+/// Returns the limit on the memory of a decoder's own buffers: eight bytes per pixel of the largest
+/// allowed image, but at least [`LEAST_ALLOC`].
 pub(super) fn allocation(max_pixels: u64) -> usize {
     let limit = max_pixels.saturating_mul(8).max(LEAST_ALLOC);
     usize::try_from(limit).unwrap_or(usize::MAX)
@@ -149,13 +149,14 @@ pub(super) fn release() {
 }
 
 thread_local! {
-    /// The decoder's output, and its RGB version if the image must still be turned.
+    /// The decoder's output, and the same pixels in RGB before the EXIF orientation is applied.
     static SCRATCH: RefCell<[Vec<u8>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
-/// Grows `buffer` to at least `bytes` bytes and returns the first `bytes` of them.
+/// Grows `buffer` to at least `bytes` bytes and returns its first `bytes` bytes.
 fn sized(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
-    let bytes = usize::try_from(bytes).map_err(|_| Error::decode(format!("an image of {bytes} bytes")))?;
+    let bytes = usize::try_from(bytes)
+        .map_err(|_| Error::decode(format!("pixels of {bytes} bytes exceed the address space")))?;
     if buffer.len() < bytes {
         resize(buffer, bytes, 0);
     }
@@ -172,7 +173,7 @@ impl Options {
         }
     }
 
-    /// Converts pixels, whose values have `N` bytes and become 8 bits by `narrow`.
+    /// Converts pixels to RGB. `narrow` reduces a channel value of `N` bytes to 8 bits.
     fn values<const N: usize>(self, from: &[u8], channels: u8, to: &mut [u8], narrow: impl Fn([u8; N]) -> u8) {
         let (from, to) = (from.as_chunks::<N>().0, to.as_chunks_mut().0);
         match channels {
@@ -189,7 +190,7 @@ impl Options {
         }
     }
 
-    /// A pixel over the background, with the rounding of Pillow's `paste`.
+    /// Blends a pixel over the background, rounding like Pillow's `paste`.
     fn over(self, color: [u8; 3], alpha: u8) -> [u8; 3] {
         let Some(background) = self.background else { return color };
         let alpha = u32::from(alpha);
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_8_bits_are_an_error_unless_the_upper_byte_is_asked_for() {
+    fn more_than_8_bits_are_an_error_unless_converted() {
         let wide: Vec<u16> = rgb().iter().map(|&v| u16::from(v) << 8 | 0xc7).collect();
         let image = DynamicImage::from(image::ImageBuffer::<image::Rgb<u16>, _>::from_raw(W, H, wide).unwrap());
         let floats: Vec<f32> = rgb().iter().map(|&v| f32::from(v) / 255.0).collect();
@@ -298,25 +299,28 @@ mod tests {
             (
                 &image,
                 ImageFormat::Png,
-                "png of values of 16 bits, but an image has 8 bits: field::Map reads them \
+                "png of 16-bit values, but an image has 8 bits: field::DenseMap reads them \
                                         unchanged, convert_to_u8(true) keeps the upper 8",
             ),
             (
                 &image,
                 ImageFormat::Tiff,
-                "tiff of values of 16 bits, but an image has 8 bits: field::Map reads them \
+                "tiff of 16-bit values, but an image has 8 bits: field::DenseMap reads them \
                                          unchanged, convert_to_u8(true) keeps the upper 8",
             ),
             (
                 &floats,
                 ImageFormat::Tiff,
-                "tiff of floats, but an image has 8 bits: field::Map reads them unchanged, \
+                "tiff of floats, but an image has 8 bits: field::DenseMap reads them unchanged, \
                                           convert_to_u8(true) converts 0 to 1 to 0 to 255",
             ),
         ] {
             let bytes = encode(image, format);
             assert_eq!(decode(&bytes).unwrap_err().cause(), error);
-            assert!(matches!(crate::decode::check(&bytes), crate::decode::Condition::Sound), "it is not damaged");
+            assert!(
+                matches!(crate::decode::check(&bytes), crate::decode::Condition::Sound),
+                "a deep image is not damaged"
+            );
             assert_eq!(decode_by(&narrow, &bytes).unwrap().data(), rgb());
         }
         let gray: Vec<u16> = (0..(W * H) as u16).map(|v| v * 500).collect();
@@ -337,8 +341,8 @@ mod tests {
 
     #[test]
     fn exif_orientation_is_applied_and_shows_in_the_size() {
-        // A little-endian TIFF directory with only the tag 274, value 6: turned by 90 degrees
-        // clockwise.
+        // A little-endian TIFF directory that contains only tag 274 (orientation) with the value 6:
+        // rotate by 90 degrees clockwise.
         let exif = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0".to_vec();
         let mut png = Vec::new();
         let mut encoder = image::codecs::png::PngEncoder::new(&mut png);
@@ -349,7 +353,7 @@ mod tests {
         assert_eq!(
             out.data()[..3],
             rgb()[(H as usize - 1) * W as usize * 3..][..3],
-            "upper left comes from the lower left"
+            "the upper left pixel comes from the lower left"
         );
         for prefix in [&b""[..], b"Exif\0\0"] {
             let mut webp = Vec::new();
@@ -406,7 +410,8 @@ mod tests {
                 1
             }
             fn read(self: Box<Self>, _: &mut [u8]) -> std::result::Result<(), String> {
-                // Unlike `panic!`, this does not call the panic hook, which would write to stderr.
+                // Unlike `panic!`, `resume_unwind` does not call the panic hook, which would write
+                // to stderr.
                 std::panic::resume_unwind(Box::new("out of bounds"));
             }
         }
@@ -421,7 +426,8 @@ mod tests {
             let whole = encode(&original(), format);
             let pixels = decode(&whole).unwrap();
             for end in 0..whole.len() - 1 {
-                // A PNG or JPEG may lack its trailer, which contains no pixels.
+                // A PNG or JPEG still decodes without its trailer, because the trailer contains no
+                // pixels.
                 if let Ok(cut) = decode(&whole[..end]) {
                     let trailer = [(ImageFormat::Png, 12), (ImageFormat::Jpeg, 2)]
                         .iter()

@@ -1,5 +1,6 @@
-//! Images of formats other than PNG as one number per pixel: the content of masks. A palette
-//! gives its indices, as Pillow does, and gray its values. On request each pixel is its color.
+//! Reads masks, which have one number per pixel, in formats other than PNG. As in Pillow, a palette
+//! image yields its indices, and a gray image yields its values. Optionally, the number of a pixel
+//! is its color.
 
 use warpfeed_sources::format;
 
@@ -10,7 +11,7 @@ use super::standard::standard;
 use super::{ONE_NUMBER, Pixels, Rect, Size, Stored};
 use crate::error::{Error, Result, guarded};
 
-/// An image whose header has been read.
+/// A mask whose header has been read.
 pub(crate) struct Indexed<'a> {
     bytes: &'a [u8],
     form: Form<'a>,
@@ -18,30 +19,33 @@ pub(crate) struct Indexed<'a> {
 }
 
 enum Form<'a> {
-    /// Decoded as an image of RGB. Each pixel is its color, or one of three equal channels.
+    /// Decoded to RGB. The number of a pixel is its color if `colors` is set; otherwise, it is the
+    /// value that the three channels share.
     Colors {
         colors: bool,
     },
     Indices(AnyDecoder<'a>),
-    /// A TIFF of gray with more than 8 bits.
+    /// A gray TIFF with more than 8 bits per value.
     Values(Box<Stored<'a>>),
 }
 
 impl<'a> Indexed<'a> {
-    /// Whether `bytes` start like an image of a known format.
+    /// Returns whether `bytes` start like an image in a known format.
     pub(crate) fn matches(bytes: &[u8]) -> bool {
         format::of(bytes).is_some()
     }
 
-    /// Reads the header. With `colors`, each pixel is its color, red in the upper of 24 bits.
+    /// Reads the header. With `colors`, the number of a pixel is its 24-bit color, with red in the
+    /// upper byte.
     ///
     /// # Errors
-    /// If the header is damaged, or the format does not keep values.
+    /// If the header is damaged, if the format is lossy, or if a pixel is not stored as a single
+    /// number.
     pub(crate) fn open(bytes: &'a [u8], colors: bool) -> Result<Self> {
         let is = |of: format::Format| (of.matches)(bytes);
         if is(format::JPEG) || (is(format::WEBP) && is_lossy(bytes)) {
             let name = if is(format::JPEG) { "jpeg" } else { "lossy webp" };
-            return Err(Error::decode(format!("{name} does not keep the values of a mask; store it as PNG")));
+            return Err(Error::decode(format!("{name} does not preserve the values of a mask: store the mask as PNG")));
         }
         let readers: [(format::Format, Open); 3] =
             [(format::GIF, formats::gif), (format::BMP, formats::bmp), (format::TIFF, formats::tiff)];
@@ -51,7 +55,7 @@ impl<'a> Indexed<'a> {
         }
         let Some((found, open)) = readers.into_iter().find(|(of, _)| (of.matches)(bytes)) else {
             let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
-            return Err(Error::decode(format!("begins with {start:?}, which is no format of masks")));
+            return Err(Error::decode(format!("begins with {start:?}: expected PNG, GIF, BMP, TIFF or lossless WebP")));
         };
         let name = found.name;
         let reader = match guarded(|| Ok(open(bytes, allocation(standard().most_pixels()))))? {
@@ -75,21 +79,22 @@ impl<'a> Indexed<'a> {
         Ok(Indexed { bytes, form: Form::Values(Box::new(stored)), size })
     }
 
-    /// Size of the image.
+    /// Returns the size of the image.
     pub(crate) fn size(&self) -> Size {
         self.size
     }
 
-    /// Bytes of memory that [`read`](Indexed::read) takes, with the values.
+    /// Returns the memory in bytes that [`read`](Indexed::read) uses, including the values.
     pub(crate) fn memory(&self) -> u64 {
-        // The largest decoder holds eight bytes per pixel beside RGB, and a value takes four.
+        // Decoders use at most eight bytes per pixel in addition to RGB, and a value takes four
+        // bytes.
         self.size.area().saturating_mul(4 + 3 + 8).saturating_add(self.bytes.len() as u64)
     }
 
-    /// Replaces the content of `to` by the values, row by row.
+    /// Replaces the content of `to` with the number of each pixel, row by row.
     ///
     /// # Errors
-    /// If the data is damaged, or a pixel is not one number.
+    /// If the data is damaged, or if the channels of a pixel differ and `colors` is not set.
     pub(crate) fn read(self, to: &mut Vec<u32>) -> Result<()> {
         let Indexed { bytes, form, size } = self;
         let area = size.area() as usize;
@@ -103,14 +108,14 @@ impl<'a> Indexed<'a> {
                 if colors {
                     to.extend(all.iter().map(color));
                 } else if let Some([red, green, blue]) = all.iter().find(|[r, g, b]| r != g || g != b) {
-                    return Err(Error::decode(format!("a pixel of the color ({red}, {green}, {blue}): {ONE_NUMBER}")));
+                    return Err(Error::decode(format!("a pixel has the color ({red}, {green}, {blue}): {ONE_NUMBER}")));
                 } else {
                     to.extend(all.iter().map(|pixel| u32::from(pixel[0])));
                 }
             }
             Form::Indices(reader) => {
                 let mut indices = vec![0; area];
-                // A damaged file may make a decoder panic.
+                // The decoder may panic on damaged data.
                 guarded(|| reader.read_indices(&mut indices).map_err(Error::decode))?;
                 to.extend(indices.into_iter().map(u32::from));
             }
@@ -120,28 +125,26 @@ impl<'a> Indexed<'a> {
                 if let Some(value) =
                     values.iter().find(|value| value.fract() != 0.0 || !(0.0..16_777_216.0).contains(*value))
                 {
-                    return Err(Error::decode(format!(
-                        "tiff: the value {value}; a mask holds integers from 0 to 16777215"
-                    )));
+                    return Err(Error::decode(format!("tiff value {value}: expected an integer from 0 to 16777215")));
                 }
                 to.extend(values.into_iter().map(|value| value as u32));
             }
         }
         if to.len() != area {
-            return Err(Error::decode(format!("{} pixels, its header claims {area}", to.len())));
+            return Err(Error::decode(format!("{} pixels, but the header claims {area}", to.len())));
         }
         Ok(())
     }
 }
 
-/// Whether a WebP has lossy images.
+/// Returns whether a WebP contains lossy images.
 fn is_lossy(bytes: &[u8]) -> bool {
     let mut at = 12;
     while let Some(head) = bytes.get(at..at + 8) {
         match &head[..4] {
             b"VP8L" => return false,
             b"VP8 " => return true,
-            // The first chunk of a frame's content follows its header of 16 bytes.
+            // The first chunk of the frame follows a frame header of 16 bytes.
             b"ANMF" => at += 8 + 16,
             _ => {
                 let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;

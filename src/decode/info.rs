@@ -15,27 +15,28 @@ use super::{Oriented, Size};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
-    /// `jpeg`, `png`, `webp`, `bmp`, `tiff`, `gif`, `npy` for a raw array, or the name of your own
+    /// `jpeg`, `png`, `webp`, `bmp`, `tiff`, `gif`, `npy` for a raw array, or the name of a custom
     /// format.
     pub format: &'static str,
-    /// Size of the decoded, upright image.
+    /// Size of the image after decoding and applying the EXIF orientation.
     pub size: Size,
-    /// The same size with the EXIF orientation.
+    /// The upright size, together with the EXIF orientation.
     pub oriented: Oriented,
     /// Details of a JPEG, or `None` for other formats.
     pub jpeg: Option<JpegInfo>,
 }
 
-/// Coding of a JPEG.
+/// How a JPEG is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JpegInfo {
     /// `4:4:4`, `4:2:2`, `4:4:0`, `4:2:0`, `4:1:1`, `gray`, `cmyk` (four components), or `other`.
     pub chroma: &'static str,
-    /// Whether the JPEG is progressive. A progressive JPEG is decoded in full for any crop.
+    /// Whether the JPEG is progressive. All data of a progressive JPEG must be decoded, even for a
+    /// small crop.
     pub progressive: bool,
-    /// Number of MCUs between restart markers, or 0 without markers. Markers let a decoder start in
-    /// the middle.
+    /// Number of MCUs between restart markers, or 0 without restart markers. Restart markers let a
+    /// decoder start in the middle of the data.
     pub restart_interval: u32,
     /// EXIF orientation, 1 (upright) to 8.
     pub orientation: u8,
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jpeg_without_restart_markers_is_distinguished_from_one_with_them() {
+    fn info_tells_jpegs_with_restart_markers_apart() {
         let encode = |interval: u16| {
             let mut bytes = Vec::new();
             let mut encoder = Encoder::new(&mut bytes, 80);

@@ -9,7 +9,8 @@ use crate::decode::group::MAX_GROUP;
 use crate::decode::{Codec, EncodedImage, Job, Pixels, Rect};
 use crate::error::{Result, of_jpeg};
 
-/// The codec for JPEGs. The documentation of [`decode`](crate::decode) lists what it supports.
+/// The codec for JPEGs. The documentation of [`decode`](crate::decode) lists what the codec
+/// supports.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Jpegs;
 
@@ -55,7 +56,7 @@ pub(super) fn decode(jpeg: &Jpeg<'_>, region: Rect, out: &mut Pixels) -> Result<
     DECODER.with_borrow_mut(|decoder| decoder.decode(jpeg, region, out)).map_err(of_jpeg)
 }
 
-/// The header of an image, as the codec read it.
+/// Returns the JPEG header of an image that this codec has opened.
 fn opened<'p, 'a>(image: &'p EncodedImage<'a>) -> &'p Jpeg<'a> {
     match &image.header {
         Header::Jpeg(jpeg) => jpeg,
@@ -69,7 +70,7 @@ pub(super) fn keep(limit: usize) -> usize {
     DECODER.with_borrow_mut(|decoder| decoder.keep(limit))
 }
 
-/// Frees the memory that the calling thread decodes with.
+/// Frees the calling thread's decoding memory.
 pub(super) fn release() {
     DECODER.take();
 }

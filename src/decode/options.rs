@@ -5,11 +5,11 @@ const MAX_PIXELS: u64 = 1 << 28;
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(not(feature = "formats"), allow(dead_code))]
 pub(super) struct Options {
-    /// Maximum number of pixels of an image.
+    /// Maximum number of pixels per image.
     pub(super) max_pixels: u64,
-    /// The color that transparent pixels are blended with. Without one, alpha is dropped.
+    /// Color with which transparent pixels are blended, or `None` to drop alpha.
     pub(super) background: Option<[u8; 3]>,
-    /// Whether channels of more than 8 bits become 8 bits.
+    /// Whether channels of more than 8 bits are converted to 8 bits.
     pub(super) convert_to_u8: bool,
 }
 

@@ -1,14 +1,15 @@
-//! Unencoded pixels, which are the fastest to read and the largest to store.
+//! Unencoded pixels, which are the fastest to read but take the most space.
 //!
-//! There are two forms. Both are `u8`, HWC, RGB, with rows without padding:
+//! There are two forms. In both, the pixels are `u8` RGB in HWC order, without padding between
+//! rows:
 //!
 //! - an `.npy` file of shape (height, width, 3) and type `|u1`, as written by `numpy.save`, and by
-//!   `warpfeed pack --raw` to the field `rgb.npy` ([NumPy's format 1.0 to
+//!   `warpfeed pack --raw` in the field `rgb.npy` ([NumPy's format 1.0 to
 //!   3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html)). In Python:
 //!   `numpy.load(io.BytesIO(value))`.
-//! - the bare bytes, with one size for all images: [`RawRgb`].
+//! - bare pixels without a header, if all images have the same size: [`RawRgb`].
 //!
-//! Only the rows and columns of the requested region are read.
+//! Decoding reads only the rows and columns of the requested region.
 
 use warpfeed_sources::format::{self, Format};
 
@@ -16,11 +17,11 @@ use crate::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 use crate::source::Npy as NpyFile;
 
-/// Length of [`npy_header`]: a multiple of 64, because NumPy aligns its data.
+/// Length of [`npy_header`] in bytes: a multiple of 64, because NumPy aligns the data.
 const HEADER: usize = 128;
 
-/// Returns the header of an `.npy` file of `u8` pixels of shape (height, width, 3). The pixels
-/// follow it.
+/// Returns the header of an `.npy` file with `u8` pixels of shape (height, width, 3). The pixels
+/// must directly follow the header.
 pub fn npy_header(size: Size) -> [u8; HEADER] {
     let mut header = [b' '; HEADER];
     let Size { width, height } = size;
@@ -32,7 +33,7 @@ pub fn npy_header(size: Size) -> [u8; HEADER] {
     header
 }
 
-/// Reads the size of the image in an `.npy` file, and checks that the pixels are complete.
+/// Reads the size of the image in an `.npy` file, and checks that no pixels are missing.
 fn npy(bytes: &[u8]) -> Result<Size> {
     let npy = NpyFile::read(bytes)?;
     let size = match npy.shape.as_deref() {
@@ -51,7 +52,7 @@ fn npy(bytes: &[u8]) -> Result<Size> {
     check_length("npy", npy.data, size, npy.start).map(|()| size)
 }
 
-/// Checks that `pixels`, which start at byte `start`, are complete.
+/// Checks that `pixels`, which start at byte `start` of the file, are as long as `size` requires.
 fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<()> {
     let claimed = size.area().saturating_mul(3);
     if size.area() == 0 {
@@ -68,7 +69,7 @@ fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<(
     Ok(())
 }
 
-/// Copies `region` from an image whose last bytes are its pixels.
+/// Copies `region` from the pixels at the end of an image's bytes.
 fn copy_region(image: &EncodedImage<'_>, region: Rect, out: &mut Pixels) {
     let (bytes, size) = (image.bytes(), image.size());
     let pixels = &bytes[bytes.len() - size.area() as usize * 3..];
@@ -104,15 +105,16 @@ impl Codec for Npy {
     }
 }
 
-/// A codec for bare pixels without a header. All images have the same size. The codec matches any
-/// bytes, so a loader that it is [added](crate::Loader::codec) to uses it for every image.
+/// A codec for bare pixels without a header, for images that all have the same size. The codec
+/// matches any bytes, so a loader to which it is [added](crate::Loader::codec) uses it for every
+/// image.
 #[derive(Debug, Clone, Copy)]
 pub struct RawRgb {
     size: Size,
 }
 
 impl RawRgb {
-    /// Creates a codec whose images have `width * height * 3` bytes.
+    /// Creates a codec for images of `width * height * 3` bytes.
     pub fn new(width: u32, height: u32) -> Self {
         RawRgb { size: Size::new(width, height) }
     }
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_that_of_the_whole_image() {
+    fn a_region_equals_the_whole_image_cropped() {
         let size = Size::new(7, 5);
         let pixels = image(size);
         let file = [&npy_header(size)[..], &pixels].concat();
@@ -168,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_header_written_by_numpy_is_read() {
-        // numpy.save of zeros((1, 2, 3), uint8), NumPy 2.
+        // Written by `numpy.save` of NumPy 2 for `zeros((1, 2, 3), uint8)`.
         let mut file =
             b"\x93NUMPY\x01\x00\x76\x00{'descr': '|u1', 'fortran_order': False, 'shape': (1, 2, 3), }".to_vec();
         file.resize(127, b' ');

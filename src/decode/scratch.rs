@@ -1,10 +1,10 @@
-//! Memory that the codecs of a thread keep between images.
+//! Memory that the codecs of a thread reuse between images.
 
 #[cfg(feature = "formats")]
 use super::image;
 use super::jpegs;
 
-/// Limits the memory that the codecs of the calling thread keep to `limit` bytes.
+/// Frees memory that the codecs of the calling thread retain, so that at most `limit` bytes remain.
 pub(crate) fn keep(limit: usize) {
     let kept = jpegs::keep(limit);
     #[cfg(feature = "formats")]
@@ -13,7 +13,7 @@ pub(crate) fn keep(limit: usize) {
     let _ = kept;
 }
 
-/// Frees the memory that the codecs of the calling thread keep.
+/// Frees the memory that the codecs of the calling thread retain.
 pub(crate) fn release() {
     jpegs::release();
     #[cfg(feature = "formats")]

@@ -1,11 +1,11 @@
-//! The built-in codecs with their default limit, and functions that use them.
+//! The built-in codecs with default options, and functions that use them.
 
 use std::sync::LazyLock;
 
 use super::{Codecs, Condition, Info};
 use crate::error::Result;
 
-/// The built-in codecs with the default limit.
+/// Returns the built-in codecs with default options.
 pub(crate) fn standard() -> &'static Codecs {
     static CODECS: LazyLock<Codecs> = LazyLock::new(Codecs::new);
     &CODECS
@@ -15,8 +15,8 @@ impl Info {
     /// Reads the header of `bytes`.
     ///
     /// # Errors
-    /// Those of [`Codecs::open`](super::Codecs::open) with the built-in codecs.
-    /// [`check`](super::check()) reads more than the header.
+    /// Same as for [`Codecs::open`](super::Codecs::open) with the built-in codecs. Damage after the
+    /// header is not detected; use [`check`](super::check()) to read the whole image.
     pub fn read(bytes: &[u8]) -> Result<Info> {
         standard().open(bytes).map(|image| image.info())
     }
@@ -26,8 +26,9 @@ impl Info {
 ///
 /// `warpfeed verify`, `warpfeed inspect` and [`Pack`](crate::pack::Pack) use this function. An
 /// image is [`Damaged`](Condition::Damaged) if the built-in codecs cannot decode all of it. For
-/// other codecs use [`EncodedImage::check`](super::EncodedImage::check). Only JPEGs can be
-/// [`Tolerated`](Condition::Tolerated). The [module](super) lists the reasons.
+/// custom codecs, use [`EncodedImage::check`](super::EncodedImage::check). Only a JPEG can be
+/// [`Tolerated`](Condition::Tolerated). [Damaged files](super#damaged-files) describes what counts
+/// as damage.
 ///
 /// ```
 /// use warpfeed::decode::{Condition, check};

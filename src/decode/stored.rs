@@ -1,6 +1,6 @@
-//! The values of a PNG or TIFF as the file stores them, of any number of channels, as `f32`: the
-//! content of maps. Integers of up to 16 bits and floats of 32 bits are exact. The codecs convert
-//! images to RGB of 8 bits instead.
+//! Reads the stored values of a PNG or TIFF as `f32`, with any number of channels. Maps use this
+//! reader; the codecs, in contrast, convert to 8-bit RGB. Integers of up to 16 bits and 32-bit
+//! floats are exact.
 
 use std::io::Cursor;
 
@@ -17,9 +17,9 @@ pub(crate) struct Stored<'a> {
     file: File<'a>,
     size: Size,
     channels: usize,
-    /// Value of the EXIF orientation, 1 to 8.
+    /// EXIF orientation, 1 to 8.
     exif: u8,
-    /// Bytes that the decoder needs for all pixels.
+    /// Number of bytes that the decoder returns for the whole image.
     bytes: u64,
 }
 
@@ -30,7 +30,7 @@ enum File<'a> {
 }
 
 impl<'a> Stored<'a> {
-    /// Whether `bytes` start like a PNG or a TIFF.
+    /// Returns whether `bytes` start like a PNG or a TIFF.
     pub(crate) fn matches(bytes: &[u8]) -> bool {
         Png::matches(bytes) || (format::TIFF.matches)(bytes)
     }
@@ -38,7 +38,7 @@ impl<'a> Stored<'a> {
     /// Reads the header.
     ///
     /// # Errors
-    /// If the header is damaged, or the values are not such numbers.
+    /// If the header is damaged, or if the type of the values is not supported.
     pub(crate) fn open(bytes: &'a [u8]) -> Result<Self> {
         if Png::matches(bytes) {
             return Self::png(bytes);
@@ -49,15 +49,15 @@ impl<'a> Stored<'a> {
         Err(Error::decode("this build of warpfeed lacks the Cargo feature \"formats\" that decodes a tiff"))
     }
 
-    /// Size of the image as it is stored.
+    /// Returns the size of the stored image.
     pub(crate) fn size(&self) -> Size {
         self.size
     }
 
-    /// The upright image, if EXIF turns this one.
+    /// Returns the description of the upright image if the stored one is not upright.
     pub(crate) fn turned(&self) -> Option<Oriented> {
         (self.exif != 1).then(|| {
-            // Transposing twice changes nothing.
+            // Orientations above 4 swap width and height.
             let Size { width, height } = self.size;
             let upright = if self.exif > 4 { Size::new(height, width) } else { self.size };
             Oriented::new(upright, self.exif)
@@ -68,19 +68,20 @@ impl<'a> Stored<'a> {
         self.channels
     }
 
-    /// Bytes of all values as the file's decoder returns them.
+    /// Returns the number of bytes of all values, as the decoder returns them.
     #[cfg(feature = "formats")]
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes of memory that [`read`](Stored::read) takes, with the values.
+    /// Returns the memory in bytes that [`read`](Stored::read) uses, including the values.
     pub(crate) fn memory(&self) -> u64 {
         let values = self.size.area().saturating_mul(self.channels as u64);
         values.saturating_mul(4).saturating_add(self.bytes)
     }
 
-    /// Bytes of memory that [`check`](Stored::check) takes: those of the largest strip or tile.
+    /// Returns the memory in bytes that [`check`](Stored::check) uses: the size of the largest
+    /// strip or tile.
     #[cfg(feature = "formats")]
     pub(crate) fn check_memory(&self) -> u64 {
         match &self.file {
@@ -89,7 +90,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// Decodes all values and keeps none of them. A TIFF is decoded one strip or tile at a time.
+    /// Decodes all values and discards them. A TIFF is decoded one strip or tile at a time.
     ///
     /// # Errors
     /// If the data is damaged.
@@ -101,10 +102,10 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// Replaces the content of `to` by all values, pixel by pixel.
+    /// Replaces the content of `to` with all values, pixel by pixel.
     pub(crate) fn read(self, to: &mut Vec<f32>) -> Result<()> {
         to.clear();
-        // `memory` counts this much.
+        // `memory` accounts for exactly this allocation.
         to.reserve_exact(self.size.area() as usize * self.channels);
         match self.file {
             File::Png(mut reader) => {
@@ -129,7 +130,7 @@ impl<'a> Stored<'a> {
         let info = reader.info();
         if info.color_type == png::ColorType::Indexed || (info.bit_depth as u8) < 8 {
             let kind = format!("{:?} of {} bits", info.color_type, info.bit_depth as u8);
-            return Err(Error::decode(format!("png of {kind}: 8 and 16 bits without a palette are read")));
+            return Err(Error::decode(format!("png of {kind}: expected 8 or 16 bits without a palette")));
         }
         let (width, height) = info.size();
         let exif = info.exif_metadata.as_deref().and_then(Orientation::tag_in).unwrap_or(1);
@@ -143,22 +144,22 @@ impl<'a> Stored<'a> {
         let tiff = Tiff::open(bytes).map_err(|e| tiff_error(&e))?;
         if !matches!(tiff.meaning, Meaning::Gray | Meaning::Inverted | Meaning::Rgb) {
             let kind = tiff.kind();
-            return Err(Error::decode(format!("tiff of {kind}: gray, RGB, alpha and further channels are read")));
+            return Err(Error::decode(format!("tiff of {kind}: expected gray or RGB, with any further channels")));
         }
         if !matches!(tiff.bits, 8 | 16 | 32 | 64) || tiff.numbers == Numbers::Float && tiff.bits == 8 {
-            return Err(Error::decode(format!("tiff of {}: 8, 16, 32 and 64 bits are read", tiff.kind())));
+            return Err(Error::decode(format!("tiff of {}: expected 8, 16, 32 or 64 bits", tiff.kind())));
         }
         let (size, channels, exif, bytes) = (tiff.size, tiff.channels, tiff.orientation, tiff.all());
         Ok(Stored { file: File::Tiff(Box::new(tiff)), size, channels, exif: known(exif), bytes })
     }
 }
 
-/// Other values than 1 to 8 mean upright.
+/// Returns `exif`, or 1 (upright) if it is not between 1 and 8.
 fn known(exif: u8) -> u8 {
     if (1..=8).contains(&exif) { exif } else { 1 }
 }
 
-/// Writes the values of all pixels. Where 0 is white, they are subtracted from the largest value.
+/// Appends the values of all pixels. If 0 means white, each value is subtracted from the maximum.
 #[cfg(feature = "formats")]
 fn tiff_values(tiff: &Tiff<'_>, to: &mut Vec<f32>) -> std::result::Result<(), String> {
     let inverted = tiff.meaning == Meaning::Inverted;
@@ -176,7 +177,7 @@ fn tiff_values(tiff: &Tiff<'_>, to: &mut Vec<f32>) -> std::result::Result<(), St
             let value = u64::from_ne_bytes(b);
             (if inverted { !value } else { value }) as f32
         }),
-        (Numbers::Signed, _) if inverted => Err(format!("{}, of which 0 is white, are not supported", tiff.kind())),
+        (Numbers::Signed, _) if inverted => Err(format!("{} with 0 as white are not supported", tiff.kind())),
         (Numbers::Signed, 8) => tiff_floats(tiff, to, |b| f32::from(i8::from_ne_bytes(b))),
         (Numbers::Signed, 16) => tiff_floats(tiff, to, |b| f32::from(i16::from_ne_bytes(b))),
         (Numbers::Signed, 32) => tiff_floats(tiff, to, |b| i32::from_ne_bytes(b) as f32),

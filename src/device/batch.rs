@@ -9,16 +9,17 @@ use super::spec::{MAX_AXES, Spec};
 use crate::batch::{BatchInfo, COUNT, Delivered, Dtype, Field, Role};
 use crate::error::Result;
 
-/// A batch in device memory. Its samples, keys and errors are those of its
-/// [`BatchInfo`](crate::BatchInfo).
+/// A batch in device memory. Its [`BatchInfo`](crate::BatchInfo) contains the samples, keys and
+/// errors.
 ///
 /// Work queued in the loader's stream after delivery may use the tensors. That stream waits for the
-/// copy; the host does not. Dropping the batch marks the stream, and the memory is reused after all
-/// work queued before the mark. Drop the batch after launching the last kernel that reads it. If
-/// another stream uses the batch, join it to the loader's stream with an event before the drop.
+/// copy to the device; the host does not. Dropping the batch records an event in the stream, and
+/// the memory is reused once all work queued before the event is done. Drop the batch after
+/// launching the last kernel that reads it. If a different stream uses the batch, make the loader's
+/// stream wait for that stream with an event before dropping the batch.
 ///
-/// Do not use a per-thread default stream if other threads drop batches: on another thread its
-/// handle means a different stream.
+/// Do not use a per-thread default stream if other threads drop batches: its handle refers to a
+/// different stream on each thread.
 pub struct DeviceBatch<G: Gpu>(pub(crate) Held<G>);
 
 impl<G: Gpu> From<Held<G>> for DeviceBatch<G> {
@@ -46,20 +47,21 @@ impl<G: Gpu> Delivered for DeviceBatch<G> {
 }
 
 impl<G: Gpu> DeviceBatch<G> {
-    /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw). If
-    /// there are several image fields, returns the one called `image`, or else the first.
+    /// Returns the images, of shape (N, H, W, 3), or (N, 3, H, W) with
+    /// [`Layout::Nchw`](crate::Layout::Nchw). If there are several image fields, returns the one
+    /// called `image`, or else the first.
     ///
     /// # Panics
     /// If the loader has no image field.
     pub fn images(&self) -> DeviceTensor<'_, G> {
         let images = self.spec().images();
-        self.tensor(images.expect("the loader was opened without an image: it has no images"))
+        self.tensor(images.expect("this loader has no image field"))
     }
 
-    /// The labels, i64, (N).
+    /// Returns the labels, i64, of shape (N).
     ///
-    /// [`ErrorKind::Source`](crate::ErrorKind::Source) if the samples have no labels; the error
-    /// names the first sample. With [`Loader::unlabeled`](crate::Loader::unlabeled) such labels
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source) if a sample has no label; the error names
+    /// the first such sample. With [`Loader::unlabeled`](crate::Loader::unlabeled) missing labels
     /// are -1 instead. [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened
     /// without labels.
     pub fn labels(&self) -> Result<DeviceTensor<'_, G>> {
@@ -67,61 +69,63 @@ impl<G: Gpu> DeviceBatch<G> {
         Ok(self.tensor(array))
     }
 
-    /// The labels as f32 rows of (N, classes), with
+    /// Returns the soft labels, f32, of shape (N, classes), if the loader was opened with
     /// [`Loader::soft_labels`](crate::Loader::soft_labels).
     pub fn soft_labels(&self) -> Option<DeviceTensor<'_, G>> {
         self.spec().find(Role::SoftLabels).map(|array| self.tensor(array))
     }
 
-    /// The field `name`: `image`, `label` if the samples have labels, `soft_label` if
-    /// [`soft_labels`](DeviceBatch::soft_labels) are on, or one added with
+    /// Returns the field `name`: `image`, `label` if the samples have labels, `soft_label` if
+    /// [`soft_labels`](DeviceBatch::soft_labels) are enabled, or a field added with
     /// [`Loader::field`](crate::Loader::field).
     pub fn field(&self, name: &str) -> Option<DeviceTensor<'_, G>> {
         let array = self.spec().named(name)?;
         (!self.hides(self.spec().arrays[array].role)).then(|| self.tensor(array))
     }
 
-    /// Number of rows of each sample in the field `name`, i64, (N), if that is a field of
-    /// [`Ragged`](crate::field::Ragged). The rest of the field is padding.
+    /// Returns the number of rows of each sample in a [`Ragged`](crate::field::Ragged) field, i64,
+    /// of shape (N). The remaining rows of the field are padding. Returns `None` for any other
+    /// field.
     pub fn counts(&self, name: &str) -> Option<DeviceTensor<'_, G>> {
         let mut delivered = self.spec().delivered();
         let counts = delivered.find(|(_, array)| array.field.name.strip_suffix(COUNT) == Some(name))?;
         Some(self.tensor(counts.0))
     }
 
-    /// The name, element type and shape per sample of each field.
+    /// Returns the name, element type and shape per sample of each field.
     pub fn fields(&self) -> impl Iterator<Item = &Field> {
         self.spec().delivered().map(|(_, array)| &array.field)
     }
 
-    /// Uses the batch on a stream of another library, given its handle. That stream waits for the
-    /// batch; the host does not. The memory is reused after the work submitted to that stream
-    /// before the drop. May be called for several streams. Work on the loader's stream then no
-    /// longer counts, unless that stream is one of them.
+    /// Uses the batch on a stream of another library, given the stream's handle. The stream waits
+    /// for the batch; the host does not. Once the batch has been dropped, its memory is reused when
+    /// the work submitted to the stream before the drop is done. May be called for several streams.
+    /// Reuse then no longer waits for work on the loader's stream, unless that stream was passed,
+    /// too.
     ///
     /// # Safety
     /// The stream must belong to the primary context of the batch's device, and must outlive the
     /// batch.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
     #[allow(unsafe_code)]
     pub unsafe fn use_on(&self, stream: usize) -> Result<()> {
         // SAFETY: guaranteed by the caller.
         self.0.use_on(unsafe { self.0.shared.gpu.borrowed(stream) }?)
     }
 
-    /// Uses the batch on unnamed streams. The memory is reused after all work submitted to the
-    /// device before the drop. No stream waits for the batch: the caller must order its own
-    /// accesses.
+    /// Declares that unspecified streams use the batch. The memory is reused once all work
+    /// submitted to the device before the drop is done. No stream waits for the batch: the caller
+    /// must order the accesses.
     pub fn use_anywhere(&self) {
         self.0.export();
     }
 
-    /// Takes a batch of a decoder for use on a stream of another library, given its handle.
+    /// Makes a stream of another library, given its handle, wait for a decoder's batch and use it.
     ///
     /// # Safety
-    /// Those of [`use_on`](DeviceBatch::use_on).
+    /// Same as [`use_on`](DeviceBatch::use_on).
     #[allow(unsafe_code)]
     pub(crate) unsafe fn take_on(&self, stream: usize) -> Result<()> {
         // SAFETY: guaranteed by the caller.
@@ -136,7 +140,7 @@ impl<G: Gpu> DeviceBatch<G> {
         &self.form().spec
     }
 
-    /// Array `number` of the spec.
+    /// Returns the array with index `number` in the spec.
     fn tensor(&self, number: usize) -> DeviceTensor<'_, G> {
         let field = &self.spec().arrays[number].field;
         let shape = std::iter::once(self.len()).chain(field.shape.iter().copied()).collect();
@@ -156,7 +160,7 @@ impl<G: Gpu> fmt::Debug for DeviceBatch<G> {
     }
 }
 
-/// A field of a batch on the device: contiguous, row-major, aligned to 256 bytes.
+/// A field of a batch on the device: contiguous, row-major, and aligned to 256 bytes.
 pub struct DeviceTensor<'a, G: Gpu> {
     batch: &'a DeviceBatch<G>,
     offset: usize,
@@ -165,17 +169,17 @@ pub struct DeviceTensor<'a, G: Gpu> {
 }
 
 impl<'a, G: Gpu> DeviceTensor<'a, G> {
-    /// Element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
 
-    /// Shape, with the batch axis first.
+    /// Returns the shape, with the batch axis first.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Distance between neighboring indices of each axis, in elements.
+    /// Returns the stride of each axis, in elements.
     pub fn strides(&self) -> ArrayVec<usize, MAX_AXES> {
         let mut strides: ArrayVec<usize, MAX_AXES> = self.shape.iter().map(|_| 1).collect();
         for axis in (1..self.shape.len()).rev() {
@@ -184,33 +188,34 @@ impl<'a, G: Gpu> DeviceTensor<'a, G> {
         strides
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[allow(clippy::len_without_is_empty)] // a batch has at least one sample
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// The device address (`CUdeviceptr`). It is valid for work queued in the loader's stream while the batch lives.
+    /// Returns the device address (`CUdeviceptr`). It is valid for work queued in the loader's
+    /// stream while the batch is alive.
     pub fn device_ptr(&self) -> u64 {
         let shared = self.shared();
         shared.gpu.address(&shared.memory, self.offset, self.len() * self.dtype.bytes())
     }
 
-    /// Offset of the tensor in the ring's memory.
+    /// Returns the offset of the tensor in the ring's device memory.
     pub(super) fn offset(&self) -> usize {
         self.offset
     }
 
-    /// The device's number.
+    /// Returns the ordinal of the device.
     pub fn device(&self) -> usize {
         self.shared().gpu.ordinal()
     }
 
-    /// Copies the bytes to the host after waiting for all work in the loader's stream. For tests
-    /// and examples.
+    /// Waits for all work in the loader's stream, then copies the bytes to the host. Intended for
+    /// tests and examples.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
     pub fn download(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.len() * self.dtype.bytes()];
         let shared = self.shared();

@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
-//! A copy of a field in its own device memory.
+//! Copies a field of a batch to separately allocated device memory.
 //!
 //! **Invariants**
-//! 1. The copy is queued after the batch's own work, and the batch's slot is reused after the copy,
-//!    because `use_on` has named the stream to the ring.
-//! 2. The memory is freed after all work submitted to the device before the drop (`Gpu::memory`), so
-//!    the streams that used it need not be known.
+//! 1. The copy is queued after the batch's own work. The batch's slot is reused only after the
+//!    copy, because `use_on` has passed the stream to the ring.
+//! 2. The memory is freed after all work submitted to the device before the drop (`Gpu::memory`),
+//!    so the code need not know which streams used it.
 
 use std::fmt;
 
@@ -13,8 +13,9 @@ use super::batch::DeviceBatch;
 use super::gpu::{Gpu, capturing};
 use crate::error::Result;
 
-/// A copy of a field of a batch in its own device memory, made by [`DeviceBatch::copy_on`]. It does
-/// not occupy the batch's slot. Dropping it frees the memory after the device's pending work.
+/// A copy of a batch's field in separate device memory, made by [`DeviceBatch::copy_on`]. The copy
+/// does not occupy the batch's slot. Dropping the copy frees its memory after the device's pending
+/// work.
 pub struct DeviceCopy<G: Gpu> {
     gpu: G,
     memory: G::Buffer,
@@ -23,16 +24,17 @@ pub struct DeviceCopy<G: Gpu> {
 }
 
 impl<G: Gpu> DeviceBatch<G> {
-    /// Copies the field `name` on a stream of another library, given its handle. That stream waits
-    /// for the batch. `None` if there is no such field. The batch may be dropped at once.
+    /// Copies the field `name` on a stream of another library, given the stream's handle. The
+    /// stream waits for the batch. The batch may be dropped immediately after this call. Returns
+    /// `None` if there is no such field.
     ///
     /// # Safety
-    /// Those of [`use_on`](DeviceBatch::use_on).
+    /// Same as [`use_on`](DeviceBatch::use_on).
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device does not have enough memory
-    /// left. [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) while the stream is being
-    /// captured. [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device has too little free memory.
+    /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the stream is being captured.
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
     pub unsafe fn copy_on(&self, name: &str, stream: usize) -> Result<Option<DeviceCopy<G>>> {
         let Some(tensor) = self.field(name) else { return Ok(None) };
         let (gpu, from) = (&self.0.shared.gpu, &self.0.shared.memory);
@@ -46,7 +48,7 @@ impl<G: Gpu> DeviceBatch<G> {
         let done = gpu.event()?;
         // SAFETY: guaranteed by the caller.
         unsafe { self.use_on(stream) }?;
-        // SAFETY: invariants 1 and 2; the field lies in the batch's slot.
+        // SAFETY: invariants 1 and 2; the field is inside the batch's slot.
         unsafe { gpu.copy(&on, &memory, from, tensor.offset(), bytes) }?;
         gpu.record(&done, &on)?;
         Ok(Some(DeviceCopy { gpu: gpu.clone(), memory, bytes, done }))
@@ -54,7 +56,7 @@ impl<G: Gpu> DeviceBatch<G> {
 }
 
 impl<G: Gpu> DeviceCopy<G> {
-    /// The device address (`CUdeviceptr`).
+    /// Returns the device address (`CUdeviceptr`).
     pub fn device_ptr(&self) -> u64 {
         self.gpu.address(&self.memory, 0, self.bytes)
     }
@@ -65,7 +67,7 @@ impl<G: Gpu> DeviceCopy<G> {
     /// The stream must belong to the primary context of the device.
     ///
     /// # Errors
-    /// Those of [`DeviceBatch::copy_on`].
+    /// Same as [`DeviceBatch::copy_on`].
     pub unsafe fn use_on(&self, stream: usize) -> Result<()> {
         // SAFETY: guaranteed by the caller.
         let on = unsafe { self.gpu.borrowed(stream) }?;

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! DLPack for batches on a device; see [`batch::dlpack`](crate::batch::DlpackTensor).
+//! Exports batches on a device through DLPack; see [`batch::dlpack`](crate::batch::DlpackTensor).
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -9,14 +9,16 @@ use super::gpu::Gpu;
 use crate::batch::DlpackTensor;
 
 impl<G: Gpu> DeviceBatch<G> {
-    /// Exports the field `name` (`image`, `label`, ...). You may export several fields of one
-    /// batch. The batch's memory is reused after the batch and all of its exports are gone.
+    /// Exports the field `name` (`image`, `label`, ...). Several fields of one batch may be
+    /// exported. The batch's memory is reused after the batch and all of its exports are gone.
     ///
-    /// The tensor is ordered by the loader's stream. A consumer on another stream must first make
-    /// its stream wait for the loader's, as DLPack's `__dlpack__(stream=...)` does. It may release
-    /// the tensor while its work is queued. The memory is reused after all work submitted to the
-    /// device before the release, on any stream. Drivers older than CUDA 12.5 cannot mark this
-    /// work; there the consumer must join the loader's stream before it releases the tensor.
+    /// The tensor is ready once the loader's stream reaches this point. A consumer on a different
+    /// stream must first make its stream wait for the loader's, as DLPack's
+    /// `__dlpack__(stream=...)` does. The consumer may release the tensor while its own work is
+    /// still queued. The memory is reused once all work submitted to the device before the release,
+    /// on any stream, is done. Drivers older than CUDA 12.5 cannot record an event for this work.
+    /// With such a driver, the consumer must make the loader's stream wait for its own stream
+    /// before it releases the tensor.
     pub fn dlpack(self: &Arc<Self>, name: &str) -> Option<DlpackTensor> {
         let tensor = self.field(name)?;
         self.0.export();

@@ -1,4 +1,4 @@
-//! The device as the ring sees it.
+//! The trait through which the ring uses a device.
 
 use super::spec::Spec;
 use crate::batch::{DlDevice, Largest, SlotMemory};
@@ -7,9 +7,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// An accelerator for the ring and its batches: streams of work that run concurrently with the
 /// host, and events that order them. Clones refer to the same device.
 ///
-/// All calls return at once, except [`memory`](Gpu::memory), [`slot`](Gpu::slot),
+/// All calls return immediately, except [`memory`](Gpu::memory), [`slot`](Gpu::slot),
 /// [`kernels`](Gpu::kernels), [`synchronize`](Gpu::synchronize) and [`download`](Gpu::download).
-#[allow(unsafe_code)] // `upload` has a contract, which `ring` keeps
+#[allow(unsafe_code)] // `ring` upholds the contract of `upload`
 pub trait Gpu: Clone + Send + Sync + 'static {
     type Stream: Send + Sync + PartialEq;
     type Event: Send + Sync;
@@ -17,64 +17,68 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     type Kernels: Send + Sync;
     /// Host memory for the fault flags of decoded images.
     type Faults: Send;
-    /// Makes calls of the same thread cheaper while it lives. It does not hold up the exit.
+    /// A guard that makes calls from the same thread cheaper while it is alive. It does not delay
+    /// the exit of the process.
     type Stay;
 
-    /// The place of its memory for other frameworks, given the device's number.
+    /// Function from the ordinal of a device to its DLPack device.
     const PLACE: fn(usize) -> DlDevice;
-    /// The device's number.
+    /// Returns the ordinal of the device.
     fn ordinal(&self) -> usize;
 
     fn stay(&self) -> Result<Self::Stay>;
-    /// Allocates one block of device memory. Dropping it frees it after all work submitted before.
+    /// Allocates one block of device memory. Dropping the block frees the memory after all work
+    /// submitted before the drop.
     fn memory(&self, bytes: usize) -> Result<Self::Buffer>;
-    /// Address of `bytes` bytes at `offset`.
+    /// Returns the device address of the `bytes` bytes at `offset`.
     fn address(&self, memory: &Self::Buffer, offset: usize, bytes: usize) -> u64;
-    /// Allocates host memory for a slot, from which uploads do not wait.
+    /// Allocates page-locked host memory for a slot. Uploads from page-locked memory are
+    /// asynchronous.
     fn slot(&self, bytes: usize) -> Result<SlotMemory>;
     fn stream(&self) -> Result<Self::Stream>;
     /// Wraps a stream of another library, given its handle.
     ///
     /// # Safety
-    /// The stream belongs to this device, and outlives the result.
+    /// The stream must belong to this device, and must outlive the result.
     unsafe fn borrowed(&self, stream: usize) -> Result<Self::Stream>;
     fn event(&self) -> Result<Self::Event>;
-    /// Creates an event that records the device's time when it is passed.
+    /// Creates an event that records the time on the device's clock when it completes.
     fn timed_event(&self) -> Result<Self::Event>;
-    /// Milliseconds between two passed events, both with timing.
+    /// Returns the milliseconds between two completed timed events.
     fn elapsed_ms(&self, begin: &Self::Event, end: &Self::Event) -> Result<f32>;
     /// Prepares the kernels that [`compute`](Gpu::compute) needs for `spec`.
     fn kernels(&self, spec: &Spec) -> Result<Self::Kernels>;
 
-    /// Allocates memory for `count` numbers.
+    /// Allocates memory for `count` fault flags.
     fn faults(&self, count: usize) -> Result<Self::Faults>;
 
-    /// Marks the work queued in `stream` so far.
+    /// Records `event` in `stream`, after the work queued so far.
     fn record(&self, event: &Self::Event, stream: &Self::Stream) -> Result<()>;
-    /// Makes later work in `stream` wait for the current mark. An event that was never recorded
-    /// causes no wait.
+    /// Makes later work in `stream` wait for the most recent recording of `event`. An event that
+    /// was never recorded causes no wait.
     fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<()>;
     fn is_done(&self, event: &Self::Event) -> Result<bool>;
-    /// Marks the work of all streams of the program, including the ring's.
+    /// Records `event` after the work queued so far in all streams of the process, including the
+    /// ring's.
     fn record_all(&self, event: &Self::Event) -> Result<Recorded>;
-    /// Whether `stream` is being captured, so that new work goes into a graph.
+    /// Returns whether `stream` is being captured, so that new work becomes part of a graph.
     fn is_capturing(&self, stream: &Self::Stream) -> Result<bool>;
-    /// Blocks the host until all work in `stream` is done. Only for shutting down.
+    /// Blocks the host until all work in `stream` is done. Used only during shutdown.
     fn synchronize(&self, stream: &Self::Stream) -> Result<()>;
 
     /// Queues a copy of `from` to `offset`.
     ///
     /// # Safety
-    /// `from` stays allocated and unchanged until the device has passed an event recorded in
-    /// `stream` after this call.
+    /// `from` must stay allocated and unchanged until an event that was recorded in `stream` after
+    /// this call has completed.
     unsafe fn upload(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, from: &[u8]) -> Result<()>;
-    /// Queues the clearing of `bytes` bytes.
+    /// Queues setting `bytes` bytes to zero.
     fn clear(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, bytes: usize) -> Result<()>;
-    /// Queues a copy of the numbers from `offset` on to `to`.
+    /// Queues a copy of the fault flags that start at `offset` to the host memory `to`.
     ///
     /// # Safety
-    /// `to` stays allocated and is not read until the device has passed an event recorded in
-    /// `stream` after this call.
+    /// `to` must stay allocated and must not be read until an event that was recorded in `stream`
+    /// after this call has completed.
     unsafe fn fetch(
         &self,
         stream: &Self::Stream,
@@ -82,14 +86,14 @@ pub trait Gpu: Clone + Send + Sync + 'static {
         offset: usize,
         to: &mut Self::Faults,
     ) -> Result<()>;
-    /// Whether fault flag `index` is set.
+    /// Returns whether fault flag `index` is set.
     fn is_fault(&self, faults: &Self::Faults, index: usize) -> bool;
 
     /// Queues a copy of `bytes` bytes from `offset` in `from` to the start of `to`.
     ///
     /// # Safety
-    /// Both stay allocated until the device has passed an event recorded in `stream` after this
-    /// call.
+    /// Both buffers must stay allocated until an event that was recorded in `stream` after this
+    /// call has completed.
     unsafe fn copy(
         &self,
         stream: &Self::Stream,
@@ -98,54 +102,56 @@ pub trait Gpu: Clone + Send + Sync + 'static {
         offset: usize,
         bytes: usize,
     ) -> Result<()>;
-    /// Copies the bytes at `offset` to the host after all earlier work in `stream`, and waits.
+    /// Copies the bytes at `offset` to the host after all earlier work in `stream`, and waits for
+    /// the copy.
     fn download(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, to: &mut [u8]) -> Result<()>;
 
-    /// Queues the decoding of one image of each sample whose record says so.
+    /// Queues the decoding of one image field, for all samples with a decode record.
     fn decode(&self, stream: &Self::Stream, memory: &Self::Buffer, kernels: &Self::Kernels, job: Decode) -> Result<()>;
     /// Queues the computation of one array of a batch.
     fn compute(&self, stream: &Self::Stream, memory: &Self::Buffer, kernels: &Self::Kernels, job: Job) -> Result<()>;
 }
 
-/// Result of marking all work of a context.
+/// Result of recording an event for all work of a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub enum Recorded {
-    /// The work is marked.
+    /// The event was recorded.
     Yes,
-    /// A stream is being captured.
+    /// The event was not recorded, because a stream is being captured.
     NotNow,
-    /// The driver is too old: older than CUDA 12.5 (driver 555).
+    /// The driver does not support this: it is older than CUDA 12.5 (driver 555).
     Never,
 }
 
-/// The error of a call that would become part of a graph, with the `advice`.
+/// Returns the error for a call that a capture would record into a graph. `advice` says what to do
+/// instead.
 pub(crate) fn capturing(advice: &str) -> Error {
     Error::new(ErrorKind::Capturing, format!("the stream is being captured into a CUDA graph: {advice}"))
 }
 
-/// Offsets in device memory for the computation of one array of a batch.
+/// Device offsets for the computation of one array of a batch.
 #[derive(Debug, Clone, Copy)]
 pub struct Job {
-    /// Number of the array in the spec.
+    /// Index of the array in the spec.
     pub(crate) array: usize,
     /// Offset of the input: u8 images, (N, H, W, 3), or labels.
     pub(crate) from: usize,
     /// Offset of the output.
     pub(crate) to: usize,
-    /// Offset of the records, one per sample.
+    /// Offset of the records, one per sample, if there are any.
     pub(crate) records: Option<usize>,
     /// Number of samples.
     pub(crate) count: usize,
 }
 
-/// Offsets in device memory for decoding one image of each sample, and maxima over the samples.
+/// Device offsets for decoding one image per sample, and maxima over the samples.
 #[derive(Debug, Clone, Copy)]
 pub struct Decode {
-    /// Number of the image in [`Decoding`](super::spec::Decoding).
+    /// Index of the image field in [`Decoding`](super::spec::Decoding).
     pub(crate) image: usize,
-    /// Height and width of its output.
-    #[cfg_attr(not(test), allow(dead_code))] // the kernels were loaded for it
+    /// Height and width of the output.
+    #[cfg_attr(not(test), allow(dead_code))] // the real kernels are loaded for a fixed size
     pub(crate) size: (usize, usize),
     pub(crate) records: usize,
     pub(crate) encoded: usize,

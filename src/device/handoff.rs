@@ -1,17 +1,19 @@
-//! Keeps page-locked host slots that return while a device may still read them.
+//! Holds returned page-locked host slots while a device may still read them.
 //!
-//! Safe code can upload a batch in page-locked memory asynchronously, on any stream, and drop it at
-//! once. The loader does not learn which stream still reads it. It therefore *keeps* a returned
-//! slot until the devices have done all work submitted before the return:
+//! Safe code can asynchronously upload a batch in page-locked memory, on any stream, and drop the
+//! batch immediately. The loader does not know which stream still reads its slot. The loader
+//! therefore holds a returned slot until the devices have done all work submitted before the
+//! return:
 //!
 //! ```text
 //! drop(batch) ──► unmarked ──(next() marks)──► marked ──(done)──► free
 //! release_on(stream) ─────────────────────────────┘
 //! ```
 //!
-//! The mark is set by the next call of `next()`, or at once while a consumer waits there. Dropping
-//! a batch during a CUDA graph capture therefore adds no mark to the capture. A separate thread
-//! checks the marks. Neither the consumer nor a worker waits for a device.
+//! A mark is an event recorded after all work submitted so far. It is recorded by the next call of
+//! `next()`, or immediately if a consumer is already waiting in `next()`. Dropping a batch does not
+//! record anything, so it cannot disturb a CUDA graph capture. A separate thread checks the marks.
+//! Neither the consumer nor a worker waits for a device.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -23,39 +25,40 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use crate::batch::{HostBatch, Keeper};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Interval between checks of the marks.
+/// Interval between checks whether marks have completed.
 const POLL: Duration = Duration::from_micros(200);
 
-/// Result of marking all work of a program.
+/// Result of marking all submitted work.
 #[derive(Debug)]
 pub(crate) enum Marked<M> {
     /// The work is marked.
     At(M),
-    /// Not now: a stream is being captured.
+    /// Nothing was marked, because a stream is being captured.
     Capturing,
-    /// The driver cannot mark it without waiting for it.
+    /// Nothing was marked, because with this driver the only way is to wait for the work.
     Unable,
 }
 
-/// Marks in the work of devices.
+/// Sets marks in the work submitted to devices, and checks them.
 pub(crate) trait Watch: Send + Sync + 'static {
     type Mark: Send;
 
-    /// Marks all work submitted to any device so far. Waits on the host only if it may `block`.
+    /// Marks all work submitted to any device so far. May block the host only if `block` is set.
     fn mark_all(&self, block: bool) -> Result<Marked<Self::Mark>>;
     fn is_done(&self, mark: &Self::Mark) -> Result<bool>;
-    /// Takes back a mark that is done, for reuse.
+    /// Takes back a completed mark for reuse.
     fn recycle(&self, mark: Self::Mark);
 }
 
-/// A slot that a device may still read, with its mark, if set.
+/// A slot that a device may still read, and its mark once it has been set.
 type ReturnedSlot<T, M> = (T, Option<M>);
 
-/// Keeps slots of type `T`.
+/// Holds returned slots of type `T` until no device reads them.
 pub(crate) struct Handoff<W: Watch, T: Send + 'static> {
     shared: Arc<Shared<W>>,
     unmarked: Mutex<Vec<T>>,
-    /// Whether a consumer waits for a batch. If so, a slot is marked as soon as it returns.
+    /// Whether a consumer is waiting for a batch. If so, a slot is marked as soon as it is
+    /// returned.
     wanted: AtomicBool,
     kept: Sender<ReturnedSlot<T, W::Mark>>,
     free: Sender<T>,
@@ -63,17 +66,17 @@ pub(crate) struct Handoff<W: Watch, T: Send + 'static> {
 
 struct Shared<W> {
     watch: W,
-    /// Slots that have not returned.
+    /// Number of slots that are still held.
     open: AtomicUsize,
-    /// Time at which the last slot returned.
+    /// Time at which the most recent slot was freed.
     idle: Mutex<Instant>,
-    /// Whether a slot waits for the end of a capture.
+    /// Whether a slot cannot be marked before a capture ends.
     capturing: AtomicBool,
     failed: Mutex<Option<Error>>,
 }
 
 impl<W: Watch, T: Send + 'static> Handoff<W, T> {
-    /// Starts the thread. Slots whose marks are done go to `free`.
+    /// Starts the thread, which sends slots to `free` once their marks have completed.
     pub(crate) fn new(watch: W, free: Sender<T>) -> Result<Self> {
         let idle = Mutex::new(Instant::now());
         let shared = Arc::new(Shared {
@@ -86,7 +89,7 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
         let (kept, comes) = unbounded();
         let thread = Thread { shared: shared.clone(), comes, free: free.clone(), kept: Vec::new() };
         std::thread::Builder::new().name("warpfeed-pinned".into()).spawn(move || thread.run()).map_err(|e| {
-            Error::new(ErrorKind::Io, format!("cannot start the thread that keeps page-locked batches: {e}"))
+            Error::new(ErrorKind::Io, format!("cannot start the thread that holds page-locked batches: {e}"))
         })?;
         Ok(Handoff { shared, unmarked: Mutex::default(), wanted: AtomicBool::new(false), kept, free })
     }
@@ -95,7 +98,8 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
         &self.shared.watch
     }
 
-    /// Keeps a slot until `mark` is done. Without a mark, the thread sets one as soon as it can.
+    /// Holds a slot until `mark` has completed. Without a mark, the thread sets one as soon as it
+    /// can.
     pub(crate) fn keep_until(&self, slot: T, mark: Option<W::Mark>) {
         self.shared.open.fetch_add(1, SeqCst);
         self.pass(slot, mark);
@@ -113,12 +117,12 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
         let _ = self.kept.send((slot, mark));
     }
 
-    /// Marks the slots that returned since the last call.
+    /// Marks the slots that were returned since the last call.
     fn mark(&self) {
-        // No lock is held during calls of the driver.
+        // Hold no lock during driver calls.
         loop {
             let Some(slot) = self.unmarked().pop() else { return };
-            // If marking fails, the thread meets the same error again.
+            // If marking fails, the thread will get the same error and report it.
             let mark = match self.shared.watch.mark_all(false) {
                 Ok(Marked::At(mark)) => Some(mark),
                 _ => None,
@@ -168,8 +172,8 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
 }
 
 impl<W: Watch, T: Send + 'static> Drop for Handoff<W, T> {
-    /// The last batch and the loader have been dropped. The thread ends when the devices have done
-    /// their work.
+    /// Runs after the loader and its last batch have been dropped. The thread ends once the devices
+    /// have finished their work.
     fn drop(&mut self) {
         for slot in self.unmarked().drain(..) {
             let _ = self.kept.send((slot, None));
@@ -178,7 +182,7 @@ impl<W: Watch, T: Send + 'static> Drop for Handoff<W, T> {
 }
 
 impl<W: Watch> Shared<W> {
-    /// Counts a slot that returned.
+    /// Records that a slot is no longer held.
     fn lands(&self) {
         *self.idle.lock().expect("nothing panics while holding it") = Instant::now();
         self.open.fetch_sub(1, SeqCst);
@@ -204,7 +208,8 @@ impl<W: Watch, T> Thread<W, T> {
             match came {
                 Ok(kept) => self.kept.push(kept),
                 Err(RecvTimeoutError::Timeout) => {}
-                // A closed channel returns at once instead of waiting.
+                // Receiving from a closed channel returns immediately, so stop receiving and sleep
+                // instead.
                 Err(RecvTimeoutError::Disconnected) if open => open = false,
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL),
             }
@@ -212,7 +217,7 @@ impl<W: Watch, T> Thread<W, T> {
         }
     }
 
-    /// Releases the slots whose marks are done.
+    /// Frees the slots whose marks have completed.
     fn look(&mut self) {
         let (mut at, mut capturing) = (0, false);
         while let Some((_, mark)) = self.kept.get_mut(at) {
@@ -225,10 +230,10 @@ impl<W: Watch, T> Thread<W, T> {
                     let (slot, mark) = self.kept.remove(at);
                     mark.into_iter().for_each(|mark| self.shared.watch.recycle(mark));
                     self.shared.lands();
-                    // If the loader has been dropped, the slot is freed here.
+                    // If the loader is gone, sending fails and the slot is freed here.
                     let _ = self.free.send(slot);
                 }
-                // The device may still read the slot, so the slot is neither refilled nor freed.
+                // The device may still read the slot, so neither refill nor free it.
                 Err(e) => {
                     let (slot, _) = self.kept.remove(at);
                     std::mem::forget(slot);
@@ -247,7 +252,7 @@ enum Waits {
     ForACapture,
 }
 
-/// Checks the mark that a slot waits for, and sets it if it is missing.
+/// Checks the mark of a slot, or sets one if the slot has none.
 fn waits<W: Watch>(watch: &W, mark: &mut Option<W::Mark>) -> Result<Waits> {
     if mark.is_none() {
         match watch.mark_all(true)? {
@@ -260,19 +265,20 @@ fn waits<W: Watch>(watch: &W, mark: &mut Option<W::Mark>) -> Result<Waits> {
     Ok(if over { Waits::Over } else { Waits::ForADevice })
 }
 
-/// A stream in which a program uploads batches from page-locked memory.
+/// A stream on which the user's code uploads page-locked batches.
 pub trait UploadStream {
-    /// Returns `batch` when the work queued in the stream so far is done.
+    /// Returns `batch` to the loader once the work queued in the stream so far is done.
     #[doc(hidden)]
     fn release(&self, batch: HostBatch) -> Result<()>;
 }
 
 impl HostBatch {
-    /// Returns the batch as soon as the work queued in `stream` so far is done.
+    /// Returns the batch to the loader as soon as the work queued in `stream` so far is done.
     ///
     /// Batches in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) may be dropped at
     /// any time. The loader then waits in the background for all work submitted to any device. This
-    /// method names the stream, so the batch's memory is free as soon as the upload is done:
+    /// method tells the loader which stream reads the batch, so the memory is reused as soon as the
+    /// upload is done:
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -288,12 +294,13 @@ impl HostBatch {
     /// # }
     /// ```
     ///
-    /// A batch in ordinary memory is returned at once, because the call of an upload returns only
-    /// when it has read the batch.
+    /// A batch in pageable memory is returned immediately, because an upload from pageable memory
+    /// blocks until the batch has been read.
     ///
     /// # Errors
-    /// [`ErrorKind::Capturing`] while `stream` is captured into a CUDA graph, [`ErrorKind::Cuda`]
-    /// from the driver. The batch is then returned as if it had been dropped.
+    /// [`ErrorKind::Capturing`] if `stream` is being captured into a CUDA graph.
+    /// [`ErrorKind::Cuda`] if a driver call fails. After an error, the batch is returned as if it
+    /// had been dropped.
     #[cfg(feature = "_device")]
     pub fn release_on(self, stream: &impl UploadStream) -> Result<()> {
         stream.release(self)

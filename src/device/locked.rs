@@ -1,15 +1,15 @@
-//! Page-locked memory for batches that stay on the host, from the driver that this build knows.
+//! Allocates page-locked memory for host batches through the driver that this build supports.
 
 use crate::batch::{MakeKeeper, SlotMemory};
 use crate::error::Result;
 use crate::sampler::Rank;
 
-/// Allocates page-locked memory for `slots` slots of `bytes` bytes, with the keeper of slots that a
-/// device may still read.
+/// Allocates page-locked memory for `slots` slots of `bytes` bytes. Also returns a constructor for
+/// the object that holds returned slots while a device may still read them.
 ///
 /// # Errors
-/// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) without a driver, and
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) if this build knows none.
+/// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if there is no driver.
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if this build does not support any driver.
 #[cfg(feature = "cuda")]
 pub(crate) fn page_locked(bytes: usize, slots: usize, rank: Rank) -> Result<(Vec<SlotMemory>, MakeKeeper)> {
     use super::nvidia;
@@ -18,5 +18,5 @@ pub(crate) fn page_locked(bytes: usize, slots: usize, rank: Rank) -> Result<(Vec
 
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn page_locked(_: usize, _: usize, _: Rank) -> Result<(Vec<SlotMemory>, MakeKeeper)> {
-    Err(crate::error::Error::config("this build is without the feature \"cuda\""))
+    Err(crate::error::Error::config("this build lacks the feature \"cuda\": rebuild with it"))
 }

@@ -1,24 +1,24 @@
-//! Host buffer to GPU: the prefetch ring.
+//! The prefetch ring, which moves batches from host memory to a GPU.
 //!
 //! A batch crosses the bus as u8 pixels on a copy stream and is converted on a second stream. An
-//! event hands it over: the consumer's stream waits for it, and the host never does. `README.md` says
-//! what the tests without a GPU can and cannot show.
+//! event then hands the batch over: the consumer's stream waits for the event, but the host never
+//! does. `README.md` explains the design, and what tests without a GPU can and cannot show.
 //!
-//! 1. `spec`: the arrays on the host and on the device. It computes all of device memory in
-//!    advance.
+//! 1. `spec`: the arrays on the host and on the device, and the layout of device memory, which is
+//!    computed in advance.
 //! 2. `gpu`: the trait `Gpu`, through which the ring and its batches use a device.
-//! 3. `ring`: the thread that copies ahead, and the order of waits.
-//! 4. `handoff`: keeps page-locked host batches that return while a device may still read them;
-//!    `locked`: their memory.
-//! 5. `batch`: [`DeviceBatch`] in the consumer's hands, and its [`DeviceTensor`]s.
-//! 6. `dlpack`: the same memory for other frameworks, without a copy; `copy`: a copy of a field in
-//!    its own memory.
-//! 7. `nvidia`: the CUDA driver, with its `Gpu`.
+//! 3. `ring`: the thread that copies batches ahead of the consumer, and the order of waits.
+//! 4. `handoff`: holds page-locked host batches that are returned while a device may still read
+//!    them; `locked`: allocates their memory.
+//! 5. `batch`: [`DeviceBatch`], which the consumer holds, and its [`DeviceTensor`]s.
+//! 6. `dlpack`: exports the same memory to other frameworks; `copy`: copies a field into separate
+//!    memory.
+//! 7. `nvidia`: implements `Gpu` with the CUDA driver.
 //!
-//! The ring and its batches know only the trait. They can therefore be tested on a simulated device
-//! (`tests::sim`), whose streams are threads with delays.
+//! The ring and its batches depend only on the trait `Gpu`. They can therefore be tested on a
+//! simulated device (`tests::sim`) with one thread per stream and random delays.
 
-// Without a vendor's feature only the tests with the simulated device use the ring.
+// Without a vendor's feature, only tests use the ring, on the simulated device.
 #![cfg_attr(not(feature = "_device"), allow(dead_code, unused_imports))]
 
 mod batch;
@@ -28,7 +28,7 @@ mod gpu;
 mod handoff;
 mod locked;
 #[cfg(feature = "cuda")]
-#[doc(hidden)] // it is the public module `cuda`
+#[doc(hidden)] // public as the module `cuda`
 pub mod nvidia;
 mod ring;
 mod spec;

@@ -1,11 +1,18 @@
-//! The prefetch ring: a thread copies full host slots ahead of the consumer, and events order the
-//! work.
+//! The prefetch ring. A thread copies full host slots to the device ahead of the consumer, and
+//! events order the work.
 //!
-//! 1. `gauge`: counts of batches and bytes. `timing`: durations on the device's clock.
+//! The consumer holds one device slot while the next batches are copied into the others. The
+//! consumer's thread never waits for the device; instead, each stream waits, on the device, for
+//! exactly the event that it needs. The cost is `prefetch + 1` slots of device memory and about two
+//! events per batch.
+//!
+//! 1. `gauge`: statistics on batches and bytes. `timing`: durations on the device's clock.
 //! 2. `shared`: a batch's slot on the device, and the state that ring, thread and batches share.
-//! 3. `consumer_batch`: a batch that the consumer holds; `repair`: a batch that goes back to the workers.
-//! 4. `thread`: the copy thread; `on_time`: its waits while a request is decoded.
-//! 5. [`Ring`] (here): the consumer's end.
+//! 3. `consumer_batch`: a batch that the consumer holds. `repair`: a batch that is sent back to the
+//!    workers.
+//! 4. `thread`: the copy thread. `flight`: its unfinished work. `on_time`: precise timed waits
+//!    while a request is decoded.
+//! 5. [`Ring`] (in this file): the consumer's side.
 //!
 //! ```text
 //! copy stream      wait converted[s]  images -> staging[s]   wait released   fields -> slot   record copied
@@ -13,31 +20,33 @@
 //! consumer stream                                                                          wait ready   its kernels   record released
 //! ```
 //!
-//! Images that need no conversion skip staging and go straight into the slot after `released`. If
-//! nothing is computed, `ready` follows on the copy stream. Pairs of events with timing bracket the
-//! copy of the images, the conversion and the consumer's wait. They order nothing (`timing`).
+//! Images that need no conversion skip staging and are copied directly into the slot after
+//! `released`. If nothing is computed, `ready` is recorded on the copy stream. Pairs of timed
+//! events bracket the copy of the images, the conversion and the consumer's wait. They do not
+//! affect the order (`timing`).
 //!
 //! **Invariants**
-//! 1. A host slot stays in `in_flight`, unchanged, from its upload until `copied` is done. When the
-//!    thread ends or fails, it waits for the copy stream first.
+//! 1. A host slot stays in `in_flight`, unchanged, from its upload until `copied` has completed.
+//!    When the thread ends or fails, it first waits for the copy stream.
 //! 2. A device slot is a token (`Box<Slot>`). It is in exactly one place: the channel of free
 //!    slots, the thread, the channel of messages, or one [`Held`].
-//! 3. Every write to a device slot waits for the slot's `released` and for no other event of the
-//!    consumer. The consumer's stream waits only for the `ready` of its own batch.
+//! 3. Every write to a device slot waits for the slot's `released`, and for no other event of the
+//!    consumer. The consumer's stream waits only for the `ready` of the batch it receives.
 //! 4. The conversion that reads staging buffer `s` is done (`converted[s]`) before the next copy
 //!    into `s` begins.
-//! 5. Device memory outlives all work on it: the last of ring, thread and batches drops `Shared`,
-//!    and freeing waits for the device.
-//! 6. While the consumer's stream is captured into a graph, nothing is recorded in it and it waits
-//!    for nothing. A batch that is dropped meanwhile stays in `deferred` until the next call of
-//!    `next`, or, in a ring that orders batches when they are taken, until another batch is taken
-//!    or dropped.
+//! 5. Device memory outlives all work on it: `Shared` is dropped by whichever of the ring, the
+//!    thread and the batches is dropped last, and freeing waits for the device.
+//! 6. While the consumer's stream is being captured into a graph, the ring records no event in it
+//!    and adds no wait to it. A batch that is dropped during the capture stays in `deferred` until
+//!    the next call of `next`. In a ring that orders batches when they are taken, the batch stays
+//!    there until the next batch is taken or dropped.
 //! 7. The consumer's thread never waits for the device's work, neither for a batch nor when the
 //!    ring is dropped. The copy thread outlives the ring while its streams have work.
 //! 8. In a ring that orders batches when they are taken, only threads that take or drop a batch
 //!    make device calls for a stream of the consumer. The thread that calls `next` makes none.
-//! 9. The copy thread never waits for workers. A batch that workers decode again stays in the queue
-//!    while others are copied. Workers never wait for a slot, so the batch returns.
+//! 9. The copy thread never waits for workers. A batch that workers are decoding again stays in the
+//!    queue while later batches are copied. Workers never wait for a device slot, so they always
+//!    return the batch.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -70,46 +79,47 @@ mod gauge;
 mod on_time;
 mod repair;
 mod shared;
-#[allow(unsafe_code)] // it keeps the contract of `Gpu::upload`
+#[allow(unsafe_code)] // upholds the contract of `Gpu::upload`
 mod thread;
 mod timing;
 
-/// Time that a consumer waits for slots that are held by a capture.
+/// Maximum time that a consumer waits for slots that are deferred because of a capture.
 pub(crate) const CAPTURE: Duration = Duration::from_secs(1);
-/// Time that a dropped ring waits for its streams. Work that depends on no other stream takes less.
+/// Maximum time that a dropped ring waits for its streams. Work that does not depend on other
+/// streams finishes earlier.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// The consumer's end.
+/// The consumer's side of the ring.
 pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     shared: Arc<Shared<G>>,
     starts: Option<Sender<Course>>,
     messages: Receiver<Message<G>>,
     thread: Option<JoinHandle<()>>,
-    /// Closes when the thread has dropped the feed, and with it all other threads.
+    /// Closes once the thread has dropped the feed, which ends all other threads.
     ended: Receiver<()>,
-    /// Number of the run.
+    /// Number of the current run.
     run: u64,
-    /// The next batch; `None` if the run has ended.
+    /// Index of the next batch, or `None` if the run has ended.
     next: Option<BatchIndex>,
     timeout: Duration,
-    /// Marks the consumer's stream when a batch is requested. It is swapped with the mark of the
-    /// slot that is then delivered.
+    /// Event recorded in the consumer's stream when a batch is requested. On delivery, it is
+    /// swapped with the slot's event.
     asked: G::Event,
-    /// Type that the consumer receives. It is made from a [`Held`].
+    /// Type that the consumer receives, created from a [`Held`].
     delivers: PhantomData<fn() -> B>,
 }
 
-/// State on a device, the kernels of each form, and the receiver of free slots.
+/// The shared state, the kernels for each form of batch, and the receiver of free slots.
 type Allocated<G> = (Arc<Shared<G>>, Vec<<G as Gpu>::Kernels>, Receiver<Box<Slot<G>>>);
 
-/// Allocates the memory for batches of `specs`. All slots are free.
+/// Allocates the memory for batches of `specs`. All slots are initially free.
 fn allocated<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usize) -> Result<Allocated<G>> {
     let (plan, batch) = (Spec::memory_of(&specs, prefetch), specs[0].batch);
     let memory = gpu.memory(plan.total())?;
     let kernels = specs.iter().map(|spec| gpu.kernels(spec)).collect::<Result<_>>()?;
     let forms = specs.into_iter().map(|spec| Form { places: spec.places(), spec }).collect();
-    // Each channel has room for everything that can be in it: here, all slots. So no thread waits to
-    // send.
+    // Each channel has capacity for everything that can be in it (here, all slots), so that sending
+    // never blocks.
     let (free, freed) = bounded(plan.slots);
     for i in 0..plan.slots {
         let (info, ready, released) = (BatchInfo::new(batch), gpu.event()?, gpu.event()?);
@@ -134,8 +144,8 @@ fn allocated<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: us
 }
 
 impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
-    /// Allocates the device memory and starts the thread. Batches have one of `specs`, by the number
-    /// of their form.
+    /// Allocates the device memory and starts the thread. The form of a batch is an index into
+    /// `specs`.
     pub(crate) fn new<F: HostFeed + 'static>(
         gpu: G,
         consumer: G::Stream,
@@ -153,7 +163,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
             Ok(Staging { offset, converted: gpu.event()? })
         });
         let staging = staging.collect::<Result<_>>()?;
-        // Room for all slots, an error and an end.
+        // Capacity for all slots, an error, and the end of a run.
         let (sender, messages) = bounded(plan.slots + 2);
         let asked = gpu.timed_event()?;
         let (starts, started) = unbounded();
@@ -191,40 +201,41 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         })
     }
 
-    /// The reason why no batch can arrive, if the consumer holds all slots after it `waited`.
+    /// Returns the reason why no batch can arrive: after it has `waited`, the consumer still holds
+    /// all slots, or a capture defers them. Returns `None` if there is no such reason.
     fn hold_up(&self, waited: Duration) -> Option<Error> {
         let held = self.shared.counters.held.load(Ordering::Relaxed);
         let deferred = self.shared.deferred.lock().expect("nothing panics while holding it").len();
         if deferred > 0 && held + deferred == self.shared.plan.slots && waited > CAPTURE {
             let cause = format!(
-                "no batch can be copied: a stream is being captured into a CUDA graph, and until then {deferred} slots that \
-                 another framework had cannot be marked; end the capture before asking for more, or raise prefetch"
+                "a stream is being captured into a CUDA graph, and until the capture ends, {deferred} device slots that a \
+                 different framework has used cannot be reused: end the capture before the next batch, or raise prefetch"
             );
             return Some(Error::new(ErrorKind::Capturing, cause));
         }
         if held == self.shared.plan.slots && waited > self.timeout {
             let waited = waited.as_secs_f64();
             let cause = format!(
-                "no batch can be copied: all {held} slots on the device are held by batches that are still alive, for \
-                 {waited:.0} s; drop them before asking for more, or raise prefetch"
+                "no batch for {waited:.0} s: all {held} device slots are in use by batches that the program still holds; \
+                 drop some before the next batch, or raise prefetch"
             );
             return Some(Error::new(ErrorKind::Timeout, cause));
         }
         None
     }
 
-    /// Counts of batches and bytes.
+    /// Returns a handle to the statistics on batches and bytes.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn gauge(&self) -> Gauge {
         Gauge { counters: self.shared.counters.clone(), plan: self.shared.plan }
     }
 
-    /// From now on, no stream waits for a batch before the batch is taken.
+    /// Defers waits: from now on, streams wait for a batch only when the batch is taken.
     pub(crate) fn order_when_taken(&self) {
         self.shared.when_taken.store(true, Ordering::Relaxed);
     }
 
-    /// Ends all use of the device with `e`.
+    /// Ends all use of the device, with the error `e`.
     fn failed(&self, e: Error) -> Error {
         self.shared.fail(&e);
         e
@@ -248,7 +259,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
 }
 
 impl<G: Gpu, B> Ring<G, B> {
-    /// Returns the batches that were prepared.
+    /// Ends the run and returns the slots of prepared batches.
     fn end_run(&mut self) {
         self.next = None;
         self.shared.wanted.store(0, Ordering::Relaxed);
@@ -257,8 +268,8 @@ impl<G: Gpu, B> Ring<G, B> {
         }
     }
 
-    /// Waits until the thread has dropped the feed. The work of its streams may remain, because it
-    /// may depend on the consumer's work.
+    /// Waits until the thread has dropped the feed. The thread's streams may still contain work,
+    /// because that work may depend on the consumer's.
     fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = self.ended.recv();
@@ -292,13 +303,14 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
         self.end_run();
     }
 
-    /// Makes the consumer's stream wait for the batch. The host waits only until there is a batch.
+    /// Receives the next batch and makes the consumer's stream wait for it. The host waits only
+    /// until the batch has been sent.
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<B>> {
         let when_taken = self.shared.is_ordered_when_taken();
         if !when_taken && self.shared.failure().is_none() {
             match self.shared.ask(&self.asked, wait.continues) {
                 Ok(()) => {}
-                // The ring does not end.
+                // The ring remains usable after this error.
                 Err(e) if e.kind() == ErrorKind::Capturing => return Some(Err(e)),
                 Err(e) => return Some(Err(self.failed(e))),
             }
@@ -341,7 +353,7 @@ impl<G: Gpu, B> Drop for Ring<G, B> {
     fn drop(&mut self) {
         self.end_run();
         drop(self.starts.take());
-        // A thread that is sending must not wait for room.
+        // Unblocks the thread if it is sending.
         self.messages = crossbeam::channel::never();
         self.join();
     }

@@ -1,3 +1,9 @@
+//! The arrays of a batch on a device, and the layout of device memory.
+//!
+//! A [`Spec`] is derived from the schema of host batches. It determines all offsets, copies and
+//! computations before the first batch. The ring therefore allocates one block when it opens, and
+//! no memory afterwards.
+
 use std::ops::Range;
 
 use crate::batch::{ALIGN, DecodeOps, Dtype, Field, Layout, Normalize, Role, Schema, Span};
@@ -6,7 +12,7 @@ use crate::error::{Error, Result};
 /// Maximum number of axes of an array, including the batch axis.
 pub(crate) const MAX_AXES: usize = 8;
 
-/// The arrays of a batch on a device, in memory order, with their sources on the host.
+/// Arrays of a batch on a device, in memory order, and where they come from on the host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// Number of samples in a full batch.
@@ -16,22 +22,23 @@ pub struct Spec {
     pub(crate) decoding: Option<Decoding>,
 }
 
-/// Images that may cross the bus encoded.
+/// Images that may cross the bus encoded, for the device to decode.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Decoding {
-    /// The host span of the encoded bytes, and the maximum number of these bytes in a batch.
+    /// Index of the host span that contains the encoded bytes.
     pub(crate) encoded: usize,
+    /// Maximum number of encoded bytes per batch.
     pub(crate) room: usize,
-    /// Maximum number of blocks of coefficients in a batch.
+    /// Maximum number of coefficient blocks per batch.
     pub(crate) blocks: usize,
     pub(crate) images: Vec<DecodedImage>,
 }
 
-/// An image of each sample that the device decodes if its record says so.
+/// An image field. The device decodes the images of the samples whose records say so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DecodedImage {
     pub(crate) array: usize,
-    /// The host span of the records.
+    /// Index of the host span that contains the records.
     pub(crate) records: usize,
     pub(crate) height: usize,
     pub(crate) width: usize,
@@ -39,56 +46,58 @@ pub(crate) struct DecodedImage {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Array {
-    /// The array as the consumer receives it. [`Role::Records`] are not delivered.
+    /// Name, type and shape of the array as the consumer receives it. An array with
+    /// [`Role::Records`] is not delivered.
     pub(crate) field: Field,
     pub(crate) role: Role,
     pub(crate) origin: Origin,
 }
 
-/// Origin of an array on the device.
+/// How an array on the device is produced.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Origin {
-    /// The bytes of host span `span`, unchanged.
+    /// Copied unchanged from host span `span`.
     Copied { span: usize },
-    /// The images of host span `span`, u8 (N, `height`, `width`, 3), transformed as their
-    /// `records` say and converted to the field's dtype, `layout` and normalization.
+    /// Converted from the images in host span `span`, u8 (N, `height`, `width`, 3): transformed as
+    /// their `records` say, normalized, and converted to the field's dtype and `layout`.
     Converted {
         span: usize,
         height: usize,
         width: usize,
         layout: Layout,
         normalize: Normalize,
-        /// The array of the images' records.
+        /// Index of the array that contains the records of the images.
         records: Option<usize>,
-        /// Whether records may have effects on pixels.
+        /// Whether records may contain effects on pixels.
         retouched: bool,
     },
-    /// Rows of `classes` shares, computed from the array `labels` and mixed by the array `records`.
+    /// Soft labels with `classes` columns, computed from the array `labels` and mixed as the array
+    /// `records` says.
     Shares { labels: usize, classes: usize, smoothing: f32, records: Option<usize> },
 }
 
-/// Format of images on the device. They always cross the bus as u8 (N, H, W, 3).
+/// Format of images on the device. Unless it is encoded, an image crosses the bus as u8 (N, H, W,
+/// 3).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
     pub(crate) dtype: Dtype,
     pub(crate) layout: Layout,
-    /// Not used for [`Dtype::U8`].
+    /// Normalization, which is ignored for [`Dtype::U8`].
     pub(crate) normalize: Normalize,
     /// Whether the device runs effects on pixels.
     pub(crate) retouched: bool,
 }
 
-/// Labels that are also delivered as rows of shares.
+/// Soft labels that the device computes.
 #[derive(Debug, Clone)]
 pub(crate) struct Shares {
-    /// f32, (classes).
+    /// Field of the soft labels, f32, with shape (classes) per sample.
     pub(crate) field: Field,
     pub(crate) smoothing: f32,
 }
 
 impl Spec {
-    /// Creates the arrays for batches of `schema`. With `shares`, the device computes them from the
-    /// labels.
+    /// Creates the spec for batches of `schema`. With `shares`, the device computes soft labels.
     pub(crate) fn new(schema: &Schema, target: Target, shares: Option<Shares>) -> Self {
         // Records come last, after all delivered arrays.
         let spans = || schema.spans.iter().enumerate();
@@ -122,41 +131,46 @@ impl Spec {
         Spec { batch: schema.batch, arrays, decoding }
     }
 
+    /// Checks that all arrays can be delivered as tensors.
+    ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an array has too many axes for a tensor.
     pub(crate) fn check(&self) -> Result<()> {
         match self.arrays.iter().map(|array| &array.field).find(|field| field.shape.len() >= MAX_AXES) {
             Some(Field { name, shape, .. }) => {
                 let axes = shape.len();
-                Err(Error::config(format!("field {name:?} has {axes} axes; at most {} are possible", MAX_AXES - 1)))
+                Err(Error::config(format!(
+                    "field {name:?} has {axes} axes: a device batch supports at most {}",
+                    MAX_AXES - 1
+                )))
             }
             None => Ok(()),
         }
     }
 
-    /// The arrays that the consumer receives, with their numbers.
+    /// Returns the arrays that the consumer receives, with their indices.
     pub(crate) fn delivered(&self) -> impl Iterator<Item = (usize, &Array)> {
         self.arrays.iter().enumerate().filter(|(_, array)| array.role.is_delivered())
     }
 
-    /// The array that is delivered under `name`.
+    /// Returns the index of the array that is delivered under `name`.
     pub(crate) fn named(&self, name: &str) -> Option<usize> {
         self.delivered().find(|(_, array)| array.field.name == name).map(|(number, _)| number)
     }
 
-    /// The first array with this role.
+    /// Returns the index of the first array with this role.
     pub(crate) fn find(&self, role: Role) -> Option<usize> {
         self.arrays.iter().position(|array| array.role == role)
     }
 
-    /// The image called `image`, or the first one.
+    /// Returns the index of the image array called `image`, or else of the first image array.
     pub(crate) fn images(&self) -> Option<usize> {
         let named = self.named("image").filter(|&number| self.arrays[number].role == Role::Image);
         named.or_else(|| self.find(Role::Image))
     }
 
-    /// Device memory for batches of any of `specs`, with `prefetch` of them ready ahead of the
-    /// consumer.
+    /// Returns the device memory needed for batches of any of `specs`, with `prefetch` batches
+    /// ready ahead of the consumer.
     pub(crate) fn memory_of(specs: &[Spec], prefetch: usize) -> DeviceMemory {
         let largest = |a: DeviceMemory, b: DeviceMemory| DeviceMemory {
             slots: a.slots.max(b.slots),
@@ -169,14 +183,14 @@ impl Spec {
         all.reduce(largest).expect("batches have a form")
     }
 
-    /// Device memory with `prefetch` batches ready ahead of the consumer.
+    /// Returns the device memory needed with `prefetch` batches ready ahead of the consumer.
     pub(crate) fn memory(&self, prefetch: usize) -> DeviceMemory {
         let Places { slot_bytes, staging_bytes, scratch_bytes, .. } = self.places();
         DeviceMemory {
             scratch_bytes,
             slots: prefetch.max(1).saturating_add(1),
             slot_bytes,
-            // One is filled while the other is converted.
+            // One buffer is filled while the other is converted.
             staging: if staging_bytes == 0 { 0 } else { 2 },
             staging_bytes,
         }
@@ -234,9 +248,9 @@ impl Spec {
         places
     }
 
-    /// Adds the decoding on the device. Encoded bytes and records are in the staging buffer. Data
-    /// between the kernels is in scratch that all batches share, because batches are decoded one
-    /// after the other.
+    /// Adds the steps of decoding on the device. Encoded bytes and records are in the staging
+    /// buffer. All batches share the scratch memory for intermediate data, because batches are
+    /// decoded one after the other.
     fn place_decoding(&self, decoding: &Decoding, places: &mut Places) {
         let take = |end: &mut usize, bytes: usize| {
             let at = *end;
@@ -292,7 +306,7 @@ impl Decoding {
 }
 
 impl Array {
-    /// An image of host span `span`, which is u8 (`height`, `width`, 3) there.
+    /// Produces the array from the images in host span `span`, u8 (`height`, `width`, 3).
     fn image(mut self, span: usize, target: Target, records: Option<usize>) -> Self {
         let Target { dtype, layout, normalize, retouched } = target;
         let [height, width, _] = self.field.shape[..] else { panic!("an image crosses the bus as (H, W, 3)") };
@@ -309,7 +323,7 @@ impl Array {
     }
 }
 
-/// Offsets in a device slot and in a staging buffer, and the ring's work for a batch.
+/// Offsets in a device slot and in a staging buffer, and the steps of the ring for each batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Places {
     /// Offset of each array in a slot.
@@ -317,29 +331,30 @@ pub(crate) struct Places {
     pub(crate) slot_bytes: usize,
     /// Copies to a staging buffer.
     pub(crate) staged: Vec<Upload>,
-    /// Bytes of a staging buffer.
+    /// Size of a staging buffer, in bytes.
     pub(crate) staging_bytes: usize,
-    /// Copies to the slot. The first `large` of them are its images, or all if it has none.
+    /// Copies to the slot.
     pub(crate) copied: Vec<Upload>,
+    /// Number of copies at the start of `copied` that are images, or of all copies if none is.
     pub(crate) large: usize,
-    /// Computations, after all copies.
+    /// Computations, which run after all copies.
     pub(crate) computed: Vec<Step>,
-    /// Decoding, before the computations.
+    /// Decoding steps, which run before the computations.
     pub(crate) decoded: Vec<DecodeStep>,
-    /// Bytes of scratch for the decoding of a batch, one batch at a time.
+    /// Size of the scratch memory for decoding one batch, in bytes.
     pub(crate) scratch_bytes: usize,
-    /// Range of the faults of all images in the scratch.
+    /// Range of the scratch memory that contains the fault flags of all images.
     pub(crate) faults: Range<usize>,
 }
 
-/// The decoding of one image of each sample. Offsets of `records` and `encoded` are in the
-/// staging buffer, those after `pixels` in the scratch.
+/// Decodes one image per sample. `records` and `encoded` are offsets in the staging buffer. The
+/// fields after `pixels` are offsets in the scratch memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DecodeStep {
     pub(crate) array: usize,
     /// Height and width of the image.
     pub(crate) size: (usize, usize),
-    /// The host span of the records.
+    /// Index of the host span that contains the records.
     pub(crate) span: usize,
     pub(crate) records: usize,
     pub(crate) encoded: usize,
@@ -350,18 +365,19 @@ pub(crate) struct DecodeStep {
     pub(crate) axes: usize,
     pub(crate) tables: usize,
     pub(crate) starts: usize,
-    /// One `u32` per sample, which is not 0 if the image is damaged.
+    /// Fault flags: one `u32` per sample, 0 if the image was decoded.
     pub(crate) faults: usize,
 }
 
-/// A copy of host span `span` to an offset.
+/// Copies host span `span` to an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Upload {
     pub(crate) span: usize,
     pub(crate) to: usize,
 }
 
-/// One array that is computed: to offset `to` of the slot, with the records at offset `records`.
+/// Computes one array and writes it to offset `to` of the slot, with the records at offset
+/// `records`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) array: usize,
@@ -380,25 +396,26 @@ pub(crate) enum At {
 /// Device memory of a loader, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeviceMemory {
-    /// Maximum number of batches on the device: those ready, and the one that the consumer has.
+    /// Maximum number of batches on the device: the prefetched batches and the one that the
+    /// consumer holds.
     pub(crate) slots: usize,
-    /// Bytes per batch, for all arrays together.
+    /// Bytes per batch, including all arrays.
     pub(crate) slot_bytes: usize,
-    /// Number of buffers for u8 images that are still to be converted; 0 if none is converted.
+    /// Number of buffers for u8 images that await conversion; 0 if nothing is converted.
     pub(crate) staging: usize,
     /// Bytes of each staging buffer.
     pub(crate) staging_bytes: usize,
-    /// Bytes of scratch for decoding, one batch at a time.
+    /// Size of the scratch memory for decoding one batch, in bytes.
     pub(crate) scratch_bytes: usize,
 }
 
 impl DeviceMemory {
-    /// Total size of the block that is allocated when the loader opens.
+    /// Returns the total size of the block that opening the loader allocates.
     pub(crate) fn total(&self) -> usize {
         self.scratch() + self.scratch_bytes
     }
 
-    /// Offset of the scratch, after slots and staging buffers.
+    /// Returns the offset of the scratch memory, which follows the slots and the staging buffers.
     pub(crate) fn scratch(&self) -> usize {
         self.slots * self.slot_bytes + self.staging * self.staging_bytes
     }
@@ -426,9 +443,9 @@ mod tests {
     fn a_plan_is_exact_to_the_byte() {
         let plain = spec(Dtype::U8, false);
         assert_eq!((plain.places().arrays, plain.places().slot_bytes), (vec![0, 1280], 1536));
-        assert_eq!(plain.memory(4).total(), 5 * 1536, "no staging for what is used as it comes");
+        assert_eq!(plain.memory(4).total(), 5 * 1536, "no staging without a conversion");
         let full = spec(Dtype::F32, true);
-        // Images, labels, rows of shares, records.
+        // Images, labels, soft labels, records.
         assert_eq!((full.places().arrays, full.places().slot_bytes), (vec![0, 4352, 4608, 8704], 9472));
         assert_eq!(full.memory(4).total(), 5 * 9472 + 2 * 1280);
     }
@@ -448,7 +465,7 @@ mod tests {
         );
         let plain = spec(Dtype::U8, false).places();
         assert!(plain.staged.is_empty() && plain.computed.is_empty());
-        assert_eq!((plain.copied.len(), plain.large), (2, 1), "the image is what is timed");
+        assert_eq!((plain.copied.len(), plain.large), (2, 1), "only the image copy is timed");
     }
 
     #[test]
@@ -466,10 +483,10 @@ mod tests {
             Spec::new(&schema, target, None).images()
         };
         assert_eq!(images(&["left", "image"]), Some(1));
-        assert_eq!(images(&["left", "right"]), Some(0), "the first, if none is called image");
+        assert_eq!(images(&["left", "right"]), Some(0), "the first if none is called image");
         assert_eq!(images(&[]), None);
         let many = Schema::new(1, [(field("deep", Dtype::U8, &[1; 8]), Role::Plain)]).unwrap();
         let e = Spec::new(&many, target, None).check().unwrap_err();
-        assert_eq!(e.cause(), "field \"deep\" has 8 axes; at most 7 are possible");
+        assert_eq!(e.cause(), "field \"deep\" has 8 axes: a device batch supports at most 7");
     }
 }

@@ -1,4 +1,4 @@
-//! What tests of a device need: a simulated device, and images that a device decodes.
+//! Support for device tests: a simulated device, and images for a device to decode.
 
 pub(crate) mod coded;
 pub(crate) mod sim;

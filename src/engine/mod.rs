@@ -1,14 +1,14 @@
 //! The threads that make batches. `README.md` in this folder explains their design.
 //!
-//! A batch passes through the groups from top to bottom. Each group imports only from groups above
-//! it in the list.
+//! A batch passes through these modules from top to bottom. Each module imports only from the
+//! modules above it.
 //!
-//! 1. `settings`: the numbers of workers and batches in use, and the limits on memory.
-//! 2. `state`: the progress of a run, and what the user may ask of it.
+//! 1. `settings`: the number of workers, the number of batches in use, and the memory limits.
+//! 2. `state`: the progress of a run, and the program's view of it.
 //! 3. `reading`: threads that read samples ahead of the workers.
-//! 4. `working`: the coordinator and the workers, from a free slot to a full one.
-//! 5. `delivering`: full slots in order, and the batches that the user receives.
-//! 6. `serving`: a decoder, whose batches are requests.
+//! 4. `working`: the coordinator and the workers, which turn free slots into full ones.
+//! 5. `delivering`: puts full slots in order and delivers them to the program as batches.
+//! 6. `serving`: a decoder, which turns requests into batches.
 
 mod delivering;
 mod reading;

@@ -11,9 +11,9 @@ use crate::decode::{ONE_NUMBER, Oriented};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// Annotations of one sample's image: its boxes with their classes, masks and points, and its
-/// field `mask`. They are read and checked as by [`Boxes`] and [`Mask`], but without a loader, for
-/// programs that inspect a dataset.
+/// Annotations of one sample: its boxes with their classes, masks and points, and its field `mask`.
+/// [`Annotations::read`] reads and checks them like [`Boxes`] and [`Mask`], but does not need a
+/// loader. It is intended for programs that inspect a dataset.
 ///
 /// ```
 /// use warpfeed::decode::Size;
@@ -28,35 +28,36 @@ use crate::source::Sample;
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Annotations {
-    /// Whether the sample has a field `boxes`, even without boxes.
+    /// Whether the sample has a field `boxes`, even if it is empty.
     pub has_boxes: bool,
-    /// Left, upper, right and lower edge of each box in pixels, clipped to the image.
+    /// Left, upper, right and lower edge of each box, in pixels and clipped to the image.
     pub boxes: Vec<[f32; 4]>,
-    /// The class of each box. Empty if the sample has none.
+    /// Class of each box. Empty if the sample has no classes.
     pub classes: Vec<i64>,
-    /// Number of boxes with a 1 in `boxes.crowd`.
+    /// Number of boxes whose value in `boxes.crowd` is 1.
     pub crowds: usize,
-    /// Whether the sample has masks of its boxes.
+    /// Whether the sample has masks for its boxes.
     pub has_masks: bool,
-    /// Number of points per box; 0 if the sample has none.
+    /// Number of points per box; 0 if the sample has no points.
     pub points: usize,
-    /// Number of labeled points of all boxes.
+    /// Number of labeled points, summed over all boxes.
     pub labeled_points: usize,
-    /// Number of pixels of each value of the mask. `None` if the sample has no mask, or one of
-    /// colors.
+    /// Number of pixels with each mask value. `None` if the sample has no mask, or a mask whose
+    /// values are colors.
     pub mask: Option<BTreeMap<i64, u64>>,
 }
 
 impl Annotations {
-    /// Reads the annotations of a sample with this image:
-    /// [`Info::oriented`](crate::decode::Info), or the [`Size`](crate::decode::Size) of one without
-    /// an EXIF orientation. Every mask of a box is drawn.
+    /// Reads the annotations of a sample. `image` is the [`Info::oriented`](crate::decode::Info) of
+    /// the sample's image. If the image has no EXIF orientation, it can also be the image's
+    /// [`Size`](crate::decode::Size). Every box mask is drawn, which checks that it is valid.
     ///
     /// # Errors
-    /// If an array has the wrong shape or number of rows, a box lies outside the image, a mask
-    /// has the wrong size, or the sample was annotated on an image of another size. The message
-    /// has both numbers. Also if EXIF turns the image and only [`Oriented::annotated`] could tell
-    /// which image was annotated.
+    /// If an array has the wrong shape or number of rows, if a box is outside the image, if a mask
+    /// has the wrong size, or if the size of the annotated image differs from that of `image`. The
+    /// message states the value found and the value expected. Also fails if EXIF rotates the image
+    /// and the annotations do not show whether the stored or the upright image was annotated: set
+    /// [`Oriented::annotated`].
     pub fn read(sample: &Sample<'_>, image: impl Into<Oriented>) -> Result<Self> {
         let image = image.into();
         let mut found = Annotations { has_boxes: encoded::has(sample, "boxes"), ..Annotations::default() };
@@ -70,7 +71,8 @@ impl Annotations {
                     values.into_iter().for_each(|value| *pixels.entry(value).or_default() += 1);
                     found.mask = Some(pixels);
                 }
-                // A mask of colors is valid, and only the program knows what they mean.
+                // A mask whose values are colors is valid, but only the caller knows what the
+                // colors mean.
                 Err(e) if e.cause().ends_with(ONE_NUMBER) => {
                     Mask::new(Dtype::I64).colors([]).whole("mask", sample, image)?;
                 }
@@ -92,7 +94,7 @@ impl Annotations {
             encoded::numbers(sample, name, &mut numbers)?;
             if numbers.len() != all {
                 let found = numbers.len();
-                return Err(Error::in_source(format!("field {name:?} has {found} numbers, there are {all} boxes")));
+                return Err(Error::in_source(format!("field {name:?} has {found} numbers for {all} boxes")));
             }
             Ok(numbers)
         };
@@ -103,7 +105,7 @@ impl Annotations {
             let at_field = |e: Error| Error::in_source(format!("field \"boxes.masks.json\": {}", e.cause()));
             let found = segments.read(masks).map_err(at_field)?;
             if found != all {
-                return Err(at_field(Error::in_source(format!("{found} masks, there are {all} boxes"))));
+                return Err(at_field(Error::in_source(format!("{found} masks for {all} boxes"))));
             }
             for index in (0..all).filter(|&index| segments.has(index)).collect::<Vec<_>>() {
                 segments.draw(index, frame.size(), units, &mut mask).map_err(at_field)?;
@@ -125,8 +127,8 @@ impl Annotations {
         Ok(())
     }
 
-    /// Returns the kind that delivers these annotations: classes, points, and masks if `masks` is
-    /// set. It keeps the first `most` boxes of a sample.
+    /// Returns the field type that delivers these annotations: boxes with their classes and points,
+    /// and, if `masks` is set, their masks. The field keeps the first `most` boxes of a sample.
     pub fn kind(&self, most: usize, masks: bool) -> Boxes {
         let mut boxes = Boxes::new(most).truncated();
         if !self.classes.is_empty() {
@@ -190,11 +192,11 @@ mod tests {
     fn annotations_that_do_not_fit_are_an_error_with_both_numbers() {
         for (fields, words) in [
             (&[("boxes.txt", "0 0 30 5")][..], "box 0: x from 0 to 30, the image is 20 wide"),
-            (&[("boxes.txt", "0 0 3 5"), ("boxes.class.txt", "1 2")], "has 2 numbers, there are 1 boxes"),
-            (&[("boxes.txt", "0 0 3 5"), ("boxes.masks.json", "[]")], "0 masks, there are 1 boxes"),
+            (&[("boxes.txt", "0 0 3 5"), ("boxes.class.txt", "1 2")], "has 2 numbers for 1 boxes"),
+            (&[("boxes.txt", "0 0 3 5"), ("boxes.masks.json", "[]")], "0 masks for 1 boxes"),
             (
                 &[("boxes.txt", "0 0 3 5"), ("boxes.masks.json", "[{\"size\":[5,5],\"counts\":[25]}]")],
-                "run lengths of 5x5 pixels, the image has 20x10",
+                "run lengths of 5x5 pixels, but the image has 20x10",
             ),
             (&[("boxes.txt", "0 0 3 5"), ("boxes.points.txt", "1 2")], "points are (1, count, 3)"),
             (&[("mask.png", "x")], "mask"),

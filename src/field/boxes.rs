@@ -14,13 +14,13 @@ use crate::error::{Error, Result};
 use crate::source::Sample;
 use crate::transform::Plan;
 
-/// The boxes of a sample, with their classes, masks and key points. They are cropped, resized and
-/// flipped with the image.
+/// The boxes of a sample, with their classes, masks and keypoints. They are cropped, resized and
+/// flipped together with the image.
 ///
-/// The batch field `boxes` reads the sample's field `boxes` in any [encoding](super), f32 of shape
-/// (n, 4). By default a box is (x1, y1, x2, y2) in pixels of the image. If the sample has a field
-/// `boxes.units.txt` with the text `relative`, numbers are fractions of its width and height. The
-/// arrays of the batch have room for `most` boxes per sample:
+/// The batch field `boxes` reads the sample's field `boxes`, an f32 array of shape (n, 4) in any
+/// [encoding](super). By default, the numbers of a box are (x1, y1, x2, y2), in pixels of the
+/// source image. If the sample has a field `boxes.units.txt` that contains the text `relative`,
+/// they are fractions of the image's width and height. In the batch, each sample has `most` rows:
 ///
 /// | array | shape | dtype | padding | from the sample's field |
 /// |---|---|---|---|---|
@@ -30,30 +30,31 @@ use crate::transform::Plan;
 /// | `boxes.masks` | (N, most, H, W) | u8 | 0 | `boxes.masks.json`: COCO's segmentations |
 /// | `boxes.points` | (N, most, K, 3) | f32 | 0 | `boxes.points` of shape (n, K, 3) |
 ///
-/// Boxes are clipped to the visible part of the image. Boxes that lose their whole area are
-/// dropped, as are boxes without width or height. [`min_visible`](Boxes::min_visible) and
-/// [`min_size`](Boxes::min_size) drop more. The class, mask and points of a dropped box are dropped
-/// with it. The other boxes keep their order. [`HostBatch::counts`](crate::HostBatch::counts)
-/// returns the number of remaining boxes. Random erasing does not change boxes or masks. A device
-/// gets all arrays unchanged.
+/// Boxes are clipped to the visible part of the image. A box is dropped if no part of it is
+/// visible, or if its width or height is 0. [`min_visible`](Boxes::min_visible) and
+/// [`min_size`](Boxes::min_size) drop further boxes. The class, mask and points of a dropped box
+/// are dropped with it. The remaining boxes keep their order.
+/// [`HostBatch::counts`](crate::HostBatch::counts) returns the number of remaining boxes. Random
+/// erasing does not change boxes or masks. All arrays are copied to a device unchanged.
 ///
-/// [`Loader::classes`](crate::Loader::classes) numbers the classes if it is set.
+/// [`Loader::classes`](crate::Loader::classes) renumbers the classes if it is set.
 ///
-/// Coordinates that are NaN or infinite, an x2 less than x1, and a box outside its image are
-/// errors with both numbers. Because datasets round coordinates, a box that exceeds the image by
-/// up to a hundredth of its side, or by one pixel, is clipped instead.
+/// A sample fails if a coordinate is NaN or infinite, if x2 is less than x1, or if a box is outside
+/// the image; the error states the offending coordinates. Because datasets round coordinates, a box
+/// that exceeds the image by at most one pixel, or at most one hundredth of the image's side, is
+/// clipped instead.
 ///
-/// # Images that EXIF turns
+/// # Images that EXIF rotates
 ///
-/// The loader turns such an image upright. Its boxes, masks and points were annotated on the
-/// stored image or on the upright one. The size of the annotated image distinguishes the two:
-/// the text `width height` in the field `boxes.image_size.txt`, which [`Coco`](crate::source::Coco)
-/// and [`Voc`](crate::source::Voc) provide. Annotations of the stored image are turned with it,
-/// and [`flip_pairs`](Boxes::flip_pairs) trade places if it is mirrored. If the size fits both
-/// images or is missing, [`Loader::annotations_follow`](crate::Loader::annotations_follow)
-/// decides. Without that option, such a sample is an error. A size that fits neither image is an
-/// error with both sizes, for upright images too, because the annotations of a resized image
-/// must be resized with it.
+/// The loader rotates such an image upright. Its boxes, masks and points may have been annotated on
+/// either the stored or the upright image. The size of the annotated image tells which: it is the
+/// text `width height` in the field `boxes.image_size.txt`, which [`Coco`](crate::source::Coco) and
+/// [`Voc`](crate::source::Voc) provide. Annotations of the stored image are rotated together with
+/// it, and [`flip_pairs`](Boxes::flip_pairs) are swapped if the image is mirrored. If the size fits
+/// both versions or is missing, [`Loader::annotations_follow`](crate::Loader::annotations_follow)
+/// decides. Without that option, such a sample fails. If the size fits neither version, the sample
+/// fails, and the error states both sizes. Samples whose image needs no rotation fail as well if
+/// the sizes differ, because annotations of a resized image must be resized with it.
 ///
 /// ```no_run
 /// use warpfeed::field::{BoxFormat, Boxes};
@@ -85,7 +86,7 @@ pub struct Boxes {
 }
 
 impl Boxes {
-    /// Room for `most` boxes per sample. A sample with more is an error.
+    /// Creates a field with up to `most` boxes per sample. A sample with more boxes fails.
     pub fn new(most: usize) -> Self {
         Boxes {
             most,
@@ -101,44 +102,45 @@ impl Boxes {
         }
     }
 
-    /// Format of boxes in the sample; corners by default.
+    /// Sets the format of boxes in the sample. The default is corners, [`BoxFormat::Xyxy`].
     #[must_use]
     pub fn from(mut self, format: BoxFormat) -> Self {
         self.reader.format = format;
         self
     }
 
-    /// Reads coordinates as fractions of the image's width and height, including those of masks
-    /// and points.
+    /// Interprets coordinates of boxes, masks and points as fractions of the image's width and
+    /// height.
     #[must_use]
     pub fn relative(mut self) -> Self {
         self.reader.relative = true;
         self
     }
 
-    /// Format of boxes in the batch; corners by default.
+    /// Sets the format of boxes in the batch. The default is corners, [`BoxFormat::Xyxy`].
     #[must_use]
     pub fn to(mut self, format: BoxFormat) -> Self {
         self.to = format;
         self
     }
 
-    /// Delivers boxes as fractions of the output's width and height instead of pixels. Points stay
-    /// in pixels.
+    /// Delivers boxes as fractions of the output's width and height instead of pixels. Points
+    /// remain in pixels.
     #[must_use]
     pub fn to_relative(mut self) -> Self {
         self.to_relative = true;
         self
     }
 
-    /// Drops boxes with less than this share of their area visible, 0 to 1; 0 by default.
+    /// Drops boxes of which less than the fraction `share` of their area is visible. The default is
+    /// 0.
     #[must_use]
     pub fn min_visible(mut self, share: f64) -> Self {
         self.min_visible = share;
         self
     }
 
-    /// Drops boxes with a smaller width or height in the output, in pixels; 0 by default. The
+    /// Drops boxes whose width or height in the output is less than `pixels`. The default is 0. The
     /// default of torchvision's `SanitizeBoundingBoxes` is 1.
     #[must_use]
     pub fn min_size(mut self, pixels: f64) -> Self {
@@ -146,26 +148,27 @@ impl Boxes {
         self
     }
 
-    /// Adds one number per box: the array `<field>.<name>` of `dtype`. The column `class` is an
-    /// integer, which [`Loader::classes`](crate::Loader::classes) numbers.
+    /// Adds the array `<field>.<name>` of type `dtype`, with one number per box. The column `class`
+    /// must have an integer type, and [`Loader::classes`](crate::Loader::classes) renumbers it.
     #[must_use]
     pub fn column(mut self, name: impl Into<String>, dtype: Dtype) -> Self {
         self.columns.push(Column { name: name.into(), dtype });
         self
     }
 
-    /// Adds a mask per box, 0 or 1 in each pixel of the output. COCO's polygons and run-length
-    /// codes are drawn with the bits of `pycocotools` and resized by nearest pixels.
+    /// Adds a mask for each box, with a 0 or 1 for each pixel of the output. COCO's polygons and
+    /// run-length codes are drawn bit-identical to `pycocotools`, and resized by nearest neighbor.
     #[must_use]
     pub fn masks(mut self) -> Self {
         self.masks = true;
         self
     }
 
-    /// Adds `count` key points per box: x, y, and 0 unlabeled, 1 hidden, 2 visible.
+    /// Adds `count` keypoints per box. Each has three numbers: x, y, and the visibility, which is 0
+    /// (unlabeled), 1 (hidden) or 2 (visible).
     ///
-    /// A point outside the output becomes (0, 0, 0), which is an unlabeled point in COCO.
-    /// [`Plan::point`] defines the coordinates.
+    /// A point outside the output becomes (0, 0, 0), which is COCO's notation for an unlabeled
+    /// point. [`Plan::point`] defines the coordinates.
     #[must_use]
     pub fn points(mut self, count: usize) -> Self {
         let pairs = self.points.take().map(|points| points.pairs).unwrap_or_default();
@@ -173,15 +176,16 @@ impl Boxes {
         self
     }
 
-    /// Pairs of points that trade places in a mirrored image, such as the left and the right eye.
-    /// An image that is flipped both ways is turned, not mirrored.
+    /// Sets pairs of points that are swapped in a mirrored image, such as the left and the right
+    /// eye. An image that is flipped both ways is rotated, not mirrored.
     #[must_use]
     pub fn flip_pairs(mut self, pairs: impl IntoIterator<Item = (usize, usize)>) -> Self {
         self.points.get_or_insert_default().pairs = pairs.into_iter().collect();
         self
     }
 
-    /// Keeps the first `most` remaining boxes of a sample with more, instead of an error.
+    /// Keeps only the first `most` boxes if more remain after the crop. By default, such a sample
+    /// fails.
     #[must_use]
     pub fn truncated(mut self) -> Self {
         self.truncated = true;
@@ -189,16 +193,16 @@ impl Boxes {
     }
 }
 
-/// A remaining box: its number in the sample, and its corners in the output.
+/// A remaining box: its index in the sample, and its corners in the output.
 #[derive(Debug, Clone, Copy)]
 struct VisibleBox {
     index: usize,
     corners: [f64; 4],
-    /// Share of its area that the crop shows.
+    /// Fraction of the box's area that the crop shows.
     visible: f64,
 }
 
-/// Scratch that is kept from sample to sample.
+/// Scratch memory that is reused from sample to sample.
 #[derive(Default)]
 struct Scratch {
     corners: Vec<[f32; 4]>,
@@ -207,7 +211,7 @@ struct Scratch {
     name: String,
     segments: Segments,
     drawn: Vec<u8>,
-    /// A mask in the output.
+    /// One mask at the size of the output.
     plane: Vec<u8>,
 }
 
@@ -215,13 +219,13 @@ impl FieldType for Boxes {
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         let refuse = |cause: String| Error::config(format!("field {name:?}: {cause}"));
         if self.most == 0 {
-            return Err(refuse("room for 0 boxes; at least 1 is needed".into()));
+            return Err(refuse("Boxes::new(0): expected at least 1".into()));
         }
         if !(0.0..=1.0).contains(&self.min_visible) {
-            return Err(refuse(format!("min_visible of {} is not a share: must lie in 0..1", self.min_visible)));
+            return Err(refuse(format!("min_visible={}: expected 0 to 1", self.min_visible)));
         }
         if !(self.min_size >= 0.0 && self.min_size.is_finite()) {
-            return Err(refuse(format!("min_size of {} pixels; needs 0 or more", self.min_size)));
+            return Err(refuse(format!("min_size={}: expected 0 or more", self.min_size)));
         }
         let array = |end: &str, dtype, shape| Field { name: format!("{name}{end}"), dtype, shape };
         let mut arrays = vec![array("", Dtype::F32, vec![self.most, 4]), array(COUNT, Dtype::I64, vec![])];
@@ -263,7 +267,8 @@ impl FieldType for Boxes {
     }
 
     fn memory(&self, input: &Input<'_>) -> u64 {
-        // A mask is drawn in the size of its image. Its outline's crossings take as much.
+        // A mask is drawn at the size of its source image. The crossings of its polygons need the
+        // same amount of memory.
         let plane = |plan: &Plan| input.pasted().map_or(0, |_| plan.output.area());
         let one = |plan: &Plan| 2 * plan.oriented.size().area() + plan.warped_area() + plane(plan);
         let plans = input.tiles().iter().map(|tile| tile.plan).chain([input.image()]);
@@ -294,7 +299,7 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::default());
 }
 
-/// Writes the name `name.end` to `full`.
+/// Writes `name.end` to `full`, and returns it.
 fn join<'a>(full: &'a mut String, name: &str, end: &str) -> &'a str {
     full.clear();
     full.extend([name, ".", end]);
@@ -302,8 +307,8 @@ fn join<'a>(full: &'a mut String, name: &str, end: &str) -> &'a str {
 }
 
 impl Boxes {
-    /// Writes the boxes of `tile`, or those of the sample itself, after `count` others, as long as
-    /// there is room. Returns the number of boxes of both.
+    /// Writes the boxes of `tile`, or of the sample itself if it is `None`, after the `count` boxes
+    /// already written, until the row is full. Returns the total number of boxes.
     fn write_one(
         &self,
         input: &Input<'_>,
@@ -326,7 +331,7 @@ impl Boxes {
         let (all, after) = (corners.len(), count + kept.len());
         let first = count.min(self.most);
         kept.truncate(self.most - first);
-        // The bytes of the kept boxes in an array with `each` bytes per box.
+        // Returns the byte range of the new boxes in an array with `each` bytes per box.
         let own = |each: usize| first * each..(first + kept.len()) * each;
         self.write_boxes(plan, kept, &mut place.bytes(0)[own(16)]);
         let mut array = 2;
@@ -361,7 +366,7 @@ impl Boxes {
         Ok(after)
     }
 
-    /// Writes the number of boxes, and fills the places behind them.
+    /// Writes the number of boxes, and the padding after the last box.
     fn pad(&self, count: usize, place: &mut RowMut<'_>) {
         place.bytes(0)[count * 16..].fill(0);
         place.bytes(1).copy_from_slice(&(count as i64).to_ne_bytes());
@@ -376,8 +381,8 @@ impl Boxes {
         }
     }
 
-    /// Reads the sample's boxes and selects the remaining ones. Returns the frame of their
-    /// coordinates, and the factors that convert them to pixels of it.
+    /// Reads the sample's boxes and selects those that remain. Returns the frame that the
+    /// coordinates refer to, and the factors that convert them to pixels of that frame.
     fn keep(&self, name: &str, sample: &Sample<'_>, plan: &Plan, scratch: &mut Scratch) -> Result<(Frame, (f64, f64))> {
         let Scratch { corners, kept, numbers, .. } = scratch;
         corners.clear();

@@ -1,4 +1,4 @@
-//! Built-in kinds as data.
+//! Deserializes built-in field types.
 
 use serde::{Deserialize, Deserializer};
 
@@ -6,14 +6,15 @@ use super::{
     Boxes, DenseMap, FieldKind, Geometry, Image, Keypoints, Label, Mask, MultiHot, NdArray, Ragged, Text, Tokens,
 };
 
-/// Reads a kind of this list from a map of its name to a map of all its options.
+/// Implements deserialization for the listed field types. A field type is serialized as a map from
+/// its name to a map of all its options.
 macro_rules! kinds {
     ($($kind:ident),*) => {
         #[derive(Deserialize)]
         #[serde(rename_all = "snake_case")]
         enum Given {
             $($kind($kind),)*
-            // The loader decides on their options.
+            // The loader sets the options of these two.
             Geometry {},
             Label {},
         }
@@ -37,17 +38,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_of_data_is_the_one_that_its_setters_make() {
+    fn a_deserialized_field_type_equals_the_built_one() {
         use crate::Dtype;
         let read = |json: &str| format!("{:?}", serde_json::from_str::<FieldKind>(json).unwrap());
         for (json, kind) in [
             (r#"{"label": {}}"#, Label::new().into()),
             (
-                r#"{"rows": {"dtype": "i16", "row": [2], "most": 3, "padding": "-1", "truncated": true, "plain": false}}"#,
+                r#"{"ragged": {"dtype": "i16", "row": [2], "most": 3, "padding": "-1", "truncated": true, "plain": false}}"#,
                 FieldKind::from(Ragged::new(Dtype::I16, [2], 3).padding(-1_i16).truncated()),
             ),
             (
-                r#"{"map": {"of": {"named": "z"}, "channels": 2, "nearest": true, "fill": "nan", "flow": false, "layout": "nchw"}}"#,
+                r#"{"dense_map": {"of": {"named": "z"}, "channels": 2, "nearest": true, "fill": "nan", "flow": false, "layout": "nchw"}}"#,
                 DenseMap::of_channels(2).of("z").nearest().fill(f32::NAN).layout(crate::Layout::Nchw).into(),
             ),
             (
@@ -64,10 +65,10 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_cannot_be_read_is_an_error_that_says_why() {
+    fn an_invalid_field_type_is_refused_with_the_reason() {
         let rows = |padding: &str| {
             let json = format!(
-                r#"{{"rows": {{"dtype": "u8", "row": [], "most": 3, "padding": "{padding}", "truncated": false, "plain": false}}}}"#
+                r#"{{"ragged": {{"dtype": "u8", "row": [], "most": 3, "padding": "{padding}", "truncated": false, "plain": false}}}}"#
             );
             serde_json::from_str::<FieldKind>(&json).map(drop).map_err(|e| e.to_string())
         };

@@ -1,4 +1,4 @@
-//! One number per box.
+//! Batch arrays that contain one number per box, such as its class.
 
 use arrayvec::ArrayVec;
 
@@ -8,7 +8,7 @@ use crate::batch::Dtype;
 use crate::error::Result;
 use crate::source::Sample;
 
-/// Name of the column with the numbers of classes.
+/// Name of the column that contains the class of each box.
 const CLASS: &str = "class";
 
 /// A batch array with one number per box.
@@ -22,25 +22,28 @@ impl Column {
     /// Checks the name and the type.
     ///
     /// # Errors
-    /// The cause in words.
+    /// If the name is reserved, or if the type is not valid for it. The error is the cause as text.
     pub(super) fn check(&self) -> std::result::Result<(), String> {
         if ["", "count", "masks", "points", "units", "image_size"].contains(&&*self.name) {
-            return Err(format!("a column called {:?}; that name is taken", self.name));
+            return Err(format!("column {:?}: this name is reserved", self.name));
         }
         match self.dtype.integers() {
-            None if self.name == CLASS => Err(format!("classes of {}; they are integers", self.dtype.name())),
+            None if self.name == CLASS => {
+                Err(format!("column \"class\" of {}: expected an integer type", self.dtype.name()))
+            }
             _ => Ok(()),
         }
     }
 
-    /// The bytes of the padding: -1 for signed integers, otherwise 0.
+    /// Returns the byte that padding consists of. It makes the padding -1 for signed integers, and
+    /// 0 for other types.
     pub(super) fn padding(&self) -> u8 {
         let signed = self.dtype.integers().is_some_and(|(least, _)| least < 0);
         if signed { 0xff } else { 0 }
     }
 
-    /// Writes the numbers of the `kept` of `all` boxes, and nothing behind them, from the sample's
-    /// field `name`.
+    /// Writes the numbers of the boxes in `kept`, which are some of the sample's `all` boxes, from
+    /// the sample's field `name`. Does not write padding.
     pub(super) fn write(
         &self,
         name: &str,
@@ -54,12 +57,13 @@ impl Column {
         }
         let field = encoded::find(sample, name)?;
         let (size, is_class) = (self.dtype.bytes(), self.name == CLASS);
-        // Numbers of the dataset's classes may not fit `dtype`, though the loader's numbers do.
+        // The dataset's class numbers may not fit into `dtype`, even if the numbers that the loader
+        // assigns do.
         let read = if is_class { Dtype::I64 } else { self.dtype };
         field.with_numbers(read, |bytes, _| {
             if bytes.len() != all * read.bytes() {
                 let found = bytes.len() as f64 / read.bytes() as f64;
-                return Err(field.error(format_args!("has {found} numbers, there are {all} boxes")));
+                return Err(field.error(format_args!("has {found} numbers for {all} boxes")));
             }
             for (index, to) in kept.zip(to.chunks_exact_mut(size)) {
                 let number = &bytes[index * read.bytes()..][..read.bytes()];

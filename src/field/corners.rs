@@ -1,4 +1,4 @@
-//! The numbers of a box.
+//! Reads boxes and converts between box formats.
 
 use super::encoded::{self, Encoded};
 use crate::decode::{AnnotationFrame, Frame, Oriented, Size};
@@ -12,14 +12,14 @@ pub enum BoxFormat {
     /// Left, upper, right and lower edge: (x1, y1, x2, y2).
     #[default]
     Xyxy,
-    /// Left and upper edge, width and height, as COCO has them.
+    /// Left and upper edge, width and height, as in COCO.
     Xywh,
-    /// Center, width and height, as YOLO has them.
+    /// Center x and y, width and height, as in YOLO.
     Cxcywh,
 }
 
 impl BoxFormat {
-    /// The edges (x1, y1, x2, y2) of a box with these numbers.
+    /// Converts the four numbers of a box in this format to its edges (x1, y1, x2, y2).
     pub fn corners(self, [a, b, c, d]: [f64; 4]) -> [f64; 4] {
         match self {
             BoxFormat::Xyxy => [a, b, c, d],
@@ -28,7 +28,7 @@ impl BoxFormat {
         }
     }
 
-    /// The numbers of a box with the edges (x1, y1, x2, y2).
+    /// Converts the edges (x1, y1, x2, y2) of a box to its four numbers in this format.
     pub fn of_corners(self, [x1, y1, x2, y2]: [f64; 4]) -> [f64; 4] {
         match self {
             BoxFormat::Xyxy => [x1, y1, x2, y2],
@@ -46,24 +46,25 @@ pub struct BoxReader {
 }
 
 impl BoxReader {
-    /// Reads boxes of this format.
+    /// Creates a reader of boxes in this format.
     pub fn new(format: BoxFormat) -> Self {
         BoxReader { format, relative: false }
     }
 
-    /// Reads coordinates as fractions of the image's width and height.
+    /// Interprets coordinates as fractions of the image's width and height.
     #[must_use]
     pub fn relative(self) -> Self {
         BoxReader { relative: true, ..self }
     }
 
-    /// Appends the boxes of the sample's field `name` to `to`: (x1, y1, x2, y2) in pixels of the
-    /// upright image, clipped to it. Returns the frame of the sample's coordinates, and the
-    /// factors that convert them to pixels of it. `numbers` is scratch.
+    /// Appends the boxes of the sample's field `name` to `to`, as (x1, y1, x2, y2) in pixels of the
+    /// upright image, and clipped to that image. Returns the frame that the sample's coordinates
+    /// refer to, and the factors that convert them to pixels of that frame. `numbers` is scratch
+    /// memory.
     ///
     /// # Errors
-    /// If the field is not an array of boxes, the sample declares another size than the image's,
-    /// or a box is invalid or outside the image.
+    /// If the field is not an array of boxes, if the declared size differs from the size of the
+    /// image, or if a box is invalid or outside the image.
     pub(super) fn read(
         self,
         name: &str,
@@ -77,9 +78,9 @@ impl BoxReader {
         let shape = encoded::numbers(sample, name, numbers)?;
         let whole = numbers.len().is_multiple_of(4) && (shape.len() == 1 || shape.last() == Some(&4));
         if !(whole || numbers.is_empty()) || shape.len() > 2 {
-            return Err(field.error(format_args!("has the shape {shape:?}; boxes are (n, 4)")));
+            return Err(field.error(format_args!("has the shape {shape:?}: expected (n, 4)")));
         }
-        // Without boxes it does not matter which image was annotated.
+        // Without boxes, it does not matter which version of the image was annotated.
         let image = if numbers.is_empty() { image.annotated(Some(AnnotationFrame::Upright)) } else { image };
         let frame = image.frame(declared_size(name, sample)?).map_err(|e| field.at_field(&e))?;
         let [width, height] = [frame.size().width, frame.size().height].map(f64::from);
@@ -90,7 +91,7 @@ impl BoxReader {
             let [x1, y1, x2, y2] = self.format.corners([a * across, b * down, c * across, d * down]);
             for (axis, from, end, side, wide) in [("x", x1, x2, width, "wide"), ("y", y1, y2, height, "high")] {
                 let slack = (side / 100.0).max(1.0);
-                // Comparisons with NaN are false.
+                // Comparisons with NaN are false, so this also rejects NaN.
                 if !(from <= end && from >= -slack && end <= side + slack) {
                     return Err(field
                         .error(format_args!("box {number}: {axis} from {from} to {end}, the image is {side} {wide}")));
@@ -108,11 +109,12 @@ impl BoxReader {
     }
 }
 
-/// The size of the image on which field `name` was annotated, from the sample's field
-/// `<name>.image_size.txt`: width and height in pixels. `None` if it is not declared.
+/// Returns the size of the image on which the field `name` was annotated, or `None` if the sample
+/// does not declare it. The sample's field `<name>.image_size.txt` contains the width and height in
+/// pixels.
 ///
 /// # Errors
-/// If these are not two whole numbers above 0.
+/// If the text is not two positive integers.
 pub(super) fn declared_size(name: &str, sample: &Sample<'_>) -> Result<Option<Size>> {
     let declared = |have: &str| have.strip_prefix(name) == Some(".image_size.txt");
     let Some(&(field, value)) = sample.fields().iter().find(|(have, _)| declared(have)) else { return Ok(None) };
@@ -127,11 +129,11 @@ pub(super) fn declared_size(name: &str, sample: &Sample<'_>) -> Result<Option<Si
     let mut sides = text.split_ascii_whitespace().map(|side| side.parse::<u32>().ok().filter(|&side| side > 0));
     match (sides.next(), sides.next(), sides.next()) {
         (Some(Some(width)), Some(Some(height)), None) => Ok(Some(Size::new(width, height))),
-        _ => Err(Error::in_source(format!("field {field:?} is {text:?}; width and height in pixels are expected"))),
+        _ => Err(Error::in_source(format!("field {field:?} is {text:?}: expected width and height in pixels"))),
     }
 }
 
-/// Whether the sample declares its coordinates as fractions of the image's size.
+/// Returns whether the sample declares its coordinates as fractions of the image's size.
 fn is_relative(name: &str, sample: &Sample<'_>, field: &Encoded<'_>) -> Result<bool> {
     let units = |have: &str| have.strip_prefix(name) == Some(".units.txt");
     match sample.fields().iter().find(|(have, _)| units(have)) {
@@ -140,7 +142,7 @@ fn is_relative(name: &str, sample: &Sample<'_>, field: &Encoded<'_>) -> Result<b
         Some((name, text)) => {
             let text = text.encoded(name);
             let text = String::from_utf8_lossy(&text);
-            Err(field.error(format_args!("has the units {text:?}; without a text they are pixels, or \"relative\"")))
+            Err(field.error(format_args!("has the units {text:?}: expected \"relative\", or no text for pixels")))
         }
     }
 }

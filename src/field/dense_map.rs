@@ -11,23 +11,26 @@ use crate::error::{Error, Result};
 use crate::source::{Sample, Value};
 use crate::transform::{Plan, Planes};
 
-/// Floats per pixel of the sample's image: depth, heat, optical flow, or the values of the
-/// image itself, of any precision and number of channels. The map is cropped, resized and flipped
-/// with the image: (N, H, W) f32, or (N, H, W, C); see [`layout`](DenseMap::layout).
+/// One or more floats for each pixel of the sample's image, such as depth, a heat map, optical
+/// flow, or the values of an image with any precision and number of channels. The map is cropped,
+/// resized and flipped together with the image. The array is f32 of shape (N, H, W) or (N, H, W,
+/// C); see [`layout`](DenseMap::layout).
 ///
-/// The sample's field is a PNG or TIFF, or an `.npy` of numbers of shape (height, width), or
-/// (height, width, C). The values are those that are stored, whether 8 bits, 16 bits or floats, and
-/// are not scaled: white of 16 bits is 65535. Integers of up to 16 bits are exact. A PNG has no
-/// palette and 8 or 16 bits. A TIFF is gray, RGB, with alpha, or of any number of bands.
+/// The sample's field is a PNG, a TIFF, or an `.npy` of numbers with shape (height, width) or
+/// (height, width, C). Values are delivered as stored, without scaling, whether they are 8-bit
+/// integers, 16-bit integers or floats. For example, white in a 16-bit image is 65535. Integers of
+/// up to 16 bits are exact. A PNG must have 8 or 16 bits and no palette. A TIFF can be gray or RGB,
+/// with or without alpha, or have any number of bands.
 ///
-/// [`image`](DenseMap::image) reads the sample's image. A loader of 16-bit scans, of RGBA or of
-/// satellite bands thus needs no [`Image`](super::Image). Only geometric operations change a map:
-/// a loader without an image refuses an augmentation of colors.
+/// With [`image`](DenseMap::image), the map reads the sample's image itself. Therefore a loader of
+/// 16-bit scans, RGBA images or satellite bands does not need an [`Image`](super::Image). Only
+/// geometric operations change a map, so a loader without an image field rejects color
+/// augmentations.
 ///
-/// The filter is that of images: antialiased bilinear, as torchvision's `resize` of a float
-/// image. Use [`nearest`](DenseMap::nearest) for maps in which a value marks missing data, because the
-/// filter would mix it with its neighbors. A device gets the map unchanged. If EXIF turns the
-/// image, the map's size determines whether the map is turned too, as for a
+/// The filter is the same as for images: antialiased bilinear, like torchvision's `resize` of a
+/// float image. Use [`nearest`](DenseMap::nearest) if a value marks missing data, because the
+/// filter would blend it with its neighbors. The map is copied to a device unchanged. If EXIF
+/// rotates the image, the size of the map determines whether the map is rotated as well, as for a
 /// [`Mask`](super::Mask).
 ///
 /// ```no_run
@@ -39,7 +42,7 @@ use crate::transform::{Plan, Planes};
 ///     .field("flow", DenseMap::flow()) // (N, H, W, 2)
 ///     .host()?;
 ///
-/// // Radiographs of 16 bits, and multispectral TIFFs of 4 bands.
+/// // 16-bit radiographs, and multispectral TIFFs of 4 bands.
 /// let radiographs = Loader::new("radiographs").field("image", DenseMap::new().image()).host()?; // (N, H, W)
 /// let bands = Loader::new("tiles").field("image", DenseMap::of_channels(4).image()).host()?; // (N, H, W, 4)
 /// # Ok::<(), warpfeed::Error>(())
@@ -55,40 +58,40 @@ pub struct DenseMap {
     layout: Layout,
 }
 
-/// The field of a sample that a map reads.
+/// Which field of the sample a map reads.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Of {
-    /// The one with the name of the batch field.
+    /// The field that has the batch field's name.
     #[default]
     Same,
     Named(String),
     Image,
 }
 
-/// A float that is written as a text, because JSON has no NaN.
+/// Deserializes a float from text. It is serialized as text because JSON has no NaN.
 fn parsed<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<f32, D::Error> {
     String::deserialize(from)?.parse().map_err(D::Error::custom)
 }
 
 impl DenseMap {
-    /// One value per pixel.
+    /// Creates a map with one value per pixel.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// `channels` values per pixel.
+    /// Creates a map with `channels` values per pixel.
     pub fn of_channels(channels: usize) -> Self {
         DenseMap { channels: Some(channels), ..Self::default() }
     }
 
-    /// Optical flow: the displacement of each pixel to the right and down, in pixels. Resizing
-    /// scales it. A flip changes the sign of the displacement along its axis.
+    /// Creates a map of optical flow: the displacement of each pixel to the right and down, in
+    /// pixels. Resizing scales the displacements, and a flip negates those along its axis.
     pub fn flow() -> Self {
         DenseMap { channels: Some(2), flow: true, ..Self::default() }
     }
 
-    /// Reads the sample's field `name` instead of the one with the batch field's name.
+    /// Reads the sample's field `name` instead of the field that has the batch field's name.
     #[must_use]
     pub fn of(mut self, name: impl Into<String>) -> Self {
         self.of = Of::Named(name.into());
@@ -102,22 +105,22 @@ impl DenseMap {
         self
     }
 
-    /// Takes the nearest pixel, as masks do.
+    /// Resizes with nearest neighbor, like masks.
     #[must_use]
     pub fn nearest(mut self) -> Self {
         self.nearest = true;
         self
     }
 
-    /// Order of the axes: [`Layout::Nhwc`] is (N, H, W, C), the default, and [`Layout::Nchw`] is
-    /// (N, C, H, W). A map without an axis of channels is (N, H, W) either way.
+    /// Sets the order of the axes: [`Layout::Nhwc`] is (N, H, W, C), the default, and
+    /// [`Layout::Nchw`] is (N, C, H, W). A map without a channel axis is (N, H, W) in both cases.
     #[must_use]
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
         self
     }
 
-    /// Value outside the image; 0 by default.
+    /// Sets the value of pixels outside the image. The default is 0.
     #[must_use]
     pub fn fill(mut self, value: f32) -> Self {
         self.fill = value;
@@ -128,7 +131,7 @@ impl DenseMap {
 impl FieldType for DenseMap {
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         if self.channels == Some(0) {
-            return Err(Error::config(format!("field {name:?}: a map of 0 channels; at least 1 is needed")));
+            return Err(Error::config(format!("field {name:?}: DenseMap::of_channels(0): expected at least 1")));
         }
         let sides = [output.height as usize, output.width as usize];
         let shape = match self.layout {
@@ -158,11 +161,12 @@ impl FieldType for DenseMap {
         let Ok(field) = self.find(input.name, input.sample) else { return 0 };
         let converted = match field.npy() {
             _ if is_image(&field) => match Stored::open(field.bytes) {
-                // Others are refused before they are decoded.
+                // An image that does not fit is rejected before it is decoded, so it needs no
+                // memory.
                 Ok(stored) if self.frame(&stored, input.image()).is_ok() => stored.memory(),
                 _ => 0,
             },
-            // Other types are converted as a whole.
+            // Arrays of other types are converted as a whole.
             Ok((npy, shape)) if !encoded::is_like(&npy, Dtype::F32) => {
                 shape.iter().fold(4, |bytes: u64, &side| bytes.saturating_mul(side as u64))
             }
@@ -198,8 +202,8 @@ impl FieldType for DenseMap {
                 let shape = shape.map_or(&[][..], |shape| shape);
                 let (&[height, width, ..], true) = (shape, shape.get(2..) == Some(self.channels.as_slice())) else {
                     let channels = self.channels.map_or(String::new(), |channels| format!(", {channels}"));
-                    let cause = format!("a map has (height, width{channels})");
-                    return Err(field.error(format_args!("has the shape {shape:?}; {cause}")));
+                    let cause = format!("expected (height, width{channels})");
+                    return Err(field.error(format_args!("has the shape {shape:?}: {cause}")));
                 };
                 let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
                 let frame = plan.frame(Some(Size::new(side(width), side(height))));
@@ -215,12 +219,12 @@ impl FieldType for DenseMap {
     }
 }
 
-/// Whether the field is a PNG or TIFF.
+/// Returns whether the field is a PNG or TIFF.
 fn is_image(field: &Encoded<'_>) -> bool {
     field.encoding != Encoding::Typed && Stored::matches(field.bytes)
 }
 
-/// Changes the order of `values` from pixels to planes.
+/// Reorders `values` from interleaved channels to planes.
 fn to_planes(values: &mut [f32], channels: usize) {
     thread_local! {
         static PIXELS: RefCell<Vec<f32>> = RefCell::default();
@@ -236,12 +240,12 @@ fn to_planes(values: &mut [f32], channels: usize) {
 }
 
 impl DenseMap {
-    /// Whether the channels are planes, and there are several.
+    /// Returns whether the map has several channels that are stored as planes.
     fn is_planar(&self) -> bool {
         self.layout == Layout::Nchw && self.channels.is_some_and(|channels| channels > 1)
     }
 
-    /// The sample's field.
+    /// Finds the sample's field that the map reads.
     fn find<'a>(&self, name: &str, sample: &Sample<'a>) -> Result<Encoded<'a>> {
         let name = match &self.of {
             Of::Same => name,
@@ -252,7 +256,7 @@ impl DenseMap {
                     image.ok_or_else(|| Error::in_source(format!("no image among the fields {:?}", sample.names())))?;
                 let field = Encoded::new(name, Value::Bytes(bytes), Encoding::Raw);
                 if !is_image(&field) {
-                    return Err(field.error("is neither a PNG nor a TIFF, whose values a map reads"));
+                    return Err(field.error("is neither a PNG nor a TIFF: a map supports only these"));
                 }
                 return Ok(field);
             }
@@ -264,16 +268,16 @@ impl DenseMap {
         }
     }
 
-    /// The frame of a PNG or TIFF. EXIF turns it like an image. Otherwise it has the size of the
-    /// sample's image, stored or upright.
+    /// Returns the frame of a PNG or TIFF. A file with an EXIF orientation is rotated like an
+    /// image. Any other file must have the size of the sample's image, either stored or upright.
     ///
     /// # Errors
-    /// If its size or its channels do not fit.
+    /// If the file's size or number of channels does not match.
     fn frame(&self, stored: &Stored<'_>, plan: &Plan) -> Result<Frame> {
         let (found, wanted) = (stored.channels(), self.channels.unwrap_or(1));
         if found != wanted {
             return Err(Error::in_source(format!(
-                "has {found} channels, but the map has {wanted}: Map::of_channels({found})"
+                "has {found} channels, but the map has {wanted}: DenseMap::of_channels({found})"
             )));
         }
         match stored.turned() {
@@ -281,7 +285,7 @@ impl DenseMap {
                 let (Size { width, height }, image) = (turned.size(), plan.oriented.size());
                 if turned.size() != image {
                     return Err(Error::in_source(format!(
-                        "EXIF turns it to {width}x{height} pixels, its image has {}x{}",
+                        "EXIF rotates it to {width}x{height} pixels, but its image has {}x{}",
                         image.width, image.height
                     )));
                 }
@@ -291,7 +295,8 @@ impl DenseMap {
         }
     }
 
-    /// Writes the floats `bytes` of rows of `width` pixels.
+    /// Samples the floats in `bytes`, which are in rows of `width` pixels, and writes the result to
+    /// `to`.
     fn put(&self, bytes: &[u8], width: usize, frame: Frame, plan: &Plan, to: &mut [f32]) {
         thread_local! {
             static PLANES: RefCell<Planes> = RefCell::new(Planes::default());
@@ -299,8 +304,8 @@ impl DenseMap {
         }
         let channels = self.channels.unwrap_or(1);
         let values = bytes.as_chunks::<4>().0;
-        // Steps in `values` from a pixel to its right and its lower neighbor, as the image shows
-        // them.
+        // Distances in `values` from a pixel to its right neighbor and to its lower neighbor in the
+        // upright image.
         let (first_x, first_y) = frame.pixel(0, 0);
         let (across, down) = if frame.is_transposed() { (width, 1) } else { (1, width) };
         let signed = |step: usize, first: u32| if first > 0 { step.wrapping_neg() } else { step };
@@ -339,7 +344,7 @@ impl DenseMap {
         }
     }
 
-    /// Converts displacements from the frame to the output.
+    /// Converts displacements from the coordinates of the frame to those of the output.
     fn turn(&self, plan: &Plan, frame: Frame, to: &mut [f32]) {
         let (across, down) = plan.scale();
         let signed = |scale: f64, mirrored: bool| if mirrored { -scale as f32 } else { scale as f32 };

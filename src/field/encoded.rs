@@ -1,5 +1,5 @@
-//! The numbers of a sample's field: a typed value, or bytes in the encoding that the ending of the
-//! field's name determines.
+//! Reads the numbers of a sample's field. The field is either a typed value, or bytes whose
+//! encoding is given by the suffix of the field's name.
 
 use std::cell::Cell;
 
@@ -10,13 +10,13 @@ use crate::error::{Error, Result};
 use crate::source::{Npy, Shape};
 use crate::source::{Sample, Value};
 
-/// Endings of names, in the order of the search.
+/// Suffixes of field names and the encodings they stand for, in the order in which they are tried.
 const ENDS: [(&str, Encoding); 3] = [(".npy", Encoding::Npy), (".json", Encoding::Json), (".txt", Encoding::Text)];
 
-/// Maximum bytes of scratch that are kept after use.
+/// Maximum size of scratch memory that is kept for reuse, in bytes.
 pub(super) const KEPT: usize = 1 << 20;
 
-/// Form of a field's content.
+/// Encoding of a field's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     /// A little-endian array without a header.
@@ -31,19 +31,21 @@ pub(crate) enum Encoding {
 /// A field of a sample.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Encoded<'a> {
-    /// Its full name, for messages.
+    /// Full name of the field, for error messages.
     pub(crate) name: &'a str,
     pub(crate) value: Value<'a>,
-    /// The memory of the value.
+    /// Bytes of the value in memory.
     pub(crate) bytes: &'a [u8],
     pub(crate) encoding: Encoding,
 }
 
 impl<'a> Encoded<'a> {
-    /// The field `name`. Bytes have this `encoding`; a typed value needs none.
+    /// Creates the field `name`. If `value` is bytes, they have the encoding `encoding`. For a
+    /// typed value, `encoding` is ignored.
     pub(crate) fn new(name: &'a str, value: Value<'a>, encoding: Encoding) -> Self {
         let encoding = match value {
-            // No array without a header begins like one.
+            // Bytes that begin with NumPy's signature are an array with a header, whatever the
+            // field is called.
             Value::Bytes(bytes) if encoding == Encoding::Raw && Npy::matches(bytes) => Encoding::Npy,
             Value::Bytes(_) => encoding,
             Value::Text(_) if encoding == Encoding::Raw => Encoding::Text,
@@ -54,11 +56,11 @@ impl<'a> Encoded<'a> {
     }
 }
 
-/// The field of `sample` from which the batch field `name` is made.
+/// Looks up the field of `sample` that the batch field `name` reads.
 fn look<'a>(sample: &Sample<'a>, name: &str) -> Option<Encoded<'a>> {
     let fields = sample.fields();
     if let Some(&(name, value)) = fields.iter().find(|(have, _)| *have == name) {
-        // WebDataset calls the only array of a sample `npy`.
+        // In WebDataset, a sample's only array may be called just `npy`.
         let ends = |end: &str| name.ends_with(end) || name == &end[1..];
         let encoding = ENDS.iter().find(|(end, _)| ends(end)).map_or(Encoding::Raw, |(_, e)| *e);
         return Some(Encoded::new(name, value, encoding));
@@ -69,12 +71,12 @@ fn look<'a>(sample: &Sample<'a>, name: &str) -> Option<Encoded<'a>> {
     })
 }
 
-/// Whether the sample has the field `name` in any encoding.
+/// Returns whether the sample has the field `name` in any encoding.
 pub(crate) fn has(sample: &Sample<'_>, name: &str) -> bool {
     look(sample, name).is_some()
 }
 
-/// Finds the field of `sample` for the batch field `name`.
+/// Finds the field of `sample` that the batch field `name` reads.
 ///
 /// # Errors
 /// If the sample has no such field. The message lists the sample's fields.
@@ -82,11 +84,11 @@ pub(crate) fn find<'a>(sample: &Sample<'a>, name: &str) -> Result<Encoded<'a>> {
     look(sample, name).ok_or_else(|| Error::in_source(format!("no field {name:?} among {:?}", sample.names())))
 }
 
-/// Appends the numbers of the sample's field `name` to `to`. Returns their shape; text and arrays
+/// Appends the numbers of the sample's field `name` to `to`. Returns their shape. Text and arrays
 /// without a header have one axis.
 ///
 /// # Errors
-/// If the sample has no such field, or if its bytes are not such numbers.
+/// If the sample has no such field, or if its bytes are not numbers of type `T`.
 pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, to: &mut Vec<T>) -> Result<Shape> {
     let field = find(sample, name)?;
     field.with_numbers(T::DTYPE, |bytes, shape| {
@@ -101,11 +103,11 @@ pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, to: &mut Vec<
 }
 
 impl Encoded<'_> {
-    /// Calls `take` with the field's numbers as an array of `dtype` in the machine's byte order,
-    /// and with their shape. An array without a header is passed as it is, without a shape.
+    /// Calls `take` with the field's numbers as an array of `dtype` in native byte order, and with
+    /// their shape. An array without a header is passed unchanged and without a shape.
     ///
     /// # Errors
-    /// If the bytes are not such numbers, and the errors of `take`.
+    /// If the bytes are not numbers of this type. Also returns the errors of `take`.
     pub(crate) fn with_numbers<R>(
         &self,
         dtype: Dtype,
@@ -114,8 +116,9 @@ impl Encoded<'_> {
         self.with(dtype, put, take)
     }
 
-    /// As [`with_numbers`](Encoded::with_numbers), for numbers that mean more than a place in an
-    /// image: one that `dtype` would [change](check_kept) is an error.
+    /// Like [`with_numbers`](Encoded::with_numbers), but fails if `dtype` would
+    /// [change](check_kept) a number. Intended for numbers that must be exact, unlike image
+    /// coordinates.
     pub(crate) fn with_kept_numbers<R>(
         &self,
         dtype: Dtype,
@@ -145,7 +148,8 @@ impl Encoded<'_> {
         if let Some((npy, shape)) = npy.as_ref().filter(|(npy, _)| is_like(npy, dtype)) {
             return take(npy.data, Some(shape));
         }
-        // After a panic or an error the scratch is gone. The next call allocates it again.
+        // If a panic or an error occurs, the scratch memory is lost, and the next call allocates it
+        // again.
         let mut converted = SCRATCH.take();
         converted.clear();
         let shape = match (&npy, self.encoding) {
@@ -171,32 +175,32 @@ impl Encoded<'_> {
         Error::in_source(format!("field {:?}: {}", self.name, e.cause()))
     }
 
-    /// An error at number `place` of this field.
+    /// Returns an error about the number with index `place` in this field.
     fn at(&self, place: usize, cause: String) -> Error {
         self.error(format_args!("has {cause} as number {place}"))
     }
 
-    /// Reads the array and its shape. The length of the data matches the shape.
+    /// Reads the array and its shape. Checks that the length of the data matches the shape.
     pub(super) fn npy(&self) -> Result<(Npy<'_>, Shape)> {
         if let Value::Numbers(numbers) = self.value {
             return Ok((Npy::of(numbers), numbers.sides().collect()));
         }
         if let Value::Lists(_) = self.value {
-            return Err(self.error("holds lists of numbers of different lengths, an array is expected"));
+            return Err(self.error("contains lists of different lengths: expected an array"));
         }
         let npy = Npy::read(self.bytes).map_err(|e| self.error(format_args!("is not an array: {}", e.cause())))?;
         let known = matches!((npy.kind, npy.size), (b'u' | b'i', 1 | 2 | 4 | 8) | (b'f', 2 | 4 | 8) | (b'b', 1));
         let ordered = !npy.fortran || npy.shape.as_ref().is_some_and(|shape| shape.len() < 2);
         let Some(shape) = npy.shape.clone().filter(|_| known && ordered && self.bytes.starts_with(b"\x93NUMPY")) else {
-            let cause = "an array of booleans, integers or floats in C order is read";
-            return Err(self.error(format_args!("is an npy of {}; {cause}", npy.shown())));
+            let cause = "expected booleans, integers or floats in C order";
+            return Err(self.error(format_args!("is an npy of {}: {cause}", npy.shown())));
         };
         let claimed = shape.iter().try_fold(npy.size, |bytes, &axis| bytes.checked_mul(axis));
         if claimed != Some(npy.data.len()) {
             let (found, start) = (npy.data.len(), npy.start);
             let claimed = claimed.map_or("too many".to_owned(), |bytes| bytes.to_string());
             return Err(self.error(format_args!(
-                "is an npy of shape {shape:?}, which takes {claimed} bytes from byte {start} on, there are {found}"
+                "is an npy of shape {shape:?}: expected {claimed} bytes from byte {start} on, found {found}"
             )));
         }
         Ok((npy, shape))
@@ -210,7 +214,7 @@ impl Encoded<'_> {
         put: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
         to: &mut Vec<u8>,
     ) -> Result<Shape> {
-        // `FieldType::memory` counts what the numbers take, so the buffer does not grow beyond it.
+        // `FieldType::memory` accounts for exactly this size, so the buffer must not be larger.
         to.reserve_exact(npy.data.len() / npy.size * dtype.bytes());
         let mut word = [0; 8];
         for (place, element) in npy.data.chunks_exact(npy.size).enumerate() {
@@ -250,7 +254,8 @@ impl Encoded<'_> {
     }
 }
 
-/// Whether the array's data needs no conversion to `dtype`.
+/// Returns whether the array's data is already in the format of `dtype`, so that it needs no
+/// conversion.
 pub(super) fn is_like(npy: &Npy<'_>, dtype: Dtype) -> bool {
     let kind = match dtype {
         Dtype::U8 | Dtype::U16 => b'u',

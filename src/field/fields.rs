@@ -1,3 +1,6 @@
+//! The fields of a loader. Lays out their arrays in a batch, and checks that the fields are
+//! compatible with the augmentation.
+
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -14,50 +17,50 @@ use crate::sampler::Rng;
 use crate::source::{Sample, Source};
 use crate::transform::{Augment, Plan};
 
-/// The fields of a loader, each with its place in the batch.
+/// All fields of a loader, each with its spans in the batch.
 pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
-    /// The field that shows the sample's image in a loader without images.
+    /// Name of the field that reads the sample's image itself, in a loader without image fields.
     pub(crate) shown: Option<String>,
-    /// The image that other fields follow: the first without an augmentation of its own.
+    /// Index of the image with which other fields are transformed: the first image without a
+    /// separate augmentation.
     pub(crate) followed: Option<usize>,
     label: Option<Label>,
-    /// All other fields that [copy](FieldType::copies), and those that compute.
+    /// Fields other than images and labels that [only copy bytes](FieldType::copies).
     pub(crate) copied: Vec<Member>,
+    /// All other fields.
     pub(crate) computed: Vec<Member>,
 }
 
-/// Checks the augmentation of a view called `name`; `augment` is that of the loader.
+/// Checks the augmentation `view` of a view called `name`. `augment` is the loader's augmentation.
 fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
     view.check()?;
     if view.mixes() || augment.mixes() {
-        return Err(Error::config(format!(
-            "field {name:?} is a view, and views are not mixed: leave out Augment::mix"
-        )));
+        return Err(Error::config(format!("field {name:?} is a view, and views are not mixed: remove Augment::mix")));
     }
     if view.sees_boxes() {
         return Err(Error::config(format!(
-            "field {name:?} is a view, which no boxes follow: iou_crop is not possible"
+            "field {name:?} is a view, and boxes do not follow views: remove Augment::iou_crop"
         )));
     }
     if let Some(step) = view.joins().next() {
-        return Err(Error::config(format!("field {name:?} is a view of one image: leave out Augment::{step}")));
+        return Err(Error::config(format!("field {name:?} is a view of one image: remove Augment::{step}")));
     }
     Ok(())
 }
 
-/// A field that its kind writes.
+/// A field that its field type writes.
 pub(crate) struct Member {
     pub(crate) name: String,
     kind: Arc<dyn FieldType>,
     first: usize,
     arrays: usize,
-    /// Bytes of a sample in all its arrays.
+    /// Number of bytes per sample, summed over the field's arrays.
     pub(crate) bytes: usize,
 }
 
 impl Member {
-    /// Writes the part of `sample`, whose random numbers are `rng`.
+    /// Writes the field's row for `sample`. Random numbers are derived from `rng`.
     pub(crate) fn write(
         &self,
         sample: &Sample<'_>,
@@ -70,7 +73,7 @@ impl Member {
         self.kind.write(&Input::new(&self.name, sample, shown, rng), &mut place)
     }
 
-    /// Makes the part of the sample at `place` of a full batch zero.
+    /// Zeroes row `place` of a full batch.
     fn blank(&self, full: &mut Full, place: usize) {
         for span in self.first..self.first + self.arrays {
             let each = full.schema().spans[span].sample_bytes;
@@ -78,19 +81,20 @@ impl Member {
         }
     }
 
-    /// Bytes of memory that writing `sample` takes.
+    /// Returns how much memory is needed to write `sample`, in bytes.
     pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, rng: Rng) -> u64 {
         self.kind.memory(&Input::new(&self.name, sample, shown, rng))
     }
 }
 
 impl Fields {
-    /// Creates the fields of these names and kinds, with their arrays in a batch of `epoch`. Images
-    /// have `format` and pass `augment`, and `label` determines the form of classes.
+    /// Creates the fields with these names and types, and returns them with their arrays in a batch
+    /// of `epoch`. Images are written in `format` and use the augmentation `augment`. `label`
+    /// determines how classes are delivered.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a duplicate name, and for options that a
-    /// kind refuses.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a name is used twice, or if a field type
+    /// rejects an option.
     pub(crate) fn new(
         fields: &[(String, FieldKind)],
         label: Label,
@@ -118,7 +122,7 @@ impl Fields {
             }
             let (kind, role) = match kind.maker() {
                 FieldWriter::Class if made.label.replace(label).is_some() => {
-                    return Err(Error::config(format!("field {name:?}: a loader has one label")));
+                    return Err(Error::config(format!("field {name:?}: a loader can have only one label")));
                 }
                 FieldWriter::Class => (Arc::new(label) as Arc<dyn FieldType>, Role::Label),
                 _ => (kind.clone(), Role::Plain),
@@ -135,22 +139,22 @@ impl Fields {
         }
         if made.images.len() > MAX_IMAGES {
             let images = made.images.len();
-            return Err(Error::config(format!("{images} images per sample; at most {MAX_IMAGES} are possible")));
+            return Err(Error::config(format!("{images} images per sample: the maximum is {MAX_IMAGES}")));
         }
         if arrays.is_empty() && made.members().next().is_none() {
-            return Err(Error::config("every field is left out by without; a batch needs at least one"));
+            return Err(Error::config("drop_field removes every field, but a batch needs at least one"));
         }
         made.add_records(&mut arrays, split);
         arrays.extend(made.label.and_then(|label| label.soft_array()));
         made.check_names(&arrays)?;
-        // A device computes its own rows of shares, so they need not cross the bus.
+        // A device computes the soft labels itself, so they need not be copied to it.
         if split.there {
             arrays.retain(|(_, role)| *role != Role::SoftLabels);
         }
         Ok((made, arrays))
     }
 
-    /// Adds the image `name`, and its array in a batch of `epoch`.
+    /// Adds the image field `name`, and its array in a batch of `epoch`.
     fn add_image(
         &mut self,
         name: &str,
@@ -175,7 +179,7 @@ impl Fields {
         Ok(())
     }
 
-    /// Adds the arrays of records that the images have by `split`, and the encoded images.
+    /// Adds the arrays that `split` requires: the records of the images, and the encoded images.
     fn add_records(&mut self, arrays: &mut Vec<(Field, Role)>, split: Split) {
         let hidden = |bytes| Field { name: String::new(), dtype: Dtype::U8, shape: vec![bytes] };
         for image in self.images.iter_mut().filter(|_| split.records) {
@@ -191,12 +195,12 @@ impl Fields {
         }
     }
 
-    /// Checks that no two fields have one name.
+    /// Checks that field names are unique.
     fn check_names(&self, arrays: &[(Field, Role)]) -> Result<()> {
         let twice = arrays.iter().enumerate().find(|(i, (field, _))| {
             !field.name.is_empty() && arrays[..*i].iter().any(|(other, _)| other.name == field.name)
         });
-        // A field without an array is a text.
+        // A field without arrays delivers texts.
         let texts = self.members().filter(|member| member.arrays == 0).map(|member| &member.name);
         let text = texts.into_iter().find(|text| arrays.iter().any(|(field, _)| field.name == **text));
         if let Some(name) = twice.map(|(_, (field, _))| &field.name).or(text) {
@@ -205,18 +209,18 @@ impl Fields {
         Ok(())
     }
 
-    /// Checks that the fields and the augmentation go together. `moved` says whether the user's own
-    /// steps may move pixels.
+    /// Checks that the fields and the augmentation are compatible. `moved` is whether custom
+    /// transforms may move pixels.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a field that cannot follow its image,
-    /// for labels that are not mixed with the images, and for [`Augment::iou_crop`] without
-    /// boxes.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a field cannot be transformed by the
+    /// augmentation together with the image, if images are mixed but labels are not, or if
+    /// [`Augment::iou_crop`] is used without boxes.
     pub(crate) fn check(&self, augment: &Augment, moved: bool) -> Result<()> {
         if let Some(Member { name, .. }) = self.members().find(|field| field.kind.follows_image()) {
             if self.followed.is_none() && !self.images.is_empty() {
                 return Err(Error::config(format!(
-                    "field {name:?} follows the image, but the loader has only views of it, which are cropped each in their own way: \
+                    "field {name:?} follows the image, but the loader has only views of it, and each view has a different crop: \
                      add .field(\"image\", Image::new())"
                 )));
             }
@@ -253,7 +257,7 @@ impl Fields {
         }
         if let (Some(name), Some(step)) = (&self.shown, augment.changes_colors()) {
             return Err(Error::config(format!(
-                "field {name:?} shows the image as it is stored, so {step} would not change it: leave the step out, or add \
+                "field {name:?} contains the image as stored, so {step} has no effect on it: remove the step, or add \
                  .field(\"image\", Image::new())"
             )));
         }
@@ -263,27 +267,28 @@ impl Fields {
         augment.joins().try_for_each(|step| self.check_joins(augment, step))
     }
 
-    /// Checks that the labels of `source` and the augmentation go together.
+    /// Checks that the labels of `source` and the augmentation are compatible.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for labels of images that join several
-    /// samples.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the augmentation combines several samples
+    /// into one image although the samples have labels.
     pub(crate) fn check_labels(&self, source: &dyn Source) -> Result<()> {
         self.label.iter().try_for_each(|label| label.check_first(source))
     }
 
-    /// Checks that the fields go together with `step`, which joins images.
+    /// Checks that the fields are compatible with `step`, an augmentation step that combines
+    /// images.
     fn check_joins(&self, augment: &Augment, step: &str) -> Result<()> {
         let tiled = self.images.iter().filter(|field| field.image.own().is_none()).count();
         if tiled == 0 {
             return Err(Error::config(format!(
-                "augment: {step} needs an image without an augmentation of its own, and there is none"
+                "augment: {step} requires an image field without a separate augmentation, but there is none"
             )));
         }
         let planned = self.images.len() - tiled + augment.ever_most_images() * tiled;
         if planned > MAX_PLANNED {
             return Err(Error::config(format!(
-                "augment: {step} of {tiled} images takes {planned} images per sample; at most {MAX_PLANNED} are possible"
+                "augment: {step} with {tiled} image fields needs {planned} images per sample: the maximum is {MAX_PLANNED}"
             )));
         }
         let joins = |kind: &dyn FieldType| match step {
@@ -293,20 +298,20 @@ impl Fields {
         let alone = |field: &&Member| field.kind.follows_image() && !joins(&*field.kind);
         if let Some(Member { name, .. }) = self.members().find(alone) {
             return Err(Error::config(format!(
-                "field {name:?} follows one image, and augment joins several: leave out Augment::{step}, or the field"
+                "field {name:?} follows one image, but augment combines several: remove Augment::{step} or the field"
             )));
         }
         let objects = self.objects().count();
         if step == "copy_paste" && objects != 1 {
             return Err(Error::config(format!(
-                "augment: copy_paste needs one field with the masks of the objects, and the loader has {objects}: give it \
+                "augment: copy_paste needs one field with the masks of the objects, but the loader has {objects}: add \
                  one field of boxes with masks"
             )));
         }
         Ok(())
     }
 
-    /// The fields whose masks say which pixels are pasted, by name.
+    /// Returns the fields whose masks define the pasted pixels, with their names.
     fn objects(&self) -> impl Iterator<Item = (&str, &dyn Objects)> {
         self.members().filter_map(|field| match field.kind.pastes() {
             PasteRole::Gives(objects) => Some((&*field.name, objects)),
@@ -314,8 +319,9 @@ impl Fields {
         })
     }
 
-    /// Chooses the objects of `sample`, whose image has `plan`, that are pasted into an image,
-    /// with a margin in pixels. `rng` is that of the image's own sample.
+    /// Selects the objects of `sample` that are pasted into another sample's image, including a
+    /// margin in pixels around them. `plan` is the plan of the image of `sample`. `rng` is the
+    /// generator of the sample that receives the objects.
     pub(crate) fn paste(
         &self,
         sample: &Sample<'_>,
@@ -327,23 +333,25 @@ impl Fields {
         objects.paste(name, sample, plan, chosen, pasted)
     }
 
-    /// Makes the sample at `place` of a full batch black, and its other fields zero.
+    /// Makes the images in row `place` of a full batch black, and zeroes the other fields of the
+    /// row.
     pub(crate) fn blank(&self, full: &mut Full, place: usize) {
         self.images.iter().for_each(|field| field.blank(full, place));
         self.members().for_each(|field| field.blank(full, place));
     }
 
-    /// The fields that their kinds write.
+    /// Returns the fields that their field types write.
     fn members(&self) -> impl Iterator<Item = &Member> {
         self.copied.iter().chain(&self.computed)
     }
 
-    /// The fields of boxes, by name.
+    /// Returns the fields that have boxes, with their names.
     fn with_boxes(&self) -> impl Iterator<Item = (&str, BoxReader)> {
         self.members().filter_map(|field| Some((&*field.name, field.kind.boxes()?)))
     }
 
-    /// Replaces the content of `to` by the boxes of `sample` in its upright `original`.
+    /// Replaces the content of `to` with the boxes of `sample`, in coordinates of its upright
+    /// image.
     pub(crate) fn boxes(&self, sample: &Sample<'_>, original: Oriented, to: &mut Vec<[f32; 4]>) -> Result<()> {
         thread_local! {
             static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
@@ -356,42 +364,42 @@ impl Fields {
         read
     }
 
-    /// Bytes of the largest image as RGB of `u8`; 0 without images.
+    /// Returns the size of the largest image as `u8` RGB in bytes, or 0 if there are no images.
     pub(crate) fn largest_image(&self) -> usize {
         self.images.iter().map(ImageField::rgb_bytes).max().unwrap_or(0)
     }
 
-    /// The augmentations of the images; `augment` is that of the loader.
+    /// Returns the augmentation of each image. `augment` is the loader's augmentation.
     pub(crate) fn augments<'a>(&'a self, augment: &'a Augment) -> impl Iterator<Item = &'a Augment> {
         self.images.iter().map(move |field| field.image.own().unwrap_or(augment))
     }
 
-    /// Bytes of a sample in the fields that compute.
+    /// Returns the number of bytes per sample of the computed fields.
     pub(crate) fn computed_bytes(&self) -> usize {
         self.computed.iter().map(|field| field.bytes).sum()
     }
 
-    /// Checks a complete batch, before its failed samples are replaced.
+    /// Checks the labels of a complete batch, before its failed samples are replaced.
     pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
         if let Some(label) = &self.label {
             label.judge(source, full);
         }
     }
 
-    /// Mixes the images, if the host does that and this batch is mixed.
+    /// Mixes the images of a full batch if they are mixed on the host.
     pub(crate) fn mix(&self, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
         let Some(mixing) = full.header().mixing else { return Ok(()) };
         self.images.iter().filter(|image| !image.split.there).try_for_each(|image| image.mix(&mixing, full, scratch))
     }
 
-    /// Writes the parts that depend on the whole batch.
+    /// Writes the values that depend on the whole batch, which are the soft labels.
     pub(crate) fn finish(&self, full: &mut Full) {
         if let Some(label) = &self.label {
             label.soften(full);
         }
     }
 
-    /// Computes the launch sizes for the images that the batch leaves to a device.
+    /// Computes the launch sizes for the images of the batch that a device decodes.
     pub(crate) fn measure(&self, full: &mut Full) {
         let mut largest = std::mem::take(&mut full.header_mut().largest);
         largest.clear();

@@ -4,16 +4,19 @@ use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::transform::Plan;
 
-/// Where the image lies in the image, so that predictions can be mapped back: a matrix of (N, 2,
-/// 3) f32, and `<name>.size`, (N, 2) i32, the height and width of the upright image.
+/// The position of the source image in the output image, for mapping predictions back to the source
+/// image. The field delivers a matrix, (N, 2, 3) f32, and the array `<name>.size`, (N, 2) i32, with
+/// the height and width of the upright source image.
 ///
-/// The matrix maps (x, y, 1) of the image to (x, y) of the image, both in pixels from the edges:
-/// a box of 0 to the width spans all pixels. It contains the crop, the resize, the padding and the
-/// flips. [`box_to_image`](Geometry::box_to_image) maps a box of the image back. For other
-/// predictions, subtract the last column and divide by the diagonal; the other two numbers are 0.
+/// The matrix maps a point (x, y, 1) of the source image to a point (x, y) of the output image.
+/// Coordinates are in pixels and are measured from the edges of the image, so x ranges from 0 to
+/// the width. The matrix combines the crop, the resize, the padding and the flips.
+/// [`box_to_image`](Geometry::box_to_image) maps a box of the output image back to the source
+/// image. To map other predictions back, subtract the last column of the matrix and divide by its
+/// diagonal. The two remaining numbers are always 0.
 ///
-/// A sample with a geometric effect, such as a rotation, is an error: a matrix does not describe
-/// what such an effect cuts off.
+/// A sample fails if a geometric effect such as a rotation applies to it, because a matrix cannot
+/// describe what such an effect cuts off.
 ///
 /// ```no_run
 /// use warpfeed::field::Geometry;
@@ -27,19 +30,19 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The geometry of the sample's image.
+    /// Creates the field type for the sample's image.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Maps a box of the image (left, upper, right and lower edge in pixels) back to the image.
-    /// `matrix` is the sample's part of the field. After a flip the edges trade places, so that left
-    /// is below right again. The box may extend beyond the image.
+    /// Maps a box of the output image (left, upper, right and lower edge in pixels) back to the
+    /// source image. `matrix` is the sample's row of the field. If the image was flipped, the edges
+    /// are swapped so that left is less than right. The box may extend beyond the image.
     ///
     /// ```
     /// use warpfeed::field::Geometry;
     ///
-    /// // An image of 100 by 80 pixels, mirrored, in the middle of an image of 64 by 64.
+    /// // An image of 100 by 80 pixels, mirrored, in the middle of an output of 64 by 64.
     /// let matrix = [-0.64, 0.0, 64.0, 0.0, 0.64, 6.4];
     /// let [left, top, right, bottom] = Geometry::box_to_image(&matrix, [0.0, 6.4, 32.0, 57.6]);
     /// assert!((left - 50.0).abs() < 1e-4 && top.abs() < 1e-4);
@@ -53,7 +56,7 @@ impl Geometry {
     }
 }
 
-/// The matrix of `plan`.
+/// Computes the matrix that describes `plan`.
 fn matrix(plan: &Plan) -> [f32; 6] {
     let Plan { crop, resized, offset, target, output, .. } = plan;
     let along = |[start, from, to, offset, target, all]: [u32; 6], mirrored: bool| {
@@ -101,7 +104,7 @@ mod tests {
     use crate::sampler::Rng;
     use crate::transform::Augment;
 
-    /// The oracle is the mapping of boxes.
+    /// The expected values come from the mapping of boxes.
     #[test]
     fn a_point_is_mapped_forward_and_back() {
         let (mut rng, mut boxes) = (Rng::new(4, 5, 6), 0);

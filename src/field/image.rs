@@ -11,12 +11,12 @@ use crate::sampler::Rng;
 use crate::source::Sample;
 use crate::transform::{Augment, ImageMut, Mixing, Plan, Resizer, Transform};
 
-/// An image: decoded, cropped, resized, flipped, colored, normalized, erased and mixed.
-/// [`Loader::augment`](crate::Loader::augment) and related options set the steps.
+/// An image: decoded, cropped, resized, flipped, color-adjusted, normalized, erased and mixed.
+/// [`Loader::augment`](crate::Loader::augment) and related options define these steps.
 ///
-/// All images of a sample draw the same random numbers. So images of one size are cropped and
-/// flipped alike. On the way to a device images are `u8` (N, H, W, 3). The device casts,
-/// normalizes, transposes, erases and mixes them.
+/// All images of a sample use the same random numbers, so images of the same size are cropped and
+/// flipped alike. Images are copied to a device as `u8` (N, H, W, 3). The device casts, normalizes,
+/// transposes, erases and mixes them.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -36,38 +36,39 @@ pub struct Image {
 }
 
 impl Image {
-    /// The sample's first field that is named after an image format: `jpg`, `png`, `img`, ...
+    /// Reads the sample's first field that is named after an image format: `jpg`, `png`, `img`, ...
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The sample's field `name`, which need not be named after a format.
+    /// Reads the sample's field `name`, which may have any name.
     pub fn of(name: impl Into<String>) -> Self {
         Image { of: Some(name.into()), augment: None }
     }
 
-    /// Sets an augmentation of its own, with its own size. The image then draws random numbers of
-    /// its own, a function of (seed, epoch, sample, name of the field): a view of the image.
-    /// [`Loader::views`](crate::Loader::views) makes several.
+    /// Sets a separate augmentation, which makes this field a view of the image. A view has its own
+    /// size. Its random numbers are a function of (seed, epoch, sample, name of the field).
+    /// [`Loader::views`](crate::Loader::views) creates several views.
     ///
-    /// Fields that follow the image do not follow it, and it is not mixed.
+    /// Annotations such as boxes and masks are not transformed with a view, and views are not
+    /// mixed.
     #[must_use]
     pub fn augment(mut self, augment: Augment) -> Self {
         self.augment = Some(augment);
         self
     }
 
-    /// The image that a kind describes.
+    /// Creates the image field that a field type describes.
     pub(super) fn described(of: Option<&str>, augment: Option<&Augment>) -> Self {
         Image { of: of.map(str::to_owned), augment: augment.cloned() }
     }
 
-    /// Its own augmentation.
+    /// Returns the separate augmentation, if any.
     pub(crate) fn own(&self) -> Option<&Augment> {
         self.augment.as_ref()
     }
 
-    /// The encoded bytes in `sample`.
+    /// Returns the encoded bytes of the image in `sample`.
     pub(crate) fn bytes<'a>(&self, sample: &Sample<'a>, codecs: &Codecs) -> Result<&'a [u8]> {
         let found = match &self.of {
             Some(name) => sample.bytes_named(|have| have == name).map(|field| field.1),
@@ -86,23 +87,24 @@ impl Image {
     }
 }
 
-/// Suggests an option if one of the sample's files has the extension of an image.
+/// Returns a suggestion for the error message if the name of one of the sample's fields looks like
+/// an image.
 fn hint(names: &[&str]) -> String {
     let original =
         |name: &&str| Some((name.to_string(), name.rsplit_once('.').filter(|(_, end)| is_image(end))?.0.to_owned()));
     match names.iter().find_map(original) {
         Some((name, column)) => format!(
-            "; if {name:?} is the image, say so with TableOptions::image({column:?}) for a table, or with \
+            "; if {name:?} is the image, use TableOptions::image({column:?}) for a table, or \
              Image::of({name:?})"
         ),
         None => String::new(),
     }
 }
 
-/// Format of all images of a loader.
+/// Format in which a loader writes all of its images.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Written {
-    /// 3, or 1.
+    /// Number of channels: 3 or 1.
     pub(crate) channels: usize,
     pub(crate) dtype: Dtype,
     pub(crate) layout: Layout,
@@ -110,7 +112,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// The array of an image in this format.
+    /// Returns the array of an image in this format, and its role.
     pub(super) fn array(&self, mut image: Field) -> (Field, Role) {
         image.shape[2] = self.channels;
         if self.layout == Layout::Nchw {
@@ -121,7 +123,7 @@ impl Written {
 }
 
 impl FieldType for Image {
-    /// The image before its conversion: `u8` (H, W, 3).
+    /// Returns the array of the image before its conversion: `u8` (H, W, 3).
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         let shape = vec![output.height as usize, output.width as usize, 3];
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape }])
@@ -144,31 +146,33 @@ impl FieldType for Image {
     }
 }
 
-/// An [`Image`] of a loader, with its place in the batch.
+/// An [`Image`] field of a loader, with its spans in the batch.
 pub(crate) struct ImageField {
     pub(crate) image: Image,
     /// Name of the field.
     pub(crate) name: String,
     pub(super) span: usize,
-    /// The span of its records. A device, or the host when it mixes, runs the effects on values.
+    /// Index of the span with the image's records, if any. A device runs the effects on values that
+    /// are in these records. If the host mixes, it does so instead.
     pub(super) records: Option<usize>,
-    /// The span of its records for decoding on a device.
+    /// Index of the span with the records for decoding on a device, if any.
     pub(super) decoding: Option<usize>,
     pub(super) split: Split,
-    /// Whether the image has one channel, made of the finished RGB.
+    /// Whether the image has one channel, which is computed from the finished RGB image.
     pub(super) gray: bool,
     pub(super) writer: BatchWriter,
 }
 
 impl ImageField {
-    /// Whether the image is converted only when the batch is full, because mixing comes before
-    /// rounding. Until then it is stored as `u8` HWC in its place, which has room for any dtype.
+    /// Returns whether the image is converted only when the batch is full, because the values are
+    /// rounded after mixing. Until then, the image is stored as `u8` HWC in its row. The row is
+    /// large enough, because no dtype is smaller.
     fn waits(&self, row: &Row<'_>) -> bool {
         !self.split.there && row.header().mixing.is_some()
     }
 
-    /// Turns decoded pixels into the finished `u8` image. Writes it to the batch if that stores
-    /// `u8` at this point, and otherwise to `image`.
+    /// Transforms decoded pixels into the finished `u8` image. If the batch stores the image as
+    /// `u8` at this point, writes it to the batch. Otherwise, writes it to `image`.
     pub(crate) fn transform(
         &self,
         pixels: &Pixels,
@@ -182,13 +186,13 @@ impl ImageField {
         self.finish((plan, false), rng, transforms, image, row)
     }
 
-    /// Whether the batch stores the image as `u8` at this point.
+    /// Returns whether the batch stores the image as `u8` at this point.
     fn stays(&self, row: &Row<'_>) -> bool {
         self.writer.is_copy() || self.waits(row)
     }
 
-    /// The bytes of the RGB image before it is written: those of the batch if the image stays
-    /// there, and otherwise those of `image`.
+    /// Returns the buffer for the RGB image before its conversion. This is the row of the batch if
+    /// the image stays there, and `image` otherwise.
     pub(crate) fn unwritten<'i>(&self, image: &'i mut [u8], row: &'i mut Row<'_>) -> &'i mut [u8] {
         if self.stays(row) && !self.gray {
             &mut row.bytes(self.span)[..self.rgb_bytes()]
@@ -197,8 +201,9 @@ impl ImageField {
         }
     }
 
-    /// Runs the effects on pixels and the user's transforms on the resized image, which may join
-    /// several images. For transforms, `image` has room for two images.
+    /// Runs the effects on pixels and the custom transforms on the resized image, which may consist
+    /// of several tiles. If there are custom transforms, `image` must be large enough for two
+    /// images.
     pub(crate) fn finish(
         &self,
         (plan, joins): (&Plan, bool),
@@ -218,7 +223,8 @@ impl ImageField {
             })?;
         }
         if self.gray {
-            // Each pixel is read before its place is written.
+            // The conversion works in place, because each pixel is read before its position is
+            // overwritten.
             for at in 0..self.writer.image_bytes() {
                 image[at] = luma([image[at * 3], image[at * 3 + 1], image[at * 3 + 2]]);
             }
@@ -230,28 +236,29 @@ impl ImageField {
         Ok(())
     }
 
-    /// Bytes of the image as RGB of `u8`.
+    /// Returns the size of the image as `u8` RGB in bytes.
     pub(crate) fn rgb_bytes(&self) -> usize {
         self.writer.image_bytes() * if self.gray { 3 } else { 1 }
     }
 
-    /// Whether the device runs the effects on pixels.
+    /// Returns whether the device runs the effects on pixels for this plan.
     fn is_retouched_there(&self, plan: &Plan) -> bool {
         self.split.retouch && plan.drawn.is_for_devices()
     }
 
-    /// The image and its name.
+    /// Returns the field type and the name of the field.
     pub(crate) fn described(&self) -> (&Image, &str) {
         (&self.image, &self.name)
     }
 
-    /// Whether a device may decode the image.
+    /// Returns whether a device may decode the image.
     pub(crate) fn may_be_left(&self) -> bool {
         self.decoding.is_some()
     }
 
-    /// Leaves an image to the device: `stream` has its entropy-coded data, and `grid` describes
-    /// it. Returns `false` if the device has no room, or cannot carry out `plan`.
+    /// Leaves the decoding of an image to the device. `grid` describes the image, and `stream`
+    /// contains its entropy-coded data. Returns `false` if there is no space left for the data, or
+    /// if the device does not support `plan`.
     pub(crate) fn leave(&self, grid: &Grid, stream: &Bitstream, plan: &Plan, part: &mut Part, place: usize) -> bool {
         let able = DecodeOps::takes(plan) && (plan.drawn.pixels.is_empty() || self.is_retouched_there(plan));
         let Some(decoding) = self.decoding.filter(|_| able) else { return false };
@@ -264,14 +271,16 @@ impl ImageField {
         true
     }
 
-    /// The place in the decode record at `place`, if that image was left to the device.
+    /// Returns the row that is stored in the decode record of row `place`, if the image was left to
+    /// the device.
     #[cfg(feature = "_device")]
     pub(crate) fn left_at(&self, full: &mut Full, place: usize) -> Option<usize> {
         let ops = DecodeOps::read(record_at(full.bytes_mut(self.decoding?), place));
         ops.decodes().then(|| ops.place())
     }
 
-    /// Makes the image at `place` on the host instead of the device.
+    /// Writes the image in row `place` from pixels that were decoded on the host, and clears its
+    /// decode record, so that the device does not decode it.
     pub(crate) fn take_back(
         &self,
         pixels: &Pixels,
@@ -287,7 +296,7 @@ impl ImageField {
         Ok(())
     }
 
-    /// Writes the device's operations on the pixels.
+    /// Writes the record of the operations that the device runs on the image.
     fn write_ops(&self, plan: &Plan, row: &mut Row<'_>) {
         if let Some(records) = self.records {
             let ops = SampleOps::new(&plan.drawn, self.is_retouched_there(plan));
@@ -295,7 +304,8 @@ impl ImageField {
         }
     }
 
-    /// Writes the finished image, unless the batch has it already, and runs the effects on values.
+    /// Writes the finished image to the batch, unless it is already there, and runs the effects on
+    /// values.
     pub(crate) fn write(&self, image: &[u8], plan: &Plan, row: &mut Row<'_>) -> Result<()> {
         self.write_ops(plan, row);
         if let Some(decoding) = self.decoding {
@@ -314,19 +324,19 @@ impl ImageField {
         Ok(())
     }
 
-    /// Makes the image at `place` of a full batch black.
+    /// Makes the image in row `place` of a full batch black.
     pub(crate) fn blank(&self, full: &mut Full, place: usize) {
-        // With empty records, a device does not change the pixels.
+        // If the records are zero, a device does not change the pixels.
         for span in self.records.into_iter().chain(self.decoding) {
             let each = full.schema().spans[span].sample_bytes;
             full.bytes_mut(span)[place * each..][..each].fill(0);
         }
         let (black, each) = (vec![0; self.writer.image_bytes()], self.writer.sample_bytes());
         let written = self.writer.write(&black, &mut full.bytes_mut(self.span)[place * each..][..each]);
-        written.expect("an image, and its place, have their size");
+        written.expect("an image and its row have the expected size");
     }
 
-    /// Mixes the waiting images of a full batch.
+    /// Mixes the images of a full batch, which are stored as `u8` until then.
     pub(crate) fn mix(&self, mixing: &Mixing, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
         let (MixScratch { own, last }, count) = (scratch, full.len());
         resize(own, self.writer.image_bytes(), 0);
@@ -340,24 +350,24 @@ impl ImageField {
     }
 }
 
-/// The brightness of a pixel, by ITU-R BT.601, rounded as by Pillow's `convert("L")`. That of a
-/// gray pixel is its value.
+/// Returns the luminance of a pixel according to ITU-R BT.601, rounded like Pillow's
+/// `convert("L")`. The luminance of a gray pixel is its value.
 fn luma([red, green, blue]: [u8; 3]) -> u8 {
     ((u32::from(red) * 19_595 + u32::from(green) * 38_470 + u32::from(blue) * 7_471 + 0x8000) >> 16) as u8
 }
 
-/// The bytes of a sample's record.
+/// Returns the bytes of a sample's record as an array.
 fn record<const N: usize>(bytes: &mut [u8]) -> &mut [u8; N] {
-    bytes.first_chunk_mut().expect("a record has its size")
+    bytes.first_chunk_mut().expect("a record has a fixed size")
 }
 
-/// The record of the sample at `place`.
+/// Returns the bytes of the record in row `place`.
 #[cfg(feature = "_device")]
 fn record_at(records: &mut [u8], place: usize) -> &mut [u8; DecodeOps::BYTES] {
     record(&mut records[place * DecodeOps::BYTES..])
 }
 
-/// Scratch memory of mixing, kept from batch to batch.
+/// Scratch memory for mixing, reused from batch to batch.
 #[derive(Default)]
 pub(crate) struct MixScratch {
     own: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Nested lists of numbers in JSON.
+//! Parses nested lists of numbers in JSON.
 
 use std::fmt;
 
@@ -7,11 +7,12 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use super::number::Number;
 use crate::source::{MAX_AXES, Shape};
 
-/// Calls `put` with each number in `bytes`. Returns their shape. Lists of one level must have the
-/// same length and depth.
+/// Calls `put` with each number in `bytes`, and returns the shape of the nested lists. Lists at the
+/// same level must have the same length and depth.
 ///
 /// # Errors
-/// The cause with line and column, or the error of `put`.
+/// If the lists are invalid; the error states the line and column. Errors from `put` are returned
+/// as well.
 pub(super) fn numbers<'a>(bytes: &'a [u8], put: impl FnMut(Number<'a>) -> Result<(), String>) -> Result<Shape, String> {
     let mut lists = Lists { put, shape: Shape::new(), axes: None, count: 0 };
     let mut json = serde_json::Deserializer::from_slice(bytes);
@@ -20,17 +21,17 @@ pub(super) fn numbers<'a>(bytes: &'a [u8], put: impl FnMut(Number<'a>) -> Result
     Ok(lists.shape)
 }
 
-/// State of the reader.
+/// State of the parser.
 struct Lists<F> {
     put: F,
-    /// The lengths of the first lists.
+    /// Length of the first list at each level.
     shape: Shape,
-    /// Depth of the numbers; `None` before the first one.
+    /// Nesting depth of the numbers, or `None` before the first number.
     axes: Option<usize>,
     count: usize,
 }
 
-/// A value within `depth` lists.
+/// Visitor for a value that is nested in `depth` lists.
 struct Level<'l, F> {
     lists: &'l mut Lists<F>,
     depth: usize,
@@ -40,7 +41,10 @@ impl<'a, F: FnMut(Number<'a>) -> Result<(), String>> Level<'_, F> {
     fn number<E: serde::de::Error>(self, number: Number<'a>) -> Result<(), E> {
         let Level { lists, depth } = self;
         if *lists.axes.get_or_insert(depth) != depth || lists.shape.len() > depth {
-            return Err(E::custom(format_args!("number {} lies within {depth} lists, others lie deeper", lists.count)));
+            return Err(E::custom(format_args!(
+                "number {} is nested in {depth} lists, others are nested deeper",
+                lists.count
+            )));
         }
         (lists.put)(number).map_err(|cause| E::custom(format_args!("{cause} as number {}", lists.count)))?;
         lists.count += 1;
@@ -82,9 +86,9 @@ impl<'a, F: FnMut(Number<'a>) -> Result<(), String>> Visitor<'a> for Level<'_, F
     fn visit_seq<A: SeqAccess<'a>>(self, mut list: A) -> Result<(), A::Error> {
         let Level { lists, depth } = self;
         if depth == MAX_AXES || lists.axes.is_some_and(|axes| axes == depth) {
-            return Err(A::Error::custom(format_args!("a list within {depth} lists, where numbers are expected")));
+            return Err(A::Error::custom(format_args!("a list nested in {depth} lists: expected numbers")));
         }
-        // The first list of a level sets the length of all.
+        // The first list at a level determines the length of all others.
         let first = lists.shape.len() == depth;
         if first {
             lists.shape.push(0);
@@ -97,7 +101,7 @@ impl<'a, F: FnMut(Number<'a>) -> Result<(), String>> Visitor<'a> for Level<'_, F
             lists.shape[depth] = len;
         } else if lists.shape[depth] != len {
             let before = lists.shape[depth];
-            return Err(A::Error::custom(format_args!("a list of {len} next to one of {before}")));
+            return Err(A::Error::custom(format_args!("a list of length {len} next to a list of length {before}")));
         }
         Ok(())
     }

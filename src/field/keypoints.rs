@@ -7,19 +7,20 @@ use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 
-/// Key points of the whole image, such as the landmarks of a face: (N, K, 2) f32. They are
-/// cropped, resized and flipped with it. For the points of boxes see
+/// Keypoints of the whole image, such as the landmarks of a face: (N, K, 2) f32. They are cropped,
+/// resized and flipped together with the image. For keypoints of boxes, see
 /// [`Boxes::points`](super::Boxes::points).
 ///
-/// The sample's field has any [encoding](super), f32 of shape (K, 2): x and y in pixels of the
-/// image. A point outside the crop keeps its coordinates, which lie outside the output.
-/// [`Plan::point`](crate::transform::Plan::point) defines the coordinates. A device gets the points
-/// unchanged.
+/// The sample's field is an f32 array of shape (K, 2) in any [encoding](super), with the x and y of
+/// each point in pixels of the source image. A point outside the crop is kept, with coordinates
+/// outside the output. [`Plan::point`](crate::transform::Plan::point) defines the coordinates. The
+/// points are copied to a device unchanged.
 ///
-/// If EXIF turns the image, points that were annotated on the stored image are turned with it:
-/// see [`Boxes`](super::Boxes#images-that-exif-turns).
+/// If EXIF rotates the image, points that were annotated on the stored image are rotated with it;
+/// see [`Boxes`](super::Boxes#images-that-exif-rotates).
 ///
-/// With [`visibility`](Keypoints::visibility) the shape is (K, 3), in the sample and in the batch.
+/// With [`visibility`](Keypoints::visibility), each point has three numbers, both in the sample and
+/// in the batch.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -37,21 +38,21 @@ pub struct Keypoints {
 }
 
 impl Keypoints {
-    /// `count` points per sample.
+    /// Creates a field with `count` points per sample.
     pub fn new(count: usize) -> Self {
         Keypoints { skeleton: Skeleton { count, pairs: Vec::new() }, visibility: false }
     }
 
-    /// Adds a third number to each point: 0 unlabeled, 1 hidden, 2 visible. A point outside the
-    /// output becomes (0, 0, 0), which is an unlabeled point in COCO.
+    /// Adds a third number to each point: 0 (unlabeled), 1 (hidden) or 2 (visible). A point outside
+    /// the output becomes (0, 0, 0), which is COCO's notation for an unlabeled point.
     #[must_use]
     pub fn visibility(mut self) -> Self {
         self.visibility = true;
         self
     }
 
-    /// Pairs of points that trade places in a mirrored image, such as the left and the right eye.
-    /// An image that is flipped both ways is turned, not mirrored.
+    /// Sets pairs of points that are swapped in a mirrored image, such as the left and the right
+    /// eye. An image that is flipped both ways is rotated, not mirrored.
     #[must_use]
     pub fn flip_pairs(mut self, pairs: impl IntoIterator<Item = (usize, usize)>) -> Self {
         self.skeleton.pairs = pairs.into_iter().collect();

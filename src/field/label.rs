@@ -5,47 +5,49 @@ use crate::error::{Error, Result, guarded};
 use crate::source::{self, Source};
 use crate::transform::Mixing;
 
-/// The sample's class, i64 of (N).
+/// The class of the sample, i64 of shape (N).
 ///
 /// The class is the sample's label ([`Sample::label`](crate::source::Sample::label)): its class
-/// folder, or its field `cls`. [`Loader::soft_labels`](crate::Loader::soft_labels) also delivers it
-/// as a row of shares, (N, classes). The augmentation changes only the shares: mixed images have
-/// mixed shares. A device gets the labels unchanged and computes the rows itself.
+/// folder, or its field `cls`. [`Loader::soft_labels`](crate::Loader::soft_labels) also delivers
+/// the class as a soft label, (N, classes). The augmentation changes only the soft labels, which
+/// are mixed like the images. The labels are copied to a device unchanged, and the device computes
+/// the soft labels itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Label {
     soft: Option<(usize, f32)>,
     unlabeled: bool,
-    /// The step of the augmentation that joins several samples, if there is one.
+    /// Name of the augmentation step that combines several samples, if any.
     joined: Option<&'static str>,
 }
 
 impl Label {
-    /// Creates the kind. The options of the loader decide about rows of shares and about samples
-    /// without a label.
+    /// Creates the field type. Options of the loader determine whether there are soft labels, and
+    /// what happens to samples without a label.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Creates the kind with the loader's options
-    /// [`soft_labels`](crate::Loader::soft_labels) and [`unlabeled`](crate::Loader::unlabeled).
+    /// Creates the field type with the loader's options [`soft_labels`](crate::Loader::soft_labels)
+    /// and [`unlabeled`](crate::Loader::unlabeled).
     pub(crate) fn of(soft: Option<(usize, f32)>, unlabeled: bool) -> Self {
         Label { soft, unlabeled, joined: None }
     }
 
-    /// The same label for images that `step` makes of several samples.
+    /// Sets the step that combines several samples into one image.
     pub(super) fn joined(self, step: Option<&'static str>) -> Self {
         Label { joined: step, ..self }
     }
 
-    /// Refuses joined images if the first sample of `source` has a label.
+    /// Checks that no step combines samples into one image if the first sample of `source` has a
+    /// label.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) that names the step.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) otherwise. The error names the step.
     pub(super) fn check_first(&self, source: &dyn Source) -> Result<()> {
         if self.joined.is_none() || source.is_empty() {
             return Ok(());
         }
-        // A sample that cannot be read is an error when it is delivered.
+        // Ignore errors here. A sample that cannot be read fails when it is delivered.
         let label = guarded(|| source.label(0, &mut Vec::new())).unwrap_or_default();
         self.refuse_joined(label)
     }
@@ -53,31 +55,31 @@ impl Label {
     fn refuse_joined(&self, label: Option<i64>) -> Result<()> {
         match self.joined.filter(|_| label.is_some()) {
             Some(step) => Err(Error::config(format!(
-                "augment joins several samples ({step}), but each label is the class of one: use .drop_field(\"label\")"
+                "augment combines several samples ({step}), but each label is the class of one: use .drop_field(\"label\")"
             ))),
             None => Ok(()),
         }
     }
 
-    /// Whether the label is also delivered as rows of shares.
+    /// Returns whether soft labels are delivered as well.
     pub(crate) fn is_soft(&self) -> bool {
         self.soft.is_some()
     }
 
-    /// Classes and smoothing of the rows, if the loader wants rows.
+    /// Returns the number of classes and the label smoothing, if soft labels are delivered.
     #[cfg(feature = "_device")]
     pub(crate) fn shares(&self) -> Option<(usize, f32)> {
         self.soft
     }
 
-    /// The array of the rows of shares, if the loader wants rows.
+    /// Returns the array of soft labels, if any.
     pub(crate) fn soft_array(&self) -> Option<(Field, Role)> {
         let (classes, _) = self.soft?;
         Some((Field { name: SOFT_LABEL.to_owned(), dtype: Dtype::F32, shape: vec![classes] }, Role::SoftLabels))
     }
 
-    /// Decides whether the labels of a batch may be read. If only some samples have a label, the
-    /// others fail.
+    /// Decides whether the labels of a batch may be read. If only some samples have labels, the
+    /// samples without one fail.
     pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
         let labels = |full: &Full, has: bool| {
             (0..full.len()).any(|p| full.meta(p).fault.is_none() && full.meta(p).labeled == has)
@@ -91,13 +93,14 @@ impl Label {
             let id = full.header().entries[place].sample;
             let meta = full.meta_mut(place);
             if meta.fault.is_none() && !meta.labeled {
-                let cause = "no label, though others of its batch have one; unlabeled(true) makes it -1";
+                let cause =
+                    "no label, but other samples of its batch have one; unlabeled(true) reads missing labels as -1";
                 meta.fault = Some(source::sample_error(source, id as usize, &meta.key, Error::in_source(cause)));
             }
         }
     }
 
-    /// Writes the rows of a batch with complete labels, if the host makes them.
+    /// Writes the soft labels of a batch whose labels are complete, if the host computes them.
     pub(crate) fn soften(&self, full: &mut Full) {
         let spans = [Role::Label, Role::SoftLabels].map(|role| full.schema().find(role));
         let (Some((_, smoothing)), [Some(labels), Some(rows)]) = (self.soft, spans) else { return };
@@ -116,9 +119,9 @@ impl Label {
 impl FieldType for Label {
     fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
         match self.soft {
-            Some((0, _)) => return Err(Error::config("soft_labels(0, ..): at least one class is needed")),
+            Some((0, _)) => return Err(Error::config("soft_labels(0, ..): expected at least one class")),
             Some((_, smoothing)) if !(0.0..=1.0).contains(&smoothing) => {
-                return Err(Error::config(format!("soft_labels: a smoothing of {smoothing}; needs 0 to 1")));
+                return Err(Error::config(format!("soft_labels: smoothing={smoothing}: expected 0 to 1")));
             }
             _ => {}
         }
@@ -138,17 +141,19 @@ impl FieldType for Label {
         self.refuse_joined(label)?;
         match (label, self.soft) {
             (None, Some(_)) if !self.unlabeled => {
-                let cause = "no label, which soft_labels needs; with unlabeled(true) its row has no class";
+                let cause = "no label, but soft_labels requires one; with unlabeled(true) its row has no class";
                 return Err(Error::in_source(cause));
             }
             (Some(label), _) if label < 0 && !self.unlabeled => {
                 return Err(Error::in_source(format!(
-                    "label {label} is below zero, and classes are numbered from 0: a sample without a class has no label, \
-                     or a negative one with unlabeled(true); other numbers are a field of the kind Numbers"
+                    "label {label} is below zero, but classes start at 0: a sample without a class needs no label, \
+                     or a negative one with unlabeled(true); for other numbers use a field of type Numbers"
                 )));
             }
             (Some(label), Some((classes, _))) if label >= classes as i64 => {
-                return Err(Error::in_source(format!("label {label}, soft_labels is for {classes} classes, from 0")));
+                return Err(Error::in_source(format!(
+                    "label {label}, but soft_labels has {classes} classes, starting at 0"
+                )));
             }
             _ => {}
         }

@@ -13,36 +13,37 @@ use crate::source::Npy;
 use crate::source::Sample;
 use crate::transform::Plan;
 
-/// Endings of the names of masks, in the order of the search.
+/// Suffixes of mask names, in the order in which they are tried.
 const ENDS: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp", ".webp"];
 
-/// A mask, (N, H, W): one integer per pixel of the sample's image, such as its class. It is
-/// cropped, resized and flipped with the image.
+/// A mask, (N, H, W): one integer for each pixel of the sample's image, such as the pixel's class.
+/// The mask is cropped, resized and flipped together with the image.
 ///
 /// The batch field `mask` reads the sample's field `mask`, `mask.png`, `mask.npy`, `mask.tif`,
-/// `mask.gif`, `mask.bmp` or `mask.webp`. A PNG is gray with 1 to 16 bits, or has a palette, whose
-/// indices are the values. It may be interlaced. An `.npy` contains booleans or integers of shape
-/// (height, width). A TIFF is gray, or has a palette of 8 bits. GIF and BMP give the indices of
-/// their palette, and a lossless WebP its gray. JPEG and lossy WebP are refused, because they do
-/// not keep values.
+/// `mask.gif`, `mask.bmp` or `mask.webp`. A PNG must be gray with 1 to 16 bits, or have a palette,
+/// whose indices are used as values. It may be interlaced. An `.npy` contains booleans or integers
+/// of shape (height, width). A TIFF must be gray or have an 8-bit palette. In a GIF or BMP, the
+/// values are the palette indices. In a lossless WebP, they are the gray values. JPEG and lossy
+/// WebP are rejected, because lossy compression changes values.
 ///
-/// [`map`](Mask::map) gives stored values other numbers. An image of RGB is refused unless
-/// [`colors`](Mask::colors) gives each color a number.
+/// [`map`](Mask::map) replaces stored values. An RGB image is rejected unless
+/// [`colors`](Mask::colors) assigns a number to each color.
 ///
 /// The masks of [`Voc`](crate::source::Voc) contain classes. If the loader renumbers classes
 /// ([`Loader::classes`](crate::Loader::classes), [`match_labels_by_name`](crate::Loader::match_labels_by_name)),
-/// the mask has the new numbers: class c is c + 1. 0 and 255 stay. Masks of other sets do not
-/// change.
+/// the mask uses the new numbers: pixels of the class with the new number c have the value c + 1.
+/// The values 0 and 255 do not change, and neither do the masks of other datasets.
 ///
-/// Resizing takes the nearest pixel, bit for bit as torchvision's v2 does for a `Mask`
-/// (`InterpolationMode.NEAREST`). Values never mix. Random erasing, jitter and your own transforms
-/// do not change the mask. Pixels outside the image have the value [`fill`](Mask::fill). A device
-/// gets the mask unchanged. A loader that mixes images ([`Augment::mix`](crate::Augment::mix))
-/// refuses masks.
+/// Resizing uses the nearest pixel and is bit-identical to torchvision's v2 transforms of a `Mask`
+/// (`InterpolationMode.NEAREST`). Values are never interpolated. Random erasing, jitter and custom
+/// transforms do not change the mask. Pixels outside the image have the value [`fill`](Mask::fill).
+/// The mask is copied to a device unchanged. A loader that mixes images
+/// ([`Augment::mix`](crate::Augment::mix)) rejects masks.
 ///
-/// A mask has the size of its image, stored or upright. If EXIF turns the image and both have
-/// the same size, [`Loader::annotations_follow`](crate::Loader::annotations_follow) determines
-/// which one was annotated.
+/// A mask must have the size of either the stored or the upright image. If EXIF rotates the image
+/// and both versions have the same size,
+/// [`Loader::annotations_follow`](crate::Loader::annotations_follow) determines which version was
+/// annotated.
 ///
 /// ```no_run
 /// use warpfeed::field::Mask;
@@ -65,19 +66,20 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Masks of an integer `dtype`. A value that it cannot hold is an error.
+    /// Creates masks of the integer type `dtype`. A sample fails if its mask contains a value that
+    /// the type cannot hold.
     pub fn new(dtype: Dtype) -> Self {
         Mask { of: None, dtype, fill: 0, classes: None, ignore: None, map: ValueMap::default() }
     }
 
-    /// Reads the sample's field `name` instead of the one with the batch field's name.
+    /// Reads the sample's field `name` instead of the field that has the batch field's name.
     #[must_use]
     pub fn of(mut self, name: impl Into<String>) -> Self {
         self.of = Some(name.into());
         self
     }
 
-    /// Value outside the image ([`Augment::letterbox`]); 0 by default.
+    /// Sets the value of pixels outside the image ([`Augment::letterbox`]). The default is 0.
     ///
     /// [`Augment::letterbox`]: crate::Augment::letterbox
     #[must_use]
@@ -86,16 +88,18 @@ impl Mask {
         self
     }
 
-    /// Makes values outside 0 to `classes` - 1 an error. The values of [`fill`](Mask::fill) and
-    /// [`ignore`](Mask::ignore) are allowed, so 255 can mark pixels to ignore.
+    /// Sets the number of classes. A sample fails if its mask contains a value outside 0 to
+    /// `classes` - 1. The values of [`fill`](Mask::fill) and [`ignore`](Mask::ignore) are allowed
+    /// as well, so 255 can mark pixels to ignore.
     #[must_use]
     pub fn classes(mut self, classes: u32) -> Self {
         self.classes = Some(classes);
         self
     }
 
-    /// Replaces stored values, such as 255 by 1. A value that is not mapped is an error, unless
-    /// [`ignore`](Mask::ignore) is set. Renumbered classes are mapped by their new numbers.
+    /// Replaces stored values, for example 255 with 1. A sample fails if its mask contains a value
+    /// that is not in the map, unless [`ignore`](Mask::ignore) is set. If classes are renumbered,
+    /// the map applies to the new numbers.
     ///
     /// ```
     /// # use warpfeed::{Dtype, field::Mask};
@@ -107,8 +111,9 @@ impl Mask {
         self
     }
 
-    /// Reads masks of RGB, and gives each color its number. A palette or gray counts by its colors,
-    /// too. A color without a number is an error, unless [`ignore`](Mask::ignore) is set.
+    /// Reads RGB masks, and assigns a number to each color. Masks that are gray or have a palette
+    /// are then read by color as well. A sample fails if its mask contains a color without a
+    /// number, unless [`ignore`](Mask::ignore) is set.
     ///
     /// ```
     /// # use warpfeed::{Dtype, field::Mask};
@@ -120,22 +125,22 @@ impl Mask {
         self
     }
 
-    /// Value of pixels that belong to no class. It is allowed beside [`classes`](Mask::classes),
-    /// and replaces every value or color without a number in [`map`](Mask::map) or
-    /// [`colors`](Mask::colors).
+    /// Sets the value of pixels that do not belong to any class. This value is allowed in addition
+    /// to the [`classes`](Mask::classes), and replaces every value or color that is not in
+    /// [`map`](Mask::map) or [`colors`](Mask::colors).
     #[must_use]
     pub fn ignore(mut self, value: i64) -> Self {
         self.ignore = Some(value);
         self
     }
 
-    /// Finds the sample's mask. Its first bytes determine the format.
+    /// Finds the sample's mask. The first bytes of the mask determine its format.
     fn find<'a>(&self, name: &str, sample: &Sample<'a>) -> Result<Encoded<'a>> {
         let name = self.of.as_deref().unwrap_or(name);
         let ended = |end: &str| sample.fields().iter().find(|(have, _)| have.strip_prefix(name) == Some(end));
         let Some(&(name, value)) = ENDS.iter().find_map(|end| ended(end)) else {
             return Err(Error::in_source(format!(
-                "no mask {name:?} among {:?}; its ending is one of {}",
+                "no mask {name:?} among {:?}; supported suffixes are {}",
                 sample.names(),
                 ENDS[1..].join(", ")
             )));
@@ -143,7 +148,7 @@ impl Mask {
         Ok(Encoded::new(name, value, Encoding::Npy))
     }
 
-    /// Least and greatest value that may be delivered, in addition to `fill`.
+    /// Returns the minimum and maximum of the values that may be delivered in addition to `fill`.
     fn range(&self) -> (i64, i64) {
         let (least, most) = self.dtype.integers().expect("checked when the loader was opened");
         match self.classes {
@@ -156,7 +161,10 @@ impl Mask {
 impl FieldType for Mask {
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         let Some((least, most)) = self.dtype.integers() else {
-            return Err(Error::config(format!("field {name:?}: a mask of {}; masks are integers", self.dtype.name())));
+            return Err(Error::config(format!(
+                "field {name:?}: a mask of {}: expected an integer type",
+                self.dtype.name()
+            )));
         };
         if !(least..=most).contains(&self.fill) {
             let (fill, dtype) = (self.fill, self.dtype.name());
@@ -167,7 +175,7 @@ impl FieldType for Mask {
         if let Some(ignore) = self.ignore.filter(|ignore| !(least..=most).contains(ignore)) {
             let dtype = self.dtype.name();
             return Err(Error::config(format!(
-                "field {name:?}: a value of {ignore} to ignore, for a mask of {dtype}, which holds {least} to {most}"
+                "field {name:?}: ignore={ignore} for a mask of {dtype}, which holds {least} to {most}"
             )));
         }
         let (first, last) = self.range();
@@ -211,7 +219,7 @@ impl FieldType for Mask {
         let fill = self.fill.to_le_bytes();
         thread_local! {
             static COPY: RefCell<Vec<u8>> = RefCell::default();
-            // Aligned for every dtype.
+            // The element type `i64` makes the buffer sufficiently aligned for every dtype.
             static OTHER: RefCell<Vec<i64>> = RefCell::default();
         }
         for (tile, pasted) in input.tiles().iter().zip(input.pasted().filter(|pasted| pasted.len() > 0)) {
@@ -234,7 +242,8 @@ impl FieldType for Mask {
 }
 
 impl Mask {
-    /// Writes the mask of a sample to the place of its image. Fills the rest if `plan.1` is set.
+    /// Writes the mask of a sample to the part of the output that the sample's image covers. If
+    /// `plan.1` is set, fills the remaining pixels.
     fn place(&self, name: &str, sample: &Sample<'_>, plan: (&Plan, bool), to: &mut [u8]) -> Result<()> {
         let field = self.find(name, sample)?;
         let written = match self.dtype {
@@ -247,12 +256,12 @@ impl Mask {
         written.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))
     }
 
-    /// Whether the sample has a mask called `name`.
+    /// Returns whether the sample has a mask called `name`.
     pub(super) fn is_in(sample: &Sample<'_>, name: &str) -> bool {
         Mask::new(Dtype::I64).find(name, sample).is_ok()
     }
 
-    /// All values of the sample's mask, row by row.
+    /// Returns all values of the sample's mask, row by row.
     pub(super) fn whole(&self, name: &str, sample: &Sample<'_>, image: Oriented) -> Result<Vec<i64>> {
         let (field, size) = (self.find(name, sample)?, image.size());
         let mut values = vec![0_i64; size.area() as usize];
@@ -263,16 +272,18 @@ impl Mask {
         Ok(values)
     }
 
-    /// Whether the mask is decoded as an image, not by this module's own readers.
+    /// Returns whether the mask is decoded by the image decoders, instead of the readers in this
+    /// module.
     fn is_decoded(&self, field: &Encoded<'_>) -> bool {
         let other = !Png::matches(field.bytes) && !Npy::matches(field.bytes);
         self.map.is_of_colors() || (other && field.encoding != Encoding::Typed)
     }
 
-    /// Bytes of memory that decoding the mask of a sample takes, if it is decoded as an image.
+    /// Returns how much memory the image decoders need for the mask of a sample, in bytes, or 0 if
+    /// they do not decode it.
     #[cfg_attr(not(feature = "formats"), allow(unused_variables))]
     fn decoded_memory(&self, name: &str, sample: &Sample<'_>) -> u64 {
-        // `place` reports the errors.
+        // Ignore errors here, because `place` reports them.
         #[cfg(feature = "formats")]
         if let Ok(field) = self.find(name, sample)
             && self.is_decoded(&field)
@@ -303,7 +314,7 @@ impl Mask {
                 if field.encoding != Encoding::Typed && Indexed::matches(field.bytes) && !Npy::matches(field.bytes) {
                     let image = Indexed::open(field.bytes, self.map.is_of_colors())?;
                     let (size, mut values) = (image.size(), Vec::new());
-                    // The size is compared before the pixels are decoded.
+                    // Check the size before decoding the pixels.
                     let frame = plan.frame(Some(size))?;
                     image.read(&mut values)?;
                     let mut plane = Plane { plan, frame, to, fill, fills, least, most, ignore, meaning };
@@ -329,8 +340,8 @@ impl Mask {
             }
             let (npy, shape) = field.npy()?;
             let (&[height, width], true) = (&shape[..], npy.kind != b'f' && (npy.kind, npy.size) != (b'u', 8)) else {
-                let cause = "a mask holds booleans or integers of (height, width)";
-                return Err(Error::decode(format!("npy of {}; {cause}", npy.shown())));
+                let cause = "expected booleans or integers of shape (height, width)";
+                return Err(Error::decode(format!("npy of {}: {cause}", npy.shown())));
             };
             let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
             let frame = plan.frame(Some(Size::new(side(width), side(height))))?;

@@ -1,50 +1,54 @@
-//! Named fields of a batch, each of a kind.
+//! Field types: the named fields of a batch.
 //!
-//! 1. `field_type`: [`FieldType`], the trait of all kinds, for your own too.
-//! 2. `image`: [`Image`], an image: decoded, cropped, resized and normalized.
-//! 3. `label`: [`Label`], the class as an integer, and as a row of shares.
-//! 4. `nd_array`: [`NdArray`], an array of one shape.
-//! 5. `ragged`: [`Ragged`], a varying number of rows per sample, padded, with a count.
-//! 6. `mask`: [`Mask`], one integer per pixel. `sampler` takes the nearest pixels, and `values`
-//!    says what stored values become.
+//! 1. `field_type`: [`FieldType`], the trait of all field types, including custom ones.
+//! 2. `image`: [`Image`], an image that is decoded, cropped, resized and normalized.
+//! 3. `label`: [`Label`], the class as an integer and as a soft label.
+//! 4. `nd_array`: [`NdArray`], an array with a fixed shape.
+//! 5. `ragged`: [`Ragged`], a variable number of rows per sample, with padding and a row count.
+//! 6. `mask`: [`Mask`], one integer per pixel. `sampler` samples the nearest pixels, and `values`
+//!    maps stored values.
 //! 7. `dense_map`: [`DenseMap`], floats per pixel, such as depth.
-//! 8. `boxes`: [`Boxes`], with their classes, masks and key points. `corners` defines the formats
-//!    of boxes, `columns` reads one number per box, and `segments` draws COCO's outlines and run
+//! 8. `boxes`: [`Boxes`], with their classes, masks and keypoints. `corners` defines the formats of
+//!    boxes, `columns` reads one number per box, and `segments` draws COCO's polygons and run
 //!    lengths.
-//! 9. `keypoints`: [`Keypoints`], key points of the image. `skeleton` is one set of points.
-//! 10. `annotations`: [`Annotations`], boxes, masks and points of one sample, without a loader.
+//! 9. `keypoints`: [`Keypoints`], keypoints of the image. `skeleton` handles one set of points.
+//! 10. `annotations`: [`Annotations`], the boxes, masks and points of one sample, read without a
+//!     loader.
 //! 11. `multi_hot`: [`MultiHot`], several labels per sample.
 //! 12. `tokens`: [`Tokens`], windows of tokens with their documents.
 //! 13. `text`: [`Text`], one string per sample.
-//! 14. `split`: where the steps of an image run. `fields`: all fields of a loader.
-//! 15. `geometry`: [`Geometry`], where the image lies in the image. `builtin`: built-in kinds as data.
-//! 16. `encoded`: the encodings of numbers. `json` reads lists of numbers, `number` converts one.
+//! 14. `split` decides where the steps of an image run. `fields` contains all fields of a loader.
+//! 15. `geometry`: [`Geometry`], the position of the source image in the output. `builtin`
+//!     deserializes built-in field types.
+//! 16. `encoded`: the encodings of numbers. `json` parses lists of numbers, and `number` converts
+//!     one number.
 //!
-//! Masks, boxes and points lie in the coordinates of the sample's image and follow its crop,
-//! resize, flip and padding. They equal torchvision's v2 with `tv_tensors`.
+//! Masks, boxes and points use coordinates of the sample's image and are cropped, resized, flipped
+//! and padded together with it. The results equal those of torchvision's v2 transforms with
+//! `tv_tensors`.
 //!
-//! The ending of a field's name determines its encoding, as in WebDataset:
+//! The suffix of a field's name determines its encoding, as in WebDataset:
 //!
 //! | name | bytes |
 //! |---|---|
-//! | `x` | a little-endian array of the kind's type, without a header |
+//! | `x` | a little-endian array of the field's type, without a header |
 //! | `x.npy`, `npy` | a NumPy array of booleans, integers or floats, in C order |
 //! | `x.json`, `json` | JSON: a number, or nested lists of numbers |
 //! | `x.txt`, `txt` | numbers as text, separated by spaces or commas |
 //!
-//! The batch field `x` takes the first of these that a sample has. A batch field with such an
-//! ending in its own name takes only the field of that name. A field that begins with NumPy's
-//! signature is an array of NumPy under every name.
+//! The batch field `x` reads the first of these fields that a sample has. If the name of the batch
+//! field already has such a suffix, it reads only the field with exactly that name. A field whose
+//! bytes begin with NumPy's signature is read as a NumPy array, whatever its name.
 //!
-//! Numbers are converted to the kind's type. A number that an integer type cannot hold is an error.
-//! Floats are rounded to the nearest value: [`Dtype::F64`](crate::Dtype::F64) keeps those of 64
-//! bits. [`NdArray`] and [`Ragged`] refuse what changes more than a fraction: a whole number (up to
-//! 2⁵³) that `f32` or `f64` cannot hold exactly, and a number that would become infinite. `true`
-//! and `false` are 1 and 0.
+//! Numbers are converted to the field's element type. A sample fails if an integer type cannot hold
+//! one of its numbers. Floats are rounded to the nearest value; [`Dtype::F64`](crate::Dtype::F64)
+//! preserves 64-bit floats. [`NdArray`] and [`Ragged`] round only fractions. They reject an integer
+//! (up to 2⁵³) that `f32` or `f64` cannot hold exactly, and a number that would become infinite.
+//! `true` and `false` are converted to 1 and 0.
 //!
 //! A loader has two fields by default: `image`, the sample's image, and `label`.
 //! [`Loader::field`](crate::Loader::field) adds a field or replaces one of these.
-//! [`Loader::drop_field`](crate::Loader::drop_field) leaves one out.
+//! [`Loader::drop_field`](crate::Loader::drop_field) removes one.
 
 mod annotations;
 mod boxes;

@@ -11,13 +11,13 @@ use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 
-/// Several labels per sample, as a row with 1 at each of them and 0 elsewhere, (N, classes): the
-/// target of a binary cross entropy.
+/// Several labels per sample, as a row that contains 1 for each label and 0 elsewhere, (N,
+/// classes). This is the target of a binary cross-entropy loss.
 ///
-/// The sample's field lists the labels: text separated by commas (or another
-/// [`separator`](MultiHot::separator)), a JSON list, or an array of integers. A label is the name
-/// of a class or its number. The augmentation does not change the rows. A device gets them
-/// unchanged.
+/// The sample's field lists the labels: text separated by commas (or a different
+/// [`separator`](MultiHot::separator)), a JSON list, or an array of integers. A label is either the
+/// name of a class or its index. The augmentation does not change the rows, and they are copied to
+/// a device unchanged.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -30,20 +30,21 @@ use crate::error::{Error, Result};
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 ///
-/// [`Ragged`](super::Ragged) of integers deliver the numbers themselves, with a count.
+/// To deliver the indices themselves with their count, use [`Ragged`](super::Ragged) with an
+/// integer type.
 #[derive(Debug, Clone, serde::Deserialize)]
 #[serde(from = "Given")]
 pub struct MultiHot {
     classes: usize,
     numbers: HashMap<String, usize>,
     dtype: Dtype,
-    /// The bytes of 1 in that type.
+    /// The bytes of the number 1 in the element type.
     one: Vec<u8>,
     separator: Option<char>,
     twice: Option<String>,
 }
 
-/// The options as data.
+/// Serialized form of the options.
 #[derive(serde::Deserialize)]
 struct Given {
     classes: Classes,
@@ -69,7 +70,7 @@ impl From<Given> for MultiHot {
 }
 
 impl MultiHot {
-    /// Classes by name. A label is a name in the list, or its index.
+    /// Creates rows for named classes. A label is a name in the list, or its index.
     pub fn new(classes: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let (mut numbers, mut count, mut twice) = (HashMap::new(), 0, None);
         for name in classes {
@@ -84,12 +85,12 @@ impl MultiHot {
         MultiHot { classes: count, numbers, dtype: Dtype::F32, one, separator: None, twice }
     }
 
-    /// Classes without names. Labels are numbers from 0 to `classes` - 1.
+    /// Creates rows for unnamed classes. Labels are indices from 0 to `classes` - 1.
     pub fn numbered(classes: usize) -> Self {
         MultiHot { classes, ..Self::new([""; 0]) }
     }
 
-    /// The type of the row; f32 by default.
+    /// Sets the element type of the rows. The default is f32.
     #[must_use]
     pub fn dtype(mut self, dtype: Dtype) -> Self {
         self.dtype = dtype;
@@ -98,15 +99,16 @@ impl MultiHot {
         self
     }
 
-    /// Character between two labels of a text, such as `'|'` or `';'`. A space is any white space.
-    /// The default is a comma, or white space between numbers.
+    /// Sets the character that separates labels in a text, such as `'|'` or `';'`. A space stands
+    /// for any whitespace. By default, names are separated by commas, and numbers by commas or
+    /// whitespace.
     #[must_use]
     pub fn separator(mut self, separator: char) -> Self {
         self.separator = Some(separator);
         self
     }
 
-    /// Returns the index of the class that `text` names.
+    /// Returns the index of the class that `text` stands for, by name or number.
     fn place(&self, text: &str) -> Result<usize, String> {
         let classes = self.classes;
         match (self.numbers.get(text), text.parse::<i64>()) {
@@ -124,7 +126,7 @@ impl MultiHot {
         }
     }
 
-    /// A character that cuts `text`, which is no label, into labels.
+    /// Returns a character that would split `text`, which is not a label, into valid labels.
     fn other_separator(&self, text: &str) -> Option<char> {
         let is_label = |part: &str| self.numbers.contains_key(part.trim()) || part.trim().parse::<i64>().is_ok();
         ['|', ';', ',', '/', ' '].into_iter().find(|&separator| {
@@ -134,10 +136,10 @@ impl MultiHot {
 
     fn number(&self, number: i64) -> Result<usize, String> {
         let place = usize::try_from(number).ok().filter(|&place| place < self.classes);
-        place.ok_or_else(|| format!("has the label {number}, the classes are 0 to {}", self.classes - 1))
+        place.ok_or_else(|| format!("has the label {number}: expected 0 to {}", self.classes - 1))
     }
 
-    /// Calls `mark` with the index of each label of a text.
+    /// Calls `mark` with the index of each label in a text.
     fn text(&self, text: &str, mut mark: impl FnMut(usize)) -> Result<(), String> {
         if text.trim().is_empty() {
             return Ok(());
@@ -177,7 +179,7 @@ impl MultiHot {
     }
 }
 
-/// A JSON list of labels.
+/// Visitor for a JSON list of labels.
 struct List<'k, F> {
     kind: &'k MultiHot,
     mark: F,
@@ -216,7 +218,7 @@ impl FieldType for MultiHot {
             return Err(Error::config(format!("field {name:?}: class {twice:?} is listed twice")));
         }
         if self.classes == 0 {
-            return Err(Error::config(format!("field {name:?}: at least one class is needed")));
+            return Err(Error::config(format!("field {name:?}: expected at least one class")));
         }
         Ok(vec![Field { name: name.to_owned(), dtype: self.dtype, shape: vec![self.classes] }])
     }

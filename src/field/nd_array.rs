@@ -5,13 +5,13 @@ use crate::decode::Size;
 use crate::error::Result;
 use crate::source::Shape;
 
-/// An array with the same shape in every sample: an embedding, a vector of attributes, a regression
-/// target.
+/// An array that has the same shape in every sample, such as an embedding, an attribute vector or a
+/// regression target.
 ///
 /// The sample's field is a little-endian array of `dtype` and `shape` without a header, or an
-/// `.npy`, `.json` or `.txt` field; see [encodings](super). An `.npy` or `.json` field has the
-/// shape `shape`, or one axis with the same number of elements. The augmentation does not change
-/// it. A device gets it unchanged.
+/// `.npy`, `.json` or `.txt` field; see [encodings](super). An `.npy` or `.json` field must have
+/// the shape `shape`, or a single axis with the same number of elements. The augmentation does not
+/// change the array, and it is copied to a device unchanged.
 ///
 /// ```no_run
 /// use warpfeed::field::NdArray;
@@ -30,7 +30,8 @@ pub struct NdArray {
 }
 
 impl NdArray {
-    /// Arrays of `dtype` and `shape`. `shape` is that of one sample: `[]` for one number.
+    /// Creates a field of arrays of type `dtype`. `shape` is the shape for one sample; use `[]` for
+    /// a scalar.
     pub fn new(dtype: Dtype, shape: impl Into<Vec<usize>>) -> Self {
         NdArray { dtype, shape: shape.into() }
     }
@@ -60,19 +61,19 @@ impl FieldType for NdArray {
 }
 
 impl NdArray {
-    /// Checks the shape of the array. One axis with the same number of elements is accepted.
+    /// Checks the shape of the array. A single axis with the same number of elements is accepted.
     fn check(&self, field: &Encoded<'_>, found: usize, shape: Option<&Shape>, expected: usize) -> Result<()> {
         match shape {
             None if found != expected => Err(field.error(format_args!(
-                "has {found} bytes, its dtype and shape need {expected}; a field is read as an array without a header \
+                "has {found} bytes, but its dtype and shape need {expected}; a field is read as an array without a header \
                  unless its name ends in npy, json or txt"
             ))),
             Some(_) if found == 0 && expected > 0 => Err(field.error(format_args!(
-                "is empty, the loader expects the shape {:?}: write a value, such as nan, where one is missing",
+                "is empty: expected the shape {:?}; write a value, such as nan, for a missing one",
                 self.shape
             ))),
             Some(shape) if found != expected || (shape.len() > 1 && shape[..] != self.shape[..]) => {
-                Err(field.error(format_args!("has the shape {shape:?}, the loader expects {:?}", self.shape)))
+                Err(field.error(format_args!("has the shape {shape:?}: expected {:?}", self.shape)))
             }
             _ => Ok(()),
         }

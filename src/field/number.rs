@@ -1,4 +1,4 @@
-//! One number, and its conversion to the type of a batch.
+//! Converts one number to the element type of a batch.
 
 use half::{bf16, f16};
 
@@ -13,7 +13,8 @@ pub(super) enum Number<'a> {
 }
 
 impl Number<'_> {
-    /// The element of NumPy's type `kind` in these little-endian bytes.
+    /// Creates the number from the little-endian bytes of an array element. `kind` is NumPy's code
+    /// of the element type.
     pub(super) fn of_bytes(kind: u8, word: &[u8]) -> Self {
         let mut wide = [0; 8];
         wide[..word.len()].copy_from_slice(word);
@@ -33,7 +34,7 @@ impl Number<'_> {
 /// Appends `number` as an element of `dtype`.
 ///
 /// # Errors
-/// If the type cannot hold the number, or the text is not a number.
+/// If the type cannot hold the number, or if the text is not a number.
 pub(super) fn put(number: Number<'_>, dtype: Dtype, to: &mut impl Extend<u8>) -> Result<(), String> {
     match dtype {
         Dtype::U8 => to.extend([whole::<u8>(number, dtype)?]),
@@ -49,15 +50,17 @@ pub(super) fn put(number: Number<'_>, dtype: Dtype, to: &mut impl Extend<u8>) ->
     Ok(())
 }
 
-/// Whole numbers up to this are distinct as 64-bit floats. Larger floats are approximate anyway.
+/// Up to this value, all integers can be distinguished as 64-bit floats. Larger floats are
+/// approximate anyway.
 const MOST_WHOLE: f64 = (1_u64 << 53) as f64;
 
-/// Checks that `dtype` keeps `number`: a whole number stays the same as a float of 32 or 64 bits,
-/// and a finite number stays finite. Fractions may be rounded, as may whole numbers by 16-bit
-/// floats.
+/// Checks that `dtype` preserves `number`: an integer must be exact as a 32-bit or 64-bit float,
+/// and a finite number must stay finite. Fractions may be rounded, and 16-bit floats may round
+/// integers.
 ///
 /// # Errors
-/// The number in words, for [`put`]'s place in a message.
+/// If `dtype` does not preserve the number. The error is the number as text, worded to fit into the
+/// same message as the error of [`put`].
 pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String> {
     let (kept, wide): (fn(f64) -> f64, _) = match dtype {
         Dtype::F32 => (|number| (number as f32).into(), "float64, or an integer type"),
@@ -71,7 +74,7 @@ pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String>
         Number::Float(float) => (float, None),
         Number::Text(text) => match (text.parse::<i128>(), text.parse::<f64>()) {
             (Ok(whole), _) => (whole as f64, Some(whole)),
-            // The number 1e999 is not infinite.
+            // Text such as 1e999 denotes a finite number, although it parses as infinity.
             (_, Ok(float)) if float.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
                 return Err(unfit(number, dtype));
             }
@@ -90,9 +93,9 @@ pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String>
     }
 }
 
-/// Converts `number` to an integer. Floats with an integral value are accepted.
+/// Converts `number` to an integer. Accepts floats whose value is integral.
 fn whole<T: TryFrom<i128>>(number: Number<'_>, dtype: Dtype) -> Result<T, String> {
-    // Floats beyond 2^64 fit none of the types, and the others fit an i128.
+    // Floats beyond 2^64 do not fit into any of the types, and all others fit into an i128.
     let of_float = |float: f64| (float.trunc() == float && float.abs() <= 2f64.powi(64)).then_some(float as i128);
     let whole = match number {
         Number::Whole(whole) => Some(whole),
@@ -102,7 +105,7 @@ fn whole<T: TryFrom<i128>>(number: Number<'_>, dtype: Dtype) -> Result<T, String
     whole.and_then(|whole| T::try_from(whole).ok()).ok_or_else(|| unfit(number, dtype))
 }
 
-/// The nearest 32-bit float.
+/// Converts `number` to the nearest 32-bit float.
 fn single(number: Number<'_>) -> Result<f32, String> {
     match number {
         Number::Whole(whole) => Ok(whole as f32),
@@ -119,7 +122,7 @@ fn double(number: Number<'_>) -> Result<f64, String> {
     }
 }
 
-/// 1 for `true` and 0 for `false`, in the spellings of common programs.
+/// Parses `true` as 1 and `false` as 0, in the spellings that common programs write.
 fn truth(text: &str) -> Option<i128> {
     match text {
         "true" | "True" | "TRUE" => Some(1),

@@ -1,3 +1,9 @@
+//! Copy-paste: pastes objects from one sample into the image of another.
+//!
+//! Masks define the pixels of the objects. The union of the selected masks is computed once per
+//! sample. Images and masks are then copied where the union is set, and the boxes of covered
+//! objects shrink to the part that stays visible.
+
 use std::fmt::Debug;
 
 use crate::decode::{Rect, Size};
@@ -6,11 +12,11 @@ use crate::sampler::Rng;
 use crate::source::Sample;
 use crate::transform::{Pasting, Plan};
 
-/// A field whose masks say which pixels objects have.
+/// A field whose masks define the pixels of objects.
 pub trait Objects: Debug {
-    /// Chooses the objects of `sample`, whose image has `plan`, that are pasted into an image,
-    /// with a margin in pixels. `name` is that of the field, and `rng` that of the image's own
-    /// sample.
+    /// Selects the objects of `sample` that are pasted into another sample's image, including a
+    /// margin in pixels around them. `name` is the name of the field, and `plan` is the plan of the
+    /// image of `sample`. `rng` is the generator of the sample that receives the objects.
     fn paste(
         &self,
         name: &str,
@@ -21,72 +27,74 @@ pub trait Objects: Debug {
     ) -> Result<()>;
 }
 
-/// The objects of another sample that are pasted into an image. A worker keeps its memory from
+/// The objects of a different sample that are pasted into an image. The memory is reused from
 /// sample to sample.
 #[derive(Debug, Default)]
 pub struct Pasted {
-    /// Numbers of the chosen boxes in their sample, in ascending order.
+    /// Indices of the selected boxes in their sample, in ascending order.
     chosen: Vec<usize>,
-    /// For each pixel of the output, before geometric operations, 1 where the objects are pasted.
+    /// For each pixel of the output, before geometric operations, 1 where objects are pasted.
     covered: Vec<u8>,
-    /// The image of the other sample.
+    /// Image of the sample that the objects come from.
     image: Vec<u8>,
 }
 
-/// Nothing that is pasted yet.
+/// A selection without objects.
 pub(crate) static NOTHING: Pasted = Pasted { chosen: Vec::new(), covered: Vec::new(), image: Vec::new() };
 
-/// A mask of which pasted objects may cover a part.
+/// The visible part of a mask that pasted objects may cover.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Rest {
-    /// Number of its pixels before and after.
+    /// Number of visible pixels before pasting.
     pub(super) before: u64,
+    /// Number of visible pixels after pasting.
     pub(super) after: u64,
-    /// The smallest rectangle around the rest.
+    /// Smallest rectangle that contains the visible pixels.
     pub(super) around: Rect,
 }
 
 impl Pasted {
-    /// Bytes that a worker needs for images of `output`.
+    /// Returns how much memory a worker needs to paste into images of size `output`, in bytes.
     pub(crate) fn memory(output: Size) -> usize {
         4 * output.area() as usize
     }
 
-    /// Pastes nothing, for images of `output`.
+    /// Removes all objects, and prepares for an image of size `output`.
     pub(super) fn clear(&mut self, output: Size) {
         self.chosen.clear();
         self.covered.clear();
         resize(&mut self.covered, output.area() as usize, 0);
     }
 
-    /// Chooses objects from the boxes of `numbers`. `rng` is that of the sample.
+    /// Selects objects from the boxes with the indices `numbers`, and returns the indices of the
+    /// selected ones. `rng` is the generator of the sample that receives the objects.
     pub(super) fn choose(&mut self, numbers: impl ExactSizeIterator<Item = usize> + Clone, rng: &Rng) -> &[usize] {
         Pasting::choose(numbers.len(), rng, &mut self.chosen);
         self.chosen.iter_mut().for_each(|place| *place = numbers.clone().nth(*place).expect("below the number"));
         &self.chosen
     }
 
-    /// Number of objects.
+    /// Returns the number of selected objects.
     pub(super) fn len(&self) -> usize {
         self.chosen.len()
     }
 
-    /// The number of object `place` in its sample.
+    /// Returns the index, in its sample, of the selected object number `place`.
     pub(super) fn object(&self, place: usize) -> usize {
         self.chosen[place]
     }
 
-    /// Whether the box with this number in its sample is pasted.
+    /// Returns whether the box with index `number` in its sample is pasted.
     pub(super) fn has(&self, number: usize) -> bool {
         self.chosen.binary_search(&number).is_ok()
     }
 
-    /// Adds the mask of an object.
+    /// Adds the mask of an object to the pasted pixels.
     pub(super) fn add(&mut self, mask: &[u8]) {
         self.covered.iter_mut().zip(mask).for_each(|(to, from)| *to |= from);
     }
 
-    /// Widens the objects by `margin` pixels along each axis.
+    /// Grows the pasted area by `margin` pixels along each axis.
     pub(super) fn widen(&mut self, margin: u32, output: Size) {
         let (width, height, margin) = (output.width as usize, output.height as usize, margin as usize);
         if margin == 0 || self.chosen.is_empty() {
@@ -98,7 +106,8 @@ impl Pasted {
         self.covered.iter_mut().for_each(|value| *value = u8::from(*value > 0));
     }
 
-    /// Room for the other sample's image, of `bytes` bytes, or `None` if nothing is pasted.
+    /// Returns a buffer of `bytes` bytes for the image that the objects come from, or `None` if
+    /// nothing is pasted.
     pub(crate) fn image(&mut self, bytes: usize) -> Option<&mut [u8]> {
         if self.chosen.is_empty() {
             return None;
@@ -107,23 +116,23 @@ impl Pasted {
         Some(&mut self.image)
     }
 
-    /// Pastes the other sample's image into `image`, RGB.
+    /// Pastes the objects into the RGB image `image`.
     pub(crate) fn cover(&self, image: &mut [u8]) {
         self.copy(&self.image, image, 3);
     }
 
-    /// Copies the pasted pixels, of `each` bytes.
+    /// Copies the pasted pixels, which have `each` bytes, from `from` to `to`.
     pub(super) fn copy(&self, from: &[u8], to: &mut [u8], each: usize) {
         let pixels = to.chunks_exact_mut(each).zip(from.chunks_exact(each)).zip(&self.covered);
         pixels.filter(|(_, covered)| **covered > 0).for_each(|((to, from), _)| to.copy_from_slice(from));
     }
 
-    /// Removes the pasted pixels from a mask.
+    /// Clears the pasted pixels in a mask.
     pub(super) fn hide(&self, mask: &mut [u8]) {
         mask.iter_mut().zip(&self.covered).for_each(|(value, covered)| *value &= 1 - covered);
     }
 
-    /// What remains of a mask of 0 and 1, with rows of `width` pixels.
+    /// Computes the visible part of a mask, which consists of 0 and 1 in rows of `width` pixels.
     pub(super) fn rest(&self, mask: &[u8], width: usize) -> Rest {
         let (mut before, mut after) = (0, 0);
         let (mut left, mut right, mut top, mut bottom) = (width, 0, usize::MAX, 0);
@@ -132,7 +141,7 @@ impl Pasted {
             let mut seen = mask.iter().zip(covered).map(|(value, covered)| *value > 0 && *covered == 0);
             let Some(first) = seen.clone().position(|seen| seen) else { continue };
             after += seen.clone().filter(|seen| *seen).count() as u64;
-            let last = seen.rposition(|seen| seen).expect("there is a first one");
+            let last = seen.rposition(|seen| seen).expect("there is at least one");
             (left, right) = (left.min(first), right.max(last + 1));
             (top, bottom) = (top.min(y), y + 1);
         }
@@ -145,8 +154,8 @@ impl Pasted {
     }
 }
 
-/// Sets the values within `margin` of a 1 to 2, along a line of `length` values that begins at
-/// `start`, `step` values apart.
+/// Along one line of the plane, sets values to 2 if they are 0 and at most `margin` away from a 1.
+/// The line begins at `start` and has `length` values at distances of `step`.
 fn widen(plane: &mut [u8], (start, step, length): (usize, usize, usize), margin: usize) {
     let mut until = 0;
     for at in 0..length {

@@ -6,15 +6,15 @@ use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::source::Shape;
 
-/// A varying number of rows per sample: tokens, points, any bytes.
+/// A variable number of rows per sample, such as tokens, points or arbitrary bytes.
 ///
 /// The sample's field is a little-endian array of rows without a header, or an `.npy`, `.json` or
-/// `.txt` field of shape (n, row...); see [encodings](super). In the batch the field has room for
-/// `most` rows per sample, (N, most, ...). The rest is padding, zeros by default. A second array,
-/// `<name>.count`, i64 of (N), contains the number of rows of each sample;
-/// [`HostBatch::counts`](crate::HostBatch::counts) returns it. The augmentation does not change the
-/// rows, so use [`Boxes`](super::Boxes) for boxes that follow the crop. A device gets both arrays
-/// unchanged.
+/// `.txt` field of shape (n, row...); see [encodings](super). The batch field has `most` rows per
+/// sample, (N, most, ...). Rows after the sample's last one are padding, 0 by default. A second
+/// array, `<name>.count`, i64 of shape (N), contains the number of rows of each sample.
+/// [`HostBatch::counts`](crate::HostBatch::counts) returns this array. The augmentation does not
+/// change the rows, so use [`Boxes`](super::Boxes) for boxes, which must be cropped together with
+/// the image. Both arrays are copied to a device unchanged.
 ///
 /// ```no_run
 /// use warpfeed::field::Ragged;
@@ -40,30 +40,32 @@ pub struct Ragged {
     most: usize,
     padding: Option<(Dtype, Vec<u8>)>,
     truncated: bool,
-    /// Whether the field's bytes are the rows, regardless of the name's ending.
+    /// Whether the field's bytes themselves are the rows, regardless of the suffix of the field's
+    /// name.
     plain: bool,
 }
 
 impl Ragged {
-    /// Rows of `dtype` and the shape `row` (`[]` for one number), at most `most` per sample.
+    /// Creates a field with at most `most` rows per sample. Rows have the type `dtype` and the
+    /// shape `row`; use `[]` for scalars.
     pub fn new(dtype: Dtype, row: impl Into<Vec<usize>>, most: usize) -> Self {
         Ragged { dtype, row: row.into(), most, padding: None, truncated: false, plain: false }
     }
 
-    /// The bytes of the field, at most `most` per sample: text, or any file. An `.npy`, `.json` or
-    /// `.txt` field is not decoded.
+    /// Creates a field that delivers at most `most` bytes per sample, exactly as stored: a text, or
+    /// any file. `.npy`, `.json` and `.txt` fields are not decoded.
     pub fn bytes(most: usize) -> Self {
         Ragged { plain: true, ..Self::new(Dtype::U8, [], most) }
     }
 
-    /// The value of places without a row; 0 by default. It must have the rows' type.
+    /// Sets the padding value, which must have the type of the rows. The default is 0.
     #[must_use]
     pub fn padding<T: Element>(mut self, value: T) -> Self {
         self.padding = Some((T::DTYPE, bytemuck::bytes_of(&value).to_vec()));
         self
     }
 
-    /// Takes the first `most` rows of a sample that has more. By default such a sample is an error.
+    /// Keeps only the first `most` rows of a sample that has more. By default, such a sample fails.
     #[must_use]
     pub fn truncated(mut self) -> Self {
         self.truncated = true;
@@ -71,7 +73,7 @@ impl Ragged {
     }
 }
 
-/// The options as data. The padding is a text, because JSON has no NaN.
+/// Serialized form of the options. The padding is text because JSON has no NaN.
 #[derive(serde::Deserialize)]
 struct Given {
     dtype: Dtype,
@@ -100,10 +102,10 @@ impl TryFrom<Given> for Ragged {
 impl FieldType for Ragged {
     fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
         if self.most == 0 {
-            return Err(Error::config(format!("field {name:?}: room for 0 rows; at least 1 is needed")));
+            return Err(Error::config(format!("field {name:?}: at most 0 rows: expected at least 1")));
         }
         if self.row.contains(&0) {
-            return Err(Error::config(format!("field {name:?}: rows of {:?} have no bytes", self.row)));
+            return Err(Error::config(format!("field {name:?}: rows of shape {:?} are empty", self.row)));
         }
         if let Some((dtype, _)) = self.padding.as_ref().filter(|(dtype, _)| *dtype != self.dtype) {
             let (padding, rows) = (dtype.name(), self.dtype.name());
@@ -137,9 +139,9 @@ impl Ragged {
     fn put(&self, field: &Encoded<'_>, bytes: &[u8], shape: Option<&Shape>, place: &mut RowMut<'_>) -> Result<()> {
         let to = place.bytes(0);
         let row = to.len() / self.most;
-        // An array with one axis contains the rows in sequence.
+        // An array with one axis contains the rows one after another.
         if let Some(shape) = shape.filter(|shape| shape.len() > 1 && shape[1..] != self.row[..] && !bytes.is_empty()) {
-            return Err(field.error(format_args!("has the shape {shape:?}, the loader expects rows of {:?}", self.row)));
+            return Err(field.error(format_args!("has the shape {shape:?}: expected rows of {:?}", self.row)));
         }
         if !bytes.len().is_multiple_of(row) {
             let found = bytes.len();
@@ -147,7 +149,7 @@ impl Ragged {
         }
         let found = bytes.len() / row;
         if found > self.most && !self.truncated {
-            let (most, new) = (self.most, if self.plain { "Rows::bytes(" } else { "Rows::new(.., " });
+            let (most, new) = (self.most, if self.plain { "Ragged::bytes(" } else { "Ragged::new(.., " });
             return Err(field.error(format_args!(
                 "has {found} rows, but {new}{most}) keeps at most {most}: use {new}{found}) or more, or .truncated()"
             )));

@@ -1,4 +1,4 @@
-//! Samples the nearest pixels of a mask.
+//! Samples masks with nearest neighbor.
 
 use super::values::Meaning;
 use crate::batch::Element;
@@ -9,9 +9,9 @@ use crate::error::{Error, Result};
 use crate::source::Npy;
 use crate::transform::Plan;
 
-/// An integer type of masks.
+/// An element type of masks.
 pub(super) trait Integer: Element {
-    /// Converts a value that the type can hold.
+    /// Converts `value`, which the type must be able to hold.
     fn of(value: i64) -> Self;
 }
 
@@ -27,35 +27,36 @@ macro_rules! integer {
 
 integer!(u8, u16, i16, i32, i64);
 
-/// Destination of a mask in the batch, and its allowed values.
+/// Destination of a mask in the batch, and the values that the mask may contain.
 pub(super) struct Plane<'a, T> {
     pub(super) plan: &'a Plan,
     /// Orientation of the mask relative to the upright image.
     pub(super) frame: Frame,
     pub(super) to: &'a mut [T],
-    /// Value outside the image. It is allowed inside too.
+    /// Value of pixels outside the image. The value is allowed inside the image as well.
     pub(super) fill: i64,
-    /// Whether the part outside the image is filled.
+    /// Whether to fill the part outside the image.
     pub(super) fills: bool,
-    /// Least and greatest other value.
+    /// Minimum of the other allowed values.
     pub(super) least: i64,
+    /// Maximum of the other allowed values.
     pub(super) most: i64,
-    /// A further value that is allowed.
+    /// One more allowed value.
     pub(super) ignore: Option<i64>,
-    /// What the stored values become, if they change.
+    /// Mapping of stored values, if any.
     pub(super) meaning: Option<Meaning<'a>>,
 }
 
-/// Scratch that is kept from mask to mask.
+/// Scratch memory that is reused from mask to mask.
 #[derive(Default)]
 pub(super) struct Sampler {
-    /// Columns of the output (rows if the mask is transposed), each with its position in a stored
-    /// row.
+    /// Columns of the output (rows if the mask is transposed), each with its position within a
+    /// stored row.
     columns: Vec<(u32, u32)>,
 }
 
 impl Sampler {
-    /// Samples a PNG of the image's size.
+    /// Samples a PNG that has the size of the image.
     pub(super) fn png<T: Integer>(&mut self, mut png: Png<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
         let columns = &mut self.columns;
         plane.fill_around();
@@ -85,7 +86,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// Samples decoded values of the image's size.
+    /// Samples decoded values of a mask that has the size of the image.
     #[cfg(feature = "formats")]
     pub(super) fn values<T: Integer>(&mut self, values: &[u32], size: Size, plane: &mut Plane<'_, T>) -> Result<()> {
         plane.fill_around();
@@ -97,7 +98,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// Samples an array of the image's size.
+    /// Samples an array that has the size of the image.
     pub(super) fn npy<T: Integer>(&mut self, npy: &Npy<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
         plane.fill_around();
         plane.columns(Pass::WHOLE, &mut self.columns);
@@ -117,7 +118,7 @@ impl Sampler {
     }
 }
 
-/// An element of `N` bytes.
+/// Reads the element of `N` bytes in `column` of a row.
 fn element<const N: usize>(npy: &Npy<'_>, row: &[u8], column: u32) -> i64 {
     let mut bytes = row.as_chunks::<N>().0[column as usize];
     if npy.big_endian {
@@ -138,8 +139,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         }
     }
 
-    /// The output's columns (rows if `vertical`), each with its position along the mask. The
-    /// positions rise or fall monotonically.
+    /// Returns the output's columns (rows if `vertical`), each with its position along the mask.
+    /// The positions are monotonic.
     fn axis(&self, vertical: bool) -> impl DoubleEndedIterator<Item = (u32, u32)> + Clone + use<'a, T> {
         let (shown, plan, frame) = (self.plan.shown(), self.plan, self.frame);
         let (start, length) = if vertical { (shown.y, shown.height) } else { (shown.x, shown.width) };
@@ -148,7 +149,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         })
     }
 
-    /// The output's columns that are in `pass`, each with its position in the pass's rows.
+    /// Stores in `columns` the output's columns that `pass` contains, each with its position within
+    /// the rows of the pass.
     fn columns(&self, pass: Pass, columns: &mut Vec<(u32, u32)>) {
         columns.clear();
         columns.extend(self.axis(self.frame.is_transposed()).filter_map(|(at, column)| {
@@ -157,8 +159,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         }));
     }
 
-    /// The output's rows that are in `pass`, each with its number in the pass. The numbers never
-    /// fall.
+    /// Returns the output's rows that `pass` contains, each with its index within the pass. The
+    /// indices never decrease.
     fn rows(&self, pass: Pass) -> impl Iterator<Item = (u32, u32)> + use<'a, T> {
         let mut axis = self.axis(!self.frame.is_transposed());
         let mut ends = axis.clone();
@@ -169,8 +171,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         })
     }
 
-    /// Writes row `at` of the output, or column `at` if the mask is transposed, from a stored row.
-    /// `value` returns the row's values, which are within `bounds`.
+    /// Writes row `at` of the output (column `at` if the mask is transposed) from a stored row.
+    /// `value` returns the stored row's values, all of which are within `bounds`.
     fn row(&mut self, at: u32, columns: &[(u32, u32)], bounds: (i64, i64), value: impl Fn(u32) -> i64) -> Result<()> {
         if let Some(mut meaning) = self.meaning.take() {
             let written = self.changed_row(at, columns, |column| meaning.of_value(value(column)));
@@ -199,7 +201,7 @@ impl<'a, T: Integer> Plane<'a, T> {
         }
     }
 
-    /// Writes row `at` as [`row`](Plane::row) does. `value` returns what a stored value becomes.
+    /// Like [`row`](Plane::row), but applies the mapping of stored values.
     fn changed_row(
         &mut self,
         at: u32,
@@ -230,7 +232,7 @@ impl<'a, T: Integer> Plane<'a, T> {
         Error::in_source(format!("the value {value} at {place}; {least} to {most} are allowed"))
     }
 
-    /// The place in the image of element `other` of row `at`, for messages.
+    /// Describes the position of element `other` of row `at` in the image, for error messages.
     fn place(&self, at: u32, other: u32) -> String {
         let (x, y) = if self.frame.is_transposed() { (at, other) } else { (other, at) };
         format!("column {}, row {}", self.plan.column(x).unwrap_or(0), self.plan.row(y).unwrap_or(0))

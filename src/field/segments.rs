@@ -1,16 +1,16 @@
-//! Draws COCO's outlines and run lengths as masks, with the bits of `pycocotools`.
+//! Draws COCO's polygons and run lengths as masks, bit-identical to `pycocotools`.
 //!
 //! A segmentation is a list of polygons `[[x, y, x, y, ...], ...]`, a run-length code `{"size":
 //! [height, width], "counts": [...]}`, or a run-length code whose counts are packed into text. Runs
-//! follow the columns, zeros first.
+//! go down the columns, and the first run consists of zeros.
 //!
-//! **A polygon's pixels.** COCO's rule draws the outline on a grid five times as fine. It takes the
-//! pixels between the points where the outline crosses the middle of a column. Other libraries
-//! differ in pixels at the edge. This file follows the rule, so masks have the bits of
-//! `pycocotools.mask.decode`; `tests/fixtures/segments` has examples.
+//! **Polygon pixels.** COCO's rule is to draw the outline on a grid of five times the resolution,
+//! and to fill the pixels between the points where the outline crosses the middle of a column.
+//! Other libraries produce different edges. This file implements COCO's rule, so masks are
+//! bit-identical to `pycocotools.mask.decode`. `tests/fixtures/segments` contains examples.
 //!
-//! **Bounds.** The memory for crossings is one byte per pixel. The number of crossings is bounded,
-//! because a few thousand edges as wide as the image would otherwise take minutes.
+//! **Bounds.** The crossings are stored in one byte per pixel. The number of crossings is limited,
+//! because a polygon with a few thousand edges across the whole image would otherwise take minutes.
 
 use std::fmt;
 
@@ -20,44 +20,45 @@ use crate::decode::Size;
 use crate::error::{Error, Result, resize};
 use crate::source::Value;
 
-/// Steps of the outlines' grid per pixel.
+/// Number of steps per pixel of the grid on which polygons are drawn.
 const FINE: f64 = 5.0;
-/// Greatest distance of a polygon's point from the origin, in pixels.
+/// Maximum distance of a polygon's point from the origin, in pixels.
 const FAR: f64 = 1e6;
-/// Least bound on the crossings of a segmentation's outlines with columns. The bound of a larger
-/// image is its number of pixels.
+/// Limit on the number of crossings in a segmentation. For images with more pixels than this, the
+/// limit is the number of pixels.
 const MOST_CROSSINGS: u64 = 1 << 22;
 
 /// The segmentations of a sample's boxes. The memory is reused from sample to sample.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
     items: Vec<Item>,
-    /// End of each polygon in `points`.
+    /// End of each polygon within `points`.
     ends: Vec<usize>,
-    /// x and y of all polygons.
+    /// Coordinates of all polygons' points, as alternating x and y.
     points: Vec<f64>,
     /// The runs of all run-length codes.
     runs: Vec<u64>,
     crossings: Crossings,
 }
 
-/// Points where the outline of one polygon crosses the columns.
+/// Points where a polygon crosses the middles of columns.
 #[derive(Debug, Default)]
 struct Crossings {
-    /// One byte per pixel of the mask, and one after the last: 1 if the number of crossings is odd.
-    /// All are 0 between two polygons.
+    /// One byte for each pixel of the mask, plus one: 1 if the number of crossings at the pixel is
+    /// odd. All bytes are 0 between polygons.
     odd: Vec<u8>,
-    /// Range of the bytes that were changed.
+    /// Index of the first byte that was changed.
     first: usize,
+    /// Index of the last byte that was changed.
     last: usize,
-    /// Number of crossings that the segmentation may still have.
+    /// Number of crossings that the segmentation may still use.
     left: u64,
 }
 
 impl Crossings {
-    /// Begins a segmentation of a mask of `area` pixels.
+    /// Starts a segmentation whose mask has `area` pixels.
     fn begin(&mut self, area: usize) {
-        // After a polygon that failed, its crossings remain. Otherwise all bytes are 0.
+        // Clear the crossings that a failed polygon left. Otherwise all bytes are already 0.
         if self.first <= self.last {
             self.odd.fill(0);
         }
@@ -70,7 +71,7 @@ impl Crossings {
         (self.first, self.last) = (self.first.min(place), self.last.max(place));
     }
 
-    /// Fills the polygon: a pixel is inside if the number of crossings up to it is odd.
+    /// Fills the polygon. A pixel is inside if the number of crossings up to it is odd.
     fn fill(&mut self, mask: &mut [u8]) {
         if self.first > self.last {
             return;
@@ -88,19 +89,19 @@ impl Crossings {
 
 #[derive(Debug, Clone, Copy)]
 enum Item {
-    /// `null`.
+    /// `null` in the list.
     None,
-    /// A range of polygons: the first one and the count.
+    /// A range of polygons, as the index of the first one and their number.
     Polygons(usize, usize),
-    /// Height and width of the image, and a range of `runs`.
+    /// Height and width of the image, followed by a range of `runs`.
     Runs([u64; 2], usize, usize),
 }
 
 impl Segments {
-    /// Reads a list of segmentations: the field `boxes.masks.json`. Returns their number.
+    /// Reads the field `boxes.masks.json`, a list of segmentations, and returns how many there are.
     ///
     /// # Errors
-    /// If it is not such a list. The error has the line and the column.
+    /// If the field is not such a list. The error states the line and column.
     pub(crate) fn read(&mut self, value: Value<'_>) -> Result<usize> {
         let Value::Lists(outlines) = value else { return self.parse(value.memory()) };
         self.clear();
@@ -130,28 +131,28 @@ impl Segments {
         Ok(self.items.len())
     }
 
-    /// Whether segmentation `index` is not `null`.
+    /// Returns whether the segmentation with index `index` is not `null`.
     pub(crate) fn has(&self, index: usize) -> bool {
         !matches!(self.items.get(index), None | Some(Item::None))
     }
 
-    /// Draws segmentation `index` of an image of `size` into `mask`, one byte per pixel, 0 or 1.
-    /// The order is **column by column**: the pixel (x, y) is at `x * height + y`. The points of
-    /// polygons are multiplied by `scale` first: (1, 1), or the image's size if they are relative
-    /// to it.
+    /// Draws the segmentation with index `index` into `mask`, with one byte (0 or 1) per pixel.
+    /// `size` is the size of the image. Pixels are stored **column by column**: pixel (x, y) is at
+    /// `x * height + y`. The points of polygons are first multiplied by `scale`, which is (1, 1),
+    /// or the image's size if the points are relative to it.
     ///
     /// # Errors
     /// - The segmentation is missing.
-    /// - A run-length code has another size or another number of pixels.
+    /// - A run-length code has a different size or number of pixels.
     /// - A polygon has fewer than three points, or a point far outside the image.
-    /// - The outlines cross columns more often than the bound allows: the number of the image's
-    ///   pixels, but at least four million.
+    /// - The polygons cross columns more often than allowed. The limit is the image's number of
+    ///   pixels, but at least 2^22 (about four million).
     pub(crate) fn draw(&mut self, index: usize, size: Size, scale: (f64, f64), mask: &mut Vec<u8>) -> Result<()> {
         let (width, height) = (size.width as usize, size.height as usize);
         mask.clear();
         resize(mask, width * height, 0);
         match *self.items.get(index).unwrap_or(&Item::None) {
-            Item::None => Err(Error::in_source(format!("segmentation {index}: there is none"))),
+            Item::None => Err(Error::in_source(format!("segmentation {index}: missing"))),
             Item::Polygons(first, count) => {
                 self.crossings.begin(mask.len());
                 for polygon in first..first + count {
@@ -167,7 +168,7 @@ impl Segments {
             Item::Runs([high, wide], first, end) => {
                 if (high, wide) != (height as u64, width as u64) {
                     return Err(Error::in_source(format!(
-                        "segmentation {index}: run lengths of {wide}x{high} pixels, the image has {width}x{height}"
+                        "segmentation {index}: run lengths of {wide}x{high} pixels, but the image has {width}x{height}"
                     )));
                 }
                 let (mut at, mut inked) = (0u64, false);
@@ -181,7 +182,7 @@ impl Segments {
                 if at != mask.len() as u64 {
                     let all = mask.len();
                     return Err(Error::in_source(format!(
-                        "segmentation {index}: run lengths of {at} pixels, the image has {all}"
+                        "segmentation {index}: run lengths of {at} pixels, but the image has {all}"
                     )));
                 }
                 Ok(())
@@ -190,7 +191,7 @@ impl Segments {
     }
 }
 
-/// Adds the points where the outline of a polygon crosses the middle of a column to `crossings`.
+/// Adds to `crossings` the points where a polygon crosses the middle of a column.
 fn cross(
     points: &[f64],
     (width, height): (usize, usize),
@@ -199,12 +200,12 @@ fn cross(
 ) -> Result<(), String> {
     let all = points.as_chunks::<2>().0;
     if all.len() < 3 || !points.len().is_multiple_of(2) {
-        return Err(format!("{} numbers, at least 6 in pairs are needed", points.len()));
+        return Err(format!("{} numbers: expected at least 6, in pairs", points.len()));
     }
     let fine = |number: f64, scale: f64| {
         let pixels = number * scale;
         if pixels.abs() > FAR {
-            return Err(format!("a point at {pixels}, the image has {width}x{height} pixels"));
+            return Err(format!("a point at {pixels}, but the image has {width}x{height} pixels"));
         }
         Ok((FINE * pixels + 0.5) as i64)
     };
@@ -219,8 +220,8 @@ fn cross(
     Ok(())
 }
 
-/// The crossings of one edge, in units of the fine grid. Column x is crossed between 5x + 2 and
-/// 5x + 3.
+/// Adds the crossings of one edge, whose coordinates are in steps of the fine grid. An edge crosses
+/// column x between 5x + 2 and 5x + 3.
 fn edge(
     from: (i64, i64),
     to: (i64, i64),
@@ -229,16 +230,16 @@ fn edge(
 ) -> Result<(), String> {
     let (dx, dy) = ((from.0 - to.0).abs(), (from.1 - to.1).abs());
     let flat = dx >= dy;
-    // Every edge is drawn from its smaller coordinate in the longer direction, so two outlines that
-    // share an edge have the same points.
+    // Draw every edge in ascending order along its longer axis, so that two polygons that share an
+    // edge have the same points.
     let (start, end) = if (flat && from.0 > to.0) || (!flat && from.1 > to.1) { (to, from) } else { (from, to) };
     let (left, right) = (start.0.min(end.0), start.0.max(end.0));
-    // The columns x with left <= 5x + 2 and 5x + 3 <= right.
+    // The columns x for which left <= 5x + 2 and 5x + 3 <= right.
     let (first, last) = ((left - 2 + 4).div_euclid(5).max(0), (right - 3).div_euclid(5).min(width as i64 - 1));
     let columns = (last - first + 1).max(0) as u64;
     crossings.left = crossings.left.checked_sub(columns).ok_or_else(|| {
         let most = (width as u64 * height as u64).max(MOST_CROSSINGS);
-        format!("the outlines cross columns of the {width}x{height} image more than {most} times")
+        format!("the polygon crosses columns of the {width}x{height} image more than {most} times")
     })?;
     for column in first..=last {
         let middle = 5 * column + 2;
@@ -249,7 +250,7 @@ fn edge(
         } else {
             let slope = (end.0 - start.0) as f64 / dy as f64;
             let x = |step: i64| (start.0 as f64 + slope * step as f64 + 0.5) as i64;
-            // The last step before the crossing. x is monotonic.
+            // Binary search for the last step before the crossing. x is monotonic.
             let (mut before, mut after) = (0, dy);
             while after - before > 1 {
                 let step = before.midpoint(after);
@@ -267,7 +268,8 @@ fn edge(
     Ok(())
 }
 
-/// Visitors that are their own seeds, each with the method by which it reads.
+/// Implements `DeserializeSeed` for visitors that are their own seeds. Each is listed with its
+/// deserialization method.
 macro_rules! seeds {
     ($($name:ident $method:ident)*) => {
         $(impl<'de> DeserializeSeed<'de> for $name<'_> {
@@ -281,7 +283,7 @@ macro_rules! seeds {
 }
 seeds! { List deserialize_seq One deserialize_any Numbers deserialize_seq Counts deserialize_any }
 
-/// The list of a sample.
+/// Visitor for a sample's list of segmentations.
 struct List<'a>(&'a mut Segments);
 
 impl<'de> Visitor<'de> for List<'_> {
@@ -350,7 +352,7 @@ enum Key {
     Other,
 }
 
-/// The coordinates of one polygon.
+/// Visitor for the coordinates of one polygon.
 struct Numbers<'a>(&'a mut Vec<f64>);
 
 impl<'de> Visitor<'de> for Numbers<'_> {
@@ -368,7 +370,7 @@ impl<'de> Visitor<'de> for Numbers<'_> {
     }
 }
 
-/// Runs: a list of numbers, or a text.
+/// Visitor for runs, which are a list of numbers or a text.
 struct Counts<'a>(&'a mut Vec<u64>);
 
 impl<'de> Visitor<'de> for Counts<'_> {
@@ -385,9 +387,10 @@ impl<'de> Visitor<'de> for Counts<'_> {
         Ok(())
     }
 
-    /// Reads COCO's text form. Each character, counted from `0`, holds five bits, the lowest ones
-    /// first, plus 32 if more follow. The last one holds the sign. From the fourth run on, a number
-    /// is the difference from the run before the previous one.
+    /// Reads COCO's text form. Each character, as its distance from `0`, encodes five bits of a
+    /// number, lowest first, plus 32 if more characters of the number follow. The number's last
+    /// character contains its sign. From the fourth run on, the number is the difference from the
+    /// run two positions earlier.
     fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
         let first = self.0.len();
         let (mut number, mut bits) = (0i64, 0);
@@ -430,7 +433,7 @@ mod tests {
         runs.iter().zip([0, 1].into_iter().cycle()).flat_map(|(&run, value)| std::iter::repeat_n(value, run)).collect()
     }
 
-    /// `WARPFEED_SEGMENTS` can name another file that `make.py` wrote.
+    /// Set `WARPFEED_SEGMENTS` to test a different file that was written by `make.py`.
     #[test]
     fn masks_have_the_bits_of_pycocotools() {
         let file = std::env::var("WARPFEED_SEGMENTS");
@@ -448,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn segmentations_of_a_list_are_drawn_alone_and_relative_ones_are_scaled() {
+    fn segmentations_are_drawn_separately_and_scaled() {
         let mut segments = Segments::default();
         let json = br#" [[[0,0,4,0,4,2,0,2]], {"counts":[2,2,4],"size":[2,4]}, [[0,0,1,0,1,1,0,1]], null, []] "#;
         assert_eq!(segments.parse(json).unwrap(), 5);
@@ -459,14 +462,14 @@ mod tests {
         assert_eq!(draw(0, (1.0, 1.0)).unwrap(), [1; 8]);
         assert_eq!(draw(1, (1.0, 1.0)).unwrap(), [0, 0, 1, 1, 0, 0, 0, 0]);
         assert_eq!(draw(2, (4.0, 2.0)).unwrap(), [1; 8]);
-        assert!(draw(3, (1.0, 1.0)).unwrap_err().cause().contains("segmentation 3: there is none"));
+        assert!(draw(3, (1.0, 1.0)).unwrap_err().cause().contains("segmentation 3: missing"));
         assert_eq!(draw(4, (1.0, 1.0)).unwrap(), [0; 8]);
     }
 
-    /// Without a bound each edge takes time for every column: 65 million steps here, and 25 times
-    /// as many for 1 MB of JSON.
+    /// Without a limit, each edge would take time for every column. That would be 65 million steps
+    /// in this test, and 25 times as many for 1 MB of JSON.
     #[test]
-    fn outlines_with_more_crossings_than_pixels_are_refused() {
+    fn polygons_with_more_crossings_than_pixels_are_refused() {
         let zigzag = |edges: usize| {
             let points = (0..edges).map(|i| format!("{},{}", i % 2 * 16384, i % 64)).collect::<Vec<_>>();
             format!("[[[{}]]]", points.join(","))
@@ -481,10 +484,10 @@ mod tests {
         let e = draw(&zigzag(4000)).unwrap_err();
         assert_eq!(
             e.cause(),
-            "segmentation 0: polygon 0: the outlines cross columns of the 16384x64 image more than 4194304 times"
+            "segmentation 0: polygon 0: the polygon crosses columns of the 16384x64 image more than 4194304 times"
         );
-        assert_eq!(draw(square).unwrap(), before, "nothing is left of the one that failed");
-        assert!(draw(&zigzag(200)).unwrap().contains(&1), "what a hand might draw is drawn");
+        assert_eq!(draw(square).unwrap(), before, "the failed polygon leaves no pixels");
+        assert!(draw(&zigzag(200)).unwrap().contains(&1), "a hand-drawn polygon is accepted");
     }
 
     #[test]
@@ -498,17 +501,17 @@ mod tests {
         for (json, words) in [
             (r#"{"size":[2,4]}"#, "expected a list of segmentations at line 1 column"),
             (r#"[{"size":[2,4]}]"#, "run lengths need size and counts"),
-            (r#"[{"size":[3,4],"counts":[12]}]"#, "run lengths of 4x3 pixels, the image has 4x2"),
-            (r#"[{"size":[2,4],"counts":[1,2]}]"#, "run lengths of 3 pixels, the image has 8"),
+            (r#"[{"size":[3,4],"counts":[12]}]"#, "run lengths of 4x3 pixels, but the image has 4x2"),
+            (r#"[{"size":[2,4],"counts":[1,2]}]"#, "run lengths of 3 pixels, but the image has 8"),
             (r#"[{"size":[2,4],"counts":[18446744073709551615,9,9]}]"#, "run lengths of 18446744073709551615 pixels"),
             (r#"[{"size":[2,4],"counts":[-1]}]"#, "at line 1 column"),
             (r#"[{"size":[2,4],"counts":"!"}]"#, "run lengths with '!' in their text"),
             (r#"[{"size":[2,4],"counts":"oooooooooooooooo"}]"#, "run lengths with 'o' in their text"),
             (r#"[{"size":[2,4],"counts":"o"}]"#, "end in the middle of a number"),
             (r#"[{"size":[2,4],"counts":"O"}]"#, "a run of -1 pixels"),
-            (r#"[[[0,0,1,1]]]"#, "segmentation 0: polygon 0: 4 numbers, at least 6 in pairs are needed"),
+            (r#"[[[0,0,1,1]]]"#, "segmentation 0: polygon 0: 4 numbers: expected at least 6, in pairs"),
             (r#"[[[0,0,1,1,2,2],[0,0,1,1,2,2,3]]]"#, "polygon 1: 7 numbers"),
-            (r#"[[[0,0,1,1,1e9,2]]]"#, "a point at 1000000000, the image has 4x2 pixels"),
+            (r#"[[[0,0,1,1,1e9,2]]]"#, "a point at 1000000000, but the image has 4x2 pixels"),
             (r#"[[0,0,1,1]]"#, "a polygon: a list of numbers at line 1 column"),
             (r#"["x"]"#, "at line 1 column"),
             ("[] []", "trailing characters"),

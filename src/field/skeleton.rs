@@ -1,4 +1,4 @@
-//! A set of key points, and its place in the output.
+//! Reads a set of keypoints and converts it to coordinates of the output.
 
 use super::encoded;
 use crate::decode::Frame;
@@ -7,7 +7,7 @@ use crate::source::Sample;
 use crate::source::Shape;
 use crate::transform::Plan;
 
-/// Number of points in a set, and the pairs that trade places in a mirrored image.
+/// Number of points in a set, and the pairs of points that are swapped in a mirrored image.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 pub(super) struct Skeleton {
     pub(super) count: usize,
@@ -15,34 +15,34 @@ pub(super) struct Skeleton {
 }
 
 impl Skeleton {
-    /// Checks the number and the pairs.
+    /// Checks the number of points and the pairs.
     ///
     /// # Errors
-    /// The cause in words.
+    /// If the number or a pair is invalid. The error is the cause as text.
     pub(super) fn check(&self) -> Result<(), String> {
         let count = self.count;
         if count == 0 {
-            return Err("0 points; at least 1 is needed".into());
+            return Err("0 points: expected at least 1".into());
         }
         let mut seen = vec![false; count];
         for &(a, b) in &self.pairs {
             if a >= count || b >= count {
-                return Err(format!("the flip pair ({a}, {b}) of {count} points, from 0"));
+                return Err(format!("the flip pair ({a}, {b}): expected points 0 to {count} - 1"));
             }
             if a == b || std::mem::replace(&mut seen[a], true) || std::mem::replace(&mut seen[b], true) {
-                return Err(format!("the flip pair ({a}, {b}): a point changes places with one other"));
+                return Err(format!("the flip pair ({a}, {b}): a point can be in only one pair"));
             }
         }
         Ok(())
     }
 
-    /// Reads `sets` sets of points from the sample's field `name` into `numbers`. `None` reads one
-    /// set, without an axis for sets. A point has `columns` numbers, of which the first two are x
-    /// and y. They are multiplied by the units to pixels of the frame, and converted to the upright
-    /// image.
+    /// Reads `sets` sets of points from the sample's field `name` into `numbers`. If `sets` is
+    /// `None`, the field is a single set, without an axis for sets. Each point has `columns`
+    /// numbers, of which the first two are x and y. These two are multiplied by the units, which
+    /// gives pixels of the frame, and then converted to the upright image.
     ///
     /// # Errors
-    /// If the number of points is wrong, or a point is NaN or infinite.
+    /// If the number of points is wrong, or if a coordinate is NaN or infinite.
     pub(super) fn read(
         &self,
         name: &str,
@@ -57,7 +57,7 @@ impl Skeleton {
         let shape = encoded::numbers(sample, name, numbers)?;
         let expected: Shape = sets.into_iter().chain([self.count, columns]).collect();
         if numbers.len() != expected.iter().product::<usize>() || (shape.len() > 1 && shape != expected) {
-            return Err(field.error(format_args!("has the shape {shape:?}, {expected:?} is expected")));
+            return Err(field.error(format_args!("has the shape {shape:?}: expected {expected:?}")));
         }
         for (number, point) in numbers.chunks_exact_mut(columns).enumerate() {
             if !point.iter().all(|v| v.is_finite()) {
@@ -70,8 +70,8 @@ impl Skeleton {
         Ok(())
     }
 
-    /// Writes one set in the coordinates of the output. An unlabeled point, or one outside the
-    /// output, becomes (0, 0, 0).
+    /// Writes one set in coordinates of the output. Points that are unlabeled or outside the output
+    /// become (0, 0, 0).
     pub(super) fn place(&self, from: &[f32], plan: &Plan, frame: Frame, to: &mut [f32]) {
         let (from, to) = (from.as_chunks::<3>().0, to.as_chunks_mut::<3>().0);
         for (&[x, y, visibility], to) in from.iter().zip(&mut *to) {
@@ -83,7 +83,7 @@ impl Skeleton {
         self.swap(plan, frame, to);
     }
 
-    /// Swaps the pairs if the plan or EXIF mirrors the image.
+    /// Swaps the points of each pair if the image is mirrored by the plan or by EXIF.
     pub(super) fn swap<T>(&self, plan: &Plan, frame: Frame, points: &mut [T]) {
         if plan.flip ^ plan.vertical_flip ^ frame.is_mirrored() {
             self.pairs.iter().for_each(|&(a, b)| points.swap(a, b));

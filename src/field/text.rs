@@ -5,13 +5,13 @@ use crate::decode::Size;
 use crate::error::Result;
 use crate::source::Value;
 
-/// A text per sample, such as a caption: no array, but one string per sample, which
-/// [`BatchInfo::texts`](crate::BatchInfo::texts) returns.
+/// One string per sample, such as a caption. The field is not an array;
+/// [`BatchInfo::texts`](crate::BatchInfo::texts) returns the strings.
 ///
-/// The sample's field is UTF-8, such as `caption.txt`, or a column of a table. The text is
-/// delivered as it is stored, of any length, with the line break at its end if there is one. Typed
-/// numbers are delivered as decimal text. Bytes that are not UTF-8, and arrays, are an error. Texts
-/// stay on the host, also for batches on a device. The augmentation does not change them.
+/// The sample's field is UTF-8 text, such as `caption.txt` or a column of a table. The text can
+/// have any length and is delivered as stored, including a trailing line break. Typed numbers are
+/// delivered as decimal text. A sample fails if its field is an array or bytes that are not UTF-8.
+/// Texts stay on the host, even for batches on a device. The augmentation does not change them.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -32,12 +32,13 @@ pub struct Text {
 }
 
 impl Text {
-    /// The text of the sample's field with the batch field's name.
+    /// Reads the sample's field that has the batch field's name.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads the sample's field `name` instead, such as the `label.txt` of text recognition.
+    /// Reads the sample's field `name` instead, for example `label.txt` in text recognition
+    /// datasets.
     #[must_use]
     pub fn of(mut self, name: impl Into<String>) -> Self {
         self.of = Some(name.into());

@@ -5,17 +5,19 @@ use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::source::Value;
 
-const NOT_TOKENS: &str = "is not an array of tokens: integers of one axis are expected";
+const NOT_TOKENS: &str = "is not an array of tokens: expected integers with one axis";
 
-/// Tokens of a text, as integers of one type: (N, length).
+/// Windows of tokens, as integers of one type, (N, length).
 ///
-/// The samples are windows of [`source::Tokens`](crate::source::Tokens), or any field of `length`
-/// unsigned integers of 16 or 32 bits.
+/// The tokens come from [`source::TokenFile`](crate::source::TokenFile), whose samples are windows, or
+/// from any field that contains `length` unsigned integers of 16 or 32 bits.
 ///
-/// With [`end`](Tokens::end) there are two more arrays, both (N, length) i32. `<name>.document`
-/// numbers the documents of a window from 0. `<name>.position` is the position of a token in its
-/// document, or in the window for the document that began before it. Two tokens belong to one
-/// document where these numbers are equal, which is the mask of attention in packed documents.
+/// With [`end`](Tokens::end), there are two more arrays, both (N, length) i32. `<name>.document`
+/// contains the index of each token's document within the window, starting at 0. `<name>.position`
+/// contains the position of each token within its document. If the document began before the
+/// window, it contains the position within the window. Two tokens belong to the same document if
+/// their values in `<name>.document` are equal. This defines the attention mask for packed
+/// documents.
 #[derive(Debug, Clone, serde::Deserialize)]
 pub struct Tokens {
     dtype: Dtype,
@@ -25,26 +27,27 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Windows of `length` tokens as `dtype`: `U16`, `I32` or `I64`.
+    /// Creates windows of `length` tokens of type `dtype`, which is `U16`, `I32` or `I64`.
     pub fn new(dtype: Dtype, length: usize) -> Self {
         Tokens { dtype, length, end: None, vocabulary: None }
     }
 
-    /// The token that ends a document. It is the last token of its document.
+    /// Sets the token that ends a document. The token is itself the last token of the document.
     #[must_use]
     pub fn end(mut self, token: u32) -> Self {
         self.end = Some(token);
         self
     }
 
-    /// Number of tokens of the vocabulary. A token that is not below it is an error.
+    /// Sets the size of the vocabulary. A sample fails if it contains a token that is not less than
+    /// this size.
     #[must_use]
     pub fn vocabulary(mut self, tokens: u32) -> Self {
         self.vocabulary = Some(tokens);
         self
     }
 
-    /// The smallest number that is not a token here.
+    /// Returns the smallest number that is not a valid token.
     fn limit(&self) -> u64 {
         let of_type = match self.dtype {
             Dtype::U16 => 1 << 16,
@@ -59,15 +62,15 @@ impl FieldType for Tokens {
     fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
         if !matches!(self.dtype, Dtype::U16 | Dtype::I32 | Dtype::I64) {
             let dtype = self.dtype.name();
-            return Err(Error::config(format!("field {name:?}: tokens of {dtype}: known are u16, i32 and i64")));
+            return Err(Error::config(format!("field {name:?}: tokens of {dtype}: expected u16, i32 or i64")));
         }
         if self.length == 0 || self.length > i32::MAX as usize {
             let length = self.length;
-            return Err(Error::config(format!("field {name:?}: windows of {length} tokens; at least 1 is needed")));
+            return Err(Error::config(format!("field {name:?}: windows of {length} tokens: expected at least 1")));
         }
         if let Some((end, vocabulary)) = self.end.zip(self.vocabulary).filter(|(end, vocabulary)| end >= vocabulary) {
             return Err(Error::config(format!(
-                "field {name:?}: the end of a document is token {end}, and the vocabulary has {vocabulary} tokens"
+                "field {name:?}: the end of a document is token {end}, but the vocabulary has {vocabulary} tokens"
             )));
         }
         let array = |name: String, dtype| Field { name, dtype, shape: vec![self.length] };
@@ -107,7 +110,7 @@ impl FieldType for Tokens {
         };
         if tokens.len() / size != self.length {
             let (found, length) = (tokens.len() / size, self.length);
-            return Err(field.error(format_args!("has {found} tokens, the loader expects {length}")));
+            return Err(field.error(format_args!("has {found} tokens: expected {length}")));
         }
         match size {
             2 => self.put(&field, tokens.as_chunks::<2>().0, u16::from_le_bytes, place),
@@ -116,7 +119,7 @@ impl FieldType for Tokens {
     }
 }
 
-/// The tokens of a field in another encoding, as `u32`.
+/// Reads the tokens of a field in an encoding other than raw integers, as `u32`.
 fn stored(field: &Encoded<'_>) -> Result<Vec<u8>> {
     let mut tokens = Vec::new();
     field.with_numbers(Dtype::I64, |bytes, shape| {
@@ -135,7 +138,7 @@ fn stored(field: &Encoded<'_>) -> Result<Vec<u8>> {
 }
 
 impl Tokens {
-    /// Writes the tokens, which are stored in `N` bytes each.
+    /// Writes the tokens, each of which is stored in `N` bytes.
     fn put<T: Copy + Into<u32> + Ord, const N: usize>(
         &self,
         field: &Encoded<'_>,
@@ -144,7 +147,7 @@ impl Tokens {
         place: &mut RowMut<'_>,
     ) -> Result<()> {
         let limit = self.limit();
-        // Tokens of 16 bits fit any of the types.
+        // Check the tokens only if the stored type can hold invalid ones.
         if limit < 1 << (8 * N) {
             let most: u32 = tokens.iter().map(|token| read(*token)).max().map_or(0, Into::into);
             if u64::from(most) >= limit {
@@ -156,10 +159,10 @@ impl Tokens {
                 return Err(field.error(format_args!("has the token {most} at {at}{cause}")));
             }
         }
-        // No token would match, so that all documents of a window were one.
+        // Otherwise no token could match, and all documents in a window would count as one.
         if let Some(end) = self.end.filter(|end| u64::from(*end) >= 1 << (8 * N)) {
             let bits = 8 * N;
-            return Err(field.error(format_args!("has tokens of {bits} bits, and a document ends with token {end}")));
+            return Err(field.error(format_args!("has tokens of {bits} bits, which cannot hold the end token {end}")));
         }
         let to = place.bytes(0);
         match self.dtype {
@@ -186,7 +189,7 @@ impl Tokens {
     }
 }
 
-/// Writes one number for each token.
+/// Writes `f(token)` for each token.
 fn each<const N: usize, const M: usize>(to: &mut [u8], tokens: &[[u8; N]], mut f: impl FnMut([u8; N]) -> [u8; M]) {
     to.as_chunks_mut::<M>().0.iter_mut().zip(tokens).for_each(|(to, &token)| *to = f(token));
 }

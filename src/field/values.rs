@@ -1,22 +1,22 @@
-//! What the stored values of a mask become.
+//! Maps the stored values of a mask.
 
 use std::collections::HashMap;
 
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// New values by the value or color that is stored.
+/// Map from stored values or colors to new values.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 #[serde(from = "Vec<(Key, i64)>")]
 pub(super) struct ValueMap {
     new: HashMap<i64, i64>,
     /// Whether the keys are colors, packed into 24 bits.
     colors: bool,
-    /// The error of keys that do not go together, in words.
+    /// Error message if the keys are inconsistent.
     wrong: Option<String>,
 }
 
-/// A value or a color that is stored.
+/// Key of the map: a stored value or a color.
 #[derive(serde::Deserialize)]
 #[serde(untagged, expecting = "a whole number, or a color of three numbers from 0 to 255")]
 enum Key {
@@ -37,12 +37,12 @@ impl From<Vec<(Key, i64)>> for ValueMap {
     }
 }
 
-/// A color as one number.
+/// Packs a color into one number.
 fn packed([red, green, blue]: [u8; 3]) -> i64 {
     i64::from(u32::from_be_bytes([0, red, green, blue]))
 }
 
-/// A stored value as users write it.
+/// Formats a stored value or color for error messages.
 fn shown(key: i64, colors: bool) -> String {
     match (colors, key.to_be_bytes()) {
         (true, [.., red, green, blue]) => format!("the color ({red}, {green}, {blue})"),
@@ -61,7 +61,7 @@ impl ValueMap {
 
     fn add(&mut self, colors: bool, values: impl Iterator<Item = (i64, i64)>) {
         if !self.new.is_empty() && self.colors != colors {
-            self.wrong = Some("values and colors are both mapped; a mask has one of them".to_owned());
+            self.wrong = Some("a map cannot contain both values and colors".to_owned());
         }
         self.colors = colors;
         for (key, new) in values {
@@ -71,7 +71,7 @@ impl ValueMap {
         }
     }
 
-    /// Whether the keys are colors.
+    /// Returns whether the keys are colors.
     pub(super) fn is_of_colors(&self) -> bool {
         self.colors
     }
@@ -80,10 +80,10 @@ impl ValueMap {
         self.new.is_empty()
     }
 
-    /// Checks the keys, and that `allows` each new value.
+    /// Checks the keys, and checks that `allows` accepts each new value.
     ///
     /// # Errors
-    /// The cause in words.
+    /// If a key or a value is invalid. The error is the cause as text.
     pub(super) fn check(&self, allows: impl Fn(i64) -> bool) -> std::result::Result<(), String> {
         if let Some(wrong) = &self.wrong {
             return Err(wrong.clone());
@@ -91,29 +91,30 @@ impl ValueMap {
         match self.new.iter().filter(|(_, new)| !allows(**new)).min() {
             None => Ok(()),
             Some((&key, new)) => {
-                Err(format!("{} is mapped to {new}, which the mask cannot have", shown(key, self.colors)))
+                Err(format!("{} is mapped to {new}, which the mask cannot hold", shown(key, self.colors)))
             }
         }
     }
 }
 
-/// What the stored values of one mask become: classes get the numbers of the loader, and then the
-/// values of the map apply.
+/// Mapping of the stored values of one mask. Values are first converted to the loader's class
+/// numbers, and then looked up in the map.
 pub(super) struct Meaning<'a> {
-    /// The sample, and the value of its first class, if its classes are renumbered.
+    /// The sample and the value that stands for its first class, if its classes are renumbered.
     classes: Option<(&'a Sample<'a>, i64)>,
     map: &'a ValueMap,
-    /// Value of all that is not in the map.
+    /// Replacement for values that are not in the map.
     ignore: Option<i64>,
-    /// The last value and what it became: neighbors are mostly alike.
+    /// The last value and its result. They are cached because most pixels equal their neighbors.
     last: Option<(i64, i64)>,
 }
 
 impl<'a> Meaning<'a> {
-    /// That of the sample's mask in the field `name`. `None` if values stay as they are.
+    /// Returns the mapping for the sample's mask in the field `name`, or `None` if values do not
+    /// change.
     ///
     /// # Errors
-    /// Those of [`Sample::first_class_of_mask`].
+    /// The errors of [`Sample::first_class_of_mask`].
     pub(super) fn of(
         sample: &'a Sample<'a>,
         name: &str,
@@ -126,10 +127,10 @@ impl<'a> Meaning<'a> {
         Ok((classes.is_some() || !map.is_empty()).then_some(Meaning { classes, map, ignore, last: None }))
     }
 
-    /// What `stored` becomes.
+    /// Maps `stored`.
     ///
     /// # Errors
-    /// If it is a class without a number in the loader, or is not in the map.
+    /// If `stored` is a class that has no number in the loader, or if it is not in the map.
     pub(super) fn of_value(&mut self, stored: i64) -> Result<i64> {
         if let Some((last, new)) = self.last
             && last == stored

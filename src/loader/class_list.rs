@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use crate::error::{Result, guarded};
 use crate::source::{Classes, Source};
 
-/// The list of classes of a loader, if it has one.
+/// The class list of a loader, if one was set.
 #[derive(Clone, Default)]
 pub(super) enum Listed {
     #[default]
@@ -17,7 +17,7 @@ pub(super) enum Listed {
 }
 
 impl Listed {
-    /// Checks the list, or reads it.
+    /// Returns the class list, after validating it or reading it from its file.
     pub(super) fn open(&self) -> Result<Option<Classes>> {
         match self {
             Listed::No => Ok(None),
@@ -27,34 +27,34 @@ impl Listed {
     }
 }
 
-/// The name of a dataset and its classes.
+/// Name and class names of a dataset.
 type Set = (String, Vec<String>);
 
-/// Names of folders that hold a part of a dataset.
+/// Names of folders that usually contain one split of a dataset.
 const SPLITS: [&str; 7] = ["train", "val", "valid", "validation", "test", "dev", "eval"];
 
-/// Class lists of datasets that this process has opened, the latest last, each with the folder that
-/// it lies in.
+/// Class lists of datasets that this process has opened, most recent last, each with its parent
+/// folder.
 static OPENED: Mutex<Vec<(PathBuf, Set)>> = Mutex::new(Vec::new());
 /// Maximum length of [`OPENED`].
 const MOST_OPENED: usize = 32;
 
-/// Warns if the classes of `source` are numbered differently by another split that lies next to
-/// `path`, or by a dataset in the same folder that this process has opened. Datasets elsewhere are
-/// unrelated more often than not.
+/// Warns if the classes of `source` have different labels in a sibling split of `path`, or in a
+/// dataset in the same folder that this process has opened. Datasets in other folders are usually
+/// unrelated.
 pub(super) fn compare(path: Option<&Path>, source: &dyn Source) {
     let classes = source.classes();
     if classes.is_empty() || source.is_empty() {
         return;
     }
-    // The path may come from the user's code.
+    // `path` may be user code.
     let file = || guarded(|| Ok(source.path(0))).ok().flatten();
     let Some(place) = path.map(Path::to_owned).or_else(file) else { return };
     let set: Set = (place.display().to_string(), classes.to_vec());
     let folder =
         std::path::absolute(&place).ok().and_then(|place| Some(place.parent()?.to_owned())).unwrap_or_default();
     let split = path.filter(|_| source.kind() == "folder").and_then(|path| split_that_differs(path, &set));
-    // A lock that a fork has left is never released.
+    // Do not block, because a lock that was held at `fork` is never released in the child.
     let Ok(mut opened) = OPENED.try_lock() else { return };
     opened.retain(|(_, (name, _))| *name != set.0);
     let mut near = opened.iter().rev().filter(|(other, _)| *other == folder);
@@ -66,8 +66,9 @@ pub(super) fn compare(path: Option<&Path>, source: &dyn Source) {
     opened.drain(..old);
 }
 
-/// Describes how another split of the dataset at `path`, next to it, numbers the classes differently.
-/// Compares folder names, as opening the other split would.
+/// Looks for a sibling split of the dataset at `path` that numbers the classes differently, and
+/// describes the difference. The comparison uses folder names, which determine the labels when that
+/// split is opened.
 fn split_that_differs(path: &Path, set: &Set) -> Option<String> {
     let folder = path.file_name().and_then(OsStr::to_str).filter(|name| SPLITS.contains(name))?;
     SPLITS.iter().filter(|split| **split != folder).find_map(|split| {
@@ -76,10 +77,11 @@ fn split_that_differs(path: &Path, set: &Set) -> Option<String> {
     })
 }
 
-/// Names of the class folders of a folder, by label.
+/// Returns the names of the class folders in `folder`, indexed by label.
 fn class_folders(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    // The listing has the type, except for links. A flat folder may hold millions of files.
+    // A flat folder may contain millions of files, so use the type from the listing, which is known
+    // for everything except links.
     let is_folder = |entry: &fs::DirEntry| {
         entry.file_type().is_ok_and(|kind| kind.is_dir() || kind.is_symlink() && entry.path().is_dir())
     };
@@ -89,8 +91,8 @@ fn class_folders(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Describes the first difference in numbering between two sets that share a class. Sets without a
-/// common class are unrelated.
+/// Describes the first difference in numbering between two datasets. Datasets without a common
+/// class are unrelated and not compared.
 fn disagree((one, classes): &Set, (two, others): &Set) -> Option<String> {
     let numbers: HashMap<&String, usize> = others.iter().zip(0..).collect();
     let mut common = classes.iter().enumerate().filter_map(|(label, name)| Some((name, label, *numbers.get(name)?)));
@@ -104,7 +106,7 @@ fn disagree((one, classes): &Set, (two, others): &Set) -> Option<String> {
         }
     };
     Some(format!(
-        "{place}; if one run uses both, give each loader the same list: Loader::classes or Loader::classes_file"
+        "{place}; if one run uses both, pass the same list to each loader: Loader::classes or Loader::classes_file"
     ))
 }
 
@@ -113,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_disagree_about_a_class_or_a_label_if_they_have_one_in_common() {
+    fn datasets_with_common_classes_are_compared() {
         let set = |name: &str, classes: &[&str]| (name.to_owned(), classes.iter().map(|&c| c.to_owned()).collect());
         let train: Set = set("train", &["cat", "dog", "fox"]);
         let text = |classes: &[&str]| disagree(&train, &set("val", classes));

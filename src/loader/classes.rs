@@ -7,8 +7,8 @@ use crate::source::Classes;
 
 /// Class numbering.
 impl Loader {
-    /// Numbers the classes by this list: a class's label is the index of its name. By default each
-    /// dataset numbers its own classes.
+    /// Sets the list of class names that determines the labels: the label of a class is the index
+    /// of its name in the list. By default, each dataset numbers its own classes.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -17,22 +17,22 @@ impl Loader {
     /// let val = Loader::new("val").classes(classes); // No cats here, but a dog is still 1.
     /// ```
     ///
-    /// The list applies to labels and to the classes of boxes, in every dataset.
-    /// [`balanced`](Loader::balanced) and [`split_by_class`](Loader::split_by_class) see the new
-    /// labels. The datasets of a [mixture](Loader::mixture) share the list. If a dataset has no
-    /// class names, its labels are indices into the list.
+    /// The list applies to the labels and to the classes of boxes, for datasets of every format.
+    /// [`balanced`](Loader::balanced) and [`split_by_class`](Loader::split_by_class) use the new
+    /// labels. All datasets of a [mixture](Loader::mixture) use the same list. If a dataset has no
+    /// class names, its labels are interpreted as indices into the list.
     ///
-    /// Opening fails if a class is not in the list, if the list is empty, or if a name occurs
-    /// twice. With [`OnError::Skip`](crate::OnError::Skip), samples of a class that is not in the
-    /// list are skipped instead.
+    /// Opening fails if the list is empty or contains duplicates, or if the dataset has a class
+    /// that is not in the list. With [`OnError::Skip`](crate::OnError::Skip), samples of unlisted
+    /// classes are skipped instead.
     pub fn classes(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.classes = Listed::Names(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Numbers the classes as [`classes`](Loader::classes) does, by a text file with one name per
-    /// line or a `.json` file with an array of names. Opening reads the file; see
-    /// [`Classes::read`].
+    /// Like [`classes`](Loader::classes), but reads the list from a text file with one name per
+    /// line, or from a `.json` file with an array of names. The file is read when the loader is
+    /// opened; see [`Classes::read`].
     ///
     /// ```
     /// # use warpfeed::Loader;

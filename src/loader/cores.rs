@@ -1,18 +1,19 @@
-//! Number of cores for this process.
+//! Determines how many cores this process may use.
 //!
-//! `std::thread::available_parallelism` returns the minimum of affinity and quota, which is enough
-//! for a single process. The ranks of a machine share the quota but not the affinity, so for them
-//! both are read separately. Both are lists in files, which safe code can read.
+//! `std::thread::available_parallelism` returns the minimum of affinity and quota, which is
+//! sufficient for a single process. Ranks on the same machine share the quota but not the affinity,
+//! so with several ranks the two are determined separately, from files that can be read with safe
+//! code.
 
 use std::fs;
 
 use crate::sampler::Rank;
 
-/// Number of cores for this process: those that affinity and cgroup allow, or this rank's
-/// share of the cores that it shares with the other ranks of its machine.
+/// Returns the number of cores for this process: all cores that the affinity mask and the cgroup
+/// allow or, if several ranks use the same cores, this rank's share of them.
 ///
-/// If a launcher binds its ranks, it has already divided the machine. So a rank that may use only
-/// its share of the machine, or less, uses all of that.
+/// If the launcher binds its ranks to cores, it has already divided the machine. Therefore, a rank
+/// whose affinity covers no more than its share of the machine uses all of the allowed cores.
 pub(super) fn cores(rank: &Rank) -> usize {
     let allowed = std::thread::available_parallelism().map_or(1, usize::from);
     let ranks = rank.local_world_size.unwrap_or(1);
@@ -20,25 +21,25 @@ pub(super) fn cores(rank: &Rank) -> usize {
         return allowed;
     }
     let bound = allowed_by_affinity();
-    // A quota applies to the whole container, in which its ranks run together.
+    // A quota applies to the whole container, and all ranks run in that container.
     let quota = bound.filter(|bound| allowed < *bound).map(|_| allowed);
     share(allowed, quota.or_else(machine).unwrap_or(allowed), ranks)
 }
 
-/// The share of one of `ranks` ranks that have `all` cores together, if it may use `allowed`
-/// of them.
+/// Returns the number of cores for one of `ranks` ranks on a machine with `all` cores, if the rank
+/// may use `allowed` of them.
 fn share(allowed: usize, all: usize, ranks: usize) -> usize {
     allowed.min(all / ranks).max(1)
 }
 
-/// Number of cores on which the scheduler may run this process.
+/// Returns the number of cores on which the scheduler may run this process.
 fn allowed_by_affinity() -> Option<usize> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).and_then(count)
 }
 
-/// Number of cores of the machine or of the container, from the files of cgroup v2, or of v1
-/// as seen inside a container.
+/// Returns the number of cores of the machine or container, according to the cgroup v2 files, or to
+/// the v1 files as seen inside a container.
 fn machine() -> Option<usize> {
     let path = fs::read_to_string("/proc/self/cgroup").ok().and_then(|groups| {
         let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?.trim_matches('/').to_owned();
@@ -52,7 +53,7 @@ fn machine() -> Option<usize> {
     paths.chain(["/sys/devices/system/cpu/online"]).find_map(read)
 }
 
-/// Number of members of a list such as `0-3,8,10-11`.
+/// Returns the number of members in a list such as `0-3,8,10-11`.
 fn count(list: &str) -> Option<usize> {
     let range = |range: &str| match range.split_once('-') {
         None => range.parse::<usize>().ok().map(|_| 1),
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_gets_its_share_and_a_bound_one_its_own_cores() {
+    fn ranks_divide_the_cores_unless_they_are_bound() {
         assert_eq!(share(64, 64, 4), 16, "unbound ranks divide the machine");
         assert_eq!(share(16, 64, 4), 16, "bound ranks have already divided it");
         assert_eq!(share(3, 3, 8), 1);

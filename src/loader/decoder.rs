@@ -16,14 +16,14 @@ use crate::sampler::Rank;
 use crate::source::Source;
 use crate::trace;
 
-/// Number of requests in progress by default.
+/// Default number of requests in progress.
 const AHEAD: usize = 3;
 
-/// The options of a [`Decoder`], which turns requests of encoded images into batches.
+/// Options of a [`Decoder`], which decodes encoded images into batches on request.
 ///
-/// [`Decoder::builder`] creates one, and [`Loader::decoder`] creates one with the options of a
-/// loader. [`host`](DecoderBuilder::host) or `cuda` opens it. Options mean the same as for a
-/// [`Loader`].
+/// [`Decoder::builder`] creates a builder with default options, and [`Loader::decoder`] creates one
+/// with the options of a loader. Call [`host`](DecoderBuilder::host) or `cuda` to open the decoder.
+/// Options have the same meaning as for a [`Loader`].
 ///
 /// ```
 /// use warpfeed::{Augment, Decoder, Dtype, Layout, Normalize};
@@ -45,17 +45,18 @@ pub struct DecoderBuilder {
 }
 
 impl Decoder<HostBatch> {
-    /// Returns the default options of a decoder. [`DecoderBuilder::cuda`] opens a decoder with
-    /// batches in device memory.
+    /// Returns the default options of a decoder. To open a decoder with batches in device memory,
+    /// use [`DecoderBuilder::cuda`].
     pub fn builder() -> DecoderBuilder {
         DecoderBuilder::new(ImageOptions::default(), 32)
     }
 }
 
-/// Decoders of requested images.
+/// Decoding on request.
 impl Loader {
-    /// Returns the options of a [`Decoder`] that makes the same pixels as this loader: its batch
-    /// size and its options for images, speed and limits. The dataset is not opened.
+    /// Returns the options of a [`Decoder`] that produces the same pixels as this loader. The
+    /// loader's batch size and its options for images, speed and limits are copied. The dataset is
+    /// not opened.
     ///
     /// ```
     /// use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};
@@ -68,10 +69,10 @@ impl Loader {
     /// # }
     /// ```
     pub fn decoder(&self) -> DecoderBuilder {
-        // Two openers must not write one trace.
+        // The loader and the decoder must not write to the same trace.
         let images = ImageOptions { trace: None, ..self.images.clone() };
-        // A decoder needs the rank only for its share of a global batch. If there is no valid rank,
-        // opening the loader reports that.
+        // A decoder uses the rank only to compute its share of a global batch. An invalid rank is
+        // reported when the loader is opened.
         let rank = self.place.rank(self.images.local_world_size).unwrap_or(Rank::ALONE);
         let batch_size = match self.batch {
             Share::Rank(samples) => samples,
@@ -90,8 +91,8 @@ impl DecoderBuilder {
     /// Opens a decoder with batches in host memory.
     ///
     /// # Errors
-    /// As [`Loader::host`], and [`ErrorKind::Config`] if [`augment`](DecoderBuilder::augment) mixes
-    /// images.
+    /// The same errors as for [`Loader::host`], and [`ErrorKind::Config`] if
+    /// [`augment`](DecoderBuilder::augment) mixes images.
     pub fn host(self) -> Result<Decoder<HostBatch>> {
         self.open(Loader::host)
     }
@@ -104,22 +105,22 @@ impl DecoderBuilder {
         Decoder::new(requests, open(loader)?)
     }
 
-    /// Returns the loader whose batches are the requests.
+    /// Returns a loader that makes one batch per request, and the queue of requests.
     pub(super) fn loader<B: Send + 'static>(self) -> Result<(Loader, Arc<Requests<B>>)> {
         let DecoderBuilder { images, batch_size, max_queued, geometry } = self;
         if images.augment.mixes() {
-            return Err(Error::config("augment mixes images, and a decoder answers each image by itself"));
+            return Err(Error::config("augment mixes images, but a decoder answers each image separately"));
         }
         if let Some(step) = images.augment.joins().next() {
             return Err(Error::config(format!(
-                "augment joins images ({step}), and a decoder answers each image by itself"
+                "augment combines images ({step}), but a decoder answers each image separately"
             )));
         }
         if images.augment.changes_later() {
-            return Err(Error::config("augment has from_epoch, and a decoder has no epochs"));
+            return Err(Error::config("augment has from_epoch, but a decoder has no epochs"));
         }
         if max_queued == 0 {
-            return Err(Error::config("max_queued(0): the queue needs room for at least one request"));
+            return Err(Error::config("max_queued(0): expected at least 1"));
         }
         let ImageOptions { prefetch, timeout, decode_on, max_sample_bytes, .. } = images;
         let limits = Limits { images: batch_size, image_bytes: max_sample_bytes, queued: max_queued, timeout };
@@ -129,8 +130,8 @@ impl DecoderBuilder {
         let images = ImageOptions {
             prefetch: if prefetch == 0 { AHEAD } else { prefetch },
             decode_on: Some(decode_on.unwrap_or(DecodeOn::Gpu)),
-            // Each request has its own timeout, which is checked at this interval while no batch is
-            // free.
+            // Each request has its own timeout. This is the interval at which the timeouts are
+            // checked while the program holds all batches.
             timeout: timeout / 4,
             retries: 0,
             ..images
@@ -141,7 +142,7 @@ impl DecoderBuilder {
     }
 }
 
-/// The options.
+/// Setters of the options.
 impl DecoderBuilder {
     /// Sets the maximum number of images in a request; 32 by default.
     pub fn batch_size(mut self, images: usize) -> Self {
@@ -149,9 +150,9 @@ impl DecoderBuilder {
         self
     }
 
-    /// Sets the maximum number of queued requests; 1,024 by default. Requests beyond it are refused
-    /// with [`ErrorKind::Busy`]. Dropped requests do not count. [`Decoder::dynamic_batcher`] has a queue of
-    /// its own with the same limit. 0 is an error.
+    /// Sets the maximum number of queued requests; 1,024 by default. Further requests are rejected
+    /// with [`ErrorKind::Busy`]. Cancelled requests do not count. [`Decoder::dynamic_batcher`] has
+    /// a separate queue with the same limit. Opening fails if the number is 0.
     ///
     /// ```
     /// # use warpfeed::Decoder;
@@ -163,8 +164,9 @@ impl DecoderBuilder {
         self
     }
 
-    /// Adds the field `geometry` to the batches: where each image lies in its image, to map
-    /// predictions back. See [`Geometry`]. It is 0 for a bad image.
+    /// Adds the field `geometry` to the batches. It contains the position of each source image in
+    /// its output image, so that predictions can be mapped back; see [`Geometry`]. For a bad image,
+    /// all values are 0.
     ///
     /// ```
     /// # use warpfeed::{Augment, Decoder};
@@ -176,36 +178,36 @@ impl DecoderBuilder {
         self
     }
 
-    /// Sets the number of processes on this machine that share its cores, as
-    /// [`Loader::local_world_size`]. 0 is an error. By default it is 1, or the loader's number if
-    /// the options come from [`Loader::decoder`].
+    /// Sets the number of processes that share the cores of this machine, like
+    /// [`Loader::local_world_size`]. Opening fails if the number is 0. The default is 1, or the
+    /// loader's value if the options come from [`Loader::decoder`].
     pub fn local_world_size(mut self, ranks: usize) -> Self {
         self.images.local_world_size = Some(ranks);
         self
     }
 
-    /// Sets the number of requests in progress at a time; 3 by default.
+    /// Sets the number of requests in progress at once; 3 by default.
     pub fn prefetch(mut self, requests: usize) -> Self {
         self.images.prefetch = requests;
         self
     }
 
-    /// Sets how long a request waits while your program holds all batches; 30 s by default. Then it
-    /// fails with [`ErrorKind::Timeout`].
+    /// Sets how long a request waits while your program holds all batches; 30 s by default. After
+    /// this time the request fails with [`ErrorKind::Timeout`].
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.images.timeout = timeout;
         self
     }
 
-    /// Sets where JPEGs of batches in device memory are decoded; [`DecodeOn::Gpu`] by default.
-    /// Images are the same, bit for bit; see [`Loader::decode_on`].
+    /// Sets whether workers or the device decode JPEGs for batches in device memory;
+    /// [`DecodeOn::Gpu`] by default. The pixels are bit-identical; see [`Loader::decode_on`].
     pub fn decode_on(mut self, decode_on: DecodeOn) -> Self {
         self.images.decode_on = Some(decode_on);
         self
     }
 
-    /// Limits the bytes of an image; 2^31 by default. A larger image is an error at its place,
-    /// and its bytes are released at once.
+    /// Limits the size of an encoded image; 2^31 bytes by default. A larger image fails without
+    /// affecting the other images, and its bytes are freed immediately.
     pub fn max_sample_bytes(mut self, bytes: u64) -> Self {
         self.images.max_sample_bytes = bytes;
         self
@@ -213,7 +215,7 @@ impl DecoderBuilder {
 }
 
 impl DecoderBuilder {
-    /// As [`Loader::trace`].
+    /// See [`Loader::trace`].
     pub fn trace(mut self, path: impl AsRef<Path>, schedule: trace::Schedule) -> Self {
         self.images.trace = Some((path.as_ref().to_owned(), schedule));
         self
@@ -226,13 +228,13 @@ mod tests {
     use crate::Loader;
 
     #[test]
-    fn a_loaders_decoder_has_its_share_of_a_batch_and_the_machine_and_no_trace() {
+    fn a_decoder_inherits_the_loaders_share_but_no_trace() {
         let loader = Loader::new("train")
             .trace("t.json", trace::Schedule { wait: 0, warmup: 0, active: 1, repeat: 0 })
             .local_world_size(8);
         let decoder = loader.global_batch_size(4096).rank(3, 64).decoder();
         assert_eq!((decoder.batch_size, decoder.images.local_world_size), (64, Some(8)));
-        assert!(decoder.images.trace.is_none(), "two writers of one file");
+        assert!(decoder.images.trace.is_none(), "two loaders would write one file");
         assert_eq!(Loader::new("train").batch_size(48).rank(1, 2).decoder().batch_size, 48);
     }
 }

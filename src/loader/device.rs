@@ -10,15 +10,16 @@ use crate::error::Result;
 use crate::field::{FieldKind, FieldWriter, Room, Split, Written};
 use crate::transform::Augment;
 
-/// Mean room per image for the data that a device decodes. Crops of usual photographs take about
-/// half of it.
+/// Average space per image for the encoded data that a device decodes, in bytes. Crops of typical
+/// photographs need about half of this space.
 const ENCODED_BYTES: usize = 128 << 10;
+/// Average number of coefficient blocks per image that a device decodes.
 const BLOCKS: usize = 10 << 10;
-/// Minimum number of such images that a decoder has room for, even if its requests are smaller. A
-/// photograph of 12 megapixels takes about as much.
+/// Minimum number of images for which a decoder allocates this space, even if its requests are
+/// smaller. A photograph of 12 megapixels needs about as much space.
 const LEAST_ROOM: usize = 32;
 
-/// A loader that is open on a device.
+/// A loader that has been opened on a device.
 pub(super) struct OnDevice<G: Gpu, B> {
     ring: Ring<G, B>,
     shared: Arc<Shared>,
@@ -31,7 +32,7 @@ impl Loader {
         Ok(Batches::new(ring, &shared))
     }
 
-    /// The same, before there are batches.
+    /// Opens the loader on a device, without starting to deliver batches.
     pub(super) fn on_device<G: Gpu, B: From<Held<G>>>(self, gpu: G, consumer: G::Stream) -> Result<OnDevice<G, B>> {
         let kinds = self.fields()?;
         let this = self.with_classes()?;
@@ -50,8 +51,8 @@ impl Loader {
 
         let specs = specs(&parts.schemas);
         specs.iter().try_for_each(Spec::check)?;
-        // The automatic depth applies to host slots only: they even out variation, and device
-        // memory belongs to the model.
+        // The automatic depth applies only to host slots. These are enough to even out variations,
+        // and device memory should be left to the model.
         let (prefetch, timeout) = (parts.shared.run.settings.prefetch.least, parts.timeout);
         let memory = parts.shared.memory;
         let (device, slots, slot_bytes) = (Spec::memory_of(&specs, prefetch), memory.slots, parts.schemas.bytes());
@@ -77,33 +78,33 @@ impl Loader {
         Ok(OnDevice { ring, shared })
     }
 
-    /// Where the steps of images run that the user receives as `dtype`. Warns about steps that
-    /// keep images from being decoded on the device.
+    /// Decides whether each step runs on the host or on the device, for images that the user
+    /// receives as `dtype`. Warns about steps that prevent decoding on the device.
     fn split_for(&self, kinds: &[(String, FieldKind)], dtype: Dtype) -> Result<Split> {
         let ImageOptions { augment, transforms, decode_on, .. } = &self.images;
         let wanted = decode_on.unwrap_or_default() != DecodeOn::Cpu;
-        // User transforms come after all other pixel effects, and run on the host.
+        // Custom transforms run on the host, after all other pixel effects.
         let own = !transforms.is_empty();
         let images = kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_)));
         let augments: Vec<&Augment> = images.map(|(_, FieldKind(kind))| kind.augment().unwrap_or(augment)).collect();
         let mut host_only: Vec<_> = augments.iter().flat_map(|augment| augment.without_device_code()).collect();
         host_only.dedup();
         if own && wanted {
-            tracing::warn!("the workers decode all images, because a transform of your own runs on the host");
+            tracing::warn!("workers decode all images, because a custom transform runs on the host");
         } else if !host_only.is_empty() && wanted {
             let names = host_only.join(", ");
-            tracing::warn!("the workers decode the images that {names} changes, because only the host can run it");
+            tracing::warn!("workers decode the images that {names} changes, because only the host supports it");
         }
         let resizes = augments.is_empty() || augments.iter().any(|augment| augment.resizes_there());
         if !own && !resizes && wanted {
             tracing::warn!(
-                "the workers decode all images, because a device resizes only with Filter::Bilinear and antialiasing"
+                "workers decode all images, because a device resizes only with Interpolation::Bilinear and antialiasing"
             );
         }
         let decode = !own && resizes && wanted;
         let retouch = !own && augments.iter().any(|augment| augment.changes_pixels());
-        // If images stay bytes, the host runs the effects on values where it writes the image.
-        // Otherwise the device runs them after normalization.
+        // If the images remain `u8`, the host applies the effects on values when it writes the
+        // image. Otherwise, the device applies them after normalization.
         let values = augments.iter().any(|augment| augment.changes_values()) && (dtype != Dtype::U8 || decode);
         let times = if self.asked.is_some() { LEAST_ROOM.div_ceil(self.batch.of_all(1)?.max(1) as usize) } else { 1 };
         Ok(Split {
@@ -114,7 +115,7 @@ impl Loader {
         })
     }
 
-    /// Rows of class shares that the device computes from the labels.
+    /// Returns the parameters of the soft-label rows that the device computes from the labels.
     fn shares(&self, kinds: &[(String, FieldKind)]) -> Option<Shares> {
         let label = self.label();
         let has_class = kinds.iter().any(|(_, FieldKind(kind))| kind.maker() == FieldWriter::Class);

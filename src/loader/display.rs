@@ -1,4 +1,5 @@
-//! A loader as text: its augmentation, and the calls of setters that change something.
+//! Formats a loader as text: its augmentation, and the setter calls whose values differ from the
+//! defaults.
 
 use std::fmt::{self, Debug, Display, Write as _};
 
@@ -10,7 +11,7 @@ use super::share::{RankOrigin, Share};
 use crate::engine::OnError;
 use crate::field::FieldKind;
 
-/// Calls of setters.
+/// Setter calls, formatted as text.
 #[derive(Default)]
 pub(super) struct Calls(String);
 
@@ -28,10 +29,10 @@ impl Calls {
     }
 
     fn put(&mut self, name: &str, value: impl Display) {
-        write!(self.0, ".{name}({value})").expect("texts take everything");
+        write!(self.0, ".{name}({value})").expect("writing to a string cannot fail");
     }
 
-    /// Adds a call without its many values.
+    /// Adds a call that shows the number of values instead of the values themselves.
     fn put_some<T>(&mut self, name: &str, values: Option<&[T]>) {
         if let Some(values) = values {
             self.put(name, format_args!("{} values", values.len()));
@@ -58,7 +59,8 @@ impl Debug for ImageOptions {
     }
 }
 
-/// Prints the dataset, the augmentation, and the calls of setters that change something.
+/// Prints the dataset, the augmentation, and the setter calls whose values differ from the
+/// defaults.
 impl Display for Loader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Loader { sampling, fields, views, images, .. } = self;
@@ -91,7 +93,7 @@ impl Display for Loader {
             ("keep_labels", sampling.keep_labels),
         ];
         flags.into_iter().filter(|(_, is_set)| *is_set).for_each(|(name, _)| calls.put(name, ""));
-        sampling.order.iter().for_each(|_| calls.put("order", ".."));
+        sampling.order.iter().for_each(|_| calls.put("sampler", ".."));
         match classes {
             Listed::No => {}
             Listed::Names(names) => calls.put_some("classes", Some(names)),
@@ -120,7 +122,7 @@ mod tests {
     use crate::{Augment, Layout, field};
 
     #[test]
-    fn a_loader_prints_its_augmentation_and_the_options_that_are_not_the_default() {
+    fn a_loader_prints_augmentation_and_changed_options() {
         let plain = Loader::new("train");
         assert_eq!(
             plain.to_string(),

@@ -1,4 +1,4 @@
-//! Compares the names of fields with those that a source has.
+//! Checks the names of fields against the fields of the source.
 
 use warpfeed_sources::format::is_image;
 
@@ -6,14 +6,14 @@ use crate::error::{Error, Result};
 use crate::field::{FieldKind, FieldWriter};
 use crate::source::{Source, are_one};
 
-/// Endings of names that say how numbers and text are encoded.
+/// Suffixes of field names that specify the encoding of numbers and text.
 const ENDS: [&str; 5] = [".npy", ".json", ".txt", ".bin", ".img"];
 
-/// Maximum number of names in a message.
+/// Maximum number of names that are listed in a message.
 const SHOWN: usize = 20;
 
-/// The sample's fields that the kinds read besides the image and the label. `None` if a kind does
-/// not say which.
+/// Returns the sample fields that the field types read, except the image and the label. Returns
+/// `None` if a field type does not name the fields that it reads.
 pub(super) fn names_read(kinds: &[(String, FieldKind)]) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for (field, FieldKind(kind)) in kinds {
@@ -26,17 +26,17 @@ pub(super) fn names_read(kinds: &[(String, FieldKind)]) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// Checks that the source has each field that the kinds read, if it knows its fields. So a mistake
-/// in a name is one error on opening instead of one for each sample.
+/// If the source knows its fields, checks that it has each field that the field types read. With
+/// this check, a typo in a name fails when the loader is opened, and not in every sample.
 ///
 /// # Errors
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) with the names that exist, and the most similar
-/// one.
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if a field is missing. The error lists the
+/// existing names and the closest match.
 pub(super) fn check_names(kinds: &[(String, FieldKind)], source: &dyn Source) -> Result<()> {
     let Some(known) = source.fields() else { return Ok(()) };
     for (field, FieldKind(kind)) in kinds {
         for wanted in kind.reads(field) {
-            // The name of an image depends on the format of each sample.
+            // The field name of an encoded image depends on the image format of each sample.
             let end = wanted.rsplit_once('.').map_or(&*wanted, |(_, end)| end);
             if is_image(end) || known.iter().any(|known| are_one(known, &wanted)) {
                 continue;
@@ -57,19 +57,19 @@ pub(super) fn check_names(kinds: &[(String, FieldKind)], source: &dyn Source) ->
     Ok(())
 }
 
-/// A name without the ending of an encoding.
+/// Removes an encoding suffix from a name.
 fn stem(name: &str) -> &str {
     ENDS.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
 }
 
-/// The name most similar to `wanted`, if there is a similar one.
+/// Returns the name that is most similar to `wanted`, if any is similar enough.
 fn closest<'a>(wanted: &str, names: &[&'a str]) -> Option<&'a str> {
     let (distance, name) = names.iter().map(|name| (distance(wanted, name), *name)).min_by_key(|found| found.0)?;
     (distance <= wanted.chars().count().div_ceil(3)).then_some(name)
 }
 
-/// Number of characters to insert, remove, replace or swap with their neighbor, so that one name
-/// becomes the other.
+/// Returns the optimal string alignment distance of two names: how many characters must be
+/// inserted, removed, replaced or swapped with a neighbor to turn one name into the other.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];

@@ -8,11 +8,11 @@ use crate::transform::Augment;
 
 /// The fields of a batch.
 impl Loader {
-    /// Adds the field `name`, of a kind from [`field`](crate::field). A field named `image` or
-    /// `label` replaces the default one.
+    /// Adds the field `name`. Its type is one of those in [`field`](crate::field), or your own. A
+    /// field named `image` or `label` replaces the default field.
     ///
-    /// [`HostBatch::field`] returns it by the same name. If a sample does not have the field, or
-    /// its bytes do not fit the kind, the sample is an error.
+    /// [`HostBatch::field`] returns it by the same name. A sample fails if it does not have the
+    /// field, or if its bytes are invalid for the type.
     ///
     /// ```no_run
     /// use warpfeed::field::NdArray;
@@ -27,9 +27,9 @@ impl Loader {
         self
     }
 
-    /// Replaces the field `image` by several views of the image, `views.0`, `views.1`, …: each
-    /// has its own augmentation with its own size, and draws its own random numbers, a function of
-    /// (seed, epoch, sample, view). [`augment`](Loader::augment) has no effect on them.
+    /// Replaces the field `image` by several views of each image, `views.0`, `views.1`, …. Each
+    /// view has its own augmentation and size. The random numbers of a view are a function of
+    /// (seed, epoch, sample, view). [`augment`](Loader::augment) has no effect on views.
     ///
     /// ```no_run
     /// use warpfeed::{Augment, Loader};
@@ -43,21 +43,23 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// A sample is read once. Views are decoded together if a rectangle around their crops takes no
-    /// longer to decode than each crop alone, and fits the memory of a worker or takes no more of
-    /// it; the pixels are the same. At most 16 images per sample are possible. Views are not mixed,
-    /// and no masks or boxes follow them; for these add `.field("image", Image::new())`. Opening
-    /// fails for an augmentation that mixes or that needs boxes.
+    /// Each sample is read once. Views are decoded together if the smallest rectangle around their
+    /// crops takes no longer to decode than the individual crops, and if that rectangle fits into a
+    /// worker's memory or needs no more memory than the individual crops. This does not affect the
+    /// pixels. A sample can have at most 16 images. Views are not mixed, and masks and boxes are
+    /// not transformed together with them. For masks and boxes, add
+    /// `.field("image", Image::new())`. Opening fails if the augmentation of a view mixes images or
+    /// requires boxes.
     pub fn views(mut self, views: impl IntoIterator<Item = Augment>) -> Self {
         self.views = views.into_iter().collect();
         self
     }
 
-    /// Removes a default field: `image` or `label`. Without `image` the loader does not decode
-    /// images, [`augment`](Loader::augment) has no effect, and options of images such as
-    /// [`normalize`](Loader::normalize) are errors. A dataset that
-    /// [knows](crate::source::Source::has_images) that it has no images, such as a table of
-    /// numbers, needs no `drop_field("image")` if fields are added.
+    /// Removes a default field: `image` or `label`. Without `image`, the loader does not decode
+    /// images, [`augment`](Loader::augment) has no effect, and opening fails if image options such
+    /// as [`normalize`](Loader::normalize) are set. If a dataset [has no
+    /// images](crate::source::Source::has_images), such as a table of numbers, and fields are
+    /// added, `image` is removed automatically.
     ///
     /// ```no_run
     /// use warpfeed::field::Ragged;
@@ -72,12 +74,12 @@ impl Loader {
         self
     }
 
-    /// Adds labels as f32 rows of (N, `classes`); see
+    /// Adds soft labels as f32 rows of shape (N, `classes`); see
     /// [`HostBatch::soft_labels`](crate::HostBatch::soft_labels). Off by default.
     ///
-    /// The rows are mixed like the images ([`Augment::mix`](crate::Augment::mix)). Mixing without
-    /// soft labels is an error unless `label` is left out. `smoothing`, 0 to 1, is the share of
-    /// each row that is spread evenly over the classes.
+    /// The rows are mixed like the images ([`Augment::mix`](crate::Augment::mix)). Mixing requires
+    /// soft labels, unless `label` is removed. `smoothing`, from 0 to 1, is the fraction of each
+    /// row that is spread evenly over the classes.
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader};
@@ -86,38 +88,39 @@ impl Loader {
     /// let loader = Loader::new("train").augment(augment).soft_labels(1000, 0.1);
     /// ```
     ///
-    /// The rows have the same bits on the host and on a device. They equal torchvision's MixUp of
-    /// one-hot labels followed by PyTorch's label smoothing. Each slot needs `4 * classes` more
-    /// bytes per sample.
+    /// The rows are bit-identical on the host and on a device. They are the same as with
+    /// torchvision's MixUp of one-hot labels followed by PyTorch's label smoothing. Each slot needs
+    /// an additional `4 * classes` bytes per sample.
     ///
-    /// A label of `classes` or more is an error. A sample without a label is an error unless
-    /// [`unlabeled`](Loader::unlabeled) is set. A negative label adds no class to its row.
+    /// A sample fails if its label is `classes` or more, or if it has no label and
+    /// [`unlabeled`](Loader::unlabeled) is not set. For a negative label, no class is added to the
+    /// row.
     ///
-    /// `None` for `classes` takes their number from the dataset, which must have names of classes:
+    /// With `None`, the number of classes comes from the dataset, which must have class names:
     /// `.soft_labels(None, 0.1)`.
     ///
-    /// Opening fails if `classes` is 0 or unknown, if `smoothing` is outside 0 to 1, and without a
-    /// label.
+    /// Opening fails if `classes` is 0 or unknown, if `smoothing` is outside 0 to 1, or if there is
+    /// no label field.
     pub fn soft_labels(mut self, classes: impl Into<Option<usize>>, smoothing: f32) -> Self {
         self.soft_labels = Some((classes.into(), smoothing));
         self
     }
 
-    /// Whether the field `image` may be left out if the dataset has no images: other fields were
-    /// added, and this one was not asked for.
+    /// Returns whether to omit the field `image` if the dataset has no images. This is the case if
+    /// other fields were added and `image` was not requested explicitly.
     pub(super) fn spare_image(&self) -> bool {
         let asked = self.fields.iter().any(|(name, _)| name == "image") || !self.views.is_empty();
         !asked && !self.fields.is_empty() && !self.without.iter().any(|name| name == "image")
     }
 
-    /// Opens the dataset now if the rows of shares need the number of its classes.
+    /// Opens the dataset now if soft labels require the dataset's number of classes.
     pub(super) fn with_classes(mut self) -> Result<Self> {
         if let Some((None, smoothing)) = self.soft_labels {
             let opened = self.input.clone().open(&self.source_options()?, self.sampling.join()?)?;
             let classes = opened.0.classes().len();
             if classes == 0 {
                 return Err(Error::config(
-                    "soft_labels: the dataset has no names of classes, which would tell their number: use \
+                    "soft_labels: the dataset has no class names, so the number of classes is unknown: use \
                      soft_labels(classes, smoothing)",
                 ));
             }
@@ -126,16 +129,18 @@ impl Loader {
         Ok(self)
     }
 
-    /// Representation of the classes, whose number is [known](Loader::with_classes).
+    /// Returns the label field, with soft labels if they were set. The number of classes must
+    /// already be [known](Loader::with_classes).
     pub(super) fn label(&self) -> Label {
         let soft = self.soft_labels.map(|(classes, smoothing)| (classes.unwrap_or(0), smoothing));
         Label::of(soft, self.images.unlabeled)
     }
 
-    /// Names and kinds of all fields, the default ones first.
+    /// Returns the names and types of all fields, starting with the default fields.
     ///
     /// # Errors
-    /// For a name that is not a default field, and for an option that none of the fields obeys.
+    /// If a dropped field is not a default field, or if an option does not affect any of the
+    /// fields.
     pub(super) fn fields(&self) -> Result<Vec<(String, FieldKind)>> {
         let views = self.views.iter().enumerate();
         let mut fields: Vec<(String, FieldKind)> =
@@ -147,10 +152,10 @@ impl Loader {
         for name in &self.without {
             let Some(place) = fields.iter().position(|(field, _)| field == name) else {
                 if name == "image" && !self.views.is_empty() {
-                    return Err(Error::config("without(\"image\") and views: views replace the image already"));
+                    return Err(Error::config("drop_field(\"image\") and views: views already replace the image"));
                 }
                 return Err(Error::config(format!(
-                    "without({name:?}): the default fields are \"image\" and \"label\", and each can be removed once"
+                    "drop_field({name:?}): the default fields are \"image\" and \"label\", and each can be removed once"
                 )));
             };
             fields.remove(place);
@@ -166,7 +171,9 @@ impl Loader {
         if !has(|FieldKind(kind)| matches!(kind.maker(), FieldWriter::Class)) {
             let options = [("soft_labels", self.soft_labels.is_some()), ("unlabeled", self.images.unlabeled)];
             if let Some((option, _)) = options.into_iter().find(|(_, is_set)| *is_set) {
-                return Err(Error::config(format!("{option} changes labels, and the loader has none: leave it out")));
+                return Err(Error::config(format!(
+                    "{option} changes labels, but the loader has none: remove the option"
+                )));
             }
         }
         check_images(&fields, &self.images)?;
@@ -174,7 +181,7 @@ impl Loader {
     }
 }
 
-/// Refuses an option of images if none of the fields is an image.
+/// Rejects image options if no field is an image.
 pub(super) fn check_images(fields: &[(String, FieldKind)], images: &ImageOptions) -> Result<()> {
     if fields.iter().any(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_))) {
         return Ok(());
@@ -182,7 +189,7 @@ pub(super) fn check_images(fields: &[(String, FieldKind)], images: &ImageOptions
     let Some(option) = images.of_images() else { return Ok(()) };
     let shown = fields.iter().find(|(_, FieldKind(kind))| kind.shows_image());
     Err(Error::config(match shown {
-        Some((name, _)) => format!("{option} changes images, but field {name:?} shows the image as it is stored"),
-        None => format!("{option} changes images, and the loader has none: leave it out"),
+        Some((name, _)) => format!("{option} changes images, but field {name:?} contains the image as stored"),
+        None => format!("{option} changes images, but the loader has none: remove the option"),
     }))
 }

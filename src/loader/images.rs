@@ -6,14 +6,14 @@ use crate::field::Written;
 pub(super) use super::rows::ImageOptions;
 
 impl ImageOptions {
-    /// The codecs with the options for decoding.
+    /// Returns the codecs, configured with the decoding options.
     pub(super) fn codecs(&self) -> Codecs {
         let codecs = self.codecs.clone().convert_to_u8(self.convert_to_u8);
         let codecs = self.background.into_iter().fold(codecs, Codecs::background);
         self.max_pixels.into_iter().fold(codecs, Codecs::max_pixels)
     }
 
-    /// An option that is set and that only images obey.
+    /// Returns the name of the first image-only option that was set.
     pub(super) fn of_images(&self) -> Option<&'static str> {
         let options = [
             ("normalize", self.normalize.is_some()),
@@ -27,11 +27,11 @@ impl ImageOptions {
         options.into_iter().find(|(_, is_set)| *is_set).map(|(option, _)| option)
     }
 
-    /// The format in which the host writes the images of a batch with `layout`.
+    /// Returns the output format of the images in a batch with `layout`.
     ///
     /// # Errors
-    /// If the element type or the scale does not suit the normalization, or the images cannot have
-    /// so many channels.
+    /// If the element type or the scale does not fit the normalization, or the number of channels
+    /// is not supported.
     pub(super) fn written(&self, layout: Layout) -> Result<Written> {
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
         if dtype == Dtype::U8 && self.normalize.is_some() {
@@ -40,7 +40,7 @@ impl ImageOptions {
         if !matches!(self.channels, 1 | 3) {
             let channels = self.channels;
             return Err(Error::config(format!(
-                "channels({channels}): an image has 3 or 1; field::Map reads images of any number of channels"
+                "channels({channels}): expected 3 or 1; field::DenseMap reads images of any number of channels"
             )));
         }
         let normalize = self.normalize.unwrap_or(Normalize::UNIT);

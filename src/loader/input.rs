@@ -9,7 +9,7 @@ use crate::source::{self, Concat, Dataset, Join, Source};
 pub(super) enum Input {
     Path(PathBuf),
     Source(Arc<dyn Source>),
-    /// Several inputs, each with its proportion of the samples.
+    /// Several inputs, each with its proportion in the mixture.
     Mixture(Vec<(Input, f64)>),
 }
 
@@ -29,17 +29,18 @@ pub(super) type Proportions = Vec<(u64, f64)>;
 pub(super) type Opened = (Arc<dyn Source>, Option<Proportions>);
 
 impl Input {
-    /// Opens the source. For a mixture, also returns its proportions; `join` combines its labels.
+    /// Opens the source. For a mixture, also returns the proportions. `join` determines how labels
+    /// are combined.
     pub(super) fn open(self, options: &source::Options, join: Option<Join>) -> Result<Opened> {
         if join.is_some() && !matches!(self, Input::Mixture(_)) {
             return Err(Error::config(
-                "match_labels_by_name and keep_labels need a mixture, and this loader has one dataset; \
-                 to join datasets yourself, use source::Concat, which has both options",
+                "match_labels_by_name and keep_labels require a mixture, but this loader has one dataset; \
+                 to concatenate datasets, use source::Concat, which has both options",
             ));
         }
         if join.is_some() && options.numbers() {
             return Err(Error::config(
-                "classes numbers the labels of every dataset by name; with it, leave out match_labels_by_name and keep_labels",
+                "classes already numbers the labels of every dataset by name: remove match_labels_by_name and keep_labels",
             ));
         }
         let path = self.path().map(Path::to_owned);
@@ -56,7 +57,7 @@ impl Input {
         match self {
             Input::Path(path) => Ok((options.open_part(path)?, None)),
             Input::Source(_) if options.has_masks() => Err(Error::config(
-                "masks: the dataset is open already; give the folder of masks to the call that opens it",
+                "masks: the dataset is already open; pass the folder of masks to the call that opens it",
             )),
             Input::Source(source) => Ok((options.number(source)?, None)),
             Input::Mixture(parts) if parts.is_empty() => Err(Error::config("mixture is empty")),
@@ -72,7 +73,7 @@ impl Input {
 }
 
 impl Input {
-    /// The path of a single dataset that is not open yet.
+    /// Returns the path, if this is a single dataset that has not been opened yet.
     pub(super) fn path(&self) -> Option<&Path> {
         match self {
             Input::Path(path) => Some(path),

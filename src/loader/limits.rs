@@ -1,10 +1,10 @@
 use super::Loader;
 use crate::engine::OnError;
 
-/// Errors.
+/// Error policy.
 impl Loader {
-    /// Sets what happens if a sample cannot be read, decoded or transformed; [`OnError::CancelToken`] by
-    /// default.
+    /// Sets the policy for samples that cannot be read, decoded or transformed;
+    /// [`OnError::Stop`] by default.
     ///
     /// ```
     /// # use warpfeed::{Loader, OnError};

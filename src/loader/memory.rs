@@ -1,7 +1,7 @@
-//! Limits of batch memory, the memory that is available, and the allocation of slots.
+//! Limits the memory of batches, determines the available memory, and allocates slots.
 //!
-//! Control groups are read here, because the crate `sysinfo` (0.40.1) counts the page cache as
-//! memory in use, and the page cache holds the dataset.
+//! This module reads the cgroup files itself, because the crate `sysinfo` (0.40.1) counts the page
+//! cache as used memory, and the page cache contains the dataset.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,25 +12,26 @@ use crate::engine::{Bounds, ScratchPlan, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::Rank;
 
-/// Bytes that batch memory may take.
+/// The memory budget for batches, in bytes.
 #[derive(Clone, Copy)]
 pub(super) enum Room {
     /// Limit set by the user, for host and device together.
-    Bottleneck(usize),
-    /// Memory available on the host. It bounds host memory only: the driver refuses device memory
-    /// that does not fit.
+    Limit(usize),
+    /// Available host memory. It limits only host memory, because the driver reports when device
+    /// memory runs out.
     Available(usize),
 }
 
 impl Room {
     pub(super) fn of(limit: Option<usize>) -> Self {
-        limit.map_or_else(|| Room::Available(available().unwrap_or(usize::MAX)), Room::Bottleneck)
+        limit.map_or_else(|| Room::Available(available().unwrap_or(usize::MAX)), Room::Limit)
     }
 
-    /// Bounds of the automatic prefetch for batches of `schemas`. `beside(schemas, n)` is the device
-    /// memory for a prefetch of n, in bytes. Every depth leaves what workers need in any case. The
-    /// upper bound exceeds the initial depth only if all of `scratch` fits too, or without a limit
-    /// if half of the memory is left.
+    /// Returns the bounds of the automatic prefetch depth for batches with `schemas`.
+    /// `beside(schemas, n)` is the device memory for depth n, in bytes. Every depth leaves room for
+    /// the workers' minimum scratch memory. The upper bound exceeds the initial depth only if there
+    /// is room for all scratch memory (with a limit) or if half of the memory stays free (without a
+    /// limit).
     pub(super) fn automatic_prefetch(
         self,
         pinned: bool,
@@ -40,7 +41,7 @@ impl Room {
     ) -> Bounds {
         let host = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(schemas.bytes());
         match self {
-            Room::Bottleneck(limit) => automatic_prefetch(limit, |prefetch| {
+            Room::Limit(limit) => automatic_prefetch(limit, |prefetch| {
                 let scratch = if prefetch > AHEAD { scratch.total() } else { scratch.needed() };
                 host(prefetch).saturating_add(beside(schemas, prefetch.min(AHEAD))).saturating_add(scratch)
             }),
@@ -57,46 +58,49 @@ impl Room {
         }
     }
 
-    /// The bytes of a source that wants to fetch `wish` bytes ahead: at most a quarter of all, so
-    /// that slots and workers have the rest.
+    /// Returns the read-ahead budget of a source that asks for `wish` bytes. It is at most a
+    /// quarter of the memory, so that the remainder is available for slots and workers.
     pub(super) fn for_source(self, wish: usize) -> usize {
         wish.min(self.bytes() / 4)
     }
 
     fn bytes(self) -> usize {
         match self {
-            Room::Bottleneck(bytes) | Room::Available(bytes) => bytes,
+            Room::Limit(bytes) | Room::Available(bytes) => bytes,
         }
     }
 
-    /// The scratch that remains for workers beside all host slots, if both fit.
+    /// Returns the scratch plan, which must fit into the memory that the host slots leave free.
+    /// Fails if the minimum scratch memory does not fit.
     pub(super) fn grant(self, demand: &Demand<'_>) -> Result<ScratchPlan> {
         let Demand { schemas, prefetch, scratch, .. } = *demand;
         let Some(need) = self.need(demand, schemas, prefetch.most).filter(|need| *need <= self.bytes()) else {
             return Err(self.refusal(demand));
         };
         let left = self.bytes() - need;
-        // Leaves memory for the program, unless the user set a limit.
+        // Without a limit set by the user, leave memory for the program.
         let left = if let Room::Available(_) = self { left / 2 } else { left };
         Ok(scratch.within(left.saturating_add(scratch.needed())))
     }
 
-    /// Bytes needed for batches of `schemas` at this prefetch; `None` on overflow.
+    /// Returns the memory that batches with `schemas` need at this prefetch depth, in bytes, or
+    /// `None` on overflow.
     fn need(self, demand: &Demand<'_>, schemas: &Schemas, prefetch: usize) -> Option<usize> {
         let host = Settings::slots_for(prefetch).checked_mul(schemas.bytes())?;
         let device = (demand.beside)(schemas, prefetch.min(demand.prefetch.least));
         let fixed = demand.scratch.needed();
-        // Without a limit, device memory is left to the driver.
+        // Without a limit, the driver checks device memory.
         let all = host.checked_add(device)?.checked_add(fixed)?;
-        Some(if let Room::Bottleneck(_) = self { all } else { host + fixed })
+        Some(if let Room::Limit(_) = self { all } else { host + fixed })
     }
 
-    /// The error for a plan that does not fit: the need, the limit, and values that would fit.
+    /// Returns the error for a plan that does not fit. The error states the required memory, the
+    /// limit, and option values that would fit.
     fn refusal(self, demand: &Demand<'_>) -> Error {
         let Demand { schemas, prefetch, scratch, beside } = *demand;
         let (ahead, batch, slots) = (prefetch.most, schemas.batch(), Settings::slots_for(prefetch.most));
         let all = slots.checked_mul(schemas.bytes());
-        // Shows exact bytes if both numbers would otherwise look equal.
+        // Print exact numbers of bytes if the rounded numbers would look equal.
         let exact =
             self.need(demand, schemas, ahead).is_some_and(|need| size(need, false) == size(self.bytes(), false));
         let size = |bytes| size(bytes, exact);
@@ -106,7 +110,7 @@ impl Room {
             format!("{ahead} batches of {batch} ahead")
         };
         let verb = if ahead == 1 { "needs" } else { "need" };
-        let sum = all.map_or_else(|| "more bytes than can be counted".to_owned(), size);
+        let sum = all.map_or_else(|| "more bytes than this platform can address".to_owned(), size);
         let mut text = format!("{what} {verb} {slots} slots of {} = {sum}", size(schemas.bytes()));
         let device = beside(schemas, prefetch.least);
         if device > 0 {
@@ -121,8 +125,8 @@ impl Room {
             text += &format!(", and {} for transforms", size(scratch.transforms));
         }
         text += &match self {
-            Room::Bottleneck(limit) => format!("; memory_limit is {}: ", size(limit)),
-            Room::Available(left) => format!("; this machine or its container has {} left: ", size(left)),
+            Room::Limit(limit) => format!("; memory_limit is {}: ", size(limit)),
+            Room::Available(left) => format!("; this machine or container has {} free: ", size(left)),
         };
         let fits =
             |schemas: &Schemas, ahead| self.need(demand, schemas, ahead).is_some_and(|need| need <= self.bytes());
@@ -147,11 +151,11 @@ pub(super) struct Demand<'a> {
     pub(super) schemas: &'a Schemas,
     pub(super) prefetch: Bounds,
     pub(super) scratch: ScratchPlan,
-    /// Device memory in bytes for a given prefetch.
+    /// Device memory in bytes for a given prefetch depth.
     pub(super) beside: &'a dyn Fn(&Schemas, usize) -> usize,
 }
 
-/// The largest number from 1 to `most` that fits. All numbers below a fitting one must fit.
+/// Finds the largest number from 1 to `most` that fits, by binary search. `fits` must be monotonic.
 fn largest(most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
     let (mut fitting, mut beyond) = (0, most.checked_add(1)?);
     while beyond - fitting > 1 {
@@ -161,7 +165,7 @@ fn largest(most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
     (fitting > 0).then_some(fitting)
 }
 
-/// Formats a number of bytes, in `exact` bytes if rounding would hide a difference.
+/// Formats a number of bytes. If `exact` is set, the number is not rounded.
 fn size(bytes: usize, exact: bool) -> String {
     match bytes {
         _ if exact => format!("{bytes} bytes"),
@@ -171,24 +175,25 @@ fn size(bytes: usize, exact: bool) -> String {
     }
 }
 
-/// Initial depth of the automatic prefetch, and its maximum on a device.
+/// Initial value of the automatic prefetch depth, which is also the maximum on a device.
 const AHEAD: usize = 2;
-/// Maximum depth of the automatic prefetch.
+/// Maximum value of the automatic prefetch depth.
 const MOST_AHEAD: usize = 16;
-/// Maximum bytes of an automatic prefetch if the user sets no limit. This one is for pageable
-/// memory, which costs nothing until it is used.
+/// Maximum size of automatically prefetched batches in pageable memory if the user sets no limit.
+/// Pageable memory costs nothing until it is used.
 const ORDINARY_BYTES: usize = 1 << 30;
-/// The same for page-locked memory, which is committed when it is allocated.
+/// Like `ORDINARY_BYTES`, but for page-locked memory, which is committed on allocation.
 const LOCKED_BYTES: usize = 1 << 28;
 
-/// Bounds of the automatic prefetch if `n` batches take `bytes(n)` of `limit`. Never less than 1.
+/// Returns the bounds of the automatic prefetch depth, if `n` batches need `bytes(n)` of `limit`.
+/// Both bounds are at least 1.
 fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
     let most = (1..=MOST_AHEAD).rev().find(|&n| bytes(n) <= limit).unwrap_or(1);
     Bounds { least: most.min(AHEAD), most }
 }
 
-/// Memory for `slots` slots, page-locked if requested and possible. Page-locked memory comes with
-/// what makes its keeper.
+/// Allocates `slots` slots, page-locked if requested and possible. For page-locked memory, also
+/// returns a constructor for the keeper.
 pub(super) fn host_memory(
     bytes: usize,
     slots: usize,
@@ -207,10 +212,11 @@ pub(super) fn host_memory(
     Ok(((0..slots).map(|_| SlotMemory::heap(bytes)).collect::<Result<_>>()?, None))
 }
 
-/// Bytes that are available on this machine (`MemAvailable`: without swapping) and within the
-/// control groups of this process. `None` if the system does not report them; only Linux does.
+/// Returns the memory, in bytes, that is available on this machine without swapping
+/// (`MemAvailable`) and within the cgroups of this process. Returns `None` if the system does not
+/// report it; only Linux does.
 ///
-/// The figure is a snapshot for this process: other loaders and programs share the same memory.
+/// The value is a snapshot, because other loaders and programs use the same memory.
 pub(super) fn available() -> Option<usize> {
     let machine = machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -218,15 +224,15 @@ pub(super) fn available() -> Option<usize> {
     Some(usize::try_from(left).unwrap_or(usize::MAX))
 }
 
-/// `MemAvailable` of `/proc/meminfo`, in bytes.
+/// Returns `MemAvailable` from `/proc/meminfo`, in bytes.
 fn machine(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Folders of all control groups that limit a process of `groups` (the text of
-/// `/proc/self/cgroup`), for cgroup v1 and v2. A container sees its own group as the root, whatever
-/// name it reports.
+/// Returns the folders of all cgroups that limit the process. `groups` is the content of
+/// `/proc/self/cgroup`, in the format of cgroup v1 or v2. A container sees its own group as the
+/// root, regardless of the reported name.
 fn folders(groups: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for line in groups.lines() {
@@ -243,11 +249,12 @@ fn folders(groups: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// Bytes left to the group of `folder`, if it has a limit. Its page cache counts as left, because
-/// the kernel reclaims it on demand.
+/// Returns the number of bytes available to the group in `folder`, if the group has a limit. The
+/// page cache counts as available, because the kernel reclaims it on demand.
 fn left(folder: &Path) -> Option<u64> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
-    // An absent limit is `max` in v2, and a number beyond all memory in v1.
+    // If there is no limit, the file contains `max` in v2, and a number larger than any memory in
+    // v1.
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
     let (limit, used, files) = match number("memory.max") {
         Some(limit) => (limit, number("memory.current")?, ["active_file", "inactive_file"]),
@@ -283,7 +290,7 @@ mod tests {
         let least = Settings::slots_for(1) * schemas.bytes() + scratch.needed();
         assert!(scratch.needed() > schemas.bytes());
         for left in (0..200).map(|halves| halves << 19).chain([least - 1, least, usize::MAX]) {
-            for room in [Room::Available(left), Room::Bottleneck(left)] {
+            for room in [Room::Available(left), Room::Limit(left)] {
                 let prefetch = room.automatic_prefetch(false, &schemas, &scratch, beside);
                 let demand = Demand { schemas: &schemas, prefetch, scratch, beside: &beside };
                 assert_eq!(room.grant(&demand).is_ok(), least <= left, "{left}: {prefetch:?}");
@@ -302,17 +309,17 @@ mod tests {
     }
 
     #[test]
-    fn a_group_has_left_its_limit_minus_its_memory_without_the_page_cache() {
+    fn free_group_memory_includes_the_page_cache() {
         let root = tempfile::tempdir().unwrap();
         let put = |name: &str, text: &str| fs::write(root.path().join(name), text).unwrap();
         assert_eq!(left(root.path()), None);
         put("memory.limit_in_bytes", "1000\n");
         put("memory.usage_in_bytes", "900\n");
         put("memory.stat", "cache 1\nactive_file 7\ntotal_active_file 200\ntotal_inactive_file 300\n");
-        assert_eq!(left(root.path()), Some(600), "the first version");
+        assert_eq!(left(root.path()), Some(600), "cgroup v1");
         put("memory.current", "5000\n");
         put("memory.max", "max\n");
-        assert_eq!(left(root.path()), Some(600), "the second without a limit");
+        assert_eq!(left(root.path()), Some(600), "cgroup v2 without a limit");
         put("memory.max", "4000\n");
         put("memory.stat", "anon 3\nactive_file 1500\ninactive_file 500\n");
         assert_eq!(left(root.path()), Some(1000));

@@ -1,25 +1,26 @@
 //! The options of a loader, and how it is opened.
 //!
-//! 1. `input`: the origin of the samples; `class_list`: the list that numbers their classes.
-//!    `sampling`: the choice and order of samples. `share`: the batch size, and the rank that it
-//!    applies to.
-//! 2. `options`: [`Loader`]. `rows`: its options that are one value. Other setters, by purpose:
-//!    `samples`, `batching`, `pixels`, `fields`, `classes`, `limits`, `observe`. `images`: the
-//!    options that it shares with [`DecoderBuilder`], which is in `decoder`. `display`: a loader as text.
-//! 3. `open`: checks the options, opens the source, and makes the engine; `device`: the same for
-//!    batches on a device, and `nvidia` on NVIDIA's; `field_names`: whether the source has the fields.
-//! 4. `memory`: available memory, and the loader's share of it; `cores`: the number of
-//!    cores that it may use.
+//! 1. Data: `input`, the origin of the samples; `class_list`, the list that assigns labels to
+//!    classes; `sampling`, the selection and order of samples; `share`, the batch size and the
+//!    rank.
+//! 2. Options: `options` defines [`Loader`]; `rows`, the single-valued options; `samples`,
+//!    `batching`, `pixels`, `fields`, `classes`, `limits` and `observe`, the other setters, grouped
+//!    by purpose; `images`, the options that [`Loader`] and [`DecoderBuilder`] share; `decoder`,
+//!    [`DecoderBuilder`]; `display`, the text form of a loader.
+//! 3. Opening: `open` checks the options, opens the source, and creates the engine; `device` does
+//!    the same for batches on a device, and `nvidia` for NVIDIA GPUs; `field_names` checks that the
+//!    source has the required fields.
+//! 4. Resources: `memory`, the available memory and the loader's plan; `cores`, the number of
+//!    cores that the loader may use.
 
-/// Defines setters of a [`Loader`], and the same of a [`DecoderBuilder`]. Each sets a field and returns
-/// `self`.
+/// Defines setters on both [`Loader`] and [`DecoderBuilder`]. Each sets a field and returns `self`.
 macro_rules! shared_setters {
     ($($(#[$meta:meta])* pub fn $name:ident(mut $this:ident, $arg:ident: $type:ty) -> Self $set:block)*) => {
         impl Loader {
             $($(#[$meta])* pub fn $name(mut $this, $arg: $type) -> Self { $set $this })*
         }
 
-        /// Options that [`Loader`] has too, with the same meaning.
+        /// Options with the same meaning as for [`Loader`].
         impl DecoderBuilder {
             $(
                 #[doc = concat!("As [`Loader::", stringify!($name), "`].")]
@@ -29,8 +30,8 @@ macro_rules! shared_setters {
     };
 }
 
-/// Defines the options of `rows`. Each is a field of the options that a loader and a decoder share, and a
-/// setter; a `named` one is a setter that is written elsewhere.
+/// Defines the options in `rows`. For each option, this generates a setter and a field in the
+/// options that loader and decoder share. The setter of a `named` option is written elsewhere.
 macro_rules! options {
     (
         $(#[$about:meta])* $fields:ident { $($field:ident: $field_type:ty = $field_default:expr,)* }
@@ -56,7 +57,7 @@ macro_rules! options {
         }
 
         impl $fields {
-            /// The values of the options by name.
+            /// Returns the values of the options, with their names.
             pub(super) fn rows(&self) -> Vec<(&'static str, String)> {
                 vec![$($((stringify!($name), format!("{:?}", self.$name)),)*)*]
             }
@@ -69,7 +70,7 @@ macro_rules! options {
             }
         )*
 
-        /// Options that [`Loader`](crate::Loader) has too, with the same meaning.
+        /// Options with the same meaning as for [`Loader`](crate::Loader).
         impl crate::loader::DecoderBuilder {
             $($(of_both! { $whose
                 #[doc = concat!("As [`Loader::", stringify!($name), "`](crate::Loader::", stringify!($name), ").")]
@@ -78,16 +79,16 @@ macro_rules! options {
         }
 
         impl crate::loader::Loader {
-            /// The options that are one value: the setter, the keyword of the Python package if that is
-            /// another one, the type and the default.
+            /// The single-valued options. Each entry consists of the setter, the keyword of the
+            /// Python package if it differs, the type and the default.
             #[doc(hidden)]
             pub const OPTIONS: &[[&str; 4]] = &[
                 $($([stringify!($name), concat!("" $(, stringify!($keyword))?), stringify!($kept), stringify!($default)],)*)*
                 $([stringify!($named), "", "", ""],)*
             ];
 
-            /// Calls the setter `name` of [`OPTIONS`](Self::OPTIONS) with the value that `json` is. `None`
-            /// if there is none.
+            /// Calls the setter `name` of [`OPTIONS`](Self::OPTIONS) with the value in `json`.
+            /// Returns `None` if there is no such option.
             #[doc(hidden)]
             pub fn set(self, name: &str, json: &str) -> Option<serde_json::Result<Self>> {
                 $($(if name == stringify!($name) {
@@ -100,7 +101,8 @@ macro_rules! options {
             }
         }
 
-        /// Links to the options of a purpose, for the table in the documentation of the loader.
+        /// Expands to links to the options of one purpose, for the options table in the
+        /// documentation of `Loader`.
         macro_rules! listed {
             $(($purpose) => {
                 concat!("" $(, "[`", stringify!($name), "`](Loader::", stringify!($name), ")",)", "*)
@@ -110,13 +112,13 @@ macro_rules! options {
     };
 }
 
-/// Keeps a setter of a decoder if the loader is not the only one that has it.
+/// Defines a setter on the decoder if the option applies to both loaders and decoders.
 macro_rules! of_both {
     (both $($setter:tt)*) => { $($setter)* };
     (loader $($setter:tt)*) => {};
 }
 
-// First, so that the documentation of `Loader` begins with `new`.
+// Declared first, so that the documentation of `Loader` begins with `new`.
 mod options;
 
 mod batching;

@@ -11,7 +11,7 @@ use crate::error::ErrorKind;
 use crate::error::Result;
 
 impl Loader {
-    /// Opens the loader with batches in device memory, ordered on `stream`. The host waits only
+    /// Opens the loader with batches in device memory, ordered on `stream`. The host blocks only
     /// while no batch is ready.
     ///
     /// ```no_run
@@ -21,24 +21,26 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// Images cross the bus as `u8`, from page-locked memory, on a stream of the loader's own. One
-    /// kernel on the device then normalizes, casts, transposes, erases and mixes them.
-    /// [`prefetch`](Loader::prefetch) batches are ready ahead of the consumer.
+    /// Images are copied to the device as `u8`, from page-locked memory, on a stream that belongs
+    /// to the loader. A single kernel on the device then normalizes, casts, transposes, erases and
+    /// mixes the images. [`prefetch`](Loader::prefetch) batches are ready ahead of the consumer.
     /// [`pinned`](Loader::pinned) has no effect here: host slots are always page-locked.
     ///
-    /// Asking for a batch while `stream` is captured into a CUDA graph fails with
+    /// Requesting a batch while `stream` is captured into a CUDA graph fails with
     /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing). The loader and the capture continue.
-    /// Take the batch before the capture, copy it into a buffer that the graph keeps, and replay.
+    /// Instead, request the batch before the capture, copy it into a buffer that the graph owns,
+    /// and replay the graph.
     ///
-    /// When the loader and its batches are dropped, a thread frees the device memory as soon as the
+    /// After the loader and its batches are dropped, a thread frees the device memory once the
     /// device has finished its work.
     ///
-    /// [`cuda::stream`](crate::cuda::stream) makes a stream, or reports that there is no driver.
+    /// [`cuda::stream`](crate::cuda::stream) creates a stream, or returns an error if there is no
+    /// driver.
     ///
     /// # Errors
-    /// As [`host`](Loader::host). [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device has
-    /// too little memory left. [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) for an error of the
-    /// driver.
+    /// The same errors as for [`host`](Loader::host).
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device does not have enough free
+    /// memory. [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver reports an error.
     pub fn cuda(self, stream: &Arc<CudaStream>) -> Result<Batches<CudaBatch>> {
         self.on(Nvidia::of(stream)?, Stream::lent(stream)?)
     }
@@ -46,8 +48,8 @@ impl Loader {
 
 impl DecoderBuilder {
     /// Opens a decoder with batches in device memory, ordered on `stream`. The device decodes JPEGs
-    /// according to [`decode_on`](DecoderBuilder::decode_on), as long as its memory has room.
-    /// Workers decode all others, to the same bits.
+    /// according to [`decode_on`](DecoderBuilder::decode_on), as long as its memory is sufficient.
+    /// Workers decode all other images, with bit-identical results.
     ///
     /// ```no_run
     /// # use warpfeed::{Augment, Decoder};
@@ -60,8 +62,8 @@ impl DecoderBuilder {
     /// ```
     ///
     /// # Errors
-    /// As [`Loader::cuda`], and [`ErrorKind::Config`] if [`augment`](DecoderBuilder::augment) mixes
-    /// images.
+    /// The same errors as for [`Loader::cuda`], and [`ErrorKind::Config`] if
+    /// [`augment`](DecoderBuilder::augment) mixes images.
     pub fn cuda(self, stream: &Arc<CudaStream>) -> Result<Decoder<CudaBatch>> {
         self.open(|loader| loader.cuda(stream))
     }

@@ -3,11 +3,11 @@ use std::path::Path;
 use super::Loader;
 use crate::trace;
 
-/// Observability.
+/// Setters for observability.
 impl Loader {
-    /// Writes a trace of the batches that `schedule` names to `path`, as Chrome trace events.
-    /// [Perfetto](https://ui.perfetto.dev), `chrome://tracing` and TensorBoard open it. Off by
-    /// default.
+    /// Writes a trace of the batches selected by `schedule` to `path`, as Chrome trace events. You
+    /// can open the file in [Perfetto](https://ui.perfetto.dev), `chrome://tracing` and
+    /// TensorBoard. Off by default.
     ///
     /// ```
     /// # use warpfeed::{Loader, trace::Schedule};
@@ -15,14 +15,14 @@ impl Loader {
     /// let loader = Loader::new("train").trace("trace.json", schedule);
     /// ```
     ///
-    /// Each worker, the coordinator and the consumer have a row. A device adds the copy stream, the
-    /// convert stream and the consumer's stream, all on the device's own clock. Spans carry the
-    /// sample, its key, its bytes and its batch. [`trace::span`](crate::trace::span()) adds spans
-    /// of your own.
+    /// The trace has one row for each worker, one for the coordinator and one for the consumer.
+    /// With a device, there are additional rows for the copy stream, the convert stream and the
+    /// consumer's stream, all on the device's own clock. Each span contains the sample, its key,
+    /// its size and its batch. Use [`trace::span`](crate::trace::span()) to add your own spans.
     ///
-    /// The cost outside the schedule's windows is close to zero. Opening creates the file as its
-    /// last step. The file is complete after each window and when the loader is dropped, even if a
-    /// [`LoaderHandle`](crate::LoaderHandle) of the loader remains.
+    /// Outside the windows of the schedule, the cost is close to zero. The file is created as the
+    /// last step of opening the loader. It is complete after each window and after the loader is
+    /// dropped, even if a [`LoaderHandle`](crate::LoaderHandle) of the loader remains.
     pub fn trace(mut self, path: impl AsRef<Path>, schedule: trace::Schedule) -> Self {
         self.images.trace = Some((path.as_ref().to_owned(), schedule));
         self

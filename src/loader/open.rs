@@ -1,3 +1,10 @@
+//! Opens a loader: validates the options, opens the source, plans the memory, and creates the
+//! engine.
+//!
+//! The result of each step has its own type, from `Checked` to `Parts`, so that no step can run
+//! before the previous one. Memory is allocated and threads are started only after all checks have
+//! passed.
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,11 +40,11 @@ impl Loader {
     /// ```
     ///
     /// # Errors
-    /// - [`ErrorKind::Config`] for an option that cannot work, or for options that leave an epoch
-    ///   without a batch.
-    /// - [`ErrorKind::Io`] or [`ErrorKind::Source`] for a dataset that cannot be opened.
+    /// - [`ErrorKind::Config`] if an option is invalid, or if an epoch has no batch with these
+    ///   options.
+    /// - [`ErrorKind::Io`] or [`ErrorKind::Source`] if the dataset cannot be opened.
     /// - [`ErrorKind::Memory`] if the plan exceeds the [`memory_limit`](Loader::memory_limit) or
-    ///   the memory that is available.
+    ///   the available memory.
     pub fn host(self) -> Result<Batches<HostBatch>> {
         let kinds = self.fields()?;
         let this = self.with_classes()?;
@@ -56,10 +63,10 @@ impl Loader {
         Ok(Batches::new(engine, &shared))
     }
 
-    /// Options for opening the dataset.
+    /// Returns the options for opening the dataset.
     ///
     /// # Errors
-    /// If the list of classes cannot be read.
+    /// If the class list cannot be read.
     pub(super) fn source_options(&self) -> Result<source::Options> {
         let options = source::Options::new().mmap(self.images.mmap).formats(self.images.codecs.formats());
         let options = options
@@ -78,9 +85,9 @@ impl Loader {
         })
     }
 
-    /// Checks the options and opens the source. The host writes images in `format`, and `split`
-    /// says what it leaves to a device. `beside` gives the memory, in bytes, that a prefetch takes
-    /// in addition to the slots.
+    /// Validates the options and opens the source. The host writes images in `format`, and `split`
+    /// specifies which steps run on the device. `beside` returns the memory, in bytes, that a
+    /// prefetch depth needs in addition to the slots.
     pub(super) fn open(
         self,
         kinds: Vec<(String, FieldKind)>,
@@ -94,7 +101,7 @@ impl Loader {
     }
 }
 
-/// A loader whose options agree with each other, with its fields.
+/// A loader whose options have been checked, and its fields.
 struct Checked {
     loader: Loader,
     format: Written,
@@ -103,8 +110,9 @@ struct Checked {
     global_batch: u64,
     kinds: Vec<(String, FieldKind)>,
     forms: Forms,
-    /// The fields of each form of the batches, and their arrays.
+    /// Fields of the batches, by form.
     fields: Vec<Fields>,
+    /// Arrays of the fields, by form.
     arrays: Vec<Vec<(Field, Role)>>,
 }
 
@@ -113,13 +121,15 @@ impl Checked {
         source::check_retries(loader.images.retries)?;
         let ImageOptions { augment, decode_share: share, local_world_size, .. } = &loader.images;
         if !(0.0..=1.0).contains(share) {
-            return Err(Error::config(format!("decode_share({share}): a share of the device's time must be 0 to 1")));
+            return Err(Error::config(format!(
+                "decode_share({share}): expected 0 to 1, as a share of the device's time"
+            )));
         }
         let rank = loader.place.rank(*local_world_size)?;
         let global_batch = loader.batch.of_all(rank.world_size)?;
         augment.check()?;
         if split.there && format.channels == 1 {
-            return Err(Error::config("channels(1) on a device, which makes images of 3: use .host() for images of 1"));
+            return Err(Error::config("channels(1): a device supports only 3 channels; use .host() for 1"));
         }
         let forms =
             Forms::of([augment].into_iter().chain(kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment())));
@@ -129,7 +139,7 @@ impl Checked {
         Ok(checked)
     }
 
-    /// Makes the fields.
+    /// Creates the fields.
     fn make(&mut self) -> Result<()> {
         let ImageOptions { augment, transform_moves_pixels: moves_pixels, transforms, .. } = &self.loader.images;
         let label = self.loader.label();
@@ -169,7 +179,7 @@ impl Checked {
             0 => cores.min(MOST_WORKERS),
             n if n > MOST_WORKERS => {
                 return Err(Error::config(format!(
-                    "workers({n}): at most {MOST_WORKERS} threads; this process has {cores} cores, and workers(0) chooses a number"
+                    "workers({n}): the maximum is {MOST_WORKERS}; this process has {cores} cores, and workers(0) is automatic"
                 )));
             }
             n => n,
@@ -195,7 +205,7 @@ struct Opened {
     workers: usize,
 }
 
-/// The memory of a loader.
+/// The memory plan of a loader.
 struct Granted {
     prefetch: Bounds,
     scratch: ScratchPlan,
@@ -205,12 +215,12 @@ impl Opened {
     /// Plans the memory.
     ///
     /// # Errors
-    /// If it exceeds the limit, or what is available.
+    /// If the plan exceeds the limit or the available memory.
     fn grant(&self, beside: &dyn Fn(&Schemas, usize) -> usize) -> Result<Granted> {
         let Checked { loader: Loader { images, asked, .. }, format, split, fields, .. } = &self.checked;
         let (schemas, room) = (&self.schemas, Room::of(images.memory_limit));
-        // An image, the memory of its effects and of pasted objects, and for mixing by workers a
-        // copy of the last image of a batch.
+        // The memory for one output image, for its effects, for pasted objects and, if workers mix
+        // images, for a copy of the last image of a batch.
         let image = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
         let mixing = if images.augment.mixes() && !split.there { image * format.dtype.bytes() } else { 0 };
         let effects = fields[0].augments(&images.augment).map(Augment::effects_memory).max().unwrap_or(0) as usize;
@@ -221,7 +231,7 @@ impl Opened {
         let scratch = ScratchPlan::ample(self.workers, self.cores, rooms + effects + mixing + pasted)
             .with_transforms(transforms)
             .with_source(room.for_source(self.reads.ahead_bytes()));
-        // The images of requests are already in memory.
+        // A decoder needs no readers, because the images of requests are already in memory.
         let scratch = if asked.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match images.prefetch {
             0 => room.automatic_prefetch(split.there || images.pinned, schemas, &scratch, beside),
@@ -231,7 +241,7 @@ impl Opened {
         Ok(Granted { prefetch, scratch })
     }
 
-    /// The loader, ready to allocate its memory and to start its threads.
+    /// Prepares the parts of the loader, without allocating memory or starting threads.
     fn parts(self, granted: Granted) -> Result<Parts> {
         let Opened { checked, source, reads, order, schedule, schemas, cores, workers } = self;
         let Checked { loader, split, fields, forms, .. } = checked;
@@ -261,13 +271,14 @@ impl Opened {
         };
         let mut settings = Settings::new(cores, workers, prefetch);
         settings.options = options;
-        // The answer to a request is waited for, so its worker goes first.
+        // The workers of a decoder keep their priority, because callers are waiting for the
+        // responses.
         let settings = if split.there && !is_asked { settings.for_device() } else { settings };
         let balance = Balance::new(decode_on.unwrap_or_default(), decode_share, workers);
         let run = Run::new(Arc::new(settings), Scratch::new(scratch), balance, computed)?;
         let resume = loader.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
         let memory = MemoryPlan::of(Settings::slots_for(prefetch.most), schemas.bytes(), &scratch);
-        // The run of requests is one epoch.
+        // All requests belong to one epoch.
         let epochs = if is_asked { 0 } else { loader.images.epochs };
         let at = resume.unwrap_or_default();
         let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epochs), at);
@@ -275,8 +286,8 @@ impl Opened {
     }
 }
 
-/// Creates the trace file and starts tracing. This is the last step of opening, so that a refused
-/// loader does not touch an existing file.
+/// Creates the trace file and starts tracing. This is the last step of opening, so that a loader
+/// that fails to open does not touch an existing file.
 pub(super) fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, shared: &Shared) -> Result<()> {
     if let Some((path, schedule)) = trace {
         let (run, source) = (&shared.run, shared.recipe.source.clone());
@@ -290,7 +301,8 @@ impl IntoIterator for Loader {
     type Item = Result<HostBatch>;
     type IntoIter = IntoIter;
 
-    /// Opens the loader and makes one pass, epoch 0. If opening fails, the error is the only item.
+    /// Opens the loader and makes one pass over epoch 0. If opening fails, the error is the only
+    /// item.
     fn into_iter(self) -> IntoIter {
         let first = self.resume.as_ref().map_or(0, Checkpoint::epoch);
         IntoIter::new(self.epochs(first.saturating_add(1)).host())
@@ -311,8 +323,8 @@ mod tests {
     use crate::source::{Memory as Samples, OwnedSample};
     use crate::transform::{Mix, Mixing};
 
-    /// The faults of four mixed samples in a slot whose fields `damage` changed, so that the batch
-    /// is filled but cannot be finished.
+    /// Uses `damage` to change the fields of a slot so that the batch can be filled but not
+    /// finished. Returns the faults of the four mixed samples in that batch.
     fn faults(damage: impl Fn(&mut Field, Role)) -> Vec<Option<String>> {
         let mut bmp = b"BM\x3e\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\x18\0".to_vec();
         bmp.extend([0; 32]);
@@ -334,7 +346,7 @@ mod tests {
         (0..4).map(|place| full.meta(place).fault.as_ref().map(ToString::to_string)).collect()
     }
 
-    /// Keeps all slots, and reports a device error from the third request on.
+    /// A keeper that holds on to all slots, and reports a device error from the third request on.
     #[derive(Default)]
     struct Fails(AtomicUsize, Mutex<Vec<Free>>);
 
@@ -375,7 +387,7 @@ mod tests {
 
         fn read<'a>(&'a self, index: usize, _: &'a mut Vec<u8>) -> Result<crate::source::Sample<'a>> {
             self.0.fetch_add(1, Relaxed);
-            // Reads that waited would start more readers.
+            // Wait busily, because blocking reads would start more readers.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_micros(200) {}
             Ok(crate::source::Sample::new("").with_label(index as i64))
@@ -383,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_device_error_of_the_hand_off_nothing_more_is_prepared() {
+    fn a_device_error_at_hand_off_stops_the_run() {
         let reads = Arc::new(AtomicUsize::new(0));
         let loader = Loader::source(Counted(reads.clone())).drop_field("image").batch_size(64).workers(2).prefetch(60);
         let (format, split) = (loader.images.written(Layout::Nhwc).unwrap(), Split::host(&loader.images.augment));
@@ -397,7 +409,7 @@ mod tests {
         let mut epoch = batches.epoch(0);
         let results: Vec<_> = epoch.by_ref().map(|batch| batch.map(drop)).collect();
         assert!(results.len() < 4 && results.last().unwrap().as_ref().unwrap_err().kind() == ErrorKind::Cuda);
-        // Parts that workers had begun may still end.
+        // Workers may still finish the parts that they have already begun.
         let mut after = 0;
         while std::mem::replace(&mut after, reads.load(Relaxed)) < after {
             std::thread::sleep(Duration::from_millis(100));
@@ -408,16 +420,16 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_while_a_batch_is_finished_is_a_fault_of_each_of_its_samples() {
+    fn a_failure_while_finishing_a_batch_fails_all_samples() {
         assert_eq!(faults(|_, _| ()), [const { None }; 4]);
-        // Mixing reports that its images have the wrong length.
+        // Mixing fails because the images have the wrong length.
         let wider = faults(|field, role| {
             if role == Role::Image {
                 field.shape[0] += 1;
             }
         });
         assert!(wider.iter().flatten().filter(|e| e.contains("4 images of 6 bytes each")).count() == 4, "{wider:?}");
-        // Rows of shares panic, because their bytes are not floats.
+        // Writing soft labels panics, because the bytes are not floats.
         let bytes = faults(|field, role| {
             if role == Role::SoftLabels {
                 (field.dtype, field.shape) = (Dtype::U8, vec![3]);

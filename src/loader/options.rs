@@ -18,10 +18,10 @@ use crate::transform::Augment;
 
 /// The options of a data loader.
 ///
-/// A setter takes the loader by value and returns it. Setters do not fail. If two calls set the same
-/// thing, such as [`rank`](Loader::rank) and [`distributed`](Loader::distributed), the later one
-/// wins. Options are checked when the loader is opened: by [`host`](Loader::host), by `cuda`, or by a
-/// `for` loop over the loader itself.
+/// A setter takes the loader by value and returns it. Setters do not fail. If two calls set the
+/// same option, such as [`rank`](Loader::rank) and [`distributed`](Loader::distributed), the later
+/// call takes precedence. Options are validated when the loader is opened: by
+/// [`host`](Loader::host), by `cuda`, or by a `for` loop over the loader itself.
 ///
 /// ```no_run
 /// # fn main() -> warpfeed::Result<()> {
@@ -45,19 +45,19 @@ use crate::transform::Augment;
 /// | which samples | [`split`](Loader::split), [`split_by_class`](Loader::split_by_class), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat) |
 #[doc = concat!("| in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`buckets`](Loader::buckets), [`sampler`](Loader::sampler), [`resume`](Loader::resume), ", listed!("in which order"), " |")]
 #[doc = concat!("| batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`rank`](Loader::rank), [`distributed`](Loader::distributed), ", listed!("batches"), " |")]
-#[doc = concat!("| fields | [`field`](Loader::field), [`without`](Loader::drop_field), [`soft_labels`](Loader::soft_labels), [`views`](Loader::views), ", listed!("fields"), " |")]
+#[doc = concat!("| fields | [`field`](Loader::field), [`drop_field`](Loader::drop_field), [`soft_labels`](Loader::soft_labels), [`views`](Loader::views), ", listed!("fields"), " |")]
 #[doc = concat!("| images | [`augment`](Loader::augment), [`transform`](Loader::transform), ", listed!("images"), " |")]
 #[doc = concat!("| speed | ", listed!("speed"), " |")]
 #[doc = concat!("| limits and faults | [`on_error`](Loader::on_error), ", listed!("limits and faults"), " |")]
-/// | observing | [`trace`](Loader::trace) |
+/// | observability | [`trace`](Loader::trace) |
 #[cfg_attr(feature = "cuda", doc = "| opening | [`host`](Loader::host), [`cuda`](Loader::cuda) |")]
 #[cfg_attr(not(feature = "cuda"), doc = "| opening | [`host`](Loader::host), `cuda` |")]
-/// | images in requests | [`decoder`](Loader::decoder) |
+/// | requests | [`decoder`](Loader::decoder) |
 #[must_use = "a loader does nothing until it is opened with `host` or iterated"]
 #[derive(Clone)]
 pub struct Loader {
     pub(super) input: Input,
-    /// The source of `input`, if an option needed it before the loader opens.
+    /// The opened source of `input`, if an option required it before the loader was opened.
     pub(super) opened: Option<Opened>,
     pub(super) classes: Listed,
     #[cfg(feature = "tables")]
@@ -71,28 +71,31 @@ pub struct Loader {
     pub(super) resume: Option<Checkpoint>,
     pub(super) images: ImageOptions,
     pub(super) fields: Vec<(String, FieldKind)>,
-    /// Augmentations of the views that replace the image.
+    /// Augmentations of the views that replace the field `image`.
     pub(super) views: Vec<Augment>,
+    /// Default fields that were removed.
     pub(super) without: Vec<String>,
     pub(super) on_error: OnError,
-    /// Number of classes, which the dataset tells if it is `None`, and smoothing.
+    /// Number of classes and smoothing. If the number is `None`, it comes from the dataset.
     pub(super) soft_labels: Option<(Option<usize>, f32)>,
-    /// Requests, which replace the order as the source of batches.
+    /// Chooses the samples of each batch on demand, in place of the order. Set for decoders.
     pub(super) asked: Option<Arc<dyn BatchSampler>>,
 }
 
 impl Loader {
-    /// Creates a loader of the dataset at `path`:
+    /// Creates a loader for the dataset at `path`:
     ///
     /// - a folder of class folders, or a flat folder of images;
-    /// - an LMDB;
+    /// - an LMDB database;
     /// - a tar shard, a folder of shards, or a pattern such as `train-{000..099}.tar`;
     /// - a table: a `.csv`, `.tsv` or JSON-lines file ([`table`](Loader::table) sets the meaning of
     ///   its columns);
-    /// - a JSON file of COCO, the `data.yaml` or folder of a YOLO set, or the folder or a list of a
-    ///   Pascal VOC set.
+    /// - a COCO JSON file, the `data.yaml` or folder of a YOLO dataset, or the folder or list file
+    ///   of a Pascal VOC dataset;
+    /// - Parquet, Arrow, MDS, LitData, FFCV, RecordIO, TFRecord, HDF5 and array files.
     ///
-    /// Opening detects which one it is; see [`source::open`].
+    /// The format is detected when the loader is opened; see [`source::open`] for the complete
+    /// list.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -104,8 +107,8 @@ impl Loader {
         Self::from_input(Input::Path(path.as_ref().to_owned()))
     }
 
-    /// Creates a loader of your own [`Source`], or of an open source. Several loaders can share an
-    /// open source.
+    /// Creates a loader for a custom [`Source`], or for a source that is already open. Several
+    /// loaders can share an open source.
     ///
     /// ```no_run
     /// # use warpfeed::{Augment, Loader, source};
@@ -118,18 +121,18 @@ impl Loader {
         Self::from_input(Input::Source(Arc::new(source)))
     }
 
-    /// Opens URLs of `scheme` with `store`: `s3` for
-    /// `Loader::new("s3://bucket/train-{000..099}.tar")`. Call it once per scheme. Tar shards,
-    /// Parquet files and folders of images are read from stores.
+    /// Sets the store for URLs with `scheme`, for example `s3` for
+    /// `Loader::new("s3://bucket/train-{000..099}.tar")`. Call this method once per scheme. Tar
+    /// shards, Parquet files and folders of images can be read from stores.
     ///
-    /// A URL whose scheme has no store is an error when the loader opens.
+    /// Opening fails if no store is set for the scheme of a URL.
     pub fn store(mut self, scheme: impl Into<String>, store: impl Store + 'static) -> Self {
         self.stores.add(scheme.into(), Arc::new(store));
         self
     }
 
-    /// Adds a store for each scheme, like [`store`](Loader::store). The crate `warpfeed-stores` has
-    /// stores for `s3://`, `gs://`, `az://`, `https://` and `hf://`:
+    /// Adds several stores, like [`store`](Loader::store), each with its scheme. The crate
+    /// `warpfeed-stores` provides stores for `s3://`, `gs://`, `az://`, `https://` and `hf://`:
     ///
     /// ```ignore
     /// let loader = Loader::new("s3://bucket/train").stores(warpfeed_stores::all());
@@ -139,8 +142,9 @@ impl Loader {
         self
     }
 
-    /// Sets whether the listing of a folder is kept in a file next to it; off by default. A folder
-    /// of millions of files then opens without listing them. Other datasets refuse it; see
+    /// Sets whether to store the listing of a folder in an index file next to the folder; off by
+    /// default. With the index file, a folder with millions of files can be opened without listing
+    /// them. Opening fails if the dataset is not a folder; see
     /// [`source::Options::index`](crate::source::Options::index).
     ///
     /// ```
@@ -152,9 +156,9 @@ impl Loader {
         self
     }
 
-    /// Takes the masks of a folder of images from another folder, next to it; see
-    /// [`source::Options::masks`](crate::source::Options::masks). [`field::Mask`](crate::field::Mask)
-    /// reads them.
+    /// Reads the masks for a folder of images from a second folder next to it; see
+    /// [`source::Options::masks`](crate::source::Options::masks). Add a
+    /// [`field::Mask`](crate::field::Mask) to get the masks in the batch.
     ///
     /// ```
     /// # use warpfeed::{Dtype, Loader, field::Mask};
@@ -166,7 +170,7 @@ impl Loader {
         self
     }
 
-    /// Sets the meaning of a table's columns. Datasets without columns refuse it; see
+    /// Sets the meaning of a table's columns. Opening fails if the dataset has no columns; see
     /// [`source::Options::table`](crate::source::Options::table).
     ///
     /// ```

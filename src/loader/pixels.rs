@@ -5,8 +5,8 @@ use crate::decode::Codec;
 use crate::transform::{Augment, Transform};
 
 shared_setters! {
-    /// Sets crop, resize, flip and color changes of each image, and with them the size of the
-    /// images. `Augment::eval(256, 224)` by default.
+    /// Sets the augmentation: crops, resizing, flips and color changes. It also determines the size
+    /// of the images. The default is `Augment::eval(256, 224)`.
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader};
@@ -14,9 +14,9 @@ shared_setters! {
     /// ```
     pub fn augment(mut self, augment: Augment) -> Self { self.images.augment = augment; }
 
-    /// Adds your own step on the `u8` image, after [`augment`](Loader::augment) and before
-    /// [`normalize`](Loader::normalize). Several steps run in the order of the calls. A step gets the
-    /// image [without the fill](Transform::apply) around it.
+    /// Adds a custom step that modifies the `u8` image, after [`augment`](Loader::augment) and
+    /// before [`normalize`](Loader::normalize). Several steps run in the order of the calls. A step
+    /// receives the image [without the fill](Transform::apply) around it.
     ///
     /// ```
     /// # use warpfeed::{Loader, sampler::Rng, transform::ImageMut};
@@ -29,24 +29,25 @@ shared_setters! {
     /// let loader = Loader::new("train").transform(invert);
     /// ```
     ///
-    /// Fields that follow the image, such as masks and boxes, do not follow a step of your own.
-    /// Opening fails for a loader with both, unless
-    /// [`transform_moves_pixels(false)`](Loader::transform_moves_pixels) says that they go
-    /// together.
+    /// Fields that are transformed together with the image, such as masks and boxes, are not
+    /// transformed by a custom step. Opening fails if a loader has both such fields and a custom
+    /// step, unless [`transform_moves_pixels(false)`](Loader::transform_moves_pixels) declares that
+    /// the step does not move pixels.
     pub fn transform(mut self, transform: impl Transform + 'static) -> Self {
         self.images.transforms.push(Arc::new(transform));
     }
 
-    /// Adds your own codec to the [built-in ones](crate::decode#what-is-read). It takes precedence
-    /// over them and over codecs that were added earlier, so it can replace a built-in format.
+    /// Adds a custom codec to the [built-in ones](crate::decode#what-is-read). The codec takes
+    /// precedence over built-in codecs and over codecs that were added earlier, so it can replace a
+    /// built-in format.
     ///
     /// In a folder, files with an extension of the codec's [format](Codec::format) become samples.
-    /// A field named after the format is the image of its sample. [`Codec`] has an example of a
-    /// codec.
+    /// A field named after the format is treated as the encoded image of its sample. See [`Codec`]
+    /// for an example.
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader, decode::RawRgb};
-    /// // Fields of 32 * 32 * 3 bytes, which are bare pixels.
+    /// // Fields of 32 * 32 * 3 bytes, which are raw pixels.
     /// let arrays = Loader::new("arrays.lmdb").codec(RawRgb::new(32, 32));
     /// let loader = arrays.augment(Augment::pass_through(32, 32));
     /// ```

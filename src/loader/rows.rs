@@ -1,9 +1,9 @@
-//! The options that are one value: a row for each.
+//! The single-valued options, with one row per option.
 //!
-//! A row gives the field with its default; the setter of a loader, and with `both` that of a decoder; the
-//! link in the table of options; the keyword of the Python package, of the same name or the one after `as`,
-//! with its type and default; and the call in reports. A setter that does more than set a field is written
-//! where it belongs, and `named` at the end.
+//! A row defines the field with its default; the setter on the loader and, if marked `both`, on the
+//! decoder; the link in the table of options; the keyword of the Python package, which has the same
+//! name or the name after `as`; and the call in reports. A setter that does more than assign a
+//! field is written elsewhere, and listed as `named` at the end.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::trace;
 use crate::transform::{Augment, Transform};
 
 options! {
-    /// The options that are one value, and those of images.
+    /// The single-valued options, and the options for images.
     ImageOptions {
         augment: Augment = Augment::eval(256, 224),
         transforms: Vec<Arc<dyn Transform>> = Vec::new(),
@@ -33,7 +33,7 @@ options! {
     }
 
     purpose "in which order", "The seed." {
-        /// Sets the seed of the shuffle and of all augmentation; 0 by default.
+        /// Sets the seed for shuffling and for all augmentation; 0 by default.
         ///
         /// ```
         /// # use warpfeed::{Augment, Loader};
@@ -43,12 +43,12 @@ options! {
     }
 
     purpose "batches", "The ranks of a machine, and the last batch." {
-        /// Sets the number of ranks on this machine, including this one. They share its cores:
-        /// with automatic [`workers`](Self::workers), each rank starts its share of the threads. 0 is
-        /// an error.
+        /// Sets the number of ranks on this machine, including this one. The ranks divide its
+        /// cores: with automatic [`workers`](Self::workers), each rank starts its share of the
+        /// threads. Opening fails if the number is 0.
         ///
-        /// By default the number comes from the launcher's environment ([`Rank::from_env`]). Set it if
-        /// the ranks are started in another way, for example by a program that starts itself again.
+        /// By default the number comes from the launcher's environment ([`Rank::from_env`]). Set it
+        /// if the ranks are started differently, for example by a program that spawns itself.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -56,17 +56,17 @@ options! {
         /// ```
         loader fn local_world_size(ranks: usize) -> Option<usize> = None;
 
-        /// Sets the treatment of the last batch of an epoch if the samples do not fill it;
-        /// [`LastBatch::ObjectCache`] by default.
+        /// Sets what happens to the last batch of an epoch if there are not enough samples to fill
+        /// it; [`LastBatch::Keep`] by default.
         ///
         /// ```
         /// # use warpfeed::{LastBatch, Loader};
         /// let loader = Loader::new("train").last_batch(LastBatch::Drop);
         /// ```
-        loader fn last_batch(last: LastBatch) -> LastBatch = LastBatch::ObjectCache;
+        loader fn last_batch(last: LastBatch) -> LastBatch = LastBatch::Keep;
     }
 
-    purpose "fields", "Missing labels and turned images." {
+    purpose "fields", "Missing labels and rotated images." {
         /// Reads missing labels as -1; off by default.
         ///
         /// ```
@@ -74,39 +74,39 @@ options! {
         /// let images = Loader::new("flat-folder").unlabeled(true);
         /// ```
         ///
-        /// By default, each batch has labels for all of its samples or for none:
+        /// By default, a batch must have labels for all of its samples or for none:
         ///
-        /// - If none of its samples has a label, [`HostBatch::labels`](crate::HostBatch::labels) is an
-        ///   error. All other fields can be read. An example is a flat folder of images.
-        /// - If some have a label, each sample without one is an error that names sample and file.
-        ///   [`on_error`](Self::on_error) specifies what follows.
+        /// - If no sample of the batch has a label, as in a flat folder of images,
+        ///   [`HostBatch::labels`](crate::HostBatch::labels) fails. All other fields can be read.
+        /// - If only some samples have a label, each sample without a label fails, and the error
+        ///   names the sample and its file. [`on_error`](Self::on_error) sets the policy.
         ///
-        /// A label of -1 therefore comes from the sample itself or from this option.
-        loader fn unlabeled(unlabeled: bool) -> bool = false;
+        /// Therefore, a label of -1 comes either from the sample itself or from this option.
+        loader fn unlabeled(unlabeled: bool) -> bool = false, as unlabeled;
 
-        /// Sets which version of a turned image was annotated if the sizes do not tell: the pixels as
-        /// stored, or the image that EXIF turns upright. Unset by default.
+        /// Sets whether annotations refer to the stored pixels or to the image after its EXIF
+        /// rotation, for images whose size does not reveal it. Unset by default.
         ///
         /// The option applies to boxes with their masks and points, [`Mask`](crate::field::Mask),
-        /// [`DenseMap`](crate::field::DenseMap) and [`Keypoints`](crate::field::Keypoints). They declare the size of
-        /// the annotated image, or have a size of their own. If only the stored or only the upright
-        /// image has this size, that one was annotated, and the option has no effect. Otherwise the
-        /// option decides: for images that are square, turned by 180 degrees or mirrored, and for
-        /// coordinates without a size, such as those of YOLO. Without the option, such a sample is an
-        /// error.
+        /// [`DenseMap`](crate::field::DenseMap) and [`Keypoints`](crate::field::Keypoints). Some
+        /// annotations declare the size of the annotated image, or have a size of their own. If
+        /// this size matches either the stored or the rotated image but not both, the option has no
+        /// effect. Otherwise, the option decides. This concerns images that are square, rotated by
+        /// 180 degrees or mirrored, and coordinates without a size, such as those of YOLO datasets.
+        /// If the option is unset, such samples fail.
         ///
         /// ```
         /// # use warpfeed::{AnnotationFrame, Loader};
-        /// // Labeled in a tool that shows images upright, as browsers do.
+        /// // Annotated in a tool that applies the EXIF rotation, as browsers do.
         /// let loader = Loader::new("coco8/data.yaml").annotations_follow(AnnotationFrame::Upright);
         /// ```
         loader fn annotations_follow(image: AnnotationFrame) -> Option<AnnotationFrame> = None;
     }
 
     purpose "images", "Pixels and their layout in the batch." {
-        /// Sets whether the steps of [`transform`](Self::transform) may move pixels; true by default.
-        /// Masks, boxes and other fields that follow the image need steps that leave each pixel in
-        /// its place, such as changes of colors.
+        /// Sets whether the steps of [`transform`](Self::transform) may move pixels; true by
+        /// default. Masks, boxes and other fields that are transformed together with the image
+        /// require steps that do not move pixels, such as color changes.
         ///
         /// ```
         /// # use warpfeed::{Dtype, Loader, field::Mask, sampler::Rng, transform::ImageMut};
@@ -117,11 +117,11 @@ options! {
         /// let loader = Loader::new("train").field("mask", Mask::new(Dtype::U8));
         /// let loader = loader.transform(invert).transform_moves_pixels(false);
         /// ```
-        loader fn transform_moves_pixels(moves: bool) -> bool = true;
+        loader fn transform_moves_pixels(moves: bool) -> bool = true, as image_transform_moves_pixels;
 
         /// Computes `(pixel / 255 - mean) / std` per channel. The dtype becomes F32 unless
-        /// [`dtype`](Self::dtype) sets another float. Without this option float images are `pixel /
-        /// 255`.
+        /// [`dtype`](Self::dtype) sets a different float type. Without this option, float images
+        /// contain `pixel / 255`.
         ///
         /// ```
         /// # use warpfeed::{Loader, Normalize};
@@ -129,8 +129,8 @@ options! {
         /// ```
         both fn normalize(normalize: Normalize) -> Option<Normalize> = None;
 
-        /// Sets the element type of the images: F32, F16, BF16, or U8 for unchanged pixels. The default
-        /// is U8, or F32 with [`normalize`](Self::normalize).
+        /// Sets the element type of the images: F32, F16, BF16, or U8 for unchanged pixels. The
+        /// default is U8, or F32 with [`normalize`](Self::normalize).
         ///
         /// ```
         /// # use warpfeed::{Dtype, Loader, Normalize};
@@ -146,12 +146,12 @@ options! {
         /// ```
         both fn layout(layout: Layout) -> Layout = Layout::Nhwc;
 
-        /// Sets the number of channels of the images: 3 by default, or 1 for grayscale. All steps of
-        /// the augmentation see RGB. The finished image becomes its brightness, as by Pillow's
-        /// `convert("L")`, which leaves gray images unchanged. Then it is normalized, with the first
-        /// of the three numbers, and its values are erased and mixed.
+        /// Sets the number of channels of the images: 3 by default, or 1 for grayscale. All steps
+        /// of the augmentation operate on RGB. The result is then converted to luminance as with
+        /// Pillow's `convert("L")`, which leaves gray images unchanged. After that, the image is
+        /// normalized with the first of the three means and standard deviations, erased and mixed.
         ///
-        /// Batches on a device have three channels.
+        /// Batches on a device always have three channels.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -159,9 +159,10 @@ options! {
         /// ```
         both fn channels(channels: usize) -> usize = 3;
 
-        /// Sets the color behind transparent pixels of PNG, WebP, GIF and TIFF. By default alpha is
-        /// dropped, as by torchvision, and transparent pixels show the color that the file stores for
-        /// them. [`DenseMap::of_channels(4)`](crate::field::DenseMap::of_channels) keeps alpha as a channel.
+        /// Sets the color behind transparent pixels of PNG, WebP, GIF and TIFF. By default, alpha
+        /// is dropped, as in torchvision, and transparent pixels have the color that the file
+        /// stores for them. To keep alpha as a channel, use
+        /// [`DenseMap::of_channels(4)`](crate::field::DenseMap::of_channels).
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -169,92 +170,96 @@ options! {
         /// ```
         both fn background(color: [u8; 3]) -> Option<[u8; 3]> = None;
 
-        /// Sets whether images of more than 8 bits per channel become images of 8 bits; off by
-        /// default. Values of 16 bits keep their upper 8, and floats from 0 to 1 become 0 to 255. By
-        /// default such an image is an error of its sample, because 12-bit scans and measurements lose
-        /// most of their content. [`DenseMap`](crate::field::DenseMap) reads their values unchanged.
+        /// Sets whether images with more than 8 bits per channel are converted to 8 bits; off by
+        /// default. 16-bit values keep their upper 8 bits, and floats from 0 to 1 are scaled to 0
+        /// to 255. By default, a sample with such an image fails, because 12-bit scans and
+        /// measurements would lose most of their content. To read the values unchanged, use
+        /// [`DenseMap`](crate::field::DenseMap).
         ///
         /// ```
         /// # use warpfeed::Loader;
         /// let loader = Loader::new("photographs").convert_to_u8(true);
         /// ```
-        both fn convert_to_u8(converts: bool) -> bool = false;
+        both fn convert_to_u8(converts: bool) -> bool = false, as convert_to_u8;
     }
 
     purpose "speed", "Performance. These options do not change the batches." {
-        /// Sets the number of worker threads, which read, decode and transform. The number only affects
-        /// speed: batches stay the same, bit for bit.
+        /// Sets the number of worker threads, which read, decode and transform. The number affects
+        /// only speed: batches are bit-identical.
         ///
         /// ```
         /// # use warpfeed::Loader;
         /// let loader = Loader::new("train").workers(8);
         /// ```
         ///
-        /// 0, the default, means one thread for each core that this process may use. Set more for
-        /// a decoder or a transform that blocks. Slow storage does not need more workers: if reads
-        /// block on a disk or a network, 32 reader threads read ahead for the workers, and up to 512
-        /// while more make reading faster. They start at the first blocking read, and sleep while reads
-        /// do not block. Their samples stay within the memory of [`Batches::memory_plan`].
+        /// 0, the default, means one thread per core that this process may use. Use more workers if
+        /// a decoder or a transform blocks. Slow storage does not need more workers: if reads block
+        /// on a disk or a network, reader threads read ahead for the workers. 32 readers are
+        /// started at the first blocking read, and their number increases up to 512 as long as that
+        /// makes reading faster. Readers sleep while reads do not block. The samples that they hold
+        /// are part of [`Batches::memory_plan`].
         ///
-        /// Each worker costs a thread and scratch memory for its images. More than 768 workers are an
-        /// error when the loader is opened.
+        /// Each worker uses a thread and scratch memory for its images. Opening fails with more
+        /// than 768 workers.
         both fn workers(threads: usize) -> usize = 0, as num_workers;
 
-        /// Sets the number of batches that are prepared ahead of the consumer. The number only affects
-        /// speed.
+        /// Sets the number of batches that are prepared ahead of the consumer. The number affects
+        /// only speed.
         ///
         /// ```
         /// # use warpfeed::Loader;
         /// let loader = Loader::new("train").prefetch(4);
         /// ```
         ///
-        /// The loader holds `prefetch + 2` slots: the consumer has one, and one is being filled. More
-        /// than a few batches help only if the times of samples or steps vary a lot.
+        /// The loader allocates `prefetch + 2` slots, because the consumer holds one slot and
+        /// another one is being filled. More than a few batches help only if the time per sample or
+        /// per step varies a lot.
         ///
-        /// 0, the default, is automatic. It starts with 2 batches. If the consumer waits while workers
-        /// are idle for lack of slots, the number is doubled, up to 16. An increase that does not raise
-        /// throughput is undone. A consumer that keeps batches alive gets more slots while some are
-        /// free.
+        /// With 0, the default, the number is adjusted automatically. It starts at 2. If the
+        /// consumer waits while workers are idle because all slots are full, the number is doubled,
+        /// up to 16. An increase that does not raise throughput is undone. A consumer that keeps
+        /// batches alive gets more slots as long as some are free.
         ///
-        /// All slots are allocated on opening, limited by [`memory_limit`](Self::memory_limit)
-        /// (default: 1 GiB, or 256 MiB if page-locked, within the available memory, and always at least
-        /// two batches). Pages that are never touched are never committed. With batches on a device, 2
-        /// batches are kept ready, and only the number of host slots adapts.
+        /// All slots are allocated when the loader is opened, limited by
+        /// [`memory_limit`](Self::memory_limit). Without a limit, automatic prefetching uses up to
+        /// 1 GiB, or 256 MiB of page-locked memory, within the available memory, but at least two
+        /// batches. Pages that are never touched are never committed. For batches on a device, the
+        /// number on the device is fixed at 2, and only the number of host slots is adjusted.
         loader fn prefetch(batches: usize) -> usize = 0;
 
-        /// Sets whether batches are in page-locked memory, from which a GPU copies without the host's
-        /// help; off by default.
+        /// Sets whether batches are in page-locked memory, from which a GPU can copy without
+        /// involving the CPU; off by default.
         ///
         /// ```
         /// # use warpfeed::Loader;
         /// let loader = Loader::new("train").pinned(true);
         /// ```
         ///
-        /// Uploads from page-locked memory are asynchronous, also with cudarc's safe calls. You may
-        /// still drop a batch at once. A thread of the loader makes sure that its memory is written
-        /// again only after all work submitted to the devices before the drop has completed. While a
-        /// long step keeps slots, the loader prepares fewer batches ahead.
+        /// Uploads from page-locked memory are asynchronous, even through cudarc's safe calls. You
+        /// may still drop a batch immediately: the loader reuses its memory only after all work
+        /// that was submitted to the devices before the drop has completed. As long as such work
+        /// occupies slots, the loader prepares fewer batches ahead.
         #[cfg_attr(
             feature = "cuda",
             doc = "\n[`HostBatch::release_on`](crate::HostBatch::release_on) names the stream that reads the batch: then the loader waits for that stream only."
         )]
         ///
-        /// There are two limits:
+        /// There are two limitations:
         ///
-        /// - The loader does not see work in a CUDA context other than the device's primary one.
-        ///   Programs with such contexts need `release_on`.
-        /// - For a dropped batch, the loader marks all work in the context. This can invalidate a CUDA
-        ///   graph capture of a stream that the loader does not know. The driver reports that at the
-        ///   end of the capture. The loader knows streams of [`cuda::stream`](crate::cuda::stream) and
-        ///   those passed to `release_on`.
+        /// - The loader does not track work in CUDA contexts other than the device's primary
+        ///   context. Programs with such contexts must call `release_on`.
+        /// - When a batch is dropped, the loader records an event for all work in the context. This
+        ///   can invalidate a CUDA graph capture on a stream that is unknown to the loader, which
+        ///   the driver reports at the end of the capture. The loader knows the streams from
+        ///   [`cuda::stream`](crate::cuda::stream) and the streams passed to `release_on`.
         ///
-        /// Without a CUDA driver the loader logs one warning and uses pageable memory, which
-        /// [`Batches::memory_plan`] shows. Page-locking takes about 0.3 ms per MB on opening. The
-        /// memory cannot be swapped out.
+        /// Without a CUDA driver, the loader logs one warning and uses pageable memory, as
+        /// [`Batches::memory_plan`] shows. Page-locking takes about 0.3 ms per MB when the loader
+        /// is opened. Page-locked memory cannot be swapped out.
         both fn pinned(pinned: bool) -> bool = false, as pin_memory;
 
-        /// Sets where JPEGs of batches in device memory are decoded; [`DecodeOn::Cpu`] by default. The
-        /// choice only affects speed: batches stay the same, bit for bit.
+        /// Sets whether workers or the device decode JPEGs for batches in device memory;
+        /// [`DecodeOn::Cpu`] by default. The choice affects only speed: batches are bit-identical.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -263,23 +268,25 @@ options! {
         /// let loader = Loader::new("train.lmdb").decode_on(DecodeOn::Auto);
         /// ```
         ///
-        /// With [`DecodeOn::Gpu`] workers only extract the parts of a JPEG that its crop needs. The
-        /// device decodes, crops, resizes and flips them. [`DecodeOn::Auto`] does so while the workers
-        /// on their own are too slow for the consumer. On an H200 a batch of 256 crops takes 0.6 ms of
-        /// the device's time from packed files (`warpfeed pack`), and 1.5 ms from plain ones.
+        /// With [`DecodeOn::Gpu`], workers only extract the parts of a JPEG that the crop needs,
+        /// and the device decodes, crops, resizes and flips the image. [`DecodeOn::Auto`] does so
+        /// only while the workers alone would be slower than the consumer. On an H200, a batch of
+        /// 256 crops takes 0.6 ms of the device's time from packed files (`warpfeed pack`), and 1.5
+        /// ms from plain files.
         ///
-        /// Workers decode everything else: progressive, CMYK and damaged JPEGs, other formats,
-        /// and all images of a loader with a [`transform`](Self::transform), because it
-        /// runs on the host. [`Stats::decoded_on_device`] counts the images that the device decoded.
+        /// Workers decode everything else: progressive, CMYK and damaged JPEGs, other formats, and
+        /// all images of a loader with a [`transform`](Self::transform), because transforms run on
+        /// the host. [`Stats::decoded_on_device`] counts the images that the device decoded.
         ///
-        /// The device needs about 2.4 MB of memory per sample of a batch in addition to the batches;
-        /// [`Batches::memory_plan`] includes it. Batches in host memory ignore the option.
+        /// In addition to the batches, the device needs about 2.4 MB of memory per sample of a
+        /// batch, which is included in [`Batches::memory_plan`]. The option has no effect on
+        /// batches in host memory.
         ///
         /// [`Stats::decoded_on_device`]: crate::Stats::decoded_on_device
         loader fn decode_on(decode_on: DecodeOn) -> Option<DecodeOn> = None;
 
-        /// Sets the maximum share of the device's time for decoding JPEGs, from 0 to 1; 1 by default.
-        /// Workers decode the remaining images.
+        /// Sets the maximum fraction of the device's time that may be spent on decoding JPEGs, from
+        /// 0 to 1; 1 by default. Workers decode the remaining images.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -288,86 +295,90 @@ options! {
         /// let loader = Loader::new("train.lmdb").decode_on(DecodeOn::Gpu).decode_share(0.03);
         /// ```
         ///
-        /// The share is averaged over some tenths of a second. It counts the time between the events
-        /// around the decoding of a batch. If other work runs at the same time, the device decodes more
-        /// slowly, and decoding then uses less of the device than this time suggests.
-        /// [`Stats::device_decode`] reports the time.
+        /// The fraction is averaged over a few tenths of a second. Decoding time is measured as the
+        /// time between two events before and after the decoding of a batch. Concurrent work slows
+        /// decoding down and increases this time, so decoding may use less of the device than the
+        /// fraction suggests. The decoding time is reported in [`Stats::device_decode`].
         ///
         /// # Errors
-        /// A share below 0 or above 1 fails with [`ErrorKind::Config`](crate::ErrorKind::Config) on
-        /// opening.
+        /// Opening fails with [`ErrorKind::Config`](crate::ErrorKind::Config) if `share` is less
+        /// than 0 or greater than 1.
         ///
         /// [`Stats::device_decode`]: crate::Stats::device_decode
         both fn decode_share(share: f64) -> f64 = 1.0;
 
-        /// Sets the number of epochs that the program takes; unlimited by default. The loader prepares
-        /// nothing for epoch `epochs` and later ones before they are requested, so a run of this many
-        /// epochs ends without a read in vain.
+        /// Sets the number of epochs that the program uses; unlimited by default. The loader does
+        /// not prepare epoch `epochs` or later epochs ahead, so a run with this many epochs ends
+        /// without unnecessary reads.
         ///
         /// ```
         /// # use warpfeed::Loader;
         /// let ninety_epochs = Loader::new("train").epochs(90);
         /// ```
         ///
-        /// Without it, the loader prepares the first batches of the next epoch while an epoch ends, and
-        /// discards them if the program does not ask for them; see [`Batches::epoch`]. They take the
-        /// slots that are free anyway: at most [`prefetch`](Self::prefetch) + 2 batches, and on a
-        /// device as many again. Later epochs can still be requested, and then begin on request. With 0
-        /// each epoch begins on request. Choose 0 if your own code, such as a
-        /// [`transform`](Self::transform), depends on state that the program changes between epochs.
+        /// Without this option, the loader prepares the first batches of the next epoch while an
+        /// epoch ends, and discards them if the program does not request that epoch; see
+        /// [`Batches::epoch`]. Only free slots are used for these batches: at most
+        /// [`prefetch`](Self::prefetch) + 2 on the host, and the same number again on a device.
+        /// Later epochs can still be requested, and are then prepared on request. With 0, every
+        /// epoch is prepared on request. Choose 0 if your own code, such as a
+        /// [`transform`](Self::transform), depends on state that the program changes between
+        /// epochs.
         loader fn epochs(epochs: u64) -> u64 = u64::MAX;
 
-        /// Sets whether tar shards are memory-mapped; `true` by default. With `false`, shards are read
-        /// with system calls.
+        /// Sets whether tar shards are memory-mapped; `true` by default. With `false`, shards are
+        /// read with system calls.
         ///
         /// ```
         /// # use warpfeed::Loader;
         /// let network_drive = Loader::new("/mnt/nfs/train-{000..099}.tar").mmap(false);
         /// ```
         ///
-        /// If a mapped shard is truncated or its disk fails while it is in use, the process dies with
-        /// `SIGBUS`. With reads, the same is an ordinary sample error. Reads also suit network file
-        /// systems. They cost a copy of the encoded bytes and one open file per shard; see
-        /// [`Tar::open_unmapped`](crate::source::Tar::open_unmapped).
+        /// If a mapped shard is truncated or its disk fails while the shard is in use, the process
+        /// is killed by `SIGBUS`. With system calls, only the sample fails. System calls are also
+        /// suitable for network file systems. They require a copy of the encoded bytes and one open
+        /// file per shard; see [`Tar::open_unmapped`](crate::source::Tar::open_unmapped).
         ///
-        /// The option does not affect folders, which are always read, or sources that are already open.
-        /// The LMDB library always maps its files: with `false`, opening an LMDB is an error.
+        /// The option does not affect folders, which are never mapped, or sources that are already
+        /// open. The LMDB library always maps its files, so opening an LMDB with `false` fails.
         loader fn mmap(mapped: bool) -> bool = true;
     }
 
     purpose "limits and faults", "Errors and limits." {
-        /// Sets how often a sample is read again after a [transient](Error::is_transient) error of its
-        /// source (`EIO`, `EINTR`, `EAGAIN`, `ESTALE`, `EMFILE`, `ENFILE`, `ENOMEM`, a timeout); 3 by
-        /// default. 0 means never. If the last attempt fails too, the error counts. `EMFILE`, `ENFILE`
-        /// and `ENOMEM` then end the epoch, because they say nothing about the sample.
+        /// Sets the number of retries after a [transient](Error::is_transient) read error of the
+        /// source (`EIO`, `EINTR`, `EAGAIN`, `ESTALE`, `EMFILE`, `ENFILE`, `ENOMEM`, a timeout); 3
+        /// by default. 0 disables retries. If the last attempt fails, the sample fails. `EMFILE`,
+        /// `ENFILE` and `ENOMEM` end the epoch instead, because they are not caused by the sample.
         ///
         /// ```
         /// # use warpfeed::Loader;
         /// let network_drive = Loader::new("/mnt/nfs/train").retries(10);
         /// ```
         ///
-        /// The first pause lasts 5 ms. Each further pause is four times as long, up to one second. Each
-        /// retry is logged as a warning and counted in [`Stats::retries`](crate::Stats::retries). The
-        /// reads of [`resume`](Self::resume) and [`balanced`](Self::balanced) are retried too;
-        /// those of `balanced` are not counted. A worker keeps one buffer for each retry.
+        /// The first pause lasts 5 ms. Each further pause is four times as long, up to one second.
+        /// Each retry is logged as a warning and counted in
+        /// [`Stats::retries`](crate::Stats::retries). Reads for [`resume`](Self::resume) and
+        /// [`balanced`](Self::balanced) are also retried, but the retries for `balanced` are not
+        /// counted. Each worker has one buffer per retry.
         ///
-        /// More than 1,000 retries are an error when the loader is opened: they would hold up a batch
-        /// for a quarter of an hour.
+        /// Opening fails with more than 1,000 retries, because so many retries would delay a batch
+        /// by a quarter of an hour.
         loader fn retries(times: usize) -> usize = source::RETRIES;
 
-        /// Sets whether damage in an image is an error of its sample; off by default.
+        /// Sets whether a sample fails if its image has any damage; off by default.
         ///
-        /// Decoding continues past damage inside a JPEG, as libjpeg does with a warning. By default a
-        /// loader counts such images in [`Stats::damaged`](crate::Stats::damaged) and names each sample
-        /// once in the log, as a warning. It sees only the damage that decoding meets: damage outside the
-        /// crop, damage that leaves valid codes, and data that is left over at the end of a segment are
-        /// neither counted nor named.
+        /// Decoding continues past damage inside a JPEG, like libjpeg, which prints a warning. By
+        /// default, a loader counts such images in [`Stats::damaged`](crate::Stats::damaged), and
+        /// logs one warning per sample. It detects damage only where it decodes. It does not detect
+        /// damage outside the crop, damage that results in valid codes, or excess data at the end
+        /// of a segment.
         ///
-        /// A strict loader first reads all of each image, as [`check`](crate::decode::check) and
-        /// `warpfeed verify` do, and refuses it for damage anywhere. The result is the same for every
-        /// crop, and wherever the image is decoded. Workers do this reading, also for images that a
-        /// device decodes. It takes longer than decoding the whole image, so photographs take two to
-        /// three times as long. For a large dataset run `warpfeed verify --strict` once instead.
+        /// A strict loader first reads each image completely, like [`check`](crate::decode::check)
+        /// and `warpfeed verify`, and rejects an image with any damage. The result does not depend
+        /// on the crop, or on whether a worker or the device decodes the image. Workers perform
+        /// this check, even for images that a device decodes. The check takes longer than decoding
+        /// the whole image, so loading photographs takes two to three times as long. For a large
+        /// dataset, run `warpfeed verify --strict` once instead.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -378,27 +389,28 @@ options! {
         /// [`on_error`](Self::on_error) sets the policy for such a sample.
         both fn strict(strict: bool) -> bool = false;
 
-        /// Limits the bytes that the loader holds, on host and device together: slots and workers'
-        /// scratch; see [`MemoryPlan`](crate::MemoryPlan).
+        /// Limits the total memory of the loader on host and device, in bytes. This includes the
+        /// slots and the scratch memory of workers; see [`MemoryPlan`](crate::MemoryPlan).
         ///
         /// ```
         /// # use warpfeed::Loader;
         /// let loader = Loader::new("train").memory_limit(4 << 30);
         /// ```
         ///
-        /// Opening fails if the slots need more. Workers get the rest as scratch. With little scratch,
-        /// fewer large images are decoded at once. An automatic [`prefetch`](Self::prefetch) stays
-        /// within the limit.
+        /// Opening fails if the slots need more than the limit. Workers use the remaining memory as
+        /// scratch memory. With little scratch memory, fewer large images are decoded at the same
+        /// time. Automatic [`prefetch`](Self::prefetch) stays within the limit.
         ///
-        /// Without a limit, opening fails if the plan needs more host memory than is available on the
-        /// machine or in the container's cgroup (Linux only). Workers' scratch is then at most half of
-        /// what the slots leave. Setting a limit replaces this check.
+        /// Without a limit, opening fails if the plan needs more host memory than is available on
+        /// the machine or in the container's cgroup (Linux only). In that case, the scratch memory
+        /// of workers is limited to half of the memory that the slots leave free. Setting a limit
+        /// replaces this check.
         both fn memory_limit(bytes: usize) -> Option<usize> = None;
 
-        /// Limits the pixels that an image's header may claim; 2^28 (16,384 by 16,384) by default. An
-        /// image that claims more fails, and no memory is allocated for it.
+        /// Limits the number of pixels that an image header may declare; 2^28 (16,384 by 16,384) by
+        /// default. An image that declares more fails before memory is allocated for it.
         ///
-        /// The limit holds for every codec, including your own.
+        /// The limit applies to every codec, including custom ones.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -406,12 +418,13 @@ options! {
         /// ```
         both fn max_pixels(pixels: u64) -> Option<u64> = None;
 
-        /// Limits the bytes of all stored fields of a sample together; 2^31 by default. A larger sample
-        /// fails before it is decoded.
+        /// Limits the total size of the stored fields of a sample; 2^31 bytes by default. A larger
+        /// sample fails before it is decoded.
         ///
-        /// Mapped sources (tar and LMDB) and requests are checked before any copy. Files of a sample,
-        /// such as those of folders and tables, are refused by their size before they fill the memory.
-        /// Tar shards with [`mmap(false)`](Self::mmap) are checked after reading, at most 2 GiB.
+        /// Samples in mapped sources (tar and LMDB) and in requests are checked before they are
+        /// copied. If a sample consists of separate files, as in folders and tables, the file sizes
+        /// are checked before reading. Samples in tar shards with [`mmap(false)`](Self::mmap) are
+        /// checked after reading, which reads at most 2 GiB.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -419,8 +432,9 @@ options! {
         /// ```
         loader fn max_sample_bytes(bytes: u64) -> u64 = 1 << 31;
 
-        /// Sets how long a call for the next batch waits while the consumer holds every slot; 30 s by
-        /// default. Then the call fails. Time spent on a slow worker does not count, but is logged.
+        /// Sets how long a request for the next batch waits while the consumer holds every slot; 30
+        /// s by default. After this time, the request fails. Waiting for a slow worker does not
+        /// count, but is logged.
         ///
         /// ```
         /// # use std::time::Duration;

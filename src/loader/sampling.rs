@@ -1,3 +1,5 @@
+//! The options that select samples and their order, and the order that they describe.
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::{Bucketed, Mixture, Repeat, Sampler, Sequential, Shuffled, Subset, Weighted, Windowed, Within};
 use crate::source::{Join, Labels, Source};
 
-/// The choice of samples and their order.
+/// The selection of samples and their order.
 #[derive(Clone, Default)]
 pub(super) struct Sampling {
     pub(super) shuffle: bool,
@@ -22,7 +24,7 @@ pub(super) struct Sampling {
     pub(super) buckets: Option<Buckets>,
 }
 
-/// Lengths of the samples of the source, and the bounds of the buckets.
+/// Sample lengths, and the bounds of the length buckets.
 #[derive(Clone)]
 pub(super) struct Buckets {
     pub(super) lengths: Arc<[u32]>,
@@ -30,20 +32,20 @@ pub(super) struct Buckets {
 }
 
 impl Sampling {
-    /// Treatment of the labels of joined datasets, if it was set.
+    /// Returns how labels of concatenated datasets are combined, if this was set.
     pub(super) fn join(&self) -> Result<Option<Join>> {
         match (self.match_labels_by_name, self.keep_labels) {
             (false, false) => Ok(None),
             (true, false) => Ok(Some(Join::ByClassName)),
             (false, true) => Ok(Some(Join::KeepLabels)),
-            (true, true) => Err(Error::config(
-                "match_labels_by_name and keep_labels: each decides what labels mean; set only one of them",
-            )),
+            (true, true) => {
+                Err(Error::config("match_labels_by_name and keep_labels cannot be combined: set only one of them"))
+            }
         }
     }
 
-    /// Creates the order of `source`, or of a mixture with these proportions, for batches of
-    /// `global_batch` samples over all ranks.
+    /// Creates the order for `source`, or for a mixture with these proportions, with a global batch
+    /// size of `global_batch`.
     pub(super) fn open(
         mut self,
         source: &dyn Source,
@@ -55,32 +57,34 @@ impl Sampling {
     ) -> Result<Arc<dyn Sampler>> {
         let samples = source.len() as u64;
         self.check(samples, mixture.is_some())?;
-        // From here on, each place of the subset has a weight.
+        // From here on, weights refer to positions in the subset.
         if let (Some(weights), Some(indices)) = (&self.weights, &self.subset) {
             self.weights = Some(indices.iter().map(|&index| weights[index as usize]).collect());
         }
-        let labels = Labels { source, workers, retries, missing: "no label, which balanced() needs" };
+        let labels = Labels { source, workers, retries, missing: "no label, but balanced() requires one" };
         let order = match (mixture, &self.buckets) {
             (Some(parts), _) => self.mixed(parts, seed, &labels)?,
             (None, Some(buckets)) => self.bucketed(buckets, seed, global_batch)?,
             (None, None) => self.order_of(0..samples, seed, &labels)?,
         };
         match self.repeat {
-            Some(0) => Err(Error::config("repeat(0): an epoch has at least one pass")),
+            Some(0) => Err(Error::config("repeat(0): expected at least 1")),
             Some(passes) => Ok(Arc::new(Repeat::new(passes, order))),
             None => Ok(order),
         }
     }
 
-    /// Checks the options against each other and the number of `samples` of the source.
+    /// Checks that the options do not contradict each other or the number of `samples` in the
+    /// source.
     fn check(&self, samples: u64, mixed: bool) -> Result<()> {
         let chosen = [
-            ("order", self.order.is_some()),
+            ("sampler", self.order.is_some()),
             ("weights", self.weights.is_some()),
             ("balanced", self.balanced),
             ("shuffle_window", self.window.is_some()),
             ("buckets", self.buckets.is_some()),
-            // Weights and windows use the seed, and always shuffle.
+            // Weights and windows always shuffle, so they can be combined with `shuffle`, which
+            // sets their seed.
             ("shuffle", self.shuffle && self.order.is_some()),
         ];
         let chosen: Vec<_> = chosen.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
@@ -89,16 +93,18 @@ impl Sampling {
         }
         if mixed && self.order.is_some() {
             return Err(Error::config(
-                "mixture and order: each decides the order. For an order of your own over several sources, join them with source::Concat. \
+                "mixture and sampler: each decides the order. For a custom sampler over several sources, combine them with source::Concat. \
                  For an order within each source, use sampler::Mixture::of",
             ));
         }
         if self.buckets.is_some() && (mixed || self.repeat.is_some()) {
             let other = if mixed { "mixture" } else { "repeat" };
-            return Err(Error::config(format!("buckets and {other}: {other} puts samples of any bucket into a batch")));
+            return Err(Error::config(format!(
+                "buckets and {other}: {other} combines samples of different buckets in a batch"
+            )));
         }
         if self.window == Some(0) {
-            return Err(Error::config("shuffle_window(0): a window has at least one sample"));
+            return Err(Error::config("shuffle_window(0): expected at least 1"));
         }
         if let Some(indices) = &self.subset
             && let Some(place) = indices.iter().position(|&index| index >= samples)
@@ -112,7 +118,7 @@ impl Sampling {
             && weights.len() as u64 != samples
         {
             let also =
-                if self.subset.is_some() { "; with a subset, too, each sample of the source has one" } else { "" };
+                if self.subset.is_some() { "; even with a subset, each sample of the source needs one" } else { "" };
             return Err(Error::config(format!(
                 "{} weights for the {samples} samples of the source{also}",
                 weights.len()
@@ -129,7 +135,7 @@ impl Sampling {
         Ok(())
     }
 
-    /// Creates the order of a mixture of `parts`.
+    /// Creates the order for a mixture of `parts`.
     fn mixed(&self, parts: Proportions, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Sampler>> {
         let mut orders = Vec::with_capacity(parts.len());
         let mut first = 0;
@@ -150,8 +156,8 @@ impl Sampling {
                     _ => e,
                 })?
             } else {
-                // This source is never drawn from, but its samples count towards the length of an
-                // epoch.
+                // The proportion of this source is 0, but its samples count towards the length of
+                // an epoch.
                 Arc::new(Sequential::new(part.subset.as_ref().map_or(samples, |indices| indices.len() as u64)))
             };
             orders.push((samples, proportion, order));
@@ -159,7 +165,7 @@ impl Sampling {
         Ok(Arc::new(Mixture::of(orders, seed)?))
     }
 
-    /// Creates the order of the chosen samples in `buckets`.
+    /// Creates the order for the selected samples, grouped into `buckets`.
     fn bucketed(&self, buckets: &Buckets, seed: u64, global_batch: u64) -> Result<Arc<dyn Sampler>> {
         let Buckets { lengths, bounds } = buckets;
         let order = |lengths: &[u32]| -> Result<Bucketed> {
@@ -175,7 +181,7 @@ impl Sampling {
         })
     }
 
-    /// The part of this choice that applies to the samples `range` of a mixture, shuffled by
+    /// Restricts this selection to the samples `range` of a mixture. The result is shuffled by
     /// default.
     fn within(&self, range: &Range<u64>) -> Sampling {
         let mut part = Sampling { shuffle: true, ..self.clone() };
@@ -195,11 +201,13 @@ impl Sampling {
         part
     }
 
-    /// Creates the order of the samples `range`, with indices relative to its start. An order of the
-    /// user's counts in the source, also with a subset; all others count places of the subset.
+    /// Creates the order for the samples `range`, with indices relative to the start of `range`. A
+    /// custom order uses source indices, even with a subset; all other orders use positions in the
+    /// subset.
     fn order_of(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Sampler>> {
         if let Some(order) = &self.order {
-            // No part of a mixture has an order of its own, so these are the numbers of the source.
+            // A mixture cannot have a custom order, so `range` starts at 0 and these are source
+            // indices.
             return Ok(match &self.subset {
                 None => order.clone(),
                 Some(indices) => Arc::new(Within::new(indices, order.clone())),
@@ -228,7 +236,7 @@ impl Sampling {
     }
 }
 
-/// Weights that make the classes of `labels` equally frequent.
+/// Returns weights that make the classes in `labels` equally frequent.
 fn balancing(labels: &[i64]) -> Vec<f64> {
     let mut counts = HashMap::<i64, u32>::new();
     labels.iter().for_each(|label| *counts.entry(*label).or_default() += 1);

@@ -1,26 +1,27 @@
 use crate::error::{Error, Result};
 use crate::sampler::Rank;
 
-/// Size of a batch.
+/// Batch size, either per rank or over all ranks.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Share {
-    /// Samples of each rank.
+    /// Number of samples per rank.
     Rank(usize),
-    /// Samples of all ranks together.
+    /// Number of samples over all ranks.
     Global(usize),
 }
 
 impl Share {
-    /// Samples of all ranks together.
+    /// Returns the number of samples over all ranks.
     pub(super) fn of_all(self, world: usize) -> Result<u64> {
         match self {
-            Share::Rank(0) => Err(Error::config("batch_size(0): a batch has at least one sample")),
-            Share::Rank(n) => n.checked_mul(world).map(|n| n as u64).ok_or_else(|| {
-                Error::config(format!("batch_size({n}) on {world} ranks: more samples than can be counted"))
-            }),
-            Share::Global(n) if n < world => {
-                Err(Error::config(format!("global_batch_size({n}) on {world} ranks: each has at least one sample")))
-            }
+            Share::Rank(0) => Err(Error::config("batch_size(0): expected at least 1")),
+            Share::Rank(n) => n
+                .checked_mul(world)
+                .map(|n| n as u64)
+                .ok_or_else(|| Error::config(format!("batch_size({n}) on {world} ranks: the product overflows"))),
+            Share::Global(n) if n < world => Err(Error::config(format!(
+                "global_batch_size({n}) on {world} ranks: expected at least one sample per rank"
+            ))),
             Share::Global(n) => Ok(n as u64),
         }
     }
@@ -34,8 +35,9 @@ pub(super) enum RankOrigin {
 }
 
 impl RankOrigin {
-    /// The rank. If the number of `local` ranks is not given, the launcher's environment supplies
-    /// it when it names the same rank.
+    /// Returns the rank. If `local`, the number of ranks on this machine, is `None`, the number
+    /// comes from the launcher's environment, provided that the environment specifies the same
+    /// rank.
     pub(super) fn rank(self, local: Option<usize>) -> Result<Rank> {
         let found = match self {
             RankOrigin::Environment => Rank::of_launcher()?,
@@ -47,7 +49,7 @@ impl RankOrigin {
             }
         };
         if local == Some(0) {
-            return Err(Error::config("local_world_size(0): this process is one of the ranks of its machine"));
+            return Err(Error::config("local_world_size(0): expected at least 1, because it includes this process"));
         }
         Ok(Rank { local_world_size: local.or(found.local_world_size), ..found })
     }

@@ -1,14 +1,14 @@
 use crate::error::{Error, Result};
 
-/// The variables by which a cluster numbers the tasks of an array.
+/// The environment variables that a job scheduler sets for each task of an array job.
 struct Array {
     name: &'static str,
     index: &'static str,
-    /// First index, if it is not 0.
+    /// Variable with the first index; `None` if the first index is always 0.
     first: Option<&'static str>,
-    /// Distance between indices, if it is not 1.
+    /// Variable with the step between indices; `None` if the step is always 1.
     step: Option<&'static str>,
-    /// Number of tasks, if the cluster tells it.
+    /// Variable with the number of tasks, if the scheduler provides it.
     count: Option<&'static str>,
 }
 
@@ -30,19 +30,21 @@ const ARRAYS: [Array; 3] = [
     Array { name: "Kubernetes", index: "JOB_COMPLETION_INDEX", first: None, step: None, count: None },
 ];
 
-/// The part that this task of an array packs, and the number of parts, for
-/// [`Pack::part`](super::Pack::part):
+/// Returns the part that this array task must pack, and the number of parts, to be passed to
+/// [`Pack::part`](super::Pack::part). They are read from the variables of the following job
+/// schedulers:
 ///
 /// - SLURM: `SLURM_ARRAY_TASK_ID`, `_COUNT`, `_MIN` and `_STEP`;
 /// - AWS Batch: `AWS_BATCH_JOB_ARRAY_INDEX` and `_SIZE`;
-/// - Kubernetes: `JOB_COMPLETION_INDEX` of an indexed job, which needs `parts`.
+/// - Kubernetes: `JOB_COMPLETION_INDEX` of an indexed job, for which `parts` must be given.
 ///
-/// With `parts`, tasks of a smaller array can pack the missing parts of a larger one: the index is
-/// then that of the part.
+/// If `parts` is given, the task index is the number of the part. This way, a smaller array can
+/// pack the missing parts of a larger one.
 ///
 /// # Errors
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) if no cluster or several have set variables, if
-/// they are not numbers or contradict each other, or if the number of parts is unknown.
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if no scheduler's variables are set, if several
+/// schedulers' are, if a value is not a number or is inconsistent with the others, or if the number
+/// of parts is unknown.
 pub fn part_from_env(parts: Option<u64>) -> Result<(u64, u64)> {
     from_variables(parts, &|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
 }
@@ -58,7 +60,7 @@ fn from_variables(parts: Option<u64>, variable: &dyn Fn(&str) -> Option<String>)
         [] => {
             let looked = ARRAYS.map(|array| format!("{} ({})", array.index, array.name)).join(", ");
             return Err(Error::config(format!(
-                "no cluster says which part this is: looked for {looked}; give the part and the number of parts"
+                "not running in an array job (none of {looked} is set): pass the part and the number of parts explicitly"
             )));
         }
         [one, two, ..] => {
@@ -70,12 +72,12 @@ fn from_variables(parts: Option<u64>, variable: &dyn Fn(&str) -> Option<String>)
         return if index < parts {
             Ok((index, parts))
         } else {
-            Err(Error::config(format!("{} is {index}, but there are {parts} parts, from 0", array.index)))
+            Err(Error::config(format!("{} is {index}, but there are {parts} parts, starting at 0", array.index)))
         };
     }
     let Some(count) = array.count else {
         return Err(Error::config(format!(
-            "{} is {index}, but {} does not tell the number of parts: give it too",
+            "{} is {index}, but {} does not provide the number of parts: pass it as well",
             array.index, array.name
         )));
     };
@@ -127,7 +129,7 @@ mod tests {
             assert!(e.cause().contains(words), "{e}");
         };
         refused(None, &[], "SLURM_ARRAY_TASK_ID (SLURM), AWS_BATCH_JOB_ARRAY_INDEX (AWS Batch), JOB_COMPLETION_INDEX");
-        refused(None, &[("JOB_COMPLETION_INDEX", "3")], "does not tell the number of parts");
+        refused(None, &[("JOB_COMPLETION_INDEX", "3")], "does not provide the number of parts");
         refused(Some(3), &[("JOB_COMPLETION_INDEX", "3")], "there are 3 parts");
         refused(None, &[("SLURM_ARRAY_TASK_ID", "3")], "SLURM_ARRAY_TASK_COUNT is not set");
         refused(None, &[("SLURM_ARRAY_TASK_ID", "x")], "not a number");

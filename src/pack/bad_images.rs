@@ -6,38 +6,39 @@ use crate::error::{Error, ErrorKind, Result};
 /// Maximum length of the lists [`Report::refused`](super::Report::refused) and
 /// [`Report::damaged`](super::Report::damaged).
 pub(super) const MAX_LISTED: usize = 10_000;
-/// Maximum number of bad images that an error names.
+/// Maximum number of bad images that are named in an error.
 const NAMED: usize = 10;
 
-/// An image that a [`Pack`](super::Pack) could not recode, or in which it found damage.
+/// An image that a [`Pack`](super::Pack) could not recode, or that it found to be damaged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Refused {
     /// Index of the sample.
     pub index: u64,
-    /// Its key.
+    /// Key of the sample.
     pub key: String,
-    /// The reason for the refusal, or the damage.
+    /// Why the image could not be recoded, or a description of the damage.
     pub reason: String,
 }
 
-/// Problem of one image.
+/// A problem with an image.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Remark {
-    /// It is sound but cannot be recoded as asked. It is stored unchanged.
+    /// The image is valid, but the requested recoding is not possible, so the image is stored
+    /// unchanged.
     Unfit(String),
-    /// It decodes, but is damaged.
+    /// The image can be decoded, but is damaged.
     Damaged(String),
-    /// It does not decode.
+    /// The image cannot be decoded.
     Undecodable(String),
 }
 
 impl Remark {
-    /// Checks the image `bytes`. `refusal` is the error if it could not be recoded. Returns `None`
-    /// if the image is sound and was recoded.
+    /// Checks the image `bytes`. `refusal` is the error if the image could not be recoded. Returns
+    /// `None` if the image is valid and was recoded.
     ///
     /// # Errors
-    /// If memory runs out, which says nothing about the image.
+    /// If memory runs out, in which case the image is not the cause.
     pub(super) fn of(codecs: &Codecs, bytes: &[u8], refusal: Option<Error>) -> Result<Option<Remark>> {
         let condition = codecs.open(bytes).map_or_else(Condition::Damaged, |mut image| image.check());
         Ok(match condition {
@@ -53,7 +54,7 @@ impl Remark {
         reason
     }
 
-    /// Whether the pack fails because of it, unless bad images are kept.
+    /// Returns whether the image makes the pack fail, unless bad images are allowed.
     pub(super) fn is_bad(&self, strict: bool) -> bool {
         match self {
             Remark::Unfit(_) => false,
@@ -63,15 +64,15 @@ impl Remark {
     }
 }
 
-/// Appends to a report's list unless the list is full.
+/// Appends an image to a report's list, unless the list is full.
 pub(super) fn list(to: &mut Vec<Refused>, index: u64, key: &str, reason: &str) {
     if to.len() < MAX_LISTED {
         to.push(Refused { index, key: key.to_owned(), reason: reason.to_owned() });
     }
 }
 
-/// The images that prevent a pack from finishing. After the first of them, the writer receives no
-/// more samples.
+/// The images that prevent a pack from finishing. After the first such image, no more samples are
+/// passed to the writer.
 #[derive(Default)]
 pub(super) struct Bad {
     count: u64,
@@ -92,8 +93,11 @@ impl Bad {
         self.count == 0
     }
 
+    /// Checks that there are no such images.
+    ///
     /// # Errors
-    /// If there are such images. The error names them and the option that keeps them.
+    /// If there are such images. The error names the images and the option that stores them
+    /// unchanged.
     pub(super) fn check(&self, samples: u64) -> Result<()> {
         if self.is_empty() {
             return Ok(());

@@ -1,26 +1,27 @@
-//! Files of a set that is being packed, in a folder or in a store.
+//! The files of a set that is being packed, in a folder or in a store.
 //!
-//! `NAME` is the target's name without `.tar`. `PLAN` is the id of the plan, so that the files of
-//! packs by different plans are never confused.
+//! `NAME` is the target's name without `.tar`. `PLAN` is the ID of the plan, which distinguishes
+//! the files of packs with different plans.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `NAME.plan.partial` | the plan; the first part writes it |
-//! | `NAME-000017.tar.PLAN.partial` | a complete shard; in a store, only its entry |
+//! | `NAME.plan.partial` | the plan, written by the first part |
+//! | `NAME-000017.tar.PLAN.partial` | a complete shard; in a store, only its manifest entry |
 //! | `NAME.part-00003-of-00064.PLAN.json` | the manifest of a complete part |
-//! | `NAME-000017.tar`, `NAME.manifest.json` | the set, after the merge; in a store, the shards before |
+//! | `NAME-000017.tar`, `NAME.manifest.json` | the set, after the merge; in a store, shards have this name before the merge |
 //!
 //! Only in a folder:
 //!
 //! | file | contents |
 //! |---|---|
 //! | `NAME-000017.tar.PLAN.HEX.partial` | a shard that one attempt is writing; locked |
-//! | `NAME.part-00003-of-00064.PLAN.partial` | the journal of a part: its complete shards |
-//! | `NAME.merge.partial` | the plan of a merge that began to rename shards |
+//! | `NAME.part-00003-of-00064.PLAN.partial` | the journal of a part, which lists its complete shards |
+//! | `NAME.merge.partial` | the plan of a merge that has begun to rename shards |
 //! | `NAME.lock.partial` | the lock of a merge, or of a [`TarWriter`](super::TarWriter) |
 //!
-//! Complete files appear at once, so none is ever seen in part. Two attempts at one part write
-//! different files until a shard is complete, and then the same bytes.
+//! Complete files appear atomically, so readers never see an incomplete file. Two attempts at the
+//! same part write to different files until a shard is complete. The complete shards contain the
+//! same bytes.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -37,39 +38,40 @@ use crate::error::{Error, Result};
 use crate::source::attempt::{PARTIAL, is_hex};
 use crate::source::{MANIFEST_END, PLAN_END};
 
-/// End of the name of the plan of a merge.
+/// Suffix of the file with the plan of a merge.
 pub(super) const MERGE_END: &str = ".merge.partial";
 
-/// The place of a set. Files are named by the ends of their names, after `NAME`.
+/// The place where a set is packed. Methods identify a file by `end`, the part of the file name
+/// after `NAME`.
 pub(super) trait Destination: Sync {
-    /// The whole name of a file, for messages.
+    /// Returns the full path of a file, for messages.
     fn at(&self, end: &str) -> PathBuf;
 
-    /// The target that the user gave.
+    /// Returns the target that the user specified.
     fn target(&self) -> PathBuf {
         self.at(".tar")
     }
 
-    /// All files, sorted.
+    /// Returns the suffixes of all files, sorted.
     fn ends(&self) -> Result<Vec<String>>;
 
-    /// The bytes of a small file, if it exists.
+    /// Returns the content of a small file, if the file exists.
     fn get(&self, end: &str) -> Result<Option<Vec<u8>>>;
 
-    /// Writes a small file, which appears at once. With `new`, an existing file stays, and the
-    /// result is `false`.
+    /// Writes a small file atomically. If `new` is true and the file exists, does not replace it
+    /// and returns false.
     fn put(&self, end: &str, bytes: &[u8], new: bool) -> Result<bool>;
 
-    /// Removes a file that may be absent.
+    /// Removes a file, if it exists.
     fn remove(&self, end: &str) -> Result<()>;
 
-    /// Removes those of `attempts` that no process is writing.
+    /// Removes those files in `attempts` to which no process is writing.
     fn remove_attempts(&self, attempts: &[String]) -> Result<()>;
 
-    /// Whether shards have their final names before the merge.
+    /// Returns whether shards already have their final names before the merge.
     fn in_place(&self) -> bool;
 
-    /// Whether a merge may have been interrupted.
+    /// Returns whether a merge may have been interrupted.
     fn is_merging(&self) -> Result<bool> {
         let end = if self.in_place() { PLAN_END } else { MERGE_END };
         Ok(self.get(end)?.is_some())
@@ -78,44 +80,46 @@ pub(super) trait Destination: Sync {
     /// Begins shard `number` of the plan `id`.
     fn begin(&self, number: u64, id: &str) -> Result<Box<dyn Attempt>>;
 
-    /// Notes that a shard of `part` is complete.
+    /// Records that a shard of `part` is complete.
     fn note(&self, part: (u64, u64), number: u64, id: &str, entry: &ShardEntry) -> Result<()>;
 
-    /// The entries that were noted for the shards `numbers` of `part`, in order.
+    /// Returns the recorded entries of the shards `numbers` of `part`, in order.
     fn noted(&self, part: (u64, u64), numbers: Range<u64>, id: &str) -> Result<Vec<ShardEntry>>;
 
-    /// The file of shard `number`.
+    /// Returns the path of the file of shard `number`.
     fn place(&self, number: u64, state: State<'_>) -> PathBuf;
 
-    /// Whether shard `number` is there with the size of `entry`, and `whole`: with its checksum.
+    /// Returns whether shard `number` exists and has the size recorded in `entry` and, if `whole`
+    /// is true, the checksum.
     fn has(&self, number: u64, state: State<'_>, entry: &ShardEntry, whole: bool) -> Result<bool>;
 
-    /// Excludes other merges, and packs that discard files, until the lock is dropped.
+    /// Acquires a lock that excludes other merges, and packs that discard files, until it is
+    /// dropped.
     fn lock(&self) -> Result<Lock>;
 
-    /// Gives the checked `shards` of `plan` their final names, and writes the manifest. `existing`
-    /// are the shards of an old set, which is replaced.
+    /// Renames the checked `shards` of `plan` to their final names, and writes the manifest.
+    /// `existing` contains the shards of an old set, which is replaced.
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Set>;
 }
 
-/// How far a shard is.
+/// The state of a shard.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum State<'a> {
-    /// Complete, before the merge of the plan with this id.
+    /// The shard is complete, but the plan with this ID has not been merged.
     Staged(&'a str),
-    /// Complete, and perhaps renamed by an interrupted merge.
+    /// The shard is complete, and an interrupted merge may already have renamed it.
     Merging(&'a str),
-    /// In a set.
+    /// The shard is part of a merged set.
     Merged,
 }
 
-/// A shard that is being written. Removed if it is dropped.
+/// A shard that is being written. Dropping it removes the file.
 pub(super) trait Attempt: Write {
-    /// Writes everything to the disk.
+    /// Flushes all data to the disk.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Makes the shard complete. Another attempt may have been faster: the bytes must be equal
-    /// then.
+    /// Publishes the complete shard. If another attempt was faster, its shard must have the same
+    /// bytes.
     fn keep(self: Box<Self>, entry: &ShardEntry) -> Result<()>;
 }
 
@@ -125,7 +129,7 @@ impl Sink for Box<dyn Attempt> {
     }
 }
 
-/// Held until it is dropped.
+/// A lock that is released on drop.
 pub(super) type Lock = Box<dyn Send>;
 
 pub(super) fn shard(number: u64) -> String {
@@ -144,15 +148,15 @@ pub(super) fn journal((part, parts): (u64, u64), id: &str) -> String {
     format!(".part-{part:05}-of-{parts:05}.{id}{PARTIAL}")
 }
 
-/// Name of the shard, as manifests have it.
+/// Returns the name of the shard in manifests.
 pub(super) fn shard_name(destination: &dyn Destination, number: u64) -> String {
     destination.at(&shard(number)).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The JSON file `end`.
+/// Reads and parses the JSON file `end`.
 ///
 /// # Errors
-/// If it cannot be read, or is damaged.
+/// If the file cannot be read or is damaged.
 pub(super) fn read<T: DeserializeOwned>(destination: &dyn Destination, end: &str) -> Result<Option<T>> {
     let Some(bytes) = destination.get(end)? else { return Ok(None) };
     serde_json::from_slice(&bytes).map(Some).map_err(|e| {
@@ -161,7 +165,7 @@ pub(super) fn read<T: DeserializeOwned>(destination: &dyn Destination, end: &str
     })
 }
 
-/// [Writes](Destination::put) JSON.
+/// Writes JSON with [`put`](Destination::put).
 pub(super) fn write<T: Serialize>(destination: &dyn Destination, end: &str, value: &T, new: bool) -> Result<bool> {
     let mut bytes = serde_json::to_vec_pretty(value).expect("numbers and text");
     bytes.push(b'\n');
@@ -180,12 +184,12 @@ pub(super) fn read_part(destination: &dyn Destination, of: (u64, u64), id: &str)
     read(destination, &part(of, id))
 }
 
-/// Whether a merge of `plan` has begun to rename shards.
+/// Returns whether a merge of `plan` has begun to rename shards.
 pub(super) fn is_renaming(destination: &dyn Destination, plan: &Plan) -> Result<bool> {
     Ok(read::<Plan>(destination, MERGE_END)?.is_some_and(|merging| merging == *plan))
 }
 
-/// Numbers of the shards that have their final names, in order.
+/// Returns the numbers of the shards that have their final names, in order.
 pub(super) fn existing(ends: &[String]) -> Vec<u64> {
     let mut numbers: Vec<u64> = ends.iter().filter_map(|end| number(end.strip_suffix(".tar")?)).collect();
     numbers.sort_unstable();
@@ -217,7 +221,7 @@ impl Leftovers {
                 if end.ends_with(".json") { &mut found.parts } else { &mut found.journals }
             } else if end.strip_suffix(PARTIAL).and_then(|end| end.rsplit_once('.')).is_some_and(|(_, one)| is_hex(one))
             {
-                // A small file that is being written.
+                // This is a small file that is being written.
                 &mut found.attempts
             } else {
                 continue;
@@ -237,13 +241,13 @@ impl Leftovers {
     }
 }
 
-/// The part whose manifest or journal is `end`, and the number of parts.
+/// Returns the part to which the manifest or journal `end` belongs, and the number of parts.
 pub(super) fn part_of(end: &str) -> Option<(u64, u64)> {
     let (part, parts) = end.strip_prefix(".part-")?.split('.').next()?.split_once("-of-")?;
     Some((part.parse().ok()?, parts.parse().ok()?)).filter(|(part, parts)| part < parts)
 }
 
-/// The plan's id in the name of a shard or part.
+/// Returns the ID of the plan in the name of a shard or part.
 pub(super) fn id(end: &str) -> Option<&str> {
     let id = match end.split_once(".tar.") {
         Some((_, rest)) => rest.split('.').next()?,
@@ -257,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_of_a_pack_is_recognized_and_no_other() {
+    fn only_files_of_a_pack_are_recognized() {
         let (plan, one) = ("0123456789abcdef", "fedcba9876543210");
         let names = [
             staged(17, plan),

@@ -1,3 +1,5 @@
+//! The options of a pack, and their validation.
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,10 +19,10 @@ use crate::decode::{Codec, Codecs};
 use crate::error::{Error, Result};
 use crate::source::{self, Location, MANIFEST_END, Source, Store, Stores};
 
-/// Packs a dataset: every sample of a [`Source`] into one LMDB database or into tar shards.
+/// Packs a dataset: writes every sample of a [`Source`] into one LMDB database or into tar shards.
 ///
-/// By default JPEGs are rewritten losslessly for fast crops; see [`Recode`]. Labels, other fields
-/// and class names are unchanged. Samples keep the source's order.
+/// By default, JPEGs are rewritten losslessly for fast crops; see [`Recode`]. Labels, other fields
+/// and class names are not changed. Samples are written in the order of the source.
 ///
 /// ```no_run
 /// use warpfeed::pack::Pack;
@@ -64,7 +66,7 @@ impl std::fmt::Debug for Pack<'_> {
 }
 
 impl<'a> Pack<'a> {
-    /// Packs `source`.
+    /// Creates a pack of `source`.
     pub fn new(source: &'a dyn Source) -> Self {
         Pack {
             source,
@@ -85,130 +87,136 @@ impl<'a> Pack<'a> {
         }
     }
 
-    /// Treatment of the images; [`Recode::Lossless`] by default.
+    /// Sets how images are recoded; [`Recode::Lossless`] by default.
     pub fn recode(mut self, recode: Recode) -> Self {
         self.recode = recode;
         self
     }
 
-    /// Number of threads that read and recode; the calling thread writes. The default 0 means one
-    /// for each core this process may use. The number does not change the files.
+    /// Sets the number of threads that read and recode samples; the calling thread writes them. 0,
+    /// the default, means one thread per core that this process may use. The number does not affect
+    /// the content of the files.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
     }
 
-    /// Whether to replace an existing dataset of the same kind once the new one is complete. Off
-    /// by default.
+    /// Sets whether to replace an existing dataset of the same format once the new one is complete.
+    /// Off by default.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self
     }
 
-    /// Adds a codec of your own, as [`Loader::codec`](crate::Loader::codec) does. It also checks
-    /// its images ([`Codec::damage`]), and decodes them if the [`Recode`] needs pixels.
+    /// Adds a custom codec, like [`Loader::codec`](crate::Loader::codec). The codec also checks
+    /// images of its format ([`Codec::damage`]), and decodes them if the [`Recode`] requires
+    /// pixels.
     pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
         self.codecs = self.codecs.with(codec);
         self
     }
 
-    /// Sets the color that transparent pixels are blended with where an image is decoded, as
-    /// [`Loader::background`](crate::Loader::background) does. By default alpha is dropped.
+    /// Sets the color with which transparent pixels are blended when an image is decoded, like
+    /// [`Loader::background`](crate::Loader::background). By default, alpha is dropped.
     ///
-    /// Packing fails if the [`Recode`] decodes no images.
+    /// Packing fails if the [`Recode`] does not decode images.
     pub fn background(mut self, color: [u8; 3]) -> Self {
         self.codecs = self.codecs.background(color);
         self
     }
 
-    /// Sets whether channels of more than 8 bits become 8 bits where an image is decoded, as
-    /// [`Loader::convert_to_u8`](crate::Loader::convert_to_u8) does. By default such an image is stored
-    /// unchanged and listed in [`Report::refused`].
+    /// Sets whether channels with more than 8 bits are converted to 8 bits when an image is
+    /// decoded, like [`Loader::convert_to_u8`](crate::Loader::convert_to_u8). By default, such an
+    /// image is stored unchanged and listed in [`Report::refused`].
     ///
-    /// An image that [`Recode::MaxSide`] need not shrink keeps its bits. Packing fails if the
-    /// [`Recode`] decodes no images.
+    /// Images that [`Recode::MaxSide`] does not shrink are not converted. Packing fails if the
+    /// [`Recode`] does not decode images.
     pub fn convert_to_u8(mut self, converts: bool) -> Self {
         self.codecs = self.codecs.convert_to_u8(converts);
         self
     }
 
-    /// Maximum number of repeated reads after a [transient](Error::is_transient) error of the
-    /// source; 3 by default, at most 1,000. The pauses are those of
+    /// Sets the maximum number of retries after a [transient](Error::is_transient) read error of
+    /// the source; 3 by default, at most 1,000. The pauses are the same as for
     /// [`Loader::retries`](crate::Loader::retries).
     pub fn retries(mut self, times: usize) -> Self {
         self.retries = times;
         self
     }
 
-    /// Whether to store undecodable images unchanged and list them in [`Report::refused`]. By
-    /// default they are an error, and the pack is not finished.
+    /// Sets whether images that cannot be decoded are stored unchanged and listed in
+    /// [`Report::refused`]. By default, such images cause an error, and the pack is not finished.
     ///
-    /// [`EncodedImage::check`](crate::decode::EncodedImage::check) decides which images decode, for every
-    /// [`Recode`]. If only your own codec decodes an image, add it with [`codec`](Pack::codec).
+    /// For every [`Recode`], [`EncodedImage::check`](crate::decode::EncodedImage::check) determines
+    /// whether an image can be decoded. If an image requires a custom codec, add that codec with
+    /// [`codec`](Pack::codec).
     pub fn keep_bad(mut self, keep: bool) -> Self {
         self.keep_bad = keep;
         self
     }
 
-    /// Whether an image that decodes but is [damaged](crate::decode::Condition::Tolerated) is an
-    /// error too. By default it is packed and listed in [`Report::damaged`].
-    /// [`keep_bad`](Pack::keep_bad) overrides this option.
+    /// Sets whether an image that can be decoded but is
+    /// [damaged](crate::decode::Condition::Tolerated) also causes an error. By default, such an
+    /// image is packed and listed in [`Report::damaged`]. [`keep_bad`](Pack::keep_bad) overrides
+    /// this option.
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
         self
     }
 
-    /// Begins a new tar shard before a shard exceeds this many bytes. `OUT.tar` becomes
-    /// `OUT-000000.tar`, `OUT-000001.tar`, … The default is one file. LMDB ignores this option.
+    /// Sets the maximum size of a tar shard in bytes. `OUT.tar` becomes `OUT-000000.tar`,
+    /// `OUT-000001.tar`, … By default, there is only one file. LMDB targets ignore this option.
     ///
-    /// Shards of a [`part`](Pack::part) have this size on average.
+    /// If only a [`part`](Pack::part) is packed, this is the average size of a shard.
     pub fn shard_size(mut self, bytes: u64) -> Self {
         self.shard_size = Some(bytes);
         self
     }
 
-    /// Begins a new tar shard after this many samples, instead of [`shard_size`](Pack::shard_size).
+    /// Sets the number of samples per tar shard, instead of [`shard_size`](Pack::shard_size).
     pub fn shard_samples(mut self, samples: u64) -> Self {
         self.shard_samples = Some(samples);
         self
     }
 
-    /// Packs only part `part` of `parts`, counted from 0, of the shards of a `.tar` target. Parts
-    /// may be packed at the same time on many machines that share a folder. [`Merge`] makes them a
-    /// set.
+    /// Packs only part `part` out of `parts`, counted from 0, of the shards of a `.tar` target.
+    /// Many machines that share a folder can pack different parts at the same time. [`Merge`]
+    /// combines the parts into a set.
     ///
-    /// All shards have the same number of samples: [`shard_samples`](Pack::shard_samples), or as
-    /// many as have [`shard_size`](Pack::shard_size) on average, estimated from 64 samples. A part
-    /// consists of whole shards, so the set has the same bytes for any number of parts.
+    /// All shards have the same number of samples: [`shard_samples`](Pack::shard_samples), or a
+    /// number that results in [`shard_size`](Pack::shard_size) on average, estimated from 64
+    /// samples. A part consists of whole shards, so the set contains the same bytes for any number
+    /// of parts.
     ///
-    /// A part that was packed already is not packed again. An interrupted part continues after its
-    /// last complete shard. If several processes pack the same part at once, the result is that of
-    /// one. A source that differs from that of the other parts is an error, unless only the bytes
-    /// of a few samples differ.
+    /// A complete part is not packed again. If a part was interrupted, packing continues after its
+    /// last complete shard. Several processes may pack the same part at the same time, and the
+    /// result is the same. Packing fails if the source differs from the source of the other parts.
+    /// However, changes in the bytes of a few samples are not detected.
     pub fn part(mut self, part: u64, parts: u64) -> Self {
         self.part = Some((part, parts));
         self
     }
 
-    /// Packs only the samples with these indices, in this order, such as one of
-    /// [`sampler::split`](crate::sampler::split). With [`keys`](Pack::keys) it is an error.
+    /// Packs only the samples with these indices, in this order, for example a part from
+    /// [`sampler::split`](crate::sampler::split). Cannot be combined with [`keys`](Pack::keys).
     pub fn samples(mut self, indices: impl IntoIterator<Item = u64>) -> Self {
         self.indices = Some(indices.into_iter().collect());
         self
     }
 
-    /// Packs only the samples with these keys, in the order of the source. A key that no sample has
-    /// is an error. With [`samples`](Pack::samples) it is an error.
+    /// Packs only the samples with these keys, in the order of the source. Packing fails if a key
+    /// does not occur in the source. Cannot be combined with [`samples`](Pack::samples).
     pub fn keys(mut self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.keys = Some(keys.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Writes to the URLs of each scheme with its store, which must implement
-    /// [`Store::create`]. The crate `warpfeed-stores` has stores for `s3://`, `gs://` and `az://`.
+    /// Adds stores for writing, each with its URL scheme. The stores must implement
+    /// [`Store::create`]. The crate `warpfeed-stores` provides stores for `s3://`, `gs://` and
+    /// `az://`.
     ///
-    /// A set in a store is shards: [`shard_size`](Pack::shard_size) or
-    /// [`shard_samples`](Pack::shard_samples) must be set. Its objects never replace others.
+    /// A set in a store consists of shards, so [`shard_size`](Pack::shard_size) or
+    /// [`shard_samples`](Pack::shard_samples) must be set. Existing objects are never replaced.
     ///
     /// ```ignore
     /// Pack::new(&*source).stores(warpfeed_stores::all()).shard_size(1 << 30).to("s3://bucket/train.tar")?;
@@ -218,41 +226,45 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Calls `progress` on the calling thread after each written sample.
+    /// Sets a callback that runs on the calling thread after each written sample.
     pub fn progress(mut self, progress: impl FnMut(&Progress) + 'a) -> Self {
         self.progress = Some(Box::new(progress));
         self
     }
 
-    /// Packs into `target`: an LMDB database if its name ends in `.lmdb`, tar if it ends in `.tar`.
+    /// Packs into `target`: an LMDB database if the name ends in `.lmdb`, tar if it ends in `.tar`.
     ///
-    /// The files are written under temporary names and renamed at the end, so an interrupted run
-    /// never leaves an incomplete file under a final name. With shards, the next run of the same
-    /// pack continues after the last complete shard, and a set gets a manifest,
-    /// `OUT.manifest.json`. A [`CancelToken`](crate::source::CancelToken) of the calling thread interrupts a run.
+    /// Files are written under temporary names and renamed at the end, so an interrupted run never
+    /// leaves an incomplete file under a final name. If the target consists of shards, the next run
+    /// of the same pack continues after the last complete shard, and a manifest,
+    /// `OUT.manifest.json`, is written for the set. A [`CancelToken`](crate::source::CancelToken)
+    /// of the calling thread interrupts a run.
     ///
     /// # Errors
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the name has another ending, if an
-    ///   option is invalid, or if the target exists and [`force`](Pack::force) is not set.
-    /// - If a sample cannot be read or stored, the error names the first one by index and key. If
-    ///   the target cannot be written, it names the file.
-    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if images do not decode, after all samples
-    ///   have been read. The error has their number and the first ten by index and key; see
-    ///   [`keep_bad`](Pack::keep_bad) and [`strict`](Pack::strict).
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the name of the target has a different
+    ///   ending, if an option is invalid, or if the target exists and [`force`](Pack::force) is not
+    ///   set.
+    /// - If a sample cannot be read or stored. The error names the first such sample by index and
+    ///   key.
+    /// - If the target cannot be written. The error names the file.
+    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if images cannot be decoded. This error is
+    ///   returned after all samples have been read. It contains the number of such images, and the
+    ///   index and key of the first ten; see [`keep_bad`](Pack::keep_bad) and
+    ///   [`strict`](Pack::strict).
     ///
-    /// An image that decodes but cannot be recoded is not an error;
-    /// [`Report::refused`] lists it.
+    /// An image that can be decoded but not recoded does not cause an error, and is listed in
+    /// [`Report::refused`].
     pub fn to(self, target: impl AsRef<Path>) -> Result<Report> {
         let target = target.as_ref();
-        // All options are checked before anything is created.
+        // Check all options before any file is created.
         self.recode.check(&self.codecs)?;
         source::check_retries(self.retries)?;
         if self.shard_samples == Some(0) {
-            return Err(Error::config("shard_samples(0): a shard has at least 1 sample"));
+            return Err(Error::config("shard_samples(0): expected at least 1"));
         }
         let location = Location::of(target);
         let url = location.scheme().is_some();
-        // A path may be given as `file://`.
+        // `file://` URLs are paths.
         let target = match &location {
             Location::Path(path) => path,
             Location::Url(_) => target,
@@ -289,7 +301,8 @@ impl<'a> Pack<'a> {
             }
             let (force, stores) = (self.force, self.stores.clone());
             let duplicate_keys = self.pack_shards(&*place, size, (0, 1), true)?.duplicate_keys;
-            // The shards were written by this process, or compared when they were found.
+            // The quick check is sufficient, because this process has just written the shards or
+            // compared the existing ones.
             let merged = Merge::of(target, stores).force(force).quick(true).run()?;
             Ok(Report { duplicate_keys, ..merged.report })
         } else {
@@ -297,7 +310,7 @@ impl<'a> Pack<'a> {
         }
     }
 
-    /// Packs into an LMDB.
+    /// Packs into an LMDB database.
     fn pack_lmdb(self, target: &Path, options: &WriteOptions, url: bool) -> Result<Report> {
         let sizes = [("shard_size", options.shard_size.is_some()), ("shard_samples", self.shard_samples.is_some())];
         if let Some((option, _)) = sizes.into_iter().find(|(_, is_set)| *is_set) {
@@ -305,7 +318,7 @@ impl<'a> Pack<'a> {
             return Err(Error::config(cause).at_path(target));
         }
         if url {
-            let cause = "an LMDB is a file of this machine: pack shards to a URL that ends in .tar";
+            let cause = "an LMDB can only be written to a local path: pack shards to a URL that ends in .tar";
             return Err(Error::config(cause).at_path(target));
         }
         #[cfg(feature = "lmdb")]
@@ -318,7 +331,7 @@ impl<'a> Pack<'a> {
     /// Packs one part of the shards of `target`.
     fn pack_part(self, target: &Path, (part, parts): (u64, u64), tar: bool) -> Result<Report> {
         if part >= parts {
-            return Err(Error::config(format!("part {part} of {parts}: parts count from 0")));
+            return Err(Error::config(format!("part {part} of {parts}: parts start at 0")));
         }
         if !tar {
             let cause = "parts are tar shards, so the target's name must end in .tar";
@@ -352,12 +365,12 @@ impl<'a> Pack<'a> {
         Ok(merge::report(place, &shards, tally.duplicate_keys))
     }
 
-    /// Packs into your own writer. It ignores [`force`](Pack::force) and the options of shards and
-    /// parts, and leaves the class names to the writer.
+    /// Packs into a custom writer. Ignores [`force`](Pack::force) and the options for shards and
+    /// parts. The writer must store the class names itself.
     ///
     /// # Errors
-    /// As [`to`](Pack::to). The writer is then dropped and not [finished](DatasetWriter::finish). It has
-    /// received the samples before the first error.
+    /// The same errors as for [`to`](Pack::to). After an error, the writer has received the samples
+    /// before the first error, and is dropped without a call to [`finish`](DatasetWriter::finish).
     pub fn to_writer(mut self, mut writer: Box<dyn DatasetWriter + '_>) -> Result<Report> {
         self.recode.check(&self.codecs)?;
         source::check_retries(self.retries)?;
@@ -386,13 +399,13 @@ impl<'a> Pack<'a> {
         }
     }
 
-    /// The samples to pack.
+    /// Determines which samples to pack.
     fn choose(&mut self) -> Result<Chosen> {
         let len = self.source.len();
         match (self.indices.take(), self.keys.take()) {
             (None, None) => Ok(Chosen::All(len)),
             (Some(indices), None) => match indices.iter().find(|&&index| index >= len as u64) {
-                Some(index) => Err(Error::config(format!("sample {index} of {len}: samples count from 0"))),
+                Some(index) => Err(Error::config(format!("sample {index} of {len}: samples start at 0"))),
                 None => Ok(Chosen::Listed(indices)),
             },
             (None, Some(keys)) => self.run().find(keys).map(Chosen::Listed),

@@ -1,3 +1,9 @@
+//! Packed datasets in local folders.
+//!
+//! An attempt writes a shard under a unique name, then creates a hard link with the name of the
+//! complete shard, so that concurrent attempts cannot overwrite each other. A lock prevents
+//! concurrent merges. The journal of a part records its complete shards with their checksums.
+
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::ops::Range;
@@ -14,16 +20,16 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::source::attempt::{Attempted, create, remove_abandoned, remove_if_there, sync_folder_of, try_lock};
 use crate::source::{MANIFEST_END, is_stopped, rename};
 
-/// Interval at which a process looks whether it may merge.
+/// Interval at which a process tries again to acquire the merge lock.
 const SLICE: Duration = Duration::from_millis(20);
 
-/// A set in a folder.
+/// A packed dataset in a local folder.
 pub(super) struct Files {
     names: Names,
 }
 
 impl Files {
-    /// The files of the set `target`, a name that ends in `.tar`.
+    /// Creates the destination for the set `target`, whose name ends in `.tar`.
     pub(super) fn new(target: &Path) -> Self {
         Files { names: Names::new(target, true) }
     }
@@ -60,7 +66,7 @@ impl Destination for Files {
             false => rename(&attempt, &path).map(|()| true),
             true => match fs::hard_link(&attempt, &path) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-                // A file system without links.
+                // The file system does not support hard links.
                 Err(_) if !path.exists() => rename(&attempt, &path).map(|()| true),
                 linked => linked.map(|()| true),
             },
@@ -88,19 +94,19 @@ impl Destination for Files {
         Ok(Box::new(Writing { path, file, staged: self.at(&dest::staged(number, id)) }))
     }
 
-    /// Appends to the journal of the part. It is not synced: a shard whose line is lost is packed
-    /// again.
+    /// Appends to the journal of the part. The journal is not synced to disk, because a shard whose
+    /// line is lost is simply packed again.
     fn note(&self, part: (u64, u64), _: u64, id: &str, entry: &ShardEntry) -> Result<()> {
         let path = self.at(&dest::journal(part, id));
         let line = Line { plan: id.to_owned(), entry: entry.clone() };
         let json = serde_json::to_string(&line).expect("numbers and text");
-        // The line before it may lack its end.
+        // Start with a line break, because the preceding line may be incomplete.
         let line = format!("\n{} {json}\n", sum(crc32fast::hash(json.as_bytes())));
         let open = File::options().create(true).append(true).open(&path);
         open.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|e| Error::io(&path, &e))
     }
 
-    /// Lines that were not written completely are ignored.
+    /// Ignores incomplete lines.
     fn noted(&self, part: (u64, u64), _: Range<u64>, id: &str) -> Result<Vec<ShardEntry>> {
         let text = self.get(&dest::journal(part, id))?.unwrap_or_default();
         let entry = |line: &[u8]| {
@@ -109,7 +115,7 @@ impl Destination for Files {
             (written == sum(crc32fast::hash(json.as_bytes())) && line.plan == id).then_some(line.entry)
         };
         let mut entries: Vec<ShardEntry> = text.split(|&byte| byte == b'\n').filter_map(entry).collect();
-        // Two attempts may have written the same entry.
+        // Two attempts may have recorded the same entry.
         entries.sort_by(|a, b| (a.first, &a.name).cmp(&(b.first, &b.name)));
         entries.dedup_by(|a, b| a.name == b.name);
         Ok(entries)
@@ -136,7 +142,7 @@ impl Destination for Files {
         loop {
             match try_lock(&path)? {
                 Attempted::Locked(locked) => return Ok(Box::new(locked)),
-                // A folder that is absent or read-only has no other merge either.
+                // If the folder is absent or read-only, no other merge can run either.
                 Attempted::Unsupported => return Ok(Box::new(())),
                 Attempted::Held if is_stopped() => return Err(stopped()),
                 Attempted::Held => std::thread::sleep(SLICE),
@@ -145,10 +151,11 @@ impl Destination for Files {
     }
 
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Set> {
-        // From here on the folder has no set until all shards have their names.
+        // From here until all shards have been renamed, the folder does not contain a valid set.
         if !dest::is_renaming(self, plan)? {
             self.remove(MANIFEST_END)?;
-            // Before a shard has its name, so that none of the old set is ever taken for it.
+            // Remove the old shards before any new shard is renamed, so that the two sets are never
+            // mixed.
             existing.iter().try_for_each(|&old| self.remove(&dest::shard(old)))?;
             sync_folder_of(&self.names.target);
             dest::write(self, MERGE_END, plan, false)?;
@@ -158,15 +165,17 @@ impl Destination for Files {
             let shard = self.at(&dest::shard(number));
             match rename(self.at(&dest::staged(number, &id)), &shard) {
                 Ok(()) => {}
-                // An interrupted merge renamed it.
+                // An interrupted merge has already renamed the shard.
                 Err(e) if e.kind() == io::ErrorKind::NotFound && has_size(&shard, entry) => {}
                 Err(e) => return Err(Error::io(&shard, &e)),
             }
         }
-        // A user may have removed one meanwhile.
+        // A user may have removed a shard in the meantime.
         let gone = (0..).zip(&shards).map(|(number, entry)| (self.at(&dest::shard(number)), entry));
         if let Some((shard, _)) = gone.into_iter().find(|(shard, entry)| !has_size(shard, entry)) {
-            return Err(Error::in_source("the shard is gone or has another size: pack its part again").at_path(shard));
+            return Err(
+                Error::in_source("the shard is missing or its size has changed: pack its part again").at_path(shard)
+            );
         }
         sync_folder_of(&self.names.target);
         let set = Set::new(plan.clone(), shards);
@@ -175,14 +184,14 @@ impl Destination for Files {
     }
 }
 
-/// A line of a journal.
+/// One line of a journal.
 #[derive(Serialize, Deserialize)]
 struct Line {
     plan: String,
     entry: ShardEntry,
 }
 
-/// A shard that one attempt writes.
+/// A shard that an attempt is writing.
 struct Writing {
     path: PathBuf,
     file: File,
@@ -208,7 +217,7 @@ impl Attempt for Writing {
         match fs::hard_link(&self.path, &self.staged) {
             Ok(()) => Ok(()),
             Err(_) if has(&self.staged, entry)? => Ok(()),
-            // A file that was damaged, or a file system without links.
+            // The existing file is damaged, or the file system does not support hard links.
             Err(_) => rename(&self.path, &self.staged).map_err(|e| Error::io(&self.staged, &e)),
         }
     }
@@ -224,7 +233,7 @@ fn stopped() -> Error {
     Error::new(ErrorKind::Io, "merging was stopped")
 }
 
-/// Whether the file at `path` is the shard of `entry`, by its size and checksum.
+/// Returns whether the size and checksum of the file at `path` match `entry`.
 fn has(path: &Path, entry: &ShardEntry) -> Result<bool> {
     let io = |e: io::Error| Error::io(path, &e);
     let mut file = match File::open(path) {
@@ -246,12 +255,12 @@ fn has(path: &Path, entry: &ShardEntry) -> Result<bool> {
     }
 }
 
-/// Whether the file at `path` has the size of `entry`.
+/// Returns whether the size of the file at `path` matches `entry`.
 fn has_size(path: &Path, entry: &ShardEntry) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == entry.bytes)
 }
 
-/// A checksum as it is stored.
+/// Formats a checksum as it is stored in manifests.
 pub(super) fn sum(crc: u32) -> String {
     format!("{crc:08x}")
 }
@@ -262,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_file_appears_although_another_process_removes_abandoned_ones() {
+    fn a_small_file_is_written_despite_concurrent_cleanup() {
         let root = tempfile::tempdir().unwrap();
         let (files, done) = (Files::new(&root.path().join("x.tar")), std::sync::atomic::AtomicBool::new(false));
         std::thread::scope(|scope| {

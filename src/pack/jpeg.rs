@@ -1,14 +1,14 @@
 use crate::error::{Result, of_jpeg};
 
-/// Rewrites the JPEG `bytes` so that a crop can be decoded alone, and appends the result to `out`.
-/// The coefficients are the same, so every decoder gives the same pixels. This is
-/// [`warpfeed_jpeg::repack`], whose documentation has the details.
+/// Rewrites the JPEG `bytes` so that crops can be decoded without decoding the rest of the image,
+/// and appends the result to `out`. The coefficients do not change, so every decoder produces the
+/// same pixels. See [`warpfeed_jpeg::repack`] for details.
 ///
 /// # Errors
-/// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the coding is lossless, arithmetic,
+/// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the JPEG is lossless, arithmetic-coded,
 /// hierarchical or 12-bit; if an MCU would have more than 10 blocks; or if
-/// [`check`](crate::decode::check) finds damage, even if decoders accept it. `out` is then
-/// unchanged.
+/// [`check`](crate::decode::check) finds damage, even if decoders tolerate that damage. After an
+/// error, `out` is unchanged.
 ///
 /// ```
 /// use warpfeed::pack::repack_jpeg;

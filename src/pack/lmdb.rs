@@ -9,35 +9,39 @@ use crate::error::{Error, ErrorKind, Result, reserve};
 use crate::source::attempt::{Locked, remove_abandoned_of, remove_if_there, sync_folder_of, unique};
 use crate::source::{CLASSES_KEY, Sample, lmdb_error};
 
-/// Digits of a key, enough for ten billion samples. Zero-padded keys sort in numeric order.
+/// Number of digits in a key. Zero-padded keys sort in numeric order.
 const KEY_DIGITS: usize = 10;
+/// Maximum number of samples whose keys have this number of digits: ten billion.
 const MAX_SAMPLES: u64 = 10_u64.pow(KEY_DIGITS as u32);
 
-/// Bytes gathered per transaction. A commit costs a few pages, so larger transactions save nothing.
+/// Number of bytes per transaction. A commit writes only a few additional pages, so larger
+/// transactions would bring no benefit.
 const COMMIT_BYTES: usize = 32 << 20;
 
-/// Initial size of the map, which is doubled when it is full.
+/// Initial size of the map in bytes. When the map is full, its size is doubled.
 const FIRST_MAP: usize = 64 << 20;
 
-/// Writes an LMDB database for [`Lmdb`](crate::source::Lmdb), or Python's `lmdb` and `msgpack`.
+/// Writes an LMDB database that can be read with [`Lmdb`](crate::source::Lmdb), or with Python's
+/// `lmdb` and `msgpack`.
 ///
-/// The target is a folder with `data.mdb`, as `lmdb.open` expects it. Keys are ten-digit decimal
-/// numbers, starting at `0000000000`. Values are MessagePack maps with `__key__`, the fields as
-/// bytes, and the label as the integer `cls`. The class names are stored under the key
+/// The target is a folder that contains `data.mdb`, as `lmdb.open` expects. Keys are ten-digit
+/// decimal numbers, starting at `0000000000`. Values are MessagePack maps with `__key__`, the
+/// fields as bytes, and the label as the integer `cls`. The class names are stored under the key
 /// `__classes__`.
 pub struct LmdbWriter {
     environment: Option<lmdb::Environment>,
     database: lmdb::Database,
     map_size: usize,
     target: PathBuf,
-    /// The folder that becomes the target. No other process writes into it.
+    /// Temporary folder that becomes the target. No other process writes to this folder.
     folder: PathBuf,
     options: WriteOptions,
-    /// Pending values, concatenated, and the end of each.
+    /// Pending values, concatenated.
     values: Vec<u8>,
+    /// End offset of each pending value.
     ends: Vec<usize>,
     samples: u64,
-    /// Excludes other writers of the target.
+    /// Lock that excludes other writers of the target.
     _lock: Option<Locked>,
 }
 
@@ -51,19 +55,19 @@ impl std::fmt::Debug for LmdbWriter {
 }
 
 impl LmdbWriter {
-    /// Begins a database that [`finish`](DatasetWriter::finish) puts at `target`. What an interrupted run
-    /// left behind is removed.
+    /// Creates a database, which [`finish`](DatasetWriter::finish) moves to `target`. Removes the
+    /// files that an interrupted run left behind.
     ///
     /// # Errors
     /// If the target exists and `force` is not set, if it exists and is not an LMDB folder, if
-    /// another process is packing to it, or if writing fails.
+    /// another process is packing to the same target, or if writing fails.
     pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
         let target = without_slash(target.as_ref());
         check_target(&target, options.force)?;
         let mut lock = target.clone().into_os_string();
         lock.push(".lock.partial");
         let lock = claim(Path::new(&lock), &target)?;
-        // The process that had the lock may have finished meanwhile.
+        // Check again, because the process that held the lock may have finished in the meantime.
         check_target(&target, options.force)?;
         if lock.is_some() {
             let own = target.file_name().unwrap_or_default();
@@ -71,8 +75,8 @@ impl LmdbWriter {
         }
         let folder = unique(&target);
         fs::create_dir(&folder).map_err(|e| Error::io(&folder, &e))?;
-        // The folder is private until it is renamed, so locks are unnecessary and one sync at the
-        // end is enough.
+        // The folder is private until it is renamed, so locks are unnecessary, and one sync at the
+        // end is sufficient.
         let flags = EnvironmentFlags::NO_LOCK | EnvironmentFlags::NO_SYNC;
         let opened = lmdb::Environment::new().set_flags(flags).set_map_size(FIRST_MAP).open(&folder).and_then(|env| {
             let database = env.create_db(None, DatabaseFlags::empty())?;
@@ -96,8 +100,8 @@ impl LmdbWriter {
         })
     }
 
-    /// Writes the gathered values and then `last` in one transaction. If the map is full, it is
-    /// doubled and the transaction starts again.
+    /// Writes the pending values and then `last` in one transaction. If the map is full, doubles it
+    /// and restarts the transaction.
     fn commit(&mut self, last: Option<(&str, &[u8])>) -> Result<()> {
         let environment = self.environment.as_ref().expect("open until finished");
         let first = self.samples - self.ends.len() as u64;
@@ -119,11 +123,11 @@ impl LmdbWriter {
                 Ok(()) => break,
                 Err(lmdb::Error::MapFull) => {
                     // The failed transaction was the only one and has been aborted, so the map may
-                    // move.
+                    // be resized.
                     self.map_size *= 2;
                     environment.set_map_size(self.map_size).map_err(|e| lmdb_error(&self.folder, e))?;
                 }
-                // LMDB returns EIO for a short write.
+                // LMDB returns EIO if a write is incomplete.
                 Err(lmdb::Error::Other(libc::EIO)) => {
                     let cause = "the write failed (errno EIO from lmdb): is the disk full?";
                     return Err(Error::new(ErrorKind::Io, cause).at_path(&self.folder));
@@ -156,8 +160,8 @@ impl LmdbWriter {
 
         check_target(&self.target, self.options.force)?;
         if self.target.exists() {
-            // The file is replaced atomically. The lock file is removed because it belongs to the
-            // old file. Processes that have the old files open keep both.
+            // The data file is replaced atomically. The lock file belongs to the old data file, so
+            // it is removed. Processes that have the old files open keep using both.
             remove_if_there(&self.target.join("lock.mdb"))?;
             let old = self.target.join("data.mdb");
             fs::rename(&data, &old).map_err(|e| Error::io(&old, &e))?;
@@ -171,8 +175,8 @@ impl LmdbWriter {
     }
 }
 
-/// Reason why writing to a `Vec` cannot fail.
-const IN_MEMORY: &str = "a Vec takes everything";
+/// Panic message for writes to a `Vec`, which cannot fail.
+const IN_MEMORY: &str = "writing to a Vec cannot fail";
 
 impl DatasetWriter for LmdbWriter {
     fn put(&mut self, sample: &Sample<'_>) -> Result<()> {
@@ -189,7 +193,7 @@ impl DatasetWriter for LmdbWriter {
             return Err(Error::in_source(format!("field {name:?} has {found} bytes, MessagePack allows {most}")));
         }
         let out = &mut self.values;
-        // A name or a number takes at most nine bytes in addition to its own.
+        // MessagePack adds at most nine bytes to a name or a number.
         let names = sample.key().len() + values.iter().map(|(name, _)| name.len()).sum::<usize>();
         let bytes = values.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
         reserve(out, names + bytes + 9 * (2 * values.len() + 5) + "__key__cls".len())?;
@@ -225,7 +229,7 @@ impl Drop for LmdbWriter {
     }
 }
 
-/// Checks that a database may be created at `target`.
+/// Checks whether a database may be created at `target`.
 fn check_target(target: &Path, force: bool) -> Result<()> {
     match fs::symlink_metadata(target) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),

@@ -1,23 +1,23 @@
-//! The members of one sample in a tar.
+//! Formats one sample as tar members.
 //!
-//! Headers are written by hand at the end of this file. The library also reads them by hand (see
-//! `source::tar`), so the crate `tar` would be used only here.
+//! Headers are formatted by the code at the end of this file. The library also parses them itself
+//! (see `source::tar`), so the crate `tar` would not be used for anything else.
 
 use crate::error::{Error, Result, reserve};
 use crate::source::{CLASSES_MEMBER, KEY_RECORD, Sample};
 
 const BLOCK: usize = 512;
-/// Two blocks of zeros end an archive.
+/// Two blocks of zeros, which end an archive.
 pub(super) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 /// Maximum size that fits into eleven octal digits.
 const MAX_OCTAL_SIZE: u64 = (1 << 33) - 1;
 
-/// Appends the members of `sample` to `out`. `last` is the stem of the sample before it in the
-/// shard. Returns the stem of this one.
+/// Appends the members of `sample` to `out`. `last` is the stem of the previous sample in the
+/// shard. Returns the stem of this sample.
 ///
 /// # Errors
-/// If the sample has neither fields nor label, a field cannot be a file extension, or the label is
-/// not a number. `out` may then hold some of the members.
+/// If the sample has neither fields nor a label, if a field name cannot be a file extension, or if
+/// the label is not a number. After an error, `out` may contain some of the members.
 pub(super) fn gather(sample: &Sample<'_>, last: &str, out: &mut Vec<u8>) -> Result<String> {
     let label = sample.label()?;
     if sample.fields().is_empty() && label.is_none() {
@@ -29,7 +29,7 @@ pub(super) fn gather(sample: &Sample<'_>, last: &str, out: &mut Vec<u8>) -> Resu
     }
     let key = (stem != sample.key()).then(|| sample.key());
     for &(name, value) in sample.fields() {
-        // Such a name would be read back as another name or path.
+        // Reject names that would be read back as a different name or path.
         if name.is_empty() || name.contains(['/', '\0']) || name.to_lowercase() != name {
             return Err(Error::in_source(format!("field name {name:?} cannot be a lower-case file extension")));
         }
@@ -41,7 +41,7 @@ pub(super) fn gather(sample: &Sample<'_>, last: &str, out: &mut Vec<u8>) -> Resu
     Ok(stem)
 }
 
-/// The member with the names of the classes; empty without names.
+/// Returns the member with the class names, or nothing if there are no class names.
 pub(super) fn of_classes(names: &[String]) -> Result<Vec<u8>> {
     let mut member = Vec::new();
     if !names.is_empty() {
@@ -51,8 +51,8 @@ pub(super) fn of_classes(names: &[String]) -> Result<Vec<u8>> {
     Ok(member)
 }
 
-/// Path of the files of `key`: `key` itself, unless it would be misread or would lead out of the
-/// folder.
+/// Returns the path, without an extension, for the files of `key`. This is `key` itself, unless
+/// readers would misinterpret it or it would escape the folder.
 fn stem(key: &str) -> String {
     let (folders, base) = key.rsplit_once('/').map_or((None, key), |(folders, base)| (Some(folders), base));
     let component = |name: &str| if matches!(name, "" | "." | "..") { "_".to_owned() } else { name.replace('\0', "_") };
@@ -66,10 +66,11 @@ fn stem(key: &str) -> String {
     }
 }
 
-/// Appends a member: a PAX header if needed, the header, and the data padded to a whole block.
+/// Appends a member, which consists of a PAX header if needed, the header, and the data padded to a
+/// whole block.
 ///
 /// # Errors
-/// If there is no memory for it.
+/// If memory runs out.
 fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Result<()> {
     reserve(out, data.len() + 4 * BLOCK)?;
     let size = data.len() as u64;
@@ -89,7 +90,7 @@ fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Resu
         out.extend_from_slice(records.as_bytes());
         out.resize(out.len().next_multiple_of(BLOCK), 0);
     }
-    // Readers without PAX support see the name truncated at a character boundary.
+    // For readers without PAX support, truncate the name at a character boundary.
     let (prefix, name) = split.unwrap_or_else(|| {
         let end = (0..=path.len().min(100)).rev().find(|&end| path.is_char_boundary(end)).unwrap_or(0);
         ("", &path[..end])
@@ -100,7 +101,8 @@ fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Resu
     Ok(())
 }
 
-/// Splits a path at a slash into ustar's prefix and name, if they fit: 155 and 100 bytes of ASCII.
+/// Splits a path at a slash into ustar's prefix and name, if they fit into 155 and 100 bytes of
+/// ASCII.
 fn split_path(path: &str) -> Option<(&str, &str)> {
     if !path.is_ascii() {
         return None;

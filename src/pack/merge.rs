@@ -1,3 +1,5 @@
+//! Checks the packed parts of a set and combines them.
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,14 +16,15 @@ use super::writer::exists;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{CancelToken, PLAN_END, Store, Stores, during};
 
-/// Maximum number of shards in a message.
+/// Maximum number of shards that are named in a message.
 const SHOWN: usize = 10;
 
-/// Merges the parts of a set that [`Pack::part`](super::Pack::part) packed.
+/// Merges the parts of a set, packed with [`Pack::part`](super::Pack::part).
 ///
-/// It checks that all parts are there, that they were packed by the same plan from the same source,
-/// that no sample is missing or packed twice, and the checksums of all shards. It then renames the
-/// shards and writes the manifest of the set. Interrupted at any time, it can be run again.
+/// A merge checks that all parts exist, that they were packed with the same plan from the same
+/// source, that no sample is missing or duplicated, and that the checksums of all shards are
+/// correct. It then renames the shards and writes the manifest of the set. An interrupted merge can
+/// be run again.
 ///
 /// ```no_run
 /// use warpfeed::pack::Merge;
@@ -39,19 +42,19 @@ pub struct Merge {
     pub(super) stores: Stores,
 }
 
-/// The result of a [`Merge`].
+/// Result of a [`Merge`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Merged {
-    /// The report of the whole set. Duplicate keys are not counted.
+    /// Report of the whole set. Duplicate keys are not counted.
     pub report: Report,
-    /// Files of this name that do not belong to the set, such as those of an attempt that still
-    /// runs. They are ignored and can be deleted.
+    /// Files whose names start like the target's but that do not belong to the set, for example
+    /// files of an attempt that is still running. They are ignored and can be deleted.
     pub orphans: Vec<PathBuf>,
 }
 
 impl Merge {
-    /// Merges the parts of `target`, the name that the parts were given.
+    /// Creates a merge of the parts that were packed to `target`.
     pub fn new(target: impl AsRef<Path>) -> Self {
         Merge::of(target.as_ref(), Stores::default())
     }
@@ -60,34 +63,36 @@ impl Merge {
         Merge { target: target.to_owned(), force: false, quick: false, stores }
     }
 
-    /// Whether to replace an existing set of this name. Off by default.
+    /// Sets whether to replace an existing set of the same name. Off by default.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self
     }
 
-    /// Whether to compare only the sizes of shards, and not their checksums, which takes reading
-    /// the set once. Off by default.
+    /// Sets whether to check only the sizes of shards and not their checksums, which would require
+    /// reading the whole set once. Off by default.
     pub fn quick(mut self, quick: bool) -> Self {
         self.quick = quick;
         self
     }
 
-    /// Finds the parts at URLs of each scheme in its store, like
+    /// Adds stores for targets that are URLs, each with its URL scheme, like
     /// [`Pack::stores`](super::Pack::stores).
     pub fn stores<S: Into<String>>(mut self, stores: impl IntoIterator<Item = (S, Arc<dyn Store>)>) -> Self {
         stores.into_iter().for_each(|(scheme, store)| self.stores.add(scheme.into(), store));
         self
     }
 
-    /// Merges. The parts of a set that is merged already are not needed: the result is the same.
-    /// Waits for another merge of the same target in a folder; in a store, both end with the same
-    /// set. A [`CancelToken`] of the calling thread ends the checks.
+    /// Merges the parts. If the set has already been merged, the parts are no longer needed, and
+    /// the result is the same. In a folder, a merge waits until any other merge of the same target
+    /// has finished. In a store, concurrent merges produce the same set. A [`CancelToken`] of the
+    /// calling thread cancels the checks.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if parts are missing or were packed by another plan, and if a set of
-    /// this name exists and [`force`](Merge::force) is not set. [`ErrorKind::Source`] if shards are
-    /// missing or damaged. The message names them, and what to do. Nothing has changed then.
+    /// [`ErrorKind::Config`] if parts are missing or were packed with a different plan, or if a set
+    /// of this name exists and [`force`](Merge::force) is not set. [`ErrorKind::Source`] if shards
+    /// are missing or damaged. The message names the shards and says what to do. After an error,
+    /// nothing has been changed.
     pub fn run(&self) -> Result<Merged> {
         let place = destination(&self.target, &self.stores)?;
         let place = &*place;
@@ -103,7 +108,8 @@ impl Merge {
             && plan.as_ref().is_none_or(|plan| *plan == set.plan)
             && !parts.iter().any(|(_, part)| part.plan != set.plan && plan.is_none())
         {
-            // Merged before. Late attempts at its parts may have left files.
+            // The set has already been merged. Late attempts at its parts may have left files
+            // behind.
             self.check(place, &set.shards, State::Merged, &|_| None)?;
             return clean(place, set);
         }
@@ -111,13 +117,13 @@ impl Merge {
             (Some(plan), _) => plan,
             (None, Some((_, part))) => part.plan.clone(),
             (None, None) => {
-                let cause = "no parts of this name; pack them with the same target, then merge";
+                let cause = "no parts with this name; pack them to the same target, then merge";
                 return Err(Error::config(cause).at_path(&self.target));
             }
         };
         let renaming = dest::is_renaming(place, &plan)?;
         let shards = match self.checked(place, &plan, parts, renaming) {
-            // Another merge may have finished, because a store has no locks.
+            // Another merge may have finished in the meantime, because stores have no locks.
             Err(e) if place.in_place() => {
                 return match dest::read_set(place) {
                     Ok(Some(set)) if set.plan == plan => clean(place, set),
@@ -137,7 +143,7 @@ impl Merge {
         clean(place, set)
     }
 
-    /// The shards of all parts of `plan`, after the checks.
+    /// Checks all parts of `plan`, and returns their shards.
     fn checked(
         &self,
         place: &dyn Destination,
@@ -156,7 +162,7 @@ impl Merge {
         Ok(shards)
     }
 
-    /// Checks shards. `part_of` is the part that has the sample at a position.
+    /// Checks shards. `part_of` returns the part that contains the sample at a position.
     fn check(
         &self,
         place: &dyn Destination,
@@ -187,8 +193,8 @@ impl Merge {
     }
 }
 
-/// The error of `bad` ones among `count` shards. Those of a `merged` set are not packed again by
-/// their parts, which find the set complete.
+/// Returns the error for the `bad` shards out of `count` shards. If the set is `merged`, its parts
+/// cannot be packed again, because packing finds that the set is complete.
 pub(super) fn damaged(place: &dyn Destination, bad: &[String], count: usize, merged: bool) -> Error {
     let what = match (merged, place.in_place()) {
         (false, _) => "delete them and pack their parts again",
@@ -199,14 +205,15 @@ pub(super) fn damaged(place: &dyn Destination, bad: &[String], count: usize, mer
     Error::in_source(format!("{number} of {count} shards are missing or damaged: {bad}; {what}"))
 }
 
-/// A set in a store is never replaced, because readers may have it open.
+/// Returns the error for an existing set in a store, which is never replaced, because readers may
+/// have it open.
 pub(super) fn not_replaced() -> Error {
     Error::config(
-        "a set in a store is not replaced: pack to another name, or delete the old objects; force is for folders",
+        "a set in a store is never replaced: use a different name, or delete the old objects; force applies only to folders",
     )
 }
 
-/// The manifests of parts, with the ends of their names.
+/// Reads the manifests of parts. Returns each with the suffix of its file name.
 pub(super) fn read_parts(place: &dyn Destination, ends: &[String]) -> Result<Vec<(String, PartManifest)>> {
     let mut parts = Vec::new();
     for end in Leftovers::of(ends).parts {
@@ -215,7 +222,8 @@ pub(super) fn read_parts(place: &dyn Destination, ends: &[String]) -> Result<Vec
     Ok(parts)
 }
 
-/// The parts of one division of the plan, in order. Parts of other divisions are ignored.
+/// If the plan was divided in several ways, finds a division for which all parts are complete.
+/// Returns its parts, in order, and ignores the parts of other divisions.
 ///
 /// # Errors
 /// If no division is complete.
@@ -252,8 +260,8 @@ fn complete(place: &dyn Destination, plan: &Plan, parts: Vec<(String, PartManife
     Err(Error::config(told.join("; ")).at_path(place.target()))
 }
 
-/// The numbers below `end` that are not among the sorted `present`, as the options of arrays of
-/// SLURM have them: `1,3-9,17`.
+/// Returns the numbers below `end` that are not in the sorted list `present`, in the syntax of
+/// SLURM arrays: `1,3-9,17`.
 pub(super) fn missing(present: impl Iterator<Item = u64>, end: u64) -> String {
     let (mut ranges, mut next) = (Vec::new(), 0);
     for number in present.chain([end]) {
@@ -267,10 +275,10 @@ pub(super) fn missing(present: impl Iterator<Item = u64>, end: u64) -> String {
     ranges.join(",")
 }
 
-/// The shards of all parts.
+/// Concatenates the shards of all parts.
 ///
 /// # Errors
-/// If samples are missing or packed twice.
+/// If samples are missing or duplicated.
 fn joined(place: &dyn Destination, plan: &Plan, parts: &[PartManifest]) -> Result<Vec<ShardEntry>> {
     let mut shards: Vec<ShardEntry> = Vec::new();
     let mut before: Option<&PartManifest> = None;
@@ -290,7 +298,7 @@ fn joined(place: &dyn Destination, plan: &Plan, parts: &[PartManifest]) -> Resul
             shards.push(entry.clone());
         }
         if next != range.end {
-            return wrong(part, format!("it has the samples {} to {next} instead of {}", range.start, range.end));
+            return wrong(part, format!("it contains samples {} to {next} instead of {}", range.start, range.end));
         }
         if range.is_empty() {
             continue;
@@ -315,15 +323,17 @@ fn joined(place: &dyn Destination, plan: &Plan, parts: &[PartManifest]) -> Resul
     Ok(shards)
 }
 
-/// Removes what the merge no longer needs, and reports what does not belong to the set.
+/// Removes the files that the merge no longer needs, and reports files that do not belong to the
+/// set.
 fn clean(place: &dyn Destination, set: Set) -> Result<Merged> {
     let (left, id) = (Leftovers::of(&place.ends()?), set.plan.id());
-    // Also of late attempts at parts of this set.
+    // This includes the files of late attempts at parts of this set.
     let done = [left.staged, left.journals, left.parts].concat();
     done.iter().filter(|end| dest::id(end) == Some(&id)).try_for_each(|end| place.remove(end))?;
     place.remove_attempts(&left.attempts)?;
     let mut ends = place.ends()?;
-    // What says that a merge is under way goes last, so that after an error it continues.
+    // Remove the files that mark a running merge last, so that the merge can continue after an
+    // error.
     for own in [PLAN_END, MERGE_END] {
         if own != PLAN_END || dest::read_plan(place)?.is_some_and(|plan| plan == set.plan) {
             place.remove(own)?;
@@ -337,14 +347,15 @@ fn clean(place: &dyn Destination, set: Set) -> Result<Merged> {
     Ok(Merged { report: report(place, &set.shards, 0), orphans })
 }
 
-/// The report of some shards.
+/// Creates a report with the sums over `shards`.
 pub(super) fn report(place: &dyn Destination, shards: &[ShardEntry], duplicate_keys: u64) -> Report {
     let (mut counts, mut bytes) = (Counts::default(), 0);
     for entry in shards {
         counts.join(&entry.counts);
         bytes += entry.bytes;
     }
-    // A set of this destination names its shards by their numbers.
+    // The part of a shard's name from the last `-` on contains its number, which determines the
+    // path.
     let end = |entry: &ShardEntry| entry.name.rfind('-').map_or(String::new(), |at| entry.name[at..].to_owned());
     let paths = shards.iter().map(|entry| place.at(&end(entry))).collect();
     let written = Written { samples: counts.samples, bytes, paths };
@@ -362,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_missing_parts_are_named_also_of_absurd_numbers() {
+    fn missing_parts_are_named_for_any_number_of_parts() {
         let of = |present: &[u64], end| missing(present.iter().copied(), end);
         assert_eq!(of(&[], 1), "0");
         assert_eq!(of(&[0, 2, 10, 11], 20), "1,3-9,12-19");

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use super::writer::without_slash;
 use crate::error::{Error, Result};
 
-/// Names of the files of a tar set: `OUT.tar`, or `OUT-000000.tar` and so on.
+/// File names of a tar set: `OUT.tar`, or `OUT-000000.tar`, `OUT-000001.tar`, and so on.
 pub(super) struct Names {
-    /// The name that the user gave.
+    /// Target that the user specified.
     pub(super) target: PathBuf,
     numbered: bool,
 }
@@ -16,23 +16,23 @@ impl Names {
         Names { target: without_slash(target), numbered }
     }
 
-    /// The folder of the files.
+    /// Returns the folder of the files.
     pub(super) fn folder(&self) -> &Path {
         self.target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
     }
 
-    /// The target's name without `.tar`, to which numbers are added.
+    /// Returns the target's name without `.tar`. Suffixes are appended to it.
     pub(super) fn stem(&self) -> String {
         let name = self.target.file_name().unwrap_or_default().to_string_lossy();
         name.strip_suffix(".tar").unwrap_or(&name).to_owned()
     }
 
-    /// The shard of this number.
+    /// Returns the path of shard `number`.
     pub(super) fn shard(&self, number: u64) -> PathBuf {
         if self.numbered { self.beside(&format!("-{number:06}.tar")) } else { self.target.clone() }
     }
 
-    /// Whether a file of the set has this `name`.
+    /// Returns whether `name` is the name of a shard of the set.
     pub(super) fn has(&self, name: &str) -> bool {
         match self.numbered {
             true => name.strip_prefix(&self.stem()).and_then(|end| number(end.strip_suffix(".tar")?)).is_some(),
@@ -40,13 +40,13 @@ impl Names {
         }
     }
 
-    /// The file whose name is the stem followed by `end`.
+    /// Returns the path of the file whose name is the stem followed by `end`.
     pub(super) fn beside(&self, end: &str) -> PathBuf {
         self.target.with_file_name(format!("{}{end}", self.stem()))
     }
 
-    /// Names of the folder's files that begin with the stem, without the stem, sorted. No names
-    /// without a folder.
+    /// Returns the sorted suffixes of all files in the folder whose names begin with the stem.
+    /// Returns an empty list if the folder does not exist.
     pub(super) fn ends(&self) -> Result<Vec<String>> {
         let folder = self.folder();
         let entries = match fs::read_dir(folder) {
@@ -63,7 +63,7 @@ impl Names {
         Ok(ends)
     }
 
-    /// Existing files under these names, in order.
+    /// Returns the existing files of the set, in order.
     pub(super) fn existing(&self) -> Result<Vec<PathBuf>> {
         if !self.numbered {
             return Ok(if self.target.exists() { vec![self.target.clone()] } else { Vec::new() });
@@ -74,7 +74,7 @@ impl Names {
     }
 }
 
-/// The number in `-000017`, as [`Names::shard`] writes it.
+/// Parses a suffix such as `-000017`, as written by [`Names::shard`].
 pub(super) fn number(text: &str) -> Option<u64> {
     let number = text.strip_prefix('-')?.parse().ok()?;
     (text == format!("-{number:06}")).then_some(number)

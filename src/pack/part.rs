@@ -1,3 +1,10 @@
+//! Packs one part of a set.
+//!
+//! Any number of processes may pack the same part at the same time, and any of them may be killed.
+//! The plan determines the bytes of every shard, so the first complete copy of a shard is used, and
+//! later copies must be identical. A process also detects if another process has merged the set in
+//! the meantime.
+
 use super::destination::{self as dest, Attempt, Destination, Leftovers, MERGE_END, State};
 use super::files::sum;
 use super::merge::damaged;
@@ -13,19 +20,19 @@ use crate::source::{self, MANIFEST_END, PLAN_END};
 
 /// Packs one part of a set into shards.
 ///
-/// The shards and their bytes follow from the plan, so any number of attempts at a part end with
-/// the same files. An attempt continues after the last shard of the part that is complete.
+/// The plan determines the shards and their bytes, so all attempts at a part produce the same
+/// files. An attempt continues after the last complete shard of the part.
 pub(super) struct Packer<'a> {
     pub(super) run: Run<'a>,
     pub(super) chosen: &'a Chosen,
     pub(super) destination: &'a dyn Destination,
     pub(super) plan: Plan,
-    /// Number of the part, and of all parts.
+    /// Index of the part, and number of parts.
     pub(super) part: (u64, u64),
-    /// Whether to discard an unfinished pack by another plan, and to pack a complete set again.
+    /// Whether to discard an unfinished pack with a different plan, and to repack a complete set.
     pub(super) force: bool,
-    /// Whether to read shards that an earlier run packed, to compare their checksums. A merge does
-    /// so otherwise.
+    /// Whether to read the shards of an earlier run and compare their checksums. If not, the merge
+    /// compares them.
     pub(super) compare: bool,
 }
 
@@ -33,8 +40,8 @@ impl Packer<'_> {
     /// Packs the part and writes its manifest. Returns its shards.
     ///
     /// # Errors
-    /// If samples cannot be read or written, images are bad, or the target holds a set, or parts,
-    /// of another plan.
+    /// If samples cannot be read or written, if images are bad, or if the target contains a set or
+    /// parts with a different plan.
     pub(super) fn pack(&mut self, tally: &mut Tally<'_>) -> Result<Vec<ShardEntry>> {
         if let Some(set) = self.claim()? {
             return self.of_set(&set);
@@ -88,15 +95,15 @@ impl Packer<'_> {
             dest::write(destination, &dest::part(part, &id), &done, false)?;
         }
         destination.remove(&dest::journal(part, &id))?;
-        // Another attempt may have finished, and its set may have been merged meanwhile.
+        // Another attempt may have finished the part, and the set may have been merged.
         if dest::read_set(destination)?.is_some_and(|set| set.plan == self.plan) {
             self.withdraw(&id, self.plan.shards(part.0, part.1).start + entries.len() as u64)?;
         }
         Ok(entries)
     }
 
-    /// Removes what an attempt wrote after its set was merged: the files of the part's shards before
-    /// `next`, its manifest and its journal.
+    /// Removes the files that this attempt wrote after the set was merged: the part's shards before
+    /// `next`, the manifest of the part and its journal.
     fn withdraw(&self, id: &str, next: u64) -> Result<()> {
         let (destination, part) = (self.destination, self.part);
         for number in self.plan.shards(part.0, part.1).start..next {
@@ -106,12 +113,12 @@ impl Packer<'_> {
         destination.remove(&dest::journal(part, id))
     }
 
-    /// Checks that the target belongs to this plan, or writes the plan. Returns the set if it is
-    /// complete already.
+    /// Checks that the target belongs to this plan, or writes the plan if the target is new.
+    /// Returns the set if it is already complete.
     fn claim(&mut self) -> Result<Option<Set>> {
         let destination = self.destination;
-        // In this order: a merge writes the set before it removes the plan, and shards follow the
-        // plan.
+        // The order matters: a merge writes the set before it removes the plan, and shards are
+        // written after the plan.
         let ends = destination.ends()?;
         let begun = dest::read_plan(destination)?;
         match dest::read_set(destination)? {
@@ -130,7 +137,7 @@ impl Packer<'_> {
                 }
             }
             None => {
-                // A merge that was interrupted has removed the set that was packed again.
+                // An interrupted merge has already removed the old set that is being repacked.
                 if let Some(begun) = begun.as_ref().filter(|begun| begun.repeats(&self.plan)) {
                     self.plan.repeated = begun.repeated;
                 }
@@ -147,7 +154,7 @@ impl Packer<'_> {
         if let Some(set) = self.write_plan()? {
             return Ok(Some(set));
         }
-        // It may have been merged before the plan was written, too.
+        // The set may have been merged just before this process wrote the plan.
         let merged = dest::read_set(destination)?.filter(|set| set.plan == self.plan);
         if merged.is_some() {
             destination.remove(PLAN_END)?;
@@ -155,7 +162,7 @@ impl Packer<'_> {
         Ok(merged)
     }
 
-    /// Writes the plan, unless it is there. Returns the set if it is merged in this moment.
+    /// Writes the plan, unless it exists. Returns the set if it was merged in the meantime.
     fn write_plan(&self) -> Result<Option<Set>> {
         let destination = self.destination;
         while !dest::write(destination, PLAN_END, &self.plan, true)? {
@@ -170,12 +177,12 @@ impl Packer<'_> {
                         "discard it with force(true)"
                     };
                     return Err(Error::config(format!(
-                        "an unfinished pack lies here, and {how}; continue it with the same source and options, or {discard}"
+                        "the target contains an unfinished pack, and {how}; continue it with the same source and options, or {discard}"
                     ))
                     .at_path(destination.at(PLAN_END)));
                 }
                 Some(_) => {
-                    // A merge that runs ends first.
+                    // Wait for a running merge.
                     let _lock = destination.lock()?;
                     if dest::read_plan(destination)?.is_some() {
                         dest::write(destination, PLAN_END, &self.plan, false)?;
@@ -183,7 +190,7 @@ impl Packer<'_> {
                         break;
                     }
                 }
-                // It was merged in this moment.
+                // The set has just been merged.
                 None => {
                     if let Some(set) = dest::read_set(destination)?.filter(|set| set.plan == self.plan) {
                         return Ok(Some(set));
@@ -194,8 +201,8 @@ impl Packer<'_> {
         Ok(None)
     }
 
-    /// Removes the files of packs by other plans. Those of this plan stay: other parts may have
-    /// begun to write them.
+    /// Removes the files of packs with different plans. Files of this plan are kept, because other
+    /// processes may already be writing them.
     fn discard(&self) -> Result<()> {
         let id = self.plan.id();
         let left = Leftovers::of(&self.destination.ends()?);
@@ -209,10 +216,10 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// The shards of this part in a complete set.
+    /// Returns the shards of this part in a complete set.
     ///
     /// # Errors
-    /// If they are not there: the set must be packed again.
+    /// If shards are missing, in which case the set must be packed again.
     fn of_set(&self, set: &Set) -> Result<Vec<ShardEntry>> {
         let range = self.plan.range(self.part.0, self.part.1);
         let (mut entries, mut bad) = (Vec::new(), Vec::new());
@@ -230,14 +237,14 @@ impl Packer<'_> {
         }
     }
 
-    /// The shards at the beginning of the part that are complete.
+    /// Returns the complete shards at the beginning of the part.
     fn complete(&self, id: &str) -> Result<Vec<ShardEntry>> {
         let (part, numbers) = (self.part, self.plan.shards(self.part.0, self.part.1));
         let known = match dest::read_part(self.destination, part, id)? {
             Some(done) if done.plan == self.plan && (done.part, done.parts) == part => done.shards,
             _ => self.destination.noted(part, numbers.clone(), id)?,
         };
-        // A merge that was interrupted has renamed some.
+        // An interrupted merge may have renamed some shards.
         let renaming = dest::is_renaming(self.destination, &self.plan)?;
         let state = if renaming { State::Merging(id) } else { State::Staged(id) };
         let (mut next, mut usable) = (self.plan.range(part.0, part.1).start, Vec::new());
@@ -255,7 +262,7 @@ impl Packer<'_> {
         Ok(usable)
     }
 
-    /// Removes what earlier attempts at this part left incomplete.
+    /// Removes incomplete files of earlier attempts at this part.
     fn remove_attempts(&self) -> Result<()> {
         let shards = self.plan.shards(self.part.0, self.part.1);
         let mine = |end: &String| {
@@ -267,10 +274,11 @@ impl Packer<'_> {
         self.destination.remove_attempts(&attempts)
     }
 
-    /// After an error: if there is no complete shard to continue after, nothing is left behind.
+    /// Cleans up after an error. If there is no complete shard after which a later run could
+    /// continue, removes all files.
     fn tidy(&self) -> Result<()> {
-        // A store has shards under their final names, also of uploads whose answer was lost.
-        // Without the plan they would look like a set.
+        // In a store, shards have their final names, including shards from uploads whose response
+        // was lost. Without the plan, they would look like a set.
         if self.destination.in_place() {
             return Ok(());
         }
@@ -280,7 +288,7 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// Keys at the borders of the part.
+    /// Returns the keys at the boundaries of the part.
     fn keys(&self) -> Result<Keys> {
         let range = self.plan.range(self.part.0, self.part.1);
         let mut scratch = Vec::new();
@@ -303,19 +311,19 @@ impl Packer<'_> {
     }
 }
 
-/// The shards that an attempt writes.
+/// State of an attempt while it writes its shards.
 struct Stage<'a, 'b> {
     packer: &'a Packer<'b>,
     id: &'a str,
     open: Option<Open>,
-    /// Number and first position of the next shard.
+    /// Number of the next shard, and the position of its first sample.
     next: (u64, u64),
     entries: Vec<ShardEntry>,
-    /// The set, if it was merged meanwhile.
+    /// The set, if another process has merged it in the meantime.
     overtaken: Option<Set>,
 }
 
-/// The shard that is being written. Removed if it is dropped.
+/// A shard that is being written. Dropping it removes the file.
 struct Open {
     shard: Shard<Box<dyn Attempt>>,
     counts: Counts,
@@ -352,7 +360,7 @@ impl Stage<'_, '_> {
         }
     }
 
-    /// Ends the open shard.
+    /// Completes the open shard.
     fn end(&mut self) -> Result<()> {
         let Some(Open { mut shard, counts }) = self.open.take() else { return Ok(()) };
         let done = shard.finish()?;
@@ -365,7 +373,7 @@ impl Stage<'_, '_> {
             Some(now) if now == *plan => {}
             Some(_) => {
                 return Err(Error::config(
-                    "another pack with other options or another source has begun here meanwhile",
+                    "a pack with different options or a different source has started here in the meantime",
                 )
                 .at_path(destination.at(PLAN_END)));
             }

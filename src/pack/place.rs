@@ -6,10 +6,10 @@ use super::stored::Stored;
 use crate::error::Result;
 use crate::source::{Location, Stores};
 
-/// The destination `target`, a path or a URL that ends in `.tar`.
+/// Opens the destination for `target`, a path or a URL that ends in `.tar`.
 ///
 /// # Errors
-/// If it has another ending, or its store is unknown or read-only.
+/// If `target` has a different ending, or if its store is unknown or read-only.
 pub(super) fn destination(target: &Path, stores: &Stores) -> Result<Box<dyn Destination>> {
     match Location::of(target) {
         Location::Path(path) => Ok(Box::new(Files::new(&path))),

@@ -1,4 +1,5 @@
-//! What is packed, how, and where shards begin: the same in every process that packs a part.
+//! The plan of a pack: which samples are packed, how they are recoded, and where shards begin. The
+//! plan is identical in every process that packs a part.
 
 use std::ops::Range;
 
@@ -12,22 +13,22 @@ use crate::decode::Codecs;
 use crate::error::{Error, Result};
 use crate::source::Hash;
 
-/// Number of samples that are packed to compare sources and to estimate sizes.
+/// Number of samples that are prepared in order to compare sources and estimate sizes.
 const PROBES: usize = 64;
 
-/// A plan. Parts that were packed by different plans are never merged.
+/// The plan of a pack. Parts with different plans are never merged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Plan {
-    /// The program, whose versions may encode differently.
+    /// Version of the library, because different versions may encode differently.
     writer: String,
     /// Number of samples to pack.
     pub(super) samples: u64,
     source: SourceId,
-    /// Treatment of the images.
+    /// How images are recoded.
     recode: Value,
     /// Where shards begin.
     pub(super) cut: Cut,
-    /// How often a complete set was packed again by the same plan.
+    /// Number of times that a complete set was packed again with the same plan.
     pub(super) repeated: u64,
 }
 
@@ -36,12 +37,12 @@ pub(super) struct Plan {
 struct SourceId {
     kind: String,
     samples: u64,
-    /// Hash of the list of samples, if the source knows it.
+    /// Hash of the list of samples, if the source provides one.
     list: Option<String>,
-    /// Hash of the indices that were chosen; `None` for all.
+    /// Hash of the selected indices, or `None` if all samples are selected.
     chosen: Option<String>,
     classes: String,
-    /// Hash of a few samples as they are stored.
+    /// Hash of a few samples in their stored form.
     probes: String,
 }
 
@@ -49,27 +50,28 @@ struct SourceId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Cut {
-    /// Every shard has this many samples, except for the last.
+    /// Every shard except the last contains this number of samples.
     Samples(u64),
-    /// A shard ends before it exceeds this many bytes.
+    /// A shard ends before its size exceeds this number of bytes.
     Bytes(u64),
 }
 
-/// What the user asked for.
+/// The shard size that the user set.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Size {
-    /// Not 0.
+    /// Number of samples per shard, which is not 0.
     Samples(u64),
     Bytes(u64),
-    /// Shards of about this many bytes, whose borders do not depend on the shards before them.
+    /// Approximate number of bytes per shard. The boundaries of a shard do not depend on the
+    /// preceding shards.
     AboutBytes(u64),
 }
 
 impl Plan {
-    /// The plan of packing `chosen` with `run`. Reads a few samples.
+    /// Creates the plan for packing `chosen` with `run`. Reads a few samples.
     ///
     /// # Errors
-    /// If one of them cannot be read or stored.
+    /// If one of these samples cannot be read or stored.
     pub(super) fn of(run: &Run<'_>, chosen: &Chosen, size: Size) -> Result<Plan> {
         let count = chosen.len().min(PROBES);
         let at = |probe: usize| chosen.index((probe as u128 * chosen.len() as u128 / count as u128) as usize) as u64;
@@ -110,18 +112,19 @@ impl Plan {
         })
     }
 
-    /// Whether `other` is the same plan, perhaps for another time.
+    /// Returns whether `other` is the same plan, except for `repeated`.
     pub(super) fn repeats(&self, other: &Plan) -> bool {
         *self == Plan { repeated: self.repeated, ..other.clone() }
     }
 
-    /// Short name of the plan.
+    /// Returns a short hash that identifies the plan.
     pub(super) fn id(&self) -> String {
         hex(Hash::default().bytes(&serde_json::to_vec(self).expect("numbers and text")).end())
     }
 
-    /// The numbers of the shards of part `part` of `parts`, for a cut at numbers of samples. The
-    /// first part has all shards of any other cut, whose number is not known before.
+    /// Returns the shard numbers of part `part` out of `parts`, if shards are split by number of
+    /// samples. Otherwise, the number of shards is not known in advance, so the first part contains
+    /// all shards.
     pub(super) fn shards(&self, part: u64, parts: u64) -> Range<u64> {
         match self.cut {
             Cut::Samples(samples) => {
@@ -133,7 +136,7 @@ impl Plan {
         }
     }
 
-    /// The samples of part `part` of `parts`.
+    /// Returns the samples of part `part` out of `parts`.
     pub(super) fn range(&self, part: u64, parts: u64) -> Range<u64> {
         match self.cut {
             Cut::Samples(samples) => {
@@ -144,8 +147,10 @@ impl Plan {
         }
     }
 
+    /// Checks that `other` is the same plan. `here` and `there` name the two plans in the message.
+    ///
     /// # Errors
-    /// If `other` differs. The message says in what.
+    /// If `other` differs. The message names the first difference.
     pub(super) fn check(&self, other: &Plan, here: &str, there: &str) -> Result<()> {
         let [mine, others] = [self, other].map(|plan| serde_json::to_value(plan).expect("numbers and text"));
         let Some((name, mine, others)) = difference("", &mine, &others) else { return Ok(()) };
@@ -153,7 +158,7 @@ impl Plan {
     }
 }
 
-/// Path of the first difference, and both values.
+/// Returns the path of the first difference, and both values.
 fn difference<'a>(name: &str, one: &'a Value, two: &'a Value) -> Option<(String, &'a Value, &'a Value)> {
     match (one, two) {
         (Value::Object(fields), Value::Object(others)) => fields.iter().find_map(|(key, value)| {
@@ -168,7 +173,7 @@ fn hex(number: u64) -> String {
     format!("{number:016x}")
 }
 
-/// The treatment of images, and how pixels that are decoded change.
+/// Describes how images are recoded, and how decoded pixels change.
 fn described(recode: Recode, codecs: &Codecs) -> Value {
     let mut described = match recode {
         Recode::KeepBytes => json!({"how": "keep_bytes"}),
@@ -214,7 +219,7 @@ mod tests {
                 for part in 0..parts {
                     let (range, shards) = (plan.range(part, parts), plan.shards(part, parts));
                     assert_eq!((range.start, shards.start), (sample, shard), "part {part} of {parts}");
-                    assert_eq!(range.start % each.min(samples), 0, "a part begins with a shard");
+                    assert_eq!(range.start % each.min(samples), 0, "parts begin at shard boundaries");
                     (sample, shard) = (range.end, shards.end);
                 }
                 assert_eq!((sample, shard), (samples, samples.div_ceil(each)), "{parts} parts");

@@ -1,4 +1,4 @@
-//! The work on one sample: reading, recoding, checking.
+//! Reads, recodes and checks one sample.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use crate::decode::Codecs;
 use crate::error::{Error, ErrorKind, Result, append, guarded};
 use crate::source::{self, Sample, Source, is_stopped};
 
-/// A sample on its way from a worker to the writer. Its memory is reused.
+/// A sample in transit from a worker to the writer. Its memory is reused.
 #[derive(Default)]
 pub(super) struct Prepared {
     pub(super) key: String,
     pub(super) label: Option<i64>,
-    /// Names of the fields, and their ranges in `bytes`.
+    /// Name of each field, and its range in `bytes`.
     fields: Vec<(String, Range<usize>)>,
     pub(super) bytes: Vec<u8>,
     pub(super) treatment: Option<Treatment>,
@@ -22,7 +22,7 @@ pub(super) struct Prepared {
     pub(super) remark: Option<Remark>,
     pub(super) image_in: usize,
     pub(super) image_out: usize,
-    /// One buffer for each attempt to read. A failed attempt may still borrow its buffer.
+    /// One buffer per read attempt. A failed attempt may still borrow its buffer.
     scratch: Vec<Vec<u8>>,
 }
 
@@ -64,13 +64,13 @@ impl Prepared {
                         }
                         self.treatment = Some(treatment);
                         stored_as = renamed.unwrap_or(name);
-                        // Only a sound file can be repacked.
+                        // A file that was repacked is known to be valid, so check only the others.
                         if treatment != Treatment::Repacked {
                             self.remark = Remark::of(codecs, bytes, None)?;
                             self.refused = matches!(self.remark, Some(Remark::Undecodable(_)));
                         }
                     }
-                    // This says nothing about the image.
+                    // If memory ran out, the image is not the cause.
                     Err(e) if e.kind() == ErrorKind::Memory => return Err(e),
                     Err(e) => {
                         self.bytes.truncate(start);
@@ -89,10 +89,11 @@ impl Prepared {
     }
 }
 
-/// Checks that fields in pixel coordinates stay valid when `image` becomes `recoded`.
+/// Checks that fields in pixel coordinates stay valid when `image` is replaced by `recoded`.
 ///
 /// # Errors
-/// If the size changes, and the sample has boxes, points or a mask in pixels.
+/// If the size of the image changes and the sample has boxes, points or a mask in pixel
+/// coordinates.
 fn keeps_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded: &[u8]) -> Result<()> {
     let relative = sample.field("boxes.units.txt").is_some_and(|text| text.trim_ascii() == b"relative");
     let in_pixels = |name: &str| match name.split('.').next() {
@@ -106,12 +107,12 @@ fn keeps_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded
         return Ok(());
     }
     Err(Error::in_source(format!(
-        "the image would become {}x{} from {}x{}, but the field {name:?} is in pixels of the original; pack it without resizing",
+        "the image would become {}x{} instead of {}x{}, but the field {name:?} has pixel coordinates of the original; pack without resizing",
         is.width, is.height, was.width, was.height
     )))
 }
 
-/// The work on each sample.
+/// The source and the options for preparing samples.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
     pub(super) source: &'a dyn Source,
@@ -121,7 +122,8 @@ pub(super) struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// Reads and recodes sample `index`. A panic of the source or of a codec becomes an error.
+    /// Reads and recodes sample `index`. A panic in the source or in a codec is converted into an
+    /// error.
     pub(super) fn prepare(self, index: usize, mut prepared: Prepared) -> Result<Prepared> {
         let filled = guarded(|| prepared.fill(self, index));
         filled.map_err(|e| source::sample_error(self.source, index, &prepared.key, e))?;

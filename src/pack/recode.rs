@@ -12,45 +12,47 @@ use crate::transform::{Plan, Resizer, shorter_to};
 /// JPEG quality of the images that [`Recode::MaxSide`] shrinks.
 const MAX_SIDE_QUALITY: u8 = 90;
 
-/// Treatment of each sample's image by [`Pack`](super::Pack). Other fields stay unchanged.
+/// How [`Pack`](super::Pack) recodes the image of each sample. Other fields are not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Recode {
-    /// Images stay unchanged, byte for byte.
+    /// Images are unchanged, byte for byte.
     KeepBytes,
-    /// JPEGs are rewritten by [`repack_jpeg`], with the same pixels, for faster crops. Other
-    /// formats stay unchanged. This is the default.
+    /// JPEGs are rewritten with [`repack_jpeg`] for faster crops, without changing their pixels.
+    /// Images in other formats are not changed. This is the default.
     #[default]
     Lossless,
-    /// Every image is decoded, turned upright, and encoded as JPEG with 4:2:0 chroma, as OpenCV and
-    /// FFCV do. It is shrunk if its longer side exceeds `max_side`. This loses detail.
+    /// Every image is decoded, rotated according to EXIF, and encoded as JPEG with 4:2:0 chroma, as
+    /// with OpenCV and FFCV. An image is shrunk if its longer side exceeds `max_side`. This option
+    /// is lossy.
     Quality {
-        /// libjpeg's quality, 1 to 100.
+        /// Quality as defined by libjpeg, from 1 to 100.
         quality: u8,
-        /// Maximum longer side in pixels; `None` keeps the size.
+        /// Maximum length of the longer side in pixels; `None` keeps the size.
         max_side: Option<u32>,
     },
-    /// Images whose longer side exceeds this many pixels are shrunk and encoded at quality 90, as
-    /// with [`Quality`](Recode::Quality). All others are treated as with
+    /// Images whose longer side exceeds this number of pixels are shrunk and encoded at quality 90,
+    /// as with [`Quality`](Recode::Quality). All other images are treated as with
     /// [`Lossless`](Recode::Lossless).
     MaxSide(u32),
-    /// Every image is decoded, turned upright, resized and stored as an array; see
-    /// [`decode::raw`](crate::decode::raw). Loading then skips decoding. The dataset takes about
-    /// ten times the space.
+    /// Every image is decoded, rotated according to EXIF, resized and stored as an array; see
+    /// [`decode::raw`](crate::decode::raw). Such images need no decoding when they are loaded, but
+    /// the dataset becomes about ten times as large.
     Raw(RawSize),
 }
 
-/// Size of the arrays of [`Recode::Raw`]. Resizing is antialiased bilinear.
+/// Size of the arrays for [`Recode::Raw`]. Images are resized with antialiased bilinear
+/// interpolation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RawSize {
-    /// The shorter side gets this many pixels, and the aspect ratio is kept, as in torchvision's
-    /// `Resize`. Small images are enlarged.
+    /// The shorter side is resized to this number of pixels, and the aspect ratio is preserved, as
+    /// in torchvision's `Resize`. Small images are enlarged.
     Shorter(u32),
-    /// Exactly this size. The aspect ratio may change.
+    /// The image is resized to exactly this size. The aspect ratio may change.
     Exact(Size),
 }
 
-/// Treatment that one image received.
+/// How one image was recoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Treatment {
     Kept,
@@ -72,14 +74,15 @@ struct Scratch {
 }
 
 impl Recode {
-    /// Checks that the options are in range, and that those of `codecs` have an effect.
+    /// Returns an error if a value is out of range, or if an option of `codecs` would have no
+    /// effect.
     pub(super) fn check(self, codecs: &Codecs) -> Result<()> {
         if matches!(self, Recode::KeepBytes | Recode::Lossless) {
             let (background, convert_to_u8) = codecs.conversion();
             let option = if convert_to_u8 { Some("convert_to_u8(true)") } else { background.map(|_| "background") };
             return option.map_or(Ok(()), |option| {
                 Err(Error::config(format!(
-                    "{option}: no image is decoded, so none would change; recode as quality, max_side or raw"
+                    "{option}: no image is decoded, so the option has no effect; recode as quality, max_side or raw"
                 )))
             });
         }
@@ -88,7 +91,7 @@ impl Recode {
             _ => Ok(()),
         };
         match self {
-            Recode::Quality { quality: 0 | 101.., .. } => Err(Error::config("jpeg quality goes from 1 to 100")),
+            Recode::Quality { quality: 0 | 101.., .. } => Err(Error::config("jpeg quality: expected 1 to 100")),
             Recode::Quality { max_side, .. } => max_side.map_or(Ok(()), |max| side("max_side", max)),
             Recode::MaxSide(max) => side("max_side", max),
             Recode::Raw(RawSize::Shorter(shorter)) => side("raw arrays with a side", shorter),
@@ -97,11 +100,11 @@ impl Recode {
         }
     }
 
-    /// Recodes the image `bytes` and appends the result to `out`. Returns the new field name if it
-    /// changes.
+    /// Recodes the image `bytes` and appends the result to `out`. Returns the new field name, if
+    /// the name changes.
     ///
     /// # Errors
-    /// If the image cannot be recoded. The bytes appended to `out` are then unspecified.
+    /// If the image cannot be recoded. After an error, the bytes appended to `out` are unspecified.
     pub(super) fn apply(
         self,
         codecs: &Codecs,
@@ -140,13 +143,12 @@ impl Recode {
 }
 
 impl Scratch {
-    /// Decodes the image to RGB pixels and resizes it; `to` computes the new size from the image's
-    /// size.
+    /// Decodes the image to RGB pixels and resizes it. `to` maps the old size to the new size.
     fn resized(&mut self, (codecs, bytes): Image<'_>, to: impl FnOnce(Size) -> Size) -> Result<(Size, &[u8])> {
         let mut original = codecs.open(bytes)?;
         let size = original.size();
         let output = to(size);
-        // Images above the loader's limit are not written.
+        // Do not write images that exceed the loader's limit, because they could not be read.
         let limit = codecs.most_pixels();
         if output.area() > limit {
             let Size { width, height } = output;
@@ -169,7 +171,7 @@ impl Scratch {
         let (size, rgb) = self.resized(image, |size| max_side.map_or(size, |max| longer_to(size, max)))?;
         let side = |pixels: u32| {
             u16::try_from(pixels)
-                .map_err(|_| Error::decode(format!("{pixels} pixels on a side, a jpeg has at most 65535")))
+                .map_err(|_| Error::decode(format!("a side of {pixels} pixels exceeds the maximum of a jpeg, 65535")))
         };
         let (width, height) = (side(size.width)?, side(size.height)?);
         let mut encoder = Encoder::new(&mut jpeg, quality);
@@ -191,7 +193,7 @@ impl Scratch {
     }
 }
 
-/// Shrinks `size` in proportion, to whole pixels, until no side exceeds `max`.
+/// Shrinks `size` proportionally, to whole pixels, until no side exceeds `max`.
 fn longer_to(size: Size, max: u32) -> Size {
     let longer = size.width.max(size.height);
     if longer <= max {

@@ -5,13 +5,14 @@ use crate::error::{Error, Result, append};
 use crate::source::Npy;
 use crate::source::Sample;
 
-/// Renumbers the classes in `bytes[start..]`, the sample's field `name`, as the source renumbers
-/// the label. The names of class fields end in `.class` before the extension of the encoding.
-/// Negative numbers mean no class and stay unchanged. Masks that hold classes change as well.
+/// Renumbers the classes in `bytes[start..]`, which contains the sample's field `name`, the same
+/// way as the source renumbers the label. The names of class fields end in `.class`, followed by
+/// the extension of the encoding. Negative numbers mean that there is no class, and are left
+/// unchanged. Class masks are renumbered as well.
 ///
 /// # Errors
-/// If a class has no new number, or the field is not a NumPy array of `int64`, or a PNG mask.
-/// Another type might not hold the new number.
+/// If a class has no new number, or if the field is neither a NumPy array of `int64` nor a PNG
+/// mask. Other types might be unable to represent the new number.
 pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut Vec<u8>, start: usize) -> Result<()> {
     if !sample.is_relabeled() {
         return Ok(());
@@ -43,7 +44,8 @@ pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut Vec<u8>, sta
     Ok(())
 }
 
-/// Rewrites a PNG mask whose classes begin at `first`. The color of a class moves with its number.
+/// Renumbers a PNG mask in which classes begin at `first`. In the palette, the color of a class
+/// moves with the class's number.
 fn mask(sample: &Sample<'_>, first: i64, bytes: &[u8]) -> Result<Vec<u8>> {
     if !Png::matches(bytes) {
         return Err(Error::in_source("the classes of a mask can be renumbered only in PNG"));
@@ -97,7 +99,7 @@ fn mask(sample: &Sample<'_>, first: i64, bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The palette of a PNG, if it has one.
+/// Returns the palette of a PNG, if it has one.
 fn palette(bytes: &[u8]) -> Result<Option<Vec<u8>>> {
     let failed = |e| Error::in_source(format!("png: {e}"));
     let reader = png::Decoder::new(Cursor::new(bytes)).read_info().map_err(failed)?;

@@ -8,63 +8,65 @@ use super::bad_images::{Refused, Remark, list};
 use super::prepare::Prepared;
 use super::recode::Treatment;
 
-/// Receives the progress of packing.
+/// A callback that receives the progress of packing.
 pub(super) type Callback<'a> = Box<dyn FnMut(&Progress) + 'a>;
 
-/// The progress of a [`Pack`](crate::pack::Pack).
+/// Progress of a [`Pack`](crate::pack::Pack).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Samples given to the writer, now or by an interrupted run that this one continues.
+    /// Number of samples passed to the writer by this run, or by an interrupted run that this run
+    /// continues.
     pub samples: u64,
-    /// Samples to pack: those of the source, or of the part.
+    /// Number of samples to pack: all samples of the source, or of the part.
     pub total: u64,
-    /// Bytes of these samples' images before packing.
+    /// Size of these samples' images before packing, in bytes.
     pub bytes_in: u64,
-    /// Bytes of these samples' images as they are stored.
+    /// Size of these samples' images after packing, in bytes.
     pub bytes_out: u64,
 }
 
-/// The result of a [`Pack`](crate::pack::Pack).
+/// Result of a [`Pack`](crate::pack::Pack).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Report {
-    /// Samples stored: all samples of the source, or of the part.
+    /// Number of stored samples: all samples of the source, or of the part.
     pub samples: u64,
-    /// Bytes of the images before packing.
+    /// Size of the images before packing, in bytes.
     pub bytes_in: u64,
-    /// Bytes of the images as they are stored.
+    /// Size of the images after packing, in bytes.
     pub bytes_out: u64,
-    /// JPEGs rewritten with the same coefficients.
+    /// Number of JPEGs rewritten with the same coefficients.
     pub repacked: u64,
-    /// Images decoded and encoded again.
+    /// Number of images decoded and encoded again.
     pub encoded: u64,
-    /// Images stored as arrays.
+    /// Number of images stored as arrays.
     pub raw: u64,
-    /// Images stored unchanged by choice or because they are not JPEGs, plus samples without an
-    /// image. Images of `refused_count` are not included.
+    /// Number of images stored unchanged by choice or because they are not JPEGs, plus the number
+    /// of samples without an image. The images counted in `refused_count` are excluded.
     ///
-    /// `repacked`, `encoded`, `raw`, `kept` and `refused_count` add up to `samples`.
+    /// The sum of `repacked`, `encoded`, `raw`, `kept` and `refused_count` is `samples`.
     pub kept: u64,
-    /// Images stored unchanged because they could not be recoded or do not decode.
+    /// Number of images stored unchanged because they could not be recoded or decoded.
     pub refused_count: u64,
-    /// The first 10,000 of these images, with the reasons.
+    /// The first 10,000 images counted in `refused_count`, with the reasons.
     pub refused: Vec<Refused>,
-    /// Images of `refused_count` that do not decode; 0 unless
+    /// Number of images in `refused_count` that cannot be decoded. It is 0 unless
     /// [`keep_bad`](crate::pack::Pack::keep_bad) is set.
     pub undecodable_count: u64,
-    /// Images that decode but are damaged.
+    /// Number of images that can be decoded but are damaged.
     pub damaged_count: u64,
-    /// The first 10,000 of these images, with the damage.
+    /// The first 10,000 damaged images, with descriptions of the damage.
     pub damaged: Vec<Refused>,
-    /// Samples that repeat the key of an earlier sample of the same run. They are stored like the
-    /// others. Parts, and runs that continue an interrupted one, do not compare with earlier runs.
+    /// Number of samples with the same key as an earlier sample of the same run. They are stored
+    /// like other samples. Keys are not compared with the keys in other parts or in the interrupted
+    /// run that this run continues.
     pub duplicate_keys: u64,
-    /// The files.
+    /// Files that were written.
     pub written: Written,
 }
 
-/// Counts of samples, and the images that a report lists.
+/// Sample counts, and the images for the lists in a report.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Counts {
@@ -122,7 +124,7 @@ impl Counts {
         later.damaged.iter().for_each(|r| list(&mut self.damaged, r.index, &r.key, &r.reason));
     }
 
-    /// Whether a pack with these options stores all these images.
+    /// Returns whether a pack with these options would store all of these images.
     pub(super) fn allowed(&self, keep_bad: bool, strict: bool) -> bool {
         keep_bad || self.undecodable_count == 0 && (self.damaged_count == 0 || !strict)
     }
@@ -147,11 +149,11 @@ impl Counts {
     }
 }
 
-/// Counts the samples of a run and tells the user.
+/// Counts the samples of a run and reports progress.
 pub(super) struct Tally<'a> {
     progress: Progress,
     callback: Option<Callback<'a>>,
-    /// Hashes of all keys, eight bytes per sample; the keys would take far more memory.
+    /// Hashes of all keys, which need only eight bytes per sample.
     keys: HashSet<u64>,
     pub(super) duplicate_keys: u64,
 }

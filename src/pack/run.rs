@@ -1,3 +1,9 @@
+//! Reads and recodes samples on several threads, and delivers them in order.
+//!
+//! The calling thread assigns positions to the threads of a pool, puts the results back in order,
+//! and writes them. The number and total size of finished samples that wait for an earlier sample
+//! are bounded, so a slow sample makes the others wait but does not fill the memory.
+
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,21 +19,22 @@ use crate::decode::Codecs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{self, CancelToken, Source, during, is_stopped};
 
-/// Maximum number of samples per worker ahead of the writer.
+/// Maximum number of samples, per worker, that are read ahead of the writer.
 const AHEAD: usize = 8;
-/// Maximum bytes of finished samples that wait for earlier ones. Above it, no new samples start.
+/// Maximum total size of finished samples that wait for an earlier sample, in bytes. Above this
+/// limit, no new samples are started.
 const WAITING_BYTES: usize = 256 << 20;
-/// Maximum size of a sample buffer that is kept for reuse.
+/// Maximum size of a sample buffer that is kept for reuse, in bytes.
 const SPARE_BYTES: usize = 16 << 20;
 
-/// Maximum number of keys in a message.
+/// Maximum number of keys that are named in a message.
 const SHOWN: usize = 10;
 
-/// The samples of a source that are packed, in their order.
+/// The samples of a source to pack, in order.
 pub(super) enum Chosen {
-    /// All, of this number.
+    /// All samples. The value is the number of samples.
     All(usize),
-    /// These indices.
+    /// The samples with these indices.
     Listed(Vec<u64>),
 }
 
@@ -39,7 +46,7 @@ impl Chosen {
         }
     }
 
-    /// Index in the source of the sample at `position`.
+    /// Returns the source index of the sample at `position`.
     pub(super) fn index(&self, position: usize) -> usize {
         match self {
             Chosen::All(_) => position,
@@ -48,7 +55,7 @@ impl Chosen {
     }
 }
 
-/// Reads and recodes samples on several threads, and hands them out in their order.
+/// Reads and recodes samples on several threads, and delivers them in order.
 pub(super) struct Run<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) codecs: &'a Codecs,
@@ -64,10 +71,10 @@ fn stopped() -> Error {
 }
 
 impl Run<'_> {
-    /// Indices of the samples with `keys`, in order.
+    /// Returns the indices of the samples with `keys`, in order.
     ///
     /// # Errors
-    /// If a key cannot be read, or no sample has one of `keys`.
+    /// If a key cannot be read, or if no sample has one of `keys`.
     pub(super) fn find(&self, keys: Vec<String>) -> Result<Vec<u64>> {
         let wanted: HashSet<String> = keys.into_iter().collect();
         let stop = CancelToken::current();
@@ -107,11 +114,13 @@ impl Run<'_> {
     }
 
     /// Passes the samples at `positions` of `chosen` to `put`, with their indices, on the calling
-    /// thread. After a bad image, samples are read to count all bad images, and the last argument
-    /// is `false`: they are no longer written.
+    /// thread. After a bad image, the remaining samples are read only in order to count all bad
+    /// images. For these samples, the last argument of `put` is `false`, and the sample must not be
+    /// written.
     ///
     /// # Errors
-    /// Those of reading, recoding and `put`. If there are bad images, after all were counted.
+    /// If reading, recoding or `put` fails. If there are bad images, the error is returned after
+    /// all of them have been counted.
     pub(super) fn each(
         &self,
         chosen: &Chosen,
@@ -128,8 +137,9 @@ impl Run<'_> {
         });
         let (spare, mut bad) = (Mutex::default(), Bad::default());
         let samples = positions.len() as u64;
-        // The calling thread hands out positions, restores the order of the results, and writes. It
-        // may wait. The workers never wait, because the channel has room for everything in flight.
+        // The calling thread assigns positions, puts the results back in order, and writes them.
+        // This thread may block. Workers never block, because the channel has capacity for all
+        // samples in flight.
         let outcome = pool.in_place_scope(|scope| {
             let (sender, results) = channel::unbounded();
             let mut ordered = Ordered { next: positions.start, waiting: VecDeque::new(), bytes: 0 };
@@ -144,7 +154,7 @@ impl Run<'_> {
                             task.prepare(index, spare.unwrap_or_default())
                         };
                         let prepared = stop.during(|| if is_stopped() { Err(stopped()) } else { prepare() });
-                        // After an error the receiver is gone.
+                        // Sending fails if the receiver was dropped after an error.
                         let _ = sender.send((position, prepared));
                     });
                     ordered.waiting.push_back(None);
@@ -163,7 +173,7 @@ impl Run<'_> {
         bad.check(samples)
     }
 
-    /// Passes the samples that are next and have arrived to `put`, and notes bad images.
+    /// Passes the next samples that have arrived to `put`, and records bad images.
     fn put_ready(
         &self,
         ordered: &mut Ordered,
@@ -178,7 +188,7 @@ impl Run<'_> {
                 bad.add(index as u64, &prepared.key, remark);
             }
             put(index as u64, &prepared, bad.is_empty()).map_err(|e| match e.path() {
-                // The target could not be written; the sample is not the cause.
+                // Writing to the target failed, so the sample is not the cause.
                 Some(_) => e,
                 None => source::sample_error(self.source, index, &prepared.key, e),
             })?;
@@ -194,17 +204,17 @@ fn spares(of: &Mutex<Vec<Prepared>>) -> MutexGuard<'_, Vec<Prepared>> {
     of.lock().expect("nothing panics while holding it")
 }
 
-/// Samples in progress, which leave in the order of their positions.
+/// Samples in progress, which are delivered in the order of their positions.
 struct Ordered {
-    /// Position of the first.
+    /// Position of the next sample to deliver.
     next: usize,
     waiting: VecDeque<Option<Result<Prepared>>>,
-    /// Bytes of those that have arrived.
+    /// Total size of the finished samples that wait, in bytes.
     bytes: usize,
 }
 
 impl Ordered {
-    /// Position of the next sample to begin.
+    /// Returns the position of the next sample to start.
     fn begun(&self) -> usize {
         self.next + self.waiting.len()
     }
@@ -218,7 +228,7 @@ impl Ordered {
         self.waiting[position - self.next] = Some(prepared);
     }
 
-    /// Takes the first sample with its position, if it has arrived.
+    /// Returns the next sample to deliver, with its position, if it has arrived.
     fn take(&mut self) -> Option<(usize, Result<Prepared>)> {
         let ready = self.waiting.front_mut()?.take()?;
         self.waiting.pop_front();

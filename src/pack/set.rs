@@ -1,4 +1,4 @@
-//! The manifests of a part and of a set.
+//! Manifests of parts and sets.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::source::MANIFEST_VERSION;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ShardEntry {
     pub(super) name: String,
-    /// Position of its first sample among those that are packed.
+    /// Position of the shard's first sample among the packed samples.
     pub(super) first: u64,
     pub(super) samples: u64,
     pub(super) bytes: u64,
@@ -26,12 +26,12 @@ pub(super) struct PartManifest {
     pub(super) plan: Plan,
     pub(super) part: u64,
     pub(super) parts: u64,
-    /// Keys of the first and the last sample, and of their neighbors in other parts.
+    /// Keys of the part's first and last samples, and of the adjacent samples in other parts.
     pub(super) keys: Keys,
     pub(super) shards: Vec<ShardEntry>,
 }
 
-/// Keys at the borders of a part. Neighboring parts have the same.
+/// Keys at the boundaries of a part. Adjacent parts must have consistent keys.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Keys {
     pub(super) before: Option<String>,
@@ -40,7 +40,8 @@ pub(super) struct Keys {
     pub(super) after: Option<String>,
 }
 
-/// The manifest of a set. Readers use the version, and name, samples and bytes of the shards.
+/// The manifest of a set. Readers use the version and the name, number of samples and size of each
+/// shard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Set {
     warpfeed_set: u64,
@@ -61,8 +62,8 @@ impl Set {
     }
 }
 
-/// Limits the lists of images of all shards together to the length that a report has. With a list
-/// for each shard, a manifest could become too large to be opened.
+/// Limits the total length of the shards' image lists to the maximum length of a list in a report.
+/// With a full list for each shard, a manifest could become too large to open.
 fn limited(mut shards: Vec<ShardEntry>) -> Vec<ShardEntry> {
     let mut left = [MAX_LISTED; 2];
     for ShardEntry { counts, .. } in &mut shards {

@@ -6,12 +6,12 @@ use super::member::{self, END};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::Sample;
 
-/// Bytes that are gathered before they are written to the file.
+/// Number of bytes that are buffered before they are written to the file.
 const BUFFER: usize = 1 << 20;
 
-/// What a shard is written to.
+/// Output of a shard.
 pub(super) trait Sink: Write {
-    /// Writes everything to the disk.
+    /// Flushes all data to the disk.
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -21,22 +21,22 @@ impl Sink for File {
     }
 }
 
-/// One shard while it is written.
+/// A shard that is being written.
 pub(super) struct Shard<S: Sink> {
     path: PathBuf,
     file: S,
-    /// Bytes that are not in the file yet. A `BufWriter` would end the process if there is no
-    /// memory for its buffer.
+    /// Bytes that have not been written to the file yet. This is not a `BufWriter`, because that
+    /// aborts the process if its buffer cannot be allocated.
     pending: Vec<u8>,
     bytes: u64,
     samples: u64,
     crc: crc32fast::Hasher,
     /// Name of the last sample's files, without the extension.
     last: String,
-    /// Buffer for one sample, which is written completely or not at all.
+    /// Buffer for one sample, so that the sample is written either completely or not at all.
     gathered: Vec<u8>,
-    /// First write error. The shard may then end in a partial sample, so nothing more can be added
-    /// or finished.
+    /// First write error. After an error, the shard may end with an incomplete sample, so it
+    /// accepts no more samples and cannot be finished.
     failed: Option<Error>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Finished {
 }
 
 impl<S: Sink> Shard<S> {
-    /// Begins a shard in the empty `file`, which messages call `path`.
+    /// Begins a shard in the empty `file`. `path` is used in error messages.
     pub(super) fn begin(path: PathBuf, file: S, classes: &[String]) -> Result<Self> {
         let mut pending = Vec::new();
         pending
@@ -68,8 +68,8 @@ impl<S: Sink> Shard<S> {
         Ok(shard)
     }
 
-    /// Appends a sample, unless the shard has samples already and would exceed `limit`. Returns
-    /// whether it was appended.
+    /// Appends a sample, unless the shard already contains samples and would exceed `limit`.
+    /// Returns whether the sample was appended.
     pub(super) fn put(&mut self, sample: &Sample<'_>, limit: Option<u64>) -> Result<bool> {
         self.check()?;
         let mut gathered = std::mem::take(&mut self.gathered);
@@ -86,7 +86,7 @@ impl<S: Sink> Shard<S> {
         Ok(fits)
     }
 
-    /// Ends the shard and writes it to the disk.
+    /// Ends the shard and flushes it to the disk.
     pub(super) fn finish(&mut self) -> Result<Finished> {
         self.check()?;
         self.write(&END)?;
@@ -95,7 +95,7 @@ impl<S: Sink> Shard<S> {
         Ok(Finished { bytes: self.bytes, crc: self.crc.clone().finalize() })
     }
 
-    /// What the shard was written to.
+    /// Returns the output.
     pub(super) fn into_sink(self) -> S {
         self.file
     }
@@ -127,7 +127,7 @@ impl<S: Sink> Shard<S> {
     }
 
     fn fail(&mut self, e: &io::Error) -> Error {
-        // An upload fails with an error of this crate.
+        // If an upload fails, the error is an error of this crate, wrapped in an I/O error.
         let known = e.get_ref().and_then(|e| e.downcast_ref::<Error>()).cloned();
         let error = known.unwrap_or_else(|| Error::io(&self.path, e));
         self.failed = Some(error.clone());

@@ -1,3 +1,5 @@
+//! A set in an object store.
+
 use std::io::{self, Write};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -12,34 +14,36 @@ use super::writer::exists;
 use crate::error::{Error, Result};
 use crate::source::{MANIFEST_END, Object, Remote, Store, Upload};
 
-/// Maximum size of a small file.
+/// Maximum size of a small file, in bytes.
 const MOST: u64 = 1 << 30;
-/// Bytes of a shard that are compared at a time.
+/// Number of bytes of a shard that are read and compared at a time.
 const CHUNK: u64 = 16 << 20;
-/// Number of times that an object is looked for that another upload is writing, and the time
-/// between.
+/// Number of times to look for an object that a concurrent upload is writing.
 const LOOKS: usize = 10;
+/// Interval between these attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Number of times that a small file is read again if it changes meanwhile.
+/// Number of retries for a small file that changes while it is read.
 const CHANGES: usize = 5;
 
-/// A set in a store.
+/// A set in an object store.
 ///
-/// A store renames nothing, so shards have their final names at once. Until the merge writes the
-/// manifest, the plan tells readers that the set is not complete. No object ever replaces another
-/// one with other bytes.
+/// A store cannot rename objects, so shards are uploaded under their final names. Until the merge
+/// writes the manifest, the presence of the plan tells readers that the set is incomplete. No
+/// object is ever replaced with different bytes.
 pub(super) struct Stored {
     store: Arc<dyn Store>,
     remote: Arc<Remote>,
-    /// The URL without `.tar`.
+    /// URL of the target, without `.tar`.
     base: String,
 }
 
 impl Stored {
+    /// Creates the destination for a set at `url` in `store`.
+    ///
     /// # Errors
-    /// If the store cannot be written.
+    /// If the store is not writable.
     pub(super) fn new(url: &str, store: Arc<dyn Store>) -> Result<Self> {
-        // An upload that is dropped leaves nothing.
+        // Test for write access. Dropping the upload leaves nothing behind.
         drop(store.create(url)?);
         let base = url.strip_suffix(".tar").unwrap_or(url).to_owned();
         Ok(Stored { remote: Arc::new(Remote::new(store.clone())), store, base })
@@ -75,7 +79,7 @@ impl Destination for Stored {
                 );
             }
             match self.remote.bytes(&object, 0, object.len) {
-                // Another process wrote it again, or removed it.
+                // Another process has rewritten or removed the object.
                 Err(_) if times < CHANGES => times += 1,
                 read => return read.map(Some),
             }
@@ -97,7 +101,7 @@ impl Destination for Stored {
     }
 
     fn remove_attempts(&self, _: &[String]) -> Result<()> {
-        // The store removes incomplete uploads.
+        // The store itself removes incomplete uploads.
         Ok(())
     }
 
@@ -129,8 +133,8 @@ impl Destination for Stored {
         has(&self.remote, &self.url(&dest::shard(number)), entry, whole)
     }
 
-    /// Not needed: the set appears with its manifest, which is written once. A merge that finds the
-    /// parts gone looks for the set.
+    /// Returns a dummy lock. No lock is needed, because the set appears with its manifest, which is
+    /// written only once. A merge that finds no parts checks whether the set exists.
     fn lock(&self) -> Result<Lock> {
         Ok(Box::new(()))
     }
@@ -152,7 +156,7 @@ impl Destination for Stored {
     }
 }
 
-/// A shard that is uploaded.
+/// A shard that is being uploaded.
 struct Uploading {
     upload: Box<dyn Upload>,
     remote: Arc<Remote>,
@@ -180,7 +184,7 @@ impl Attempt for Uploading {
         if upload.complete(true)? || has(&remote, &url, entry, true)? {
             return Ok(());
         }
-        // The upload that was faster may not have ended yet.
+        // The faster upload may still be in progress.
         for _ in 0..LOOKS {
             if object(&remote, &url)?.is_some() {
                 break;
@@ -189,7 +193,7 @@ impl Attempt for Uploading {
         }
         Err(Error::in_source(match object(&remote, &url)? {
             Some(_) if has(&remote, &url, entry, true)? => return Ok(()),
-            Some(_) => "an object of this name exists, with other bytes: delete it, and pack again",
+            Some(_) => "an object with this name exists and has different bytes: delete it, and pack again",
             None => {
                 "the store refused the shard, because something else wrote it at the same time, but no object of this \
                  name exists: pack again"
@@ -199,12 +203,13 @@ impl Attempt for Uploading {
     }
 }
 
-/// The object at `url`, if it exists.
+/// Returns the object at `url`, if it exists.
 fn object(remote: &Remote, url: &str) -> Result<Option<Object>> {
     let wanted = url.to_owned();
     remote.repeated(move |store| match store.object(&wanted) {
         Err(e) if e.is_absent() => Ok(None),
-        // The error may have another cause.
+        // The error does not prove that the object is missing, so look for the object in the
+        // listing.
         Err(e) if !e.is_transient() => match store.list(&wanted)?.iter().any(|object| object.url == wanted) {
             true => Err(e),
             false => Ok(None),
@@ -213,7 +218,8 @@ fn object(remote: &Remote, url: &str) -> Result<Option<Object>> {
     })
 }
 
-/// Whether the object at `url` is the shard of `entry`, by its size and, if `whole`, its checksum.
+/// Returns whether the object at `url` matches the size and, if `whole` is true, the checksum in
+/// `entry`.
 fn has(remote: &Remote, url: &str, entry: &ShardEntry, whole: bool) -> Result<bool> {
     let Some(object) = object(remote, url)?.filter(|object| object.len == entry.bytes) else { return Ok(false) };
     if !whole {

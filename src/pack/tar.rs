@@ -8,39 +8,40 @@ use crate::error::{Error, Result};
 use crate::source::attempt::{self, Locked, remove_abandoned_of, remove_if_there, sync_folder_of};
 use crate::source::{MANIFEST_END, Sample};
 
-/// Follows the name of a shard while it is written. Without it, the shard would have the name of a
-/// complete one of a [`Pack`](super::Pack), before its merge.
+/// Suffix of a shard's name while the shard is being written. Without this suffix, the name would
+/// be the same as that of a complete but unmerged shard of a [`Pack`](super::Pack).
 const NEW: &str = ".new";
 
-/// Writes WebDataset shards that [`Tar`](crate::source::Tar), WebDataset and `tar` read.
+/// Writes WebDataset shards, which [`Tar`](crate::source::Tar), WebDataset and `tar` can read.
 ///
-/// A sample's fields are the files `KEY.FIELD`, its label the file `KEY.cls`. Headers are POSIX
-/// ustar, with a PAX header where a name or size needs one. Owner and time are zero, so the same
-/// samples give the same bytes.
+/// The fields of a sample are stored as files named `KEY.FIELD`, and the label as `KEY.cls`.
+/// Headers are in POSIX ustar format, with a PAX header where a name or size requires one. Owners
+/// and times are zero, so that the same samples produce the same bytes.
 ///
-/// **Keys.** WebDataset ends a key at the first dot of its last component, and joins neighboring
-/// files with the same key into one sample. It would misread a key that has such a dot, an empty
-/// component or `..`, or that repeats the previous key. Such a key is written under a similar name.
-/// The PAX record `WARPFEED.key` holds the true key for [`Tar`](crate::source::Tar); other readers
-/// ignore it.
+/// **Keys.** In WebDataset a key ends at the first dot of its last component, and adjacent files
+/// with the same key form one sample. Therefore, a key would be misread if it contained such a dot,
+/// an empty component or `..`, or if it were the same as the previous key. Such a key is replaced
+/// with a similar name. The PAX record `WARPFEED.key` contains the original key, which
+/// [`Tar`](crate::source::Tar) reads and other readers ignore.
 ///
 /// **Shards.** With [`WriteOptions::shard_size`], `OUT.tar` becomes `OUT-000000.tar`,
-/// `OUT-000001.tar`, … A shard exceeds the size only if a single sample does. Each shard holds the
-/// class names in the member `__classes__`.
+/// `OUT-000001.tar`, … A shard exceeds this size only if a single sample does. Each shard contains
+/// the class names in the member `__classes__`.
 pub struct TarWriter {
     names: Names,
     options: WriteOptions,
-    /// Final names of the shards so far. The last one is open.
+    /// Final names of the shards so far. The last shard is still open.
     paths: Vec<PathBuf>,
-    /// The names that they have until all are complete.
+    /// Temporary names of the shards, which are used until all shards are complete.
     partials: Vec<PathBuf>,
     open: Option<Shard<File>>,
-    /// Bytes of the finished shards.
+    /// Total size of the finished shards, in bytes.
     bytes: u64,
     samples: u64,
-    /// First error that left a shard incomplete. Nothing more can be added or finished.
+    /// First error that left a shard incomplete. After such an error, no more samples can be added,
+    /// and the set cannot be finished.
     failed: Option<Error>,
-    /// Excludes other writers of the target.
+    /// Lock that excludes other writers of the target.
     _lock: Option<Locked>,
 }
 
@@ -54,12 +55,13 @@ impl std::fmt::Debug for TarWriter {
 }
 
 impl TarWriter {
-    /// Begins a tar file that [`finish`](DatasetWriter::finish) puts at `target`, or shards with numbers
-    /// before its extension. What an interrupted run left behind is removed.
+    /// Creates a tar file, or numbered shards, which [`finish`](DatasetWriter::finish) renames to
+    /// `target`, with a number before the extension for shards. Removes the files that an
+    /// interrupted run left behind.
     ///
     /// # Errors
-    /// If the target, or a shard of that name, exists and `force` is not set, or if another process
-    /// is packing to it.
+    /// If the target or one of its shards exists and `force` is not set, or if another process is
+    /// packing to the same target.
     pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
         let names = Names::new(target.as_ref(), options.shard_size.is_some());
         let check = || match names.existing()?.first() {
@@ -69,7 +71,7 @@ impl TarWriter {
         };
         check()?;
         let lock = claim(&names.beside(".lock.partial"), &names.target)?;
-        // The process that had the lock may have finished meanwhile.
+        // Check again, because the process that held the lock may have finished in the meantime.
         check()?;
         if lock.is_some() {
             remove_abandoned_of(&names.target, |name| name.strip_suffix(NEW).is_some_and(|name| names.has(name)))?;
@@ -141,12 +143,13 @@ impl DatasetWriter for TarWriter {
             return Err(exists(old));
         }
         if self.options.shard_size.is_some() && self.options.force {
-            // The old set goes first, so that its shards are never among the new ones.
+            // Remove the old set first, so that its shards are never mixed with the new ones.
             remove_if_there(&self.names.beside(MANIFEST_END))?;
             old.iter().try_for_each(|path| remove_if_there(path))?;
             sync_folder_of(&self.names.target);
         }
-        // Renames the first shard last, so that an interrupted set visibly lacks its beginning.
+        // Rename the first shard last, so that an interrupted set is recognizable by its missing
+        // beginning.
         for (partial, path) in self.partials.iter().zip(&self.paths).rev() {
             fs::rename(partial, path).map_err(|e| Error::io(path, &e))?;
         }

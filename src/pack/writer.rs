@@ -5,7 +5,8 @@ use crate::error::{Error, Result};
 use crate::source::attempt::{Attempted, Locked, try_lock};
 use crate::source::{Location, Sample};
 
-/// Destination for samples. If dropped without [`finish`](DatasetWriter::finish), it removes its files.
+/// A destination for samples. If it is dropped without a call to [`finish`](DatasetWriter::finish),
+/// it removes its files.
 pub trait DatasetWriter: Send {
     /// Appends a sample.
     ///
@@ -14,33 +15,34 @@ pub trait DatasetWriter: Send {
     /// the sample.
     fn put(&mut self, sample: &Sample<'_>) -> Result<()>;
 
-    /// Writes pending data to disk and renames the result to the target.
+    /// Flushes pending data to disk and renames the result to the target.
     ///
     /// # Errors
-    /// If no samples were put, or if writing fails. The target is then unchanged.
+    /// If no samples were written, or if writing fails. After an error, the target is unchanged.
     fn finish(self: Box<Self>) -> Result<Written>;
 }
 
 /// Options of a [`DatasetWriter`].
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
-    /// Names of the classes by label, returned by
+    /// Class names, indexed by label, as returned by
     /// [`Source::classes`](crate::source::Source::classes).
     pub classes: Vec<String>,
-    /// Whether to replace an existing dataset of the same kind once the new one is complete.
+    /// Whether to replace an existing dataset of the same format once the new one is complete.
     pub force: bool,
-    /// Maximum bytes of a tar shard; `None` means one file. LMDB ignores it.
+    /// Maximum size of a tar shard in bytes; `None` means that there is only one file. LMDB targets
+    /// ignore this option.
     pub shard_size: Option<u64>,
 }
 
 /// Result of a [`DatasetWriter`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Written {
-    /// Number of samples.
+    /// Number of samples written.
     pub samples: u64,
-    /// Bytes of all files together.
+    /// Total size of all files, in bytes.
     pub bytes: u64,
-    /// The database's folder, or the tar files in order.
+    /// Folder of the database, or the tar files in order.
     pub paths: Vec<PathBuf>,
 }
 
@@ -51,7 +53,7 @@ pub(super) fn no_samples(target: &Path) -> Error {
 pub(super) fn exists(target: &Path) -> Error {
     let cause = match Location::of(target).scheme() {
         Some(_) => {
-            "exists already, and objects in a store are not replaced: remove the set there, or pack to another URL"
+            "exists already, and objects in a store are not replaced: delete the set, or pack to a different URL"
         }
         None => "exists already: use force(true) to replace it",
     };
@@ -63,8 +65,8 @@ pub(super) fn without_slash(target: &Path) -> PathBuf {
     target.components().collect()
 }
 
-/// Locks `target` for one writer: the file `lock` beside it. `None` if the file system has no
-/// locks.
+/// Locks `target` for one writer, using the lock file `lock`. Returns `None` if the file system
+/// does not support locks.
 ///
 /// # Errors
 /// If another writer or a merge holds the lock.
@@ -75,7 +77,7 @@ pub(super) fn claim(lock: &Path, target: &Path) -> Result<Option<Locked>> {
         Attempted::Locked(locked) => Ok(Some(locked)),
         Attempted::Unsupported => Ok(None),
         Attempted::Held => {
-            let cause = "another process is packing to this name; wait until it ends, or choose another name";
+            let cause = "another process is packing to this name; wait until it ends, or choose a different name";
             Err(Error::config(cause).at_path(target))
         }
     }

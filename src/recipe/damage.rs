@@ -1,21 +1,21 @@
-//! Damaged images that were decoded: their names in the log.
+//! Logs the names of samples with damaged images.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
 
 use crate::error::Error;
 
-/// Maximum number of samples that the log names. The statistics count all of them.
+/// Maximum number of samples that are named in the log. The statistics count all damaged samples.
 const MOST_NAMED: usize = 100;
 
-/// The damaged images of a loader.
+/// The samples of a loader whose damaged images have been logged.
 #[derive(Debug, Default)]
 pub(crate) struct Damaged {
     named: Mutex<HashSet<u64>>,
 }
 
 impl Damaged {
-    /// Notes a damaged image of `sample`. The log names each sample once; `found` describes the
+    /// Records a damaged image of `sample`. The log names each sample once; `found` describes the
     /// damage and its position.
     pub(crate) fn note(&self, sample: u64, found: impl FnOnce() -> Error) {
         let Ok(mut named) = self.named.lock() else { return };
@@ -46,7 +46,7 @@ mod tests {
             });
         }
         assert_eq!(damaged.named.lock().unwrap().len(), MOST_NAMED + 1);
-        // Without a subscriber the log does not request the text.
+        // Without a subscriber, the message is never formatted.
         assert!(named <= MOST_NAMED);
     }
 }

@@ -1,10 +1,10 @@
-//! The work on a sample and on a complete batch, as a function of (seed, epoch, sample). The recipe
-//! has no threads and no counters.
+//! Processes samples and complete batches as a function of (seed, epoch, sample), without threads
+//! or counters.
 //!
-//! 1. `recipe`: [`Recipe`]: read, plan, decode, transform, write.
+//! 1. `recipe`: [`Recipe`]: the steps that read, plan, decode, transform and write a sample.
 //! 2. `shot`: the images of a sample with their plans, and which of them are decoded together.
-//! 3. `partners`: the samples whose images become one image.
-//! 4. `damage`: names the damaged images that were decoded in the log.
+//! 3. `partners`: the samples that are combined into one image.
+//! 4. `damage`: logs the names of samples with damaged images.
 
 mod damage;
 mod partners;

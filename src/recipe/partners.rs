@@ -4,19 +4,20 @@ use crate::error::{Error, Result, guarded, panicked};
 use crate::sampler::{Entry, Sampler};
 use crate::transform::{Augment, Join, TILES};
 
-/// The other samples that a sample's image shows.
+/// The partners of a sample: other samples that are combined with it into one image.
 #[derive(Debug, Clone)]
 pub(crate) struct Partners {
-    /// The samples whose images join that of the sample.
+    /// Samples whose images are combined with the image of the sample.
     pub(crate) samples: ArrayVec<u64, { TILES - 1 }>,
     pub(crate) join: Join,
 }
 
-/// The other samples that the image of an entry of `epoch` shows, or `None` if it shows none: a
-/// function of (seed, epoch, sample) and of `order`. The source has `len` samples.
+/// Draws the partners for an entry of `epoch`, or returns `None` if the image shows only one
+/// sample. The result depends only on (seed, epoch, sample) and on `order`. `len` is the number of
+/// samples in the source.
 ///
 /// # Errors
-/// If the order, which may be the user's code, panics or gives a sample that the source lacks.
+/// If the order, which may be user code, panics or returns an index that is not in the source.
 pub(crate) fn partners(
     augment: &Augment,
     order: &dyn Sampler,
@@ -37,7 +38,7 @@ pub(crate) fn partners(
     match outside {
         None => Ok(found),
         Some(sample) => Err(Error::config(format!(
-            "the order gives sample {sample} as a partner in epoch {epoch}; the source has {len}"
+            "the sampler returned sample {sample} as a partner in epoch {epoch}; the source has {len}"
         ))),
     }
 }

@@ -1,3 +1,9 @@
+//! The steps that process samples and complete batches: read, plan, decode, transform, write,
+//! finish.
+//!
+//! All workers share one recipe. Its only mutable state is the list of damaged samples. The random
+//! numbers of a sample depend only on (seed, epoch, sample).
+
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -13,42 +19,43 @@ use crate::sampler::{Entry, Rng, Sampler};
 use crate::source::{self, Sample, Source};
 use crate::transform::{Augment, Forms, Join, Pasting, Plan, Resizer, TILES, Transform};
 
-/// The steps for every sample. All workers share them.
+/// The steps that process each sample, shared by all workers.
 pub(crate) struct Recipe {
     pub(crate) source: Arc<dyn Source>,
-    /// The same dataset, whose samples may lack fields that no kind reads.
+    /// Source from which samples are read. Its samples may lack fields that no field type reads.
     pub(crate) reads: Arc<dyn Source>,
     pub(crate) codecs: Codecs,
     pub(crate) augment: Augment,
-    /// The order, from which partners are drawn.
+    /// Order from which partners are drawn.
     pub(crate) order: Arc<dyn Sampler>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     /// Whether the transforms may move pixels.
     pub(crate) moves_pixels: bool,
-    /// The fields of each form of the batches. All have the same kinds.
+    /// Fields of the batches, by form. All forms have the same field types.
     pub(crate) fields: Vec<Fields>,
-    /// The form of each epoch.
+    /// Form of the batches in each epoch.
     pub(crate) forms: Forms,
-    /// The image that was annotated, for annotations whose size does not determine it.
+    /// Whether annotations refer to the stored or to the upright image, if the size does not reveal
+    /// it.
     pub(crate) annotated: Option<AnnotationFrame>,
     pub(crate) seed: u64,
-    /// Maximum number of repeated reads after a transient error.
+    /// Maximum number of retries after a transient read error.
     pub(crate) retries: usize,
-    /// Maximum bytes of a sample, all its fields together.
+    /// Maximum size of a sample in bytes, over all its fields.
     pub(crate) sample_bytes: u64,
-    /// Whether damage that decoders tolerate is an error.
+    /// Whether a sample fails because of damage that decoders tolerate.
     pub(crate) strict: bool,
-    /// The damaged images that were decoded.
+    /// Samples with damaged images that were decoded anyway.
     pub(crate) damaged: Damaged,
-    /// Whether a failed sample is replaced by another one of its batch.
+    /// Whether a failed sample is replaced by a different sample of the same batch.
     pub(crate) stand_in: bool,
-    /// Whether a failed sample stays in its batch, black, with its error.
+    /// Whether a failed sample stays in its batch as a black image with an error.
     pub(crate) blank: bool,
 }
 
 impl Recipe {
-    /// Reads sample `id`. After a transient error it tries again, once per further buffer, as long
-    /// as `go_on` returns true.
+    /// Reads sample `id`. After a transient error, retries as long as `go_on` returns true, up to
+    /// once per additional buffer.
     pub(crate) fn read<'a>(
         &'a self,
         id: u64,
@@ -63,13 +70,13 @@ impl Recipe {
         })
     }
 
-    /// Adds sample `id`, its key and its file to an error.
+    /// Adds the index, key and file of sample `id` to an error.
     pub(crate) fn at_sample(&self, id: u64, key: &str, error: Error) -> Error {
         source::sample_error(&*self.source, id as usize, key, error)
     }
 
-    /// Adds the sample of `entry`, its key and its file to an error. An error of a partner
-    /// names that one in its cause, and has the partner's file.
+    /// Adds the index, key and file of the sample in `entry` to an error. If the error belongs to a
+    /// partner, the cause names the partner, and the file is the partner's file.
     pub(crate) fn at_joined(&self, epoch: u64, entry: &Entry, key: &str, error: Error) -> Error {
         let id = entry.sample;
         let partners = self.partners(epoch, entry).ok().flatten();
@@ -81,34 +88,35 @@ impl Recipe {
         }
     }
 
-    /// The other samples that the image of an entry of `epoch` shows, if any.
+    /// Returns the partners of an entry in `epoch`, if it has any.
     pub(crate) fn partners(&self, epoch: u64, entry: &Entry) -> Result<Option<Partners>> {
         partners(&self.augment, &*self.order, (self.seed, self.source.len() as u64), (epoch, entry))
     }
 
-    /// The fields of a batch.
+    /// Returns the fields of a batch.
     pub(crate) fn fields_of(&self, header: &Header) -> &Fields {
         &self.fields[header.form]
     }
 
-    /// The augmentations of all images.
+    /// Returns the augmentations of all images.
     pub(crate) fn augments(&self) -> impl Iterator<Item = &Augment> {
         self.any_fields().augments(&self.augment)
     }
 
-    /// The fields, where the size of images does not matter.
+    /// Returns the fields, for callers that do not depend on the size of images.
     pub(crate) fn any_fields(&self) -> &Fields {
         &self.fields[0]
     }
 
-    /// Bytes in which a worker finishes an image: room for the largest image of any epoch as RGB of
-    /// `u8`, and for its part that the user's steps get. 0 without images.
+    /// Returns the size of a worker's buffer for finishing an image, in bytes. The buffer holds the
+    /// largest image of any epoch as `u8` RGB, and the part of that image that custom transforms
+    /// receive. Without images, the size is 0.
     pub(crate) fn image_room(&self) -> usize {
         image_room(&self.fields, !self.transforms.is_empty())
     }
 
-    /// The part of the image with `plan` that shows the image. If the user's steps may move
-    /// pixels, it is the part that they get.
+    /// Returns the part of an image with this `plan` that shows a source image. If custom
+    /// transforms may move pixels, returns the part that they receive.
     pub(crate) fn part_with_image(&self, plan: &Plan, (tiled, pastes): (bool, bool)) -> Rect {
         let moved = self.moves_pixels && !self.transforms.is_empty();
         match (tiled, moved) {
@@ -118,19 +126,20 @@ impl Recipe {
         }
     }
 
-    /// Largest number of samples that an image of `epoch` shows.
+    /// Returns the maximum number of samples that are combined into an image in `epoch`.
     pub(crate) fn most_tiles(&self, epoch: u64) -> usize {
         self.augment.at_epoch(epoch).max_images()
     }
 
-    /// Largest number of samples that an image shows in any epoch.
+    /// Returns the maximum number of samples that are combined into an image in any epoch.
     pub(crate) fn ever_most_tiles(&self) -> usize {
         self.augment.ever_most_images()
     }
 
-    /// Finds the image `name` of a sample of `epoch`, reads its header and makes its plan: that of
-    /// a whole image, or of image number `tile.1` of one that joins several. `before` are other
-    /// images of the sample, of which the last is the image before, and `boxes` is scratch.
+    /// Finds the image `name` of a sample in `epoch`, reads its header and creates its plan. If
+    /// `tile` is set, the plan is for source image number `tile.1` of a combined image. `before`
+    /// contains the sample's earlier images, the last of which is the previous tile. `boxes` is a
+    /// scratch buffer.
     pub(crate) fn plan<'a>(
         &'a self,
         (image, name): (&Image, &str),
@@ -154,7 +163,7 @@ impl Recipe {
             if let Some((Join::Tiles(tiling), tile)) = tile {
                 let plan = Plan { oriented, ..augment.plan_tile((tiling, tile), encoded.size(), &mut rng)? };
                 let mut shot = Shot { tile, tiles: TILES, ..Shot::new(encoded, plan, rng) };
-                // A strict loader refuses damage that the image does not show, too.
+                // A strict loader also rejects damage outside the visible part.
                 if !shot.is_shown() && !self.strict {
                     shot.skip();
                 }
@@ -163,8 +172,8 @@ impl Recipe {
             if augment.sees_boxes() {
                 self.any_fields().boxes(sample, oriented, boxes)?;
             }
-            // A partner has its own crop and flips. Effects and own steps are those of the whole
-            // image.
+            // A partner has its own crop and flips, but effects and custom transforms apply to the
+            // whole combined image.
             let own = before.last().filter(|_| tile.is_some_and(|(_, tile)| tile > 0));
             if own.is_some() {
                 rng = Pasting::rng(&rng);
@@ -179,7 +188,7 @@ impl Recipe {
         })
     }
 
-    /// Refuses sample `id` if it has more bytes than the limit.
+    /// Rejects sample `id` if it exceeds the size limit.
     pub(crate) fn check_length(&self, sample: &Sample<'_>, id: u64) -> Result<()> {
         let total = sample.memory() as u64;
         if total > self.sample_bytes {
@@ -189,26 +198,27 @@ impl Recipe {
         Ok(())
     }
 
-    /// Checks a whole image for a strict loader.
+    /// Checks a whole encoded image for a strict loader.
     ///
     /// # Errors
-    /// If the image does not decode, or is damaged anywhere.
+    /// If the image cannot be decoded, or if any part of it is damaged.
     pub(crate) fn refuse_damage(encoded: &mut EncodedImage<'_>) -> Result<()> {
         guarded(|| match encoded.check() {
             Condition::Sound => Ok(()),
-            Condition::Tolerated(what) => Err(Error::decode(format!("{what}: an error, because the loader is strict"))),
+            Condition::Tolerated(what) => Err(Error::decode(format!("{what}: refused, because strict is set"))),
             Condition::Damaged(e) => Err(e),
         })
     }
 
-    /// Whether the decoder found damage in an image of sample `id`. If so, logs the sample's name.
+    /// Returns whether the decoder found damage in an image of sample `id`. If so, logs the sample.
     pub(crate) fn note_damage(&self, id: u64, key: &str, pixels: &Pixels) -> bool {
         let Some(what) = pixels.damage() else { return false };
         self.damaged.note(id, || self.at_sample(id, key, Error::decode(what)));
         true
     }
 
-    /// Decodes all jobs together. After a panic it decodes each alone, to find the cause.
+    /// Decodes all jobs together. After a panic, decodes each job separately to find the one that
+    /// caused it.
     pub(crate) fn decode(jobs: &mut [Job<'_>]) {
         let group = guarded(|| {
             decode::decode_group(jobs);
@@ -221,7 +231,8 @@ impl Recipe {
         }
     }
 
-    /// Turns decoded pixels into the finished image, or adds one of several images to it.
+    /// Transforms decoded pixels into the finished image, or adds them to the image as one of
+    /// several tiles.
     pub(crate) fn transform(
         &self,
         field: &ImageField,
@@ -258,8 +269,8 @@ impl Recipe {
         })
     }
 
-    /// The plan of the image that fields follow, and the further images that it shows, those of
-    /// the samples `others`. `images` are all images of a sample.
+    /// Returns the plan of the image together with which fields are transformed, and the additional
+    /// tiles from the samples `others`. `images` contains all images of a sample.
     pub(crate) fn shown<'a>(
         &self,
         images: &'a [Shot<'_>],
@@ -271,11 +282,11 @@ impl Recipe {
         (plan, own.zip(others).map(|(plan, (index, sample))| Tile { index: *index, sample, plan }).collect())
     }
 
-    /// Chooses the objects of the partner that are pasted into the image of `entry`. `images` are
-    /// all images of the sample.
+    /// Selects the objects of the partner to paste into the image of `entry`. `images` contains all
+    /// images of the sample.
     ///
     /// # Errors
-    /// Those of the partner's field.
+    /// If the partner's field fails.
     pub(crate) fn paste(
         &self,
         images: &[Shot<'_>],
@@ -297,18 +308,19 @@ impl Recipe {
         })
     }
 
-    /// Bytes of memory that computing the fields of a sample takes. `shown` is the plan of the
-    /// first image and the further images that it shows.
+    /// Returns the memory needed to compute the fields of a sample, in bytes. `shown` is the plan
+    /// of the first image and its additional tiles.
     pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, entry: &Entry) -> Result<u64> {
         guarded(|| {
-            // Fields are computed in turn, so the largest counts.
+            // Fields are computed one after the other, so the maximum over all fields is
+            // sufficient.
             let memory = |field: &Member| field.memory(sample, shown, self.rng(entry));
             Ok(self.any_fields().computed.iter().map(memory).max().unwrap_or(0))
         })
     }
 
-    /// Writes one field of a sample. `shown` is the plan of the first image and the further
-    /// images that it shows.
+    /// Writes one field of a sample. `shown` is the plan of the first image and its additional
+    /// tiles.
     pub(crate) fn write(
         &self,
         field: &Member,
@@ -321,12 +333,12 @@ impl Recipe {
         guarded(|| field.write(sample, shown, rng, part, place))
     }
 
-    /// The random numbers of a sample.
+    /// Returns the random number generator of a sample.
     fn rng(&self, entry: &Entry) -> Rng {
         Rng::new(self.seed, entry.variant, entry.sample)
     }
 
-    /// Finishes a batch when all its samples are written.
+    /// Finishes a batch after all its samples have been written.
     pub(crate) fn finish(&self, full: &mut Full, scratch: &mut MixScratch) {
         let fields = self.fields_of(full.header());
         fields.judge(&*self.source, full);
@@ -337,14 +349,15 @@ impl Recipe {
             blank_faulty(fields, full);
         }
         if let Err(e) = guarded(|| fields.mix(full, scratch)) {
-            // Samples may be mixed in part, so none of the batch counts.
+            // Some samples may already have been mixed, so all samples of the batch fail.
             (0..full.len()).for_each(|place| full.meta_mut(place).fault = Some(e.clone()));
         }
         fields.finish(full);
     }
 }
 
-/// Bytes in which a worker finishes the images of `fields`, one for each form of the batches.
+/// Returns the size of a worker's buffer for finishing images, in bytes. `fields` has one element
+/// per form.
 pub(crate) fn image_room(fields: &[Fields], transforms: bool) -> usize {
     let largest = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
     largest * if transforms { 2 } else { 1 }
@@ -352,14 +365,14 @@ pub(crate) fn image_room(fields: &[Fields], transforms: bool) -> usize {
 
 /// Repairs of images that a device left to the host.
 impl Recipe {
-    /// Returns the place of the sample whose images are at `place` of a full batch. It differs
-    /// from `place` if another sample replaces a failed one.
+    /// Returns the row of the sample whose images are in row `place` of a full batch. The two rows
+    /// differ if row `place` contains a replacement for a failed sample.
     #[cfg(feature = "_device")]
     pub(crate) fn shown_at(&self, full: &mut Full, place: usize) -> usize {
         self.any_fields().images.iter().find_map(|field| field.left_at(full, place)).unwrap_or(place)
     }
 
-    /// Finishes a batch again after the samples at `places` were decoded again.
+    /// Finishes a batch again after the samples at `places` have been decoded again.
     pub(crate) fn finish_again(&self, full: &mut Full, places: &[usize]) {
         if self.stand_in {
             replace_faulty(full);
@@ -371,7 +384,7 @@ impl Recipe {
     }
 }
 
-/// Makes each failed sample black. Its error names its place in the batch.
+/// Makes each failed sample black. The error names the sample's row in the batch.
 fn blank_faulty(fields: &Fields, full: &mut Full) {
     (0..full.len()).for_each(|place| blank(fields, full, place));
 }
@@ -384,8 +397,9 @@ fn blank(fields: &Fields, full: &mut Full, place: usize) {
     fields.blank(full, place);
 }
 
-/// Replaces each failed sample by a copy of the next sound sample of the batch, with its number and
-/// key, so the batch keeps its shape. A batch without a sound sample stays as it is.
+/// Replaces each failed sample with a copy of the next valid sample in the batch, including its
+/// number and key, so that the batch keeps its shape. A batch without a valid sample is left
+/// unchanged.
 fn replace_faulty(full: &mut Full) {
     let len = full.len();
     let sound = |full: &Full, place: usize| full.meta(place).fault.is_none();
@@ -396,7 +410,7 @@ fn replace_faulty(full: &mut Full) {
         let Some(donor) = (1..len).map(|d| (place + d) % len).find(|&p| sound(full, p)) else { return };
         for span in 0..full.schema().spans.len() {
             let bytes = full.schema().spans[span].sample_bytes;
-            // The device finds encoded data through the donor's record.
+            // The device finds the encoded data through the record that is copied from the donor.
             if let Role::Encoded { .. } = full.schema().spans[span].role {
                 continue;
             }
@@ -408,7 +422,8 @@ fn replace_faulty(full: &mut Full) {
         let meta = full.meta_mut(place);
         (meta.key, meta.shown) = (key, shown);
         meta.replace_texts(&texts);
-        // A donor that a device left to the host may fail later. A second donor then replaces it.
+        // A donor that the device leaves to the host may fail later, and is then replaced by a
+        // second donor. Keep the number of the sample that failed first.
         meta.replaced.get_or_insert(lost.sample);
     }
 }

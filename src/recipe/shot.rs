@@ -1,42 +1,47 @@
+//! The images of a sample, and which of them are decoded together.
+
 use crate::decode::{EncodedImage, Rect};
 use crate::error::Result;
 use crate::sampler::Rng;
 use crate::transform::Plan;
 
-/// One image of a sample, from its header to its place in the batch: an image, or one of several
-/// images of an image.
+/// One image of a sample, from its header to its row in the batch: a complete image, or one tile of
+/// a combined image.
 pub(crate) struct Shot<'a> {
     /// The encoded image.
     pub(crate) bytes: &'a [u8],
-    /// The image, until it is decoded. `None` for an image that another one is decoded with.
+    /// The opened image, until it is decoded. `None` if the image is decoded together with another
+    /// one.
     pub(crate) opened: Option<EncodedImage<'a>>,
-    /// Number of encoded bytes that are decoded for it.
+    /// Number of encoded bytes that are decoded.
     pub(crate) encoded: usize,
-    /// The part of the image that is decoded: the plan's region, and those of the images that are
-    /// decoded with this one.
+    /// Region that is decoded. It covers the plan's region and the regions of all images that are
+    /// decoded together with this one.
     pub(crate) region: Rect,
-    /// The image of the sample that this one is decoded with.
+    /// Index of the image of the same sample whose decoded pixels this image uses, if any.
     pub(crate) with: Option<usize>,
-    /// Whether it and the images that are decoded with it must be decoded one by one after all.
+    /// Whether images that were decoded together must be decoded again, one by one.
     pub(crate) apart: bool,
-    /// Whether it is left to the device.
+    /// Whether the image is left to the device.
     pub(crate) left: bool,
-    /// Its error, until the sample has it.
+    /// Result for the image. An error is later moved to the sample.
     pub(crate) result: Result<()>,
-    /// Whether the decoder met damage.
+    /// Whether the decoder found damage.
     pub(crate) damaged: bool,
-    /// Bytes of decoded pixels, and the time in ns if it was decoded alone, or left.
+    /// Number of bytes of decoded pixels.
     pub(crate) pixels: usize,
+    /// Time in ns, if the image was decoded on its own or left to the device.
     pub(crate) ns: Option<u64>,
-    /// Number of the field among the images of a sample, and of the image in a mosaic.
+    /// Index of the field among the images of a sample.
     pub(crate) field: usize,
+    /// Index of the tile in a mosaic.
     pub(crate) tile: usize,
-    /// Number of images of which the image consists.
+    /// Number of tiles in the image.
     pub(crate) tiles: usize,
-    /// Whether objects of the second image are pasted into the first.
+    /// Whether objects of the second tile are pasted into the first tile.
     pub(crate) pastes: bool,
     pub(crate) plan: Plan,
-    /// The generator after the plan took its numbers.
+    /// The random generator, after the plan has drawn its numbers.
     pub(crate) rng: Rng,
 }
 
@@ -64,30 +69,32 @@ impl<'a> Shot<'a> {
         }
     }
 
-    /// Leaves the image out: nothing is decoded for it.
+    /// Skips the image, so that nothing is decoded for it.
     pub(crate) fn skip(&mut self) {
         (self.opened, self.encoded) = (None, 0);
     }
 
-    /// Whether the output shows it. It may show no part of an image of a mosaic.
+    /// Returns whether any part of the image is visible in the output. A tile of a mosaic may be
+    /// completely outside.
     pub(crate) fn is_shown(&self) -> bool {
         self.plan.target.size().area() > 0
     }
 
-    /// Whether it is the last image of its image.
+    /// Returns whether this is the last tile of its image.
     pub(crate) fn is_last(&self) -> bool {
         self.tile + 1 == self.tiles
     }
 
-    /// Whether both are images of one image.
+    /// Returns whether both are views of the same source image.
     pub(crate) fn shows_the_same(&self, other: &Self) -> bool {
         std::ptr::eq(self.bytes, other.bytes)
     }
 }
 
-/// Decides which images of a sample are decoded together: views of one image, if decoding a
-/// rectangle around both takes no longer than decoding each. All images of the sample then take at
-/// most `room` bytes of memory to decode, or no more than if each is decoded on its own.
+/// Decides which images of a sample are decoded together. Views of the same source image are
+/// decoded together if decoding a rectangle around both takes no longer than decoding them
+/// separately. After that, decoding all images of the sample needs at most `room` bytes of memory,
+/// or no more than decoding them separately.
 pub(crate) fn share(images: &mut [Shot<'_>], room: u64) {
     if images.len() < 2 {
         return;
@@ -116,7 +123,7 @@ pub(crate) fn share(images: &mut [Shot<'_>], room: u64) {
     }
 }
 
-/// Number of different damaged images among the images of a sample.
+/// Returns the number of distinct damaged source images among the images of a sample.
 pub(crate) fn damaged(images: &[Shot<'_>]) -> u32 {
     let damaged = || images.iter().filter(|image| image.damaged);
     let first =
@@ -131,8 +138,8 @@ mod tests {
     use crate::libjpeg::{Options, encode};
     use crate::transform::Augment;
 
-    /// Images of the regions of one image after `share`: those that they are decoded with, and
-    /// the regions that are decoded.
+    /// Applies `share` to images that show the given `regions` of one source image. For each image,
+    /// returns the image with which it is decoded, and the region that is decoded.
     fn shared(file: &[u8], regions: &[Rect], room: u64) -> Vec<(Option<usize>, Rect)> {
         let codecs = Codecs::new();
         let shot = |&region: &Rect| {
@@ -145,35 +152,36 @@ mod tests {
         for image in &images {
             assert_eq!(image.opened.is_some(), image.with.is_none());
             let with = image.with.map_or(image.region, |with| images[with].region);
-            assert!(with.around(image.plan.region) == with, "all of an image is decoded");
+            assert!(with.around(image.plan.region) == with, "the decoded region contains the image's region");
         }
         images.iter().map(|image| (image.with, image.region)).collect()
     }
 
     #[test]
-    fn views_are_decoded_together_where_that_takes_no_longer() {
+    fn views_share_a_decoding_if_it_takes_no_longer() {
         let pixels: Vec<u8> = (0..160 * 160 * 3).map(|i: u32| (i.wrapping_mul(i) / 7) as u8).collect();
         let plain = encode(&pixels, 160, 160, 3, &Options::new(90, 2, 2));
         let packed = encode(&pixels, 160, 160, 3, &Options { restart: 1, ..Options::new(90, 2, 2) });
         let (left, right) = (Rect::new(0, 64, 48, 48), Rect::new(112, 100, 48, 60));
         let (whole, inside) = (Rect::new(0, 0, 160, 160), Rect::new(40, 40, 64, 64));
-        // Without restart markers all codes above the lower edge are read in any case.
+        // Without restart markers, all entropy-coded data above the lower edge of a view must be
+        // decoded anyway.
         let shared = |file: &[u8], regions: &[Rect]| shared(file, regions, u64::MAX);
         assert_eq!(shared(&plain, &[left, right]), [(None, Rect::new(0, 64, 160, 96)), (Some(0), right)]);
         assert_eq!(shared(&packed, &[left, right]), [(None, left), (None, right)]);
         for file in [&plain, &packed] {
             assert_eq!(shared(file, &[whole, inside, left]), [(None, whole), (Some(0), inside), (Some(0), left)]);
         }
-        // Each joins the one that grows least.
+        // Each view is added to the decoded region that grows least.
         let near = Rect::new(104, 96, 56, 56);
         assert_eq!(shared(&packed, &[left, right, near])[2].0, Some(1));
     }
 
     #[test]
-    fn views_are_not_decoded_together_where_that_takes_more_memory_than_there_is() {
+    fn views_do_not_share_a_decoding_beyond_the_memory_limit() {
         let mut large = encode(&[7; 160 * 160 * 3], 160, 160, 3, &Options::new(90, 2, 2));
         let sof = large.windows(2).position(|marker| marker == [0xff, 0xc0]).unwrap();
-        // Only the header is read here.
+        // Only the header is read in this test.
         large[sof + 5..sof + 9].copy_from_slice(&[16000u16.to_be_bytes(); 2].concat());
         let codecs = Codecs::new();
         let encoded = codecs.open(&large).unwrap();
@@ -183,10 +191,10 @@ mod tests {
         assert!(together > 5 * least, "{together} bytes and {least}");
         assert_eq!(shared(&large, &[left, right], together), [(None, both), (Some(0), right)]);
         assert_eq!(shared(&large, &[left, right], together - 1), [(None, left), (None, right)]);
-        // Views that overlap take less memory together.
+        // Overlapping views need less memory if they are decoded together.
         let (whole, inside) = (Rect::new(0, 0, 16000, 16000), Rect::new(40, 40, 15000, 15000));
         assert_eq!(shared(&large, &[whole, inside], 0), [(None, whole), (Some(0), inside)]);
-        // All images of the sample count.
+        // The limit applies to all images of the sample.
         let top = Rect::new(8000, 0, 400, 400);
         let second = |room| shared(&large, &[left, right, top], room)[1].0;
         assert_eq!([0, encoded.memory(top)].map(|more| second(together + more)), [None, Some(0)]);

@@ -1,3 +1,10 @@
+//! Batches of similar lengths.
+//!
+//! The samples are sorted by bucket once. One keyed permutation shuffles the full batches, and
+//! another one per bucket shuffles the bucket's samples, so the sample at a position is found in
+//! constant time. Shuffling whole batches instead of positions keeps the samples of a batch
+//! together.
+
 use std::sync::Arc;
 
 use super::permutation::{Permutation, epoch_key};
@@ -5,16 +12,17 @@ use super::rng::mix;
 use super::{Position, Sampler};
 use crate::error::{Error, Result};
 
-/// Samples of similar lengths together, so that rows that are padded to the longest of their batch
-/// take little padding.
+/// An order that groups samples of similar lengths, so that there is little padding when rows are
+/// padded to the longest sample of their batch.
 ///
-/// A bucket has the samples up to a length. The buckets follow one another, and this list is cut
-/// into batches. So only a batch at the border of two buckets has samples of both. A shuffled order
-/// shuffles the samples within each bucket and then the batches, in a different way for each epoch.
-/// A last batch that is not full stays the last one. It has the longest samples, and
-/// [`LastBatch::Drop`](super::LastBatch::Drop) leaves out different ones in each epoch.
+/// A bucket contains the samples whose length is in a certain range. The concatenation of all
+/// buckets is cut into batches, so only a batch at the boundary of two buckets mixes them. If the
+/// order is shuffled, the samples within each bucket are shuffled first, and then the batches,
+/// differently in each epoch. An incomplete batch always remains the last one. It contains the
+/// longest samples, and [`LastBatch::Drop`](super::LastBatch::Drop) drops different samples in each
+/// epoch.
 ///
-/// An order takes 8 bytes per sample.
+/// The order needs 8 bytes of memory per sample.
 ///
 /// ```
 /// use warpfeed::sampler::{Bucketed, Sampler};
@@ -27,25 +35,24 @@ use crate::error::{Error, Result};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Bucketed {
-    /// The samples, by bucket and then by number.
+    /// The samples, sorted by bucket and then by index.
     samples: Arc<[u32]>,
-    /// Place of each sample in `samples`.
+    /// Index of each sample in `samples`.
     places: Arc<[u32]>,
-    /// The place after the last sample of each bucket that is not empty.
+    /// End index of each bucket in `samples`. Empty buckets are omitted.
     ends: Arc<[u64]>,
     batch: u64,
     seed: Option<u64>,
 }
 
 impl Bucketed {
-    /// Creates the order of a source whose samples have these `lengths`, for batches of `batch`
-    /// samples over all ranks. A bucket has the samples whose length is at most its bound and
-    /// greater than the bound before. Samples that are longer than the last bound have a bucket of
-    /// their own.
+    /// Creates the order for a source whose samples have these `lengths`, with a global batch size
+    /// of `batch`. A bucket contains the lengths above the previous bound, up to and including its
+    /// own bound. An additional bucket contains the samples that are longer than the last bound.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for bounds that do not increase, for batches
-    /// of 0, without samples, and for 2^32 samples or more.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the bounds do not increase, if `batch` is
+    /// 0, or if the number of samples is 0 or at least 2^32.
     pub fn new(lengths: &[u32], bounds: &[u32], batch: u64) -> Result<Self> {
         if let Some(place) = bounds.windows(2).position(|pair| pair[0] >= pair[1]) {
             return Err(Error::config(format!(
@@ -56,7 +63,7 @@ impl Bucketed {
         }
         if lengths.is_empty() || lengths.len() > u32::MAX as usize || batch == 0 {
             return Err(Error::config(format!(
-                "buckets: {} samples in batches of {batch}; both must be at least 1, and at most {} samples are possible",
+                "buckets: {} samples in batches of {batch}: both must be at least 1, and the maximum is {} samples",
                 lengths.len(),
                 u32::MAX
             )));
@@ -75,22 +82,22 @@ impl Bucketed {
         Ok(Bucketed { samples: samples.into(), places: places.into(), ends, batch, seed: None })
     }
 
-    /// Shuffles each epoch under `seed`. Otherwise the shortest bucket comes first, and samples are
-    /// in the order of the source.
+    /// Shuffles each epoch, using `seed`. By default, the buckets are in order of increasing
+    /// length, and the samples of a bucket are in the order of the source.
     #[must_use]
     pub fn shuffled(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Start, permutation and key of the bucket that has `place`.
+    /// Returns the start, permutation and key of the bucket that contains `place`.
     fn bucket(&self, key: u64, place: u64) -> (u64, Permutation, u64) {
         let bucket = self.ends.partition_point(|end| *end <= place);
         let start = bucket.checked_sub(1).map_or(0, |before| self.ends[before]);
         (start, Permutation::new(self.ends[bucket] - start), mix(key ^ mix(bucket as u64 + 1)))
     }
 
-    /// The permutation of the full batches.
+    /// Returns the permutation of the full batches.
     fn batches(&self) -> Permutation {
         Permutation::new(self.samples.len() as u64 / self.batch)
     }
@@ -135,13 +142,13 @@ mod tests {
         (0..count).map(|_| rng.below(300) as u32).collect()
     }
 
-    /// The bucket of a length, by a scan.
+    /// Finds the bucket of a length by a linear scan.
     fn scanned(length: u32, bounds: &[u32]) -> usize {
         bounds.iter().position(|bound| length <= *bound).unwrap_or(bounds.len())
     }
 
     #[test]
-    fn every_sample_comes_once_and_only_batches_at_borders_have_two_buckets() {
+    fn only_batches_at_bucket_boundaries_mix_two_buckets() {
         for (count, batch) in [(1, 1), (1, 8), (7, 8), (64, 8), (1000, 7), (1000, 32), (333, 1)] {
             for bounds in [&[][..], &[100], &[0, 10, 20, 150], &[50, 51, 299], &[1000]] {
                 let lengths = lengths(count, count + batch);
@@ -177,12 +184,13 @@ mod tests {
         let (one, two) = (epoch(0), epoch(1));
         assert_eq!(one, epoch(0));
         let same = one.iter().zip(&two).filter(|(one, two)| one == two).count();
-        assert!(same < 20, "{same} of 4000 samples at the same place");
+        assert!(same < 20, "{same} of 4000 samples at the same position");
         let bucket = |samples: &[u64]| scanned(lengths[samples[0] as usize], &[100, 200]);
         let changes =
             one.chunks(16).zip(one.chunks(16).skip(1)).filter(|(one, two)| bucket(one) != bucket(two)).count();
-        assert!(changes > 100, "{changes} of 249 neighboring batches have other buckets");
-        // A batch of an epoch is in none of the next one.
+        assert!(changes > 100, "{changes} of 249 neighboring batches have different buckets");
+        // Samples that are in the same batch in one epoch are in different batches in the next
+        // epoch.
         let together = |epoch: &[u64]| {
             let place = epoch.iter().position(|sample| *sample == 7).unwrap() / 16 * 16;
             let mut batch = epoch[place..place + 16].to_vec();

@@ -1,3 +1,16 @@
+//! Mixtures of several sources in exact proportions.
+//!
+//! Each draw in a round gets a ticket. A keyed permutation assigns the round's 10,000 tickets to
+//! the draws, and each source owns a range of tickets whose length is the source's quota.
+//! Therefore, each round has the exact proportions in random order. The offset of a ticket in its
+//! source's range, plus the source's quotas of all earlier rounds, is called the turn of the
+//! source. The turn determines the pass over the source and the position in that pass. In both
+//! directions, the computation takes constant time and needs no memory per sample.
+//!
+//! The inverse searches for the next position of a sample. Turns increase from round to round but
+//! are shuffled within a round, so the inverse compares all turns in the first round that contains
+//! the sample.
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -6,24 +19,25 @@ use super::rng::mix;
 use super::{Occurrence, Position, Sampler};
 use crate::error::{Error, Result};
 
-/// Draws samples from several concatenated datasets in given proportions.
+/// An order that draws samples from several concatenated datasets in given proportions.
 ///
-/// Draws are made in rounds of 10,000. In each round the proportions are exact, and the sources
-/// alternate at random. Within a round they are off by chance: 600 draws have 200 ± 11 from a third
-/// (one standard deviation, `sqrt(n p (1 - p) (1 - n / 10,000))` of `n` draws). Each source is
-/// traversed again and again, in a new shuffle for each pass. Passes continue across epochs: a
-/// small source is traversed several times per epoch, and a large one takes several epochs.
+/// Draws are made in rounds of 10,000. Each round has the exact proportions, and the sources
+/// alternate at random. Within a round, the proportions vary randomly: 600 draws contain 200 ± 11
+/// samples from a source with a proportion of one third (one standard deviation,
+/// `sqrt(n p (1 - p) (1 - n / 10,000))` for `n` draws). Each source is traversed repeatedly, with a
+/// new shuffle for each pass. Passes continue across epochs: one epoch contains several passes over
+/// a small source, and a pass over a large source takes several epochs.
 ///
 /// Within a round, samples from consecutive passes may interleave. At the end of each round all
 /// samples of a source have been drawn equally often, ±1. If a source has fewer samples than its
-/// share of a round, some samples repeat before others have appeared. For example, with two sources
-/// of 500 samples in equal shares, the first 500 draws from one source give about 320 different
-/// samples.
+/// share of a round, some samples are repeated before others have appeared. For example, with two
+/// sources of 500 samples in equal shares, the first 500 draws from one source give about 320
+/// different samples.
 ///
-/// Augmentation is a function of (seed, pass, sample). A mixture takes no memory per sample and
-/// finds any position in constant time.
+/// Augmentation is a function of (seed, pass, sample). A mixture needs no memory per sample, and
+/// finds the sample at any position in constant time.
 ///
-/// The passes of a source may follow their own order: a subset, windows, weights. See
+/// Each source may have its own order, for example a subset, windows or weights; see
 /// [`of`](Mixture::of).
 #[derive(Clone)]
 pub struct Mixture {
@@ -34,23 +48,25 @@ pub struct Mixture {
 
 #[derive(Clone)]
 struct Component {
-    /// End of the source's range of tickets in each `PERIOD`, and the length `quota` of that range.
+    /// Number of tickets that the source owns in each round.
     quota: u64,
+    /// End of the source's range of tickets in each round.
     end: u64,
     /// Index of the source's first sample.
     first: u64,
     samples: u64,
     order: Arc<dyn Sampler>,
-    /// Draws in a pass.
+    /// Number of draws per pass.
     len: u64,
 }
 
-/// Number of draws after which the proportions are exact.
+/// Number of draws per round. After each round, the proportions are exact.
 const PERIOD: u64 = 10_000;
 
 impl Mixture {
-    /// Creates a mixture of sources given as (number of samples, proportion). The proportions may
-    /// have any sum. An epoch has as many draws as there are samples in all sources.
+    /// Creates a mixture of sources, each given as (number of samples, proportion). The proportions
+    /// need not sum to 1. The number of draws per epoch is the total number of samples in all
+    /// sources.
     ///
     /// ```
     /// use warpfeed::sampler::{Mixture, Sampler};
@@ -61,9 +77,9 @@ impl Mixture {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a proportion is negative or not finite,
-    /// if it rounds to no draw in 10,000, if all are 0, or if a source with a nonzero proportion is
-    /// empty.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if all proportions are 0, if a proportion is
+    /// negative, not finite or so small that it rounds to no draw in 10,000, or if a source with a
+    /// nonzero proportion is empty.
     pub fn new(sources: &[(u64, f64)], seed: u64) -> Result<Self> {
         Self::of(
             sources.iter().enumerate().map(|(number, &(len, proportion))| {
@@ -74,21 +90,21 @@ impl Mixture {
         )
     }
 
-    /// Creates a mixture of sources given as (number of samples, proportion, order). The epochs of
-    /// an order are the passes of its source, and all have the same length. Its indices count
-    /// within its source.
+    /// Creates a mixture of sources, each given as (number of samples, proportion, order). Each
+    /// epoch of an order is one pass over the order's source, and all epochs must have the same
+    /// length. The indices of an order are relative to its source.
     ///
-    /// In one round of 10,000, the draws from a source are a contiguous stretch of its order,
-    /// shuffled. Windows ([`Windowed`](super::Windowed)) with fewer samples than that stretch
-    /// therefore act like windows of the length of the stretch.
+    /// In a round of 10,000 draws, the draws from a source are a contiguous stretch of the source's
+    /// order, shuffled. Therefore, windows ([`Windowed`](super::Windowed)) with fewer samples than
+    /// that stretch have the same effect as windows as long as the stretch.
     ///
     /// # Panics
     /// [`index`](Sampler::index) panics if an order returns an index outside its source. A loader
     /// turns that panic into an error.
     ///
     /// # Errors
-    /// Those of [`new`](Mixture::new), and if the order of a source with a nonzero proportion has
-    /// length 0.
+    /// The same errors as for [`new`](Mixture::new). Also fails if the order of a source with a
+    /// nonzero proportion has length 0.
     pub fn of(sources: impl IntoIterator<Item = (u64, f64, Arc<dyn Sampler>)>, seed: u64) -> Result<Self> {
         let sources: Vec<_> = sources.into_iter().collect();
         let proportions: Vec<f64> = sources.iter().map(|source| source.1).collect();
@@ -101,8 +117,8 @@ impl Mixture {
         if largest == 0.0 {
             return refused(format!("all {} proportions are 0", proportions.len()));
         }
-        // Rounds by largest remainder, the first source first among equal ones, so that the quotas
-        // sum to the period.
+        // Use the largest remainder method, so that the quotas sum to the period. In a tie, the
+        // first source gets the draw.
         let exact: Vec<f64> = proportions.iter().map(|p| p / largest / sum * PERIOD as f64).collect();
         let mut quotas: Vec<u64> = exact.iter().map(|x| x.floor() as u64).collect();
         let mut by_remainder: Vec<usize> = (0..exact.len()).collect();
@@ -123,28 +139,31 @@ impl Mixture {
             parts.push(Component { quota, end, first, samples, order, len });
             (first, draws) = match (first.checked_add(samples), draws.checked_add(len)) {
                 (Some(first), Some(draws)) => (first, draws),
-                _ => return refused("more samples than can be counted".to_owned()),
+                _ => return refused("the total number of samples overflows".to_owned()),
             };
         }
         Ok(Mixture { parts: parts.into(), draws, seed })
     }
 
-    /// Seed of source `number`. Sources of the same length are shuffled differently.
+    /// Returns the seed for source `number`, so that sources of the same length are shuffled
+    /// differently.
     pub(crate) fn seed_within(seed: u64, number: usize) -> u64 {
         mix(seed ^ mix(number as u64))
     }
 
-    /// Sets the number of draws per epoch. Epochs are cuts of one sequence, and `draws` changes
-    /// only where those cuts are.
+    /// Sets the number of draws per epoch. Epochs are sections of one infinite sequence, and
+    /// `draws` only changes where each epoch begins.
     #[must_use]
     pub fn draws(mut self, draws: u64) -> Self {
         self.draws = draws;
         self
     }
 
-    /// The source that a position draws from, the pass over it, and the position in that pass.
+    /// Returns the source that a position draws from, the pass over that source, and the position
+    /// in that pass.
     fn draw(&self, epoch: u64, position: u64) -> (&Component, u64, u64) {
-        // Wraps after 2^64 draws. No run gets that far, and any answer would be sound.
+        // The number wraps after 2^64 draws. No run is that long, and the result would be
+        // memory-safe in any case.
         let draw = epoch.wrapping_mul(self.draws).wrapping_add(position);
         let (period, place) = (draw / PERIOD, draw % PERIOD);
         let ticket = Permutation::new(PERIOD).apply(epoch_key(!self.seed, period), place);
@@ -166,8 +185,8 @@ impl Sampler for Mixture {
     fn at(&self, epoch: u64, position: u64) -> Occurrence {
         let (part, pass, place) = self.draw(epoch, position);
         let Occurrence { index, variant } = part.order.at(pass, place);
-        // A larger index would belong to the next source.
-        assert!(index < part.samples, "mixture: an order gives sample {index} of a source of {}", part.samples);
+        // An index beyond the end would refer to the next source.
+        assert!(index < part.samples, "mixture: an order returned sample {index} of a source of {}", part.samples);
         Occurrence { index: part.first + index, variant }
     }
 
@@ -184,8 +203,8 @@ impl Sampler for Mixture {
         if quota == 0 || first >= end {
             return Position::Absent;
         }
-        // Turns of the source rise with the rounds but not within one, so the turns of a whole
-        // round are compared.
+        // The turns of a source increase from round to round but not within a round, so search
+        // complete rounds.
         let mut turn = first / PERIOD * quota;
         let mut best: Option<u64> = None;
         loop {
@@ -240,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "mixture: an order gives sample 300 of a source of 300")]
+    #[should_panic(expected = "mixture: an order returned sample 300 of a source of 300")]
     fn an_order_that_leaves_its_source_does_not_reach_into_the_next() {
         let of = |len| -> Arc<dyn Sampler> { Arc::new(crate::sampler::Sequential::new(len)) };
         let order = Mixture::of([(300, 1.0, of(301)), (40, 1.0, of(40))], 1).unwrap();
@@ -249,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn proportions_are_exact_in_each_period_and_about_right_in_a_batch() {
+    fn proportions_are_exact_per_round_and_close_per_batch() {
         let order = mixture().draws(60_000);
         let mut counts = [0u64; 4];
         let part = |sample: u64| match sample {
@@ -266,41 +285,48 @@ mod tests {
                 assert_eq!(counts, [5000, 2000, 0, 3000].map(|n| n * (batch / 100 + 1)));
             }
         }
-        assert!((30..50).contains(&least), "a batch of 100 had {least} of the half that is the first source");
+        assert!(
+            (30..50).contains(&least),
+            "a batch of 100 contains {least} samples from a source with a proportion of one half"
+        );
     }
 
-    /// Over the whole sequence each source is traversed pass by pass, and the variant is the pass.
+    /// Over the whole sequence, each source is traversed pass by pass, and the variant is the
+    /// number of the pass.
     #[test]
-    fn every_sample_of_a_source_comes_once_in_each_pass_across_epochs() {
+    fn a_pass_has_each_sample_once_across_epochs() {
         let order = mixture().draws(7_777);
         let mut seen = std::collections::HashSet::new();
         let mut passes = [0; 4];
         for draw in 0..140_000 {
             let (epoch, position) = (draw / 7_777, draw % 7_777);
             let Occurrence { index: sample, variant: pass } = order.at(epoch, position);
-            assert!(seen.insert((sample, pass)), "sample {sample} came twice in pass {pass}");
+            assert!(seen.insert((sample, pass)), "sample {sample} occurs twice in pass {pass}");
             let part = [0, 1000, 1070].iter().filter(|first| sample >= **first).count() - 1;
             passes[part] = passes[part].max(pass);
         }
         assert_eq!(passes, [70_000 / 1000 - 1, 28_000 / 70 - 1, 0, 0]);
         assert_eq!(seen.iter().filter(|(sample, _)| *sample < 1000).count(), 70_000);
-        // The length of an epoch does not change the sequence.
+        // The length of an epoch does not affect the sequence.
         let other = mixture().draws(1000);
         assert!((0..5000).all(|draw| other.index(draw / 1000, draw % 1000) == order.index(0, draw)));
     }
 
-    /// Checks the numbers that the documentation gives for small sources.
+    /// Checks the numbers that the documentation states for small sources.
     #[test]
-    fn passes_of_small_sources_mix_within_a_period_and_are_even_after_it() {
+    fn passes_of_small_sources_are_even_after_each_round() {
         let order = Mixture::new(&[(500, 1.0), (500, 1.0)], 7).unwrap();
         let draw = |draw: u64| order.index(draw / 1000, draw % 1000);
         let first: Vec<u64> = (0..10_000).map(draw).filter(|sample| *sample < 500).take(500).collect();
         let different = first.iter().collect::<std::collections::HashSet<_>>().len();
-        assert!((290..350).contains(&different), "{different} of 500 by chance would be 316");
+        assert!(
+            (290..350).contains(&different),
+            "{different} of 500 samples are different; about 316 are expected by chance"
+        );
         let mut turns = [0u64; 1000];
         for period in 1..=3 {
             ((period - 1) * 10_000..period * 10_000).for_each(|at| turns[draw(at) as usize] += 1);
-            assert!(turns.iter().all(|&n| n == period * 10), "every sample as often as any other");
+            assert!(turns.iter().all(|&n| n == period * 10), "all samples are drawn equally often");
         }
         let uneven = Mixture::new(&[(700, 1.0), (300, 1.0)], 7).unwrap();
         let mut turns = [0u64; 1000];
@@ -308,7 +334,7 @@ mod tests {
         assert!(turns[..700].iter().all(|&n| n == 7 || n == 8) && turns[700..].iter().all(|&n| n == 16 || n == 17));
     }
 
-    /// If the sources have their own orders, the result equals a loop that takes the next quota
+    /// For sources with custom orders, compares the result with a loop that takes the next quota
     /// from each source in every period.
     #[test]
     fn each_period_has_the_next_stretch_of_every_order() {
@@ -353,6 +379,6 @@ mod tests {
         refused(&[], "all 0 proportions are 0");
         refused(&[(1, 1.0), (0, 1.0)], "source 1 has no samples");
         refused(&[(1, 1.0), (2, 1e-6)], "less than one draw in 10000");
-        refused(&[(u64::MAX, 1.0), (2, 1.0)], "more samples than can be counted");
+        refused(&[(u64::MAX, 1.0), (2, 1.0)], "the total number of samples overflows");
     }
 }

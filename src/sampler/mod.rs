@@ -1,23 +1,23 @@
-//! Orders: which sample comes next.
+//! Sample orders, which determine which sample comes next.
 //!
-//! 1. [`Rng`]: the random numbers of one sample, a function of (seed, epoch, sample).
-//! 2. [`Sampler`]: maps a position in an epoch to a sample. The next three items are orders.
-//! 3. [`Sequential`], [`Shuffled`] and [`Windowed`]: every sample once per epoch, as a function of
-//!    (seed, epoch, position).
-//! 4. [`Weighted`] and [`Mixture`]: samples drawn by weight, or from several sources in
-//!    proportions. They, too, are functions of (seed, epoch, position).
-//! 5. [`Bucketed`]: samples of similar lengths together. [`Subset`] and [`Repeat`]: orders built
-//!    from another order.
+//! 1. [`Rng`]: the random numbers of a sample, which are a function of (seed, epoch, sample).
+//! 2. [`Sampler`]: maps a position in an epoch to a sample. Items 3 to 5 are orders.
+//! 3. [`Sequential`], [`Shuffled`] and [`Windowed`]: orders that contain every sample once per
+//!    epoch. The sample is a function of (seed, epoch, position).
+//! 4. [`Weighted`] and [`Mixture`]: orders that draw samples by weight, or from several sources in
+//!    given proportions. The sample is also a function of (seed, epoch, position).
+//! 5. [`Bucketed`]: an order whose batches contain samples of similar lengths. [`Subset`] and
+//!    [`Repeat`]: wrappers around another order.
 //! 6. [`split()`] and [`split_by_class`]: random parts of a dataset.
-//! 7. [`Rank`]: which of several processes this is, given explicitly or by the launcher's
-//!    environment.
-//! 8. [`LastBatch`]: treatment of a last batch that is not full.
+//! 7. [`Rank`]: the rank of this process, set explicitly or by the launcher's environment.
+//! 8. [`LastBatch`]: policy for an incomplete last batch.
 //!
-//! Nothing here keeps state between calls. Finding any batch of any epoch takes constant time and
-//! memory, so a run resumes in the middle of an epoch without replaying anything.
+//! Nothing in this module keeps state between calls. Any batch of any epoch can be computed in
+//! constant time and memory, so a run can resume in the middle of an epoch without replaying
+//! anything.
 
-// Internal: `schedule` cuts an order into batches, and batches into the ranks' shares. `within_subset` keeps
-// a user's order within a subset.
+// Internal modules: `schedule` splits an order into batches, and each batch into the shares of the
+// ranks. `within_subset` restricts a custom order to a subset.
 
 mod bucketed;
 mod mixture;

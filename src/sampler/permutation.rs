@@ -1,13 +1,16 @@
+//! Shuffling with keyed permutations, which need no memory.
+
 use super::rng::mix;
 use super::{Position, Sampler};
 
-/// Every sample once per epoch, in a new shuffle for each epoch.
+/// An order that shuffles all samples, differently in each epoch. Each sample occurs once per
+/// epoch.
 ///
-/// The order is a keyed permutation, not a shuffled list: a balanced Feistel network over the
-/// smallest even number of bits that holds `len` (Luby and Rackoff, 1988), walked until it lands
-/// inside (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). The
-/// walk takes fewer than four steps on average. The order takes no memory, and position 10^12 costs
-/// as much as position 0.
+/// The order is a keyed permutation instead of a shuffled list: a balanced Feistel network (Luby
+/// and Rackoff, 1988) over the smallest even number of bits that can represent `len` values,
+/// applied repeatedly until the result is less than `len` (cycle walking: Black and Rogaway,
+/// "Ciphers with arbitrary finite domains", 2002). On average, fewer than four applications are
+/// needed. The order needs no memory, and computing position 10^12 takes no longer than position 0.
 #[derive(Debug, Clone, Copy)]
 pub struct Shuffled {
     permutation: Permutation,
@@ -15,7 +18,7 @@ pub struct Shuffled {
 }
 
 impl Shuffled {
-    /// Creates the order of a source of `len` samples under `seed`.
+    /// Creates a shuffled order for a source of `len` samples, using `seed`.
     pub fn new(len: u64, seed: u64) -> Self {
         Shuffled { permutation: Permutation::new(len), seed }
     }
@@ -38,21 +41,22 @@ impl Sampler for Shuffled {
     }
 }
 
-/// The key of an epoch. Each (seed, epoch) starts its rounds at an unrelated value, so that the
-/// round keys of two epochs do not overlap.
+/// Returns the key for an epoch. The keys of different (seed, epoch) pairs are unrelated, so that
+/// their round keys do not overlap.
 pub(super) fn epoch_key(seed: u64, epoch: u64) -> u64 {
     mix(seed ^ mix(epoch ^ 0x5851_f42d_4c95_7f2d))
 }
 
-/// Permutations of `0..len`, one for each key.
+/// A family of permutations of `0..len`, selected by a key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Permutation {
     len: u64,
     half_bits: u32,
 }
 
-/// Number of Feistel rounds. Four make the network indistinguishable from random to an attacker;
-/// the others are a margin for halves of few bits.
+/// Number of Feistel rounds. With four rounds, an attacker cannot distinguish the network from a
+/// random permutation. The other rounds are a safety margin, because the halves may have only a few
+/// bits.
 const ROUNDS: u64 = 8;
 
 impl Permutation {
@@ -65,7 +69,7 @@ impl Permutation {
         self.len
     }
 
-    /// The image of `value`, which must be less than `len`.
+    /// Maps `value`, which must be less than `len`.
     pub(super) fn apply(&self, key: u64, value: u64) -> u64 {
         self.walk(value, |(left, right), mask| {
             (0..ROUNDS).fold((left, right), |(left, right), round| {
@@ -74,7 +78,8 @@ impl Permutation {
         })
     }
 
-    /// The preimage of `value`, found by the same steps backwards.
+    /// Returns the value that [`apply`](Permutation::apply) maps to `value`, by applying the same
+    /// steps in reverse.
     pub(super) fn invert(&self, key: u64, value: u64) -> u64 {
         self.walk(value, |(left, right), mask| {
             (0..ROUNDS).rev().fold((left, right), |(left, right), round| {
@@ -83,10 +88,10 @@ impl Permutation {
         })
     }
 
-    /// Repeats `step` on both halves of `value`, with the mask of a half, until the result is less than
-    /// `len`.
+    /// Applies `step` to both halves of `value` until the result is less than `len`. `step` also
+    /// receives the bit mask of a half.
     fn walk(&self, mut value: u64, step: impl Fn((u64, u64), u64) -> (u64, u64)) -> u64 {
-        // A walk that starts outside may never get inside.
+        // A walk that starts outside the range might never enter the range.
         assert!(value < self.len, "position {value} of {}", self.len);
         let (shift, mask) = (self.half_bits, (1 << self.half_bits) - 1);
         loop {
@@ -125,8 +130,8 @@ mod tests {
         }
     }
 
-    /// Each (position, index) pair is equally likely over epochs: a chi-square test of the whole
-    /// table.
+    /// Chi-square test of the whole table: over many epochs, each (position, index) pair is equally
+    /// likely.
     #[test]
     fn places_are_uniform_over_epochs() {
         let (len, epochs) = (16u64, 20_000u64);
@@ -139,11 +144,13 @@ mod tests {
         }
         let expected = epochs as f64 / len as f64;
         let chi2: f64 = counts.iter().map(|&c| (f64::from(c) - expected).powi(2) / expected).sum();
-        // (16 - 1)^2 = 225 degrees of freedom: mean 225, deviation 21; five deviations.
+        // With (16 - 1)^2 = 225 degrees of freedom, the mean is 225 and the standard deviation is
+        // 21. The bounds are five standard deviations from the mean.
         assert!((118.0..331.0).contains(&chi2), "chi-square {chi2:.0}");
     }
 
-    /// Two neighbors stay in order with probability one half, and a shuffled run has no trend.
+    /// Two neighbors keep their relative order with a probability of one half, and the shuffled
+    /// sequence has no trend.
     #[test]
     fn neighbors_and_trend_are_random() {
         let len = 100_000;
@@ -157,7 +164,7 @@ mod tests {
         assert!(serial.abs() < 0.015 && trend.abs() < 0.015, "serial correlation {serial:.4}, trend {trend:.4}");
     }
 
-    /// The version number promises that orders do not change.
+    /// Orders are stable: changing one is a breaking change.
     #[test]
     fn an_order_is_the_same_in_every_version() {
         let order = |len, epoch| (0..8).map(|p| Shuffled::new(len, 42).index(epoch, p)).collect::<Vec<_>>();
@@ -178,10 +185,11 @@ mod tests {
         }
     }
 
-    /// At 2^40 samples, the high and low bits of the picked samples, their differences, and the
-    /// samples at one position over epochs are uniform, and neighboring positions are independent.
+    /// With 2^40 samples, the following are uniformly distributed: the high and low bits of the
+    /// sample indices, the differences between consecutive samples, and the samples at one position
+    /// over many epochs. The samples at neighboring positions are independent.
     #[test]
-    fn a_huge_source_costs_no_more_and_is_as_random() {
+    fn a_huge_source_costs_no_more_and_is_equally_random() {
         const CELLS: u64 = 64;
         const DRAWS: u64 = 64_000;
         let uniform = |what: &str, len: u64, value: &dyn Fn(u64) -> u64| {
@@ -189,7 +197,8 @@ mod tests {
             (0..DRAWS).for_each(|i| counts[value(i) as usize] += 1);
             let expected = (DRAWS / CELLS) as f64;
             let chi2: f64 = counts.iter().map(|&c| (f64::from(c) - expected).powi(2) / expected).sum();
-            // 63 degrees of freedom: mean 63, deviation 11.2; four and a half deviations.
+            // With 63 degrees of freedom, the mean is 63 and the standard deviation is 11.2. The
+            // bounds are four and a half standard deviations from the mean.
             assert!((12.0..114.0).contains(&chi2), "{what} of {len}: chi-square {chi2:.0}");
         };
         for len in [1 << 40, (1 << 40) - 12_345, (1 << 39) + 1] {

@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 
-/// The place of this process among the processes that train together.
+/// The rank of this process among the processes that train together.
 ///
 /// ```no_run
 /// # fn main() -> warpfeed::Result<()> {
@@ -18,31 +18,31 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Rank {
-    /// Number of this process, from 0.
+    /// Rank of this process, starting at 0.
     pub rank: usize,
-    /// Number of processes.
+    /// Number of processes that train together.
     pub world_size: usize,
-    /// Number of this process on its machine, from 0, if the launcher sets it. It is usually the
-    /// number of its GPU.
+    /// Rank of this process among the processes on its machine, starting at 0, if the launcher sets
+    /// it. It is usually also the index of the process's GPU.
     pub local_rank: Option<usize>,
-    /// Number of processes on its machine, if the launcher sets it.
+    /// Number of processes on this machine, if the launcher sets it.
     pub local_world_size: Option<usize>,
 }
 
-/// The variables by which a launcher tells a process its rank.
+/// The environment variables in which a launcher passes the rank.
 struct Launcher {
     name: &'static str,
     rank: &'static str,
     world_size: &'static str,
     local_rank: &'static str,
     local_world_size: &'static str,
-    /// A variable that only processes of this launcher have, and the command that starts them.
-    /// `None` if the launcher gives ranks to no other processes.
+    /// A variable that is set only in processes started by this launcher, and the command that
+    /// starts them. `None` if the other variables are sufficient to identify such processes.
     started: Option<(&'static str, &'static str)>,
 }
 
-/// Launchers from the innermost to the outermost. srun may start mpirun, which may start torchrun,
-/// and the innermost one started this process.
+/// Launchers, from the innermost to the outermost. The innermost launcher comes first, because it
+/// started this process: srun may start mpirun, which may start torchrun.
 const LAUNCHERS: [Launcher; 3] = [
     Launcher {
         name: "torchrun",
@@ -66,8 +66,8 @@ const LAUNCHERS: [Launcher; 3] = [
         world_size: "SLURM_NTASKS",
         local_rank: "SLURM_LOCALID",
         local_world_size: "SLURM_NTASKS_PER_NODE",
-        // A batch script runs once, on the first machine, as process 0 of the number of tasks that
-        // were requested.
+        // A batch script runs only once, on the first machine, but SLURM sets its variables to
+        // process 0 of the requested number of tasks.
         started: Some(("SLURM_STEP_ID", "srun")),
     },
 ];
@@ -76,32 +76,32 @@ impl Rank {
     /// A single process.
     pub const ALONE: Rank = Rank { rank: 0, world_size: 1, local_rank: None, local_world_size: None };
 
-    /// Creates the rank of process `rank` of `world_size`.
+    /// Creates the rank for process `rank` out of `world_size` processes.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `rank` is not less than `world_size`.
     pub fn new(rank: usize, world_size: usize) -> Result<Self> {
         if rank >= world_size {
-            return Err(Error::config(format!("rank {rank} of a world of {world_size}: ranks count from 0")));
+            return Err(Error::config(format!("rank {rank} of a world of {world_size}: ranks start at 0")));
         }
         Ok(Rank { rank, world_size, local_rank: None, local_world_size: None })
     }
 
-    /// Reads the rank that the launcher set in the environment, or `None` without such variables.
-    /// The launchers are, in this order:
+    /// Reads the rank that the launcher set in the environment. Returns `None` if no launcher's
+    /// variables are set. These launchers are supported, in order of precedence:
     ///
     /// - torchrun: `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`;
     /// - Open MPI: `OMPI_COMM_WORLD_RANK`, ...`_SIZE`, ...`_LOCAL_RANK`, ...`_LOCAL_SIZE`;
     /// - SLURM: `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`, `SLURM_NTASKS_PER_NODE`.
     ///
-    /// SLURM gives a batch script rank 0 of all tasks, although the script runs once. `srun` sets
-    /// `SLURM_STEP_ID` in the tasks that it starts. Without that variable, rank 0 of several tasks
-    /// is an error.
+    /// SLURM gives a batch script rank 0 of all tasks, although the script runs only once. `srun`
+    /// sets `SLURM_STEP_ID` in the tasks that it starts. Therefore, rank 0 of several tasks is
+    /// rejected if that variable is not set.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variables of a launcher are
-    /// incomplete or not numbers, or if two launchers contradict each other: if an outer launcher
-    /// says that this process is one of several, an inner launcher cannot have started fewer.
+    /// incomplete or not numbers, or if two launchers contradict each other. For example, an inner
+    /// launcher cannot have started fewer processes than an outer launcher reports.
     pub fn from_env() -> Result<Option<Self>> {
         Self::from_variables(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
@@ -131,8 +131,8 @@ impl Rank {
         Ok(found.map(|(rank, _)| rank))
     }
 
-    /// The ranks on the machine of this one, as far as the launcher says. Launchers number the
-    /// ranks of a machine consecutively.
+    /// Returns the ranks on this machine, according to the launcher. Launchers assign consecutive
+    /// ranks to the processes of a machine.
     pub(crate) fn machine(&self) -> Range<usize> {
         let ranks = self.local_world_size.unwrap_or(1).clamp(1, self.world_size);
         let local = self.local_rank.unwrap_or(self.rank % ranks);
@@ -140,19 +140,19 @@ impl Rank {
         if self.rank < first + ranks { first..(first + ranks).min(self.world_size) } else { self.rank..self.rank + 1 }
     }
 
-    /// Reads the rank from the environment of a process that must have one.
+    /// Reads the rank from the environment. Fails without a launcher.
     pub(crate) fn of_launcher() -> Result<Self> {
         Self::from_env()?.ok_or_else(|| {
             let looked = LAUNCHERS.each_ref().map(|l| format!("{} and {} ({})", l.rank, l.world_size, l.name)).join(", ");
             Error::config(format!(
-                "distributed, but no launcher says which rank this is: looked for {looked}; start the program with one of them, or set rank(rank, world_size)"
+                "distributed: no launcher says which rank this is (looked for {looked}); start the program with one of them, or set rank(rank, world_size)"
             ))
         })
     }
 }
 
 impl Launcher {
-    /// Reads the rank from this launcher's variables, or `None` if they are not set.
+    /// Reads the rank from this launcher's variables. Returns `None` if they are not set.
     fn read(&self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Rank>> {
         let number = |name: &str| match variable(name) {
             None => Ok(None),
@@ -170,7 +170,7 @@ impl Launcher {
             (Some(n), None) => one_of_two(self.rank, n, self.world_size),
             (None, Some(n)) => one_of_two(self.world_size, n, self.rank),
             (Some(rank), Some(world_size)) if rank >= world_size => Err(Error::config(format!(
-                "{} is {rank}, but {} is {world_size}: ranks count from 0",
+                "{} is {rank}, but {} is {world_size}: ranks start at 0",
                 self.rank, self.world_size
             ))),
             // A rank other than 0 proves that the launcher started this process.
@@ -185,8 +185,9 @@ impl Launcher {
                 )))
             }
             (Some(rank), Some(world_size)) => {
-                // A job step inherits the number that was requested for the job, which may exceed
-                // the actual number. This value is only a hint, so a malformed one is ignored.
+                // A job step inherits the number of processes requested for the job, which may
+                // exceed the step's own number. The value is only a hint, so a malformed value is
+                // ignored.
                 let local_world_size = number(self.local_world_size).ok().flatten().map(|n| n.min(world_size));
                 Ok(Some(Rank { rank, world_size, local_rank: number(self.local_rank)?, local_world_size }))
             }
@@ -198,7 +199,7 @@ impl Launcher {
 mod tests {
     use super::*;
 
-    /// Reads the rank from an environment written as `NAME=value NAME=value`.
+    /// Reads the rank from an environment in the form `NAME=value NAME=value`.
     fn rank_in(environment: &str) -> Result<(usize, usize, Option<usize>), String> {
         let variable = |name: &str| {
             let pairs = environment.split_whitespace().filter_map(|pair| pair.split_once('='));
@@ -227,8 +228,8 @@ mod tests {
         assert_eq!(rank_in(mpi), Ok((3, 4, Some(1))));
         assert_eq!(rank_in(slurm), Ok((1, 2, Some(0))));
         assert_eq!(rank_in("RANK=0 WORLD_SIZE=1"), Ok((0, 1, None)));
-        // srun starts torchrun once per machine, and torchrun starts the processes. The same holds
-        // with mpirun, or with the variables of a batch script.
+        // srun starts torchrun once per machine, and torchrun starts the processes. The same
+        // applies to mpirun and to torchrun in a batch script.
         assert_eq!(rank_in(&format!("RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 {slurm}")), Ok((5, 8, Some(1))));
         assert_eq!(rank_in(&format!("{mpi} {slurm}")), Ok((3, 4, Some(1))));
         assert_eq!(rank_in("RANK=0 WORLD_SIZE=1 SLURM_PROCID=0 SLURM_NTASKS=8"), Ok((0, 1, None)));

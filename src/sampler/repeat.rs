@@ -1,9 +1,9 @@
 use super::{Occurrence, Position, Sampler};
 
-/// Combines several passes into one epoch. Epoch e consists of `passes` epochs of the inner order,
-/// beginning with epoch `e * passes`.
+/// An order that combines several passes into one epoch. Epoch e consists of `passes` epochs of the
+/// inner order, starting with epoch `e * passes`.
 ///
-/// Only the cut into epochs changes. The random numbers of samples stay the same, and a batch may
+/// Only the epoch boundaries change. The random numbers of samples stay the same, and a batch may
 /// span two passes.
 #[derive(Debug, Clone, Copy)]
 pub struct Repeat<O> {
@@ -12,7 +12,7 @@ pub struct Repeat<O> {
 }
 
 impl<O: Sampler> Repeat<O> {
-    /// Creates epochs of `passes` passes over `inner`.
+    /// Creates an order whose epochs consist of `passes` epochs of `inner` each.
     pub fn new(passes: u64, inner: O) -> Self {
         Repeat { inner, passes }
     }
@@ -22,7 +22,7 @@ impl<O: Sampler> Repeat<O> {
         (0..self.passes).map(move |pass| first.wrapping_add(pass))
     }
 
-    /// Epoch and position in the inner order.
+    /// Converts a position to an epoch and a position in the inner order.
     fn inside(&self, epoch: u64, mut position: u64) -> (u64, u64) {
         for pass in self.passes(epoch) {
             let len = self.inner.len(pass);
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use crate::sampler::Shuffled;
 
-    /// Samples and variants of all positions.
+    /// Returns the samples and variants at all positions.
     fn all(order: &dyn Sampler, epoch: u64) -> Vec<Occurrence> {
         (0..order.len(epoch)).map(|p| order.at(epoch, p)).collect()
     }

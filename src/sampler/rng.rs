@@ -1,13 +1,13 @@
-/// The random numbers of one sample: SplitMix64 (Steele, Lea and Flood, "Fast splittable
-/// pseudorandom number generators", 2014), started from a hash of (seed, epoch, sample).
+/// Random number generator for one sample: SplitMix64 (Steele, Lea and Flood, "Fast splittable
+/// pseudorandom number generators", 2014), seeded with a hash of (seed, epoch, sample).
 ///
-/// Nothing else enters the hash, so the numbers do not depend on worker, batch or rank. The crate
-/// promises the sequence and the conversions below: they do not change within a major version.
+/// The hash has no other input, so the numbers do not depend on the worker, batch or rank. The
+/// sequence, and the conversions in the methods of this type, do not change within a major version.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
-/// SplitMix64's finaliser: a bijection of 64-bit words in which every input bit moves every output
-/// bit.
+/// Applies the finalizer of SplitMix64, a bijection of 64-bit words in which every input bit
+/// affects every output bit.
 pub(crate) fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -17,7 +17,7 @@ pub(crate) fn mix(mut z: u64) -> u64 {
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Rng {
-    /// Creates the generator of sample `sample` in epoch `epoch` under `seed`.
+    /// Creates the generator for `sample` in `epoch`, using `seed`.
     pub fn new(seed: u64, epoch: u64, sample: u64) -> Self {
         let key = [seed, epoch, sample]
             .iter()
@@ -25,7 +25,7 @@ impl Rng {
         Rng(key)
     }
 
-    /// Creates a generator with other numbers, which depend on those of this one and on `name`.
+    /// Derives a generator with different numbers from this generator and `name`.
     pub(crate) fn named(&self, name: &str) -> Self {
         Rng(name
             .bytes()
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn the_sequence_is_splitmix64() {
-        // The reference generator's first outputs for state 1234567 (Vigna, splitmix64.c).
+        // The first outputs of the reference generator for state 1234567 (Vigna, splitmix64.c).
         let mut rng = Rng(1234567);
         assert_eq!(rng.next_u64(), 6457827717110365317);
         assert_eq!(rng.next_u64(), 3203168211198807973);

@@ -1,4 +1,4 @@
-//! [`Sampler`]: maps a position to a sample.
+//! The trait [`Sampler`], which maps a position to a sample.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ pub use warpfeed_sources::Position;
 
 /// The order of the samples in each epoch.
 ///
-/// Implement this trait for your own order. It must return the same answer for the same arguments,
-/// at any time and on any thread. It is asked for an epoch while the epoch before is in progress.
-/// If it depends on state that the program changes between epochs, set
-/// [`Loader::epochs`](crate::Loader::epochs) to 0.
+/// Implement this trait for a custom order. The methods must return the same value for the same
+/// arguments, at any time and on any thread. The loader calls them for an epoch while the previous
+/// epoch is still in progress. If the order depends on state that the program changes between
+/// epochs, set [`Loader::epochs`](crate::Loader::epochs) to 0.
 ///
 /// ```
 /// use warpfeed::sampler::Sampler;
@@ -29,42 +29,43 @@ pub use warpfeed_sources::Position;
 /// # let loader = warpfeed::Loader::new("train").sampler(ThereAndBack(50_000));
 /// ```
 pub trait Sampler: Send + Sync {
-    /// Number of samples in `epoch`.
+    /// Returns the number of samples in `epoch`.
     fn len(&self, epoch: u64) -> u64;
 
-    /// The source index of the sample at `position` of `epoch`. `position` is less than
+    /// Returns the source index of the sample at `position` in `epoch`. `position` is less than
     /// [`len`](Sampler::len).
     fn index(&self, epoch: u64, position: u64) -> u64;
 
-    /// The sample at `position` of `epoch`, with its variant. The default is
-    /// [`index`](Sampler::index) and `epoch`.
+    /// Returns the sample at `position` in `epoch`, with its variant. By default, the sample is
+    /// [`index`](Sampler::index), and the variant is `epoch`.
     ///
-    /// The variant `epoch` is right if each sample comes once per epoch. If a sample can come more
-    /// often, return a different variant each time. Otherwise it is augmented the same way each
-    /// time. An order built from another order passes on that order's variant.
+    /// The default variant is correct if each sample occurs at most once per epoch. If a sample can
+    /// occur more often, return a different variant for each occurrence; otherwise all occurrences
+    /// are augmented the same way. An order that wraps another should forward the inner order's
+    /// variants.
     fn at(&self, epoch: u64, position: u64) -> Occurrence {
         Occurrence { index: self.index(epoch, position), variant: epoch }
     }
 
-    /// The first position, from position `from` on, at which `epoch` has sample `index`: the
-    /// inverse of [`index`](Sampler::index). A store's cache uses it to keep the samples that are
-    /// read soonest.
+    /// Returns the first position in `epoch`, starting at `from`, at which sample `index` occurs:
+    /// the inverse of [`index`](Sampler::index). This lets an object cache keep the samples that
+    /// will be needed soonest.
     ///
-    /// Implement it only if it takes constant time. The default is [`Position::Unknown`]; the cache
-    /// then keeps the samples that were read last.
+    /// Implement this method only if it can be computed in constant time. The default is
+    /// [`Position::Unknown`], in which case the cache keeps the most recently read samples.
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
         let _ = (epoch, index, from);
         Position::Unknown
     }
 }
 
-/// One occurrence of a sample in an [`Sampler`].
+/// One occurrence of a sample in a [`Sampler`]'s order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Occurrence {
     /// Source index of the sample.
     pub index: u64,
-    /// Takes the place of the epoch in the sample's random numbers, which are a function of (seed,
-    /// variant, index).
+    /// Number that takes the place of the epoch in the sample's random numbers, which are a
+    /// function of (seed, variant, index).
     pub variant: u64,
 }
 
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
     use crate::sampler::{Mixture, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
 
-    /// The inverse by a scan of the samples of an epoch.
+    /// Computes the inverse by scanning the samples of an epoch.
     fn scanned(list: &[u64], index: u64, from: u64) -> Position {
         let found = (from..list.len() as u64).find(|&position| list[position as usize] == index);
         found.map_or(Position::Absent, Position::At)
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inverse_of_every_order_is_that_of_a_scan() {
+    fn the_inverse_of_every_order_equals_a_scan() {
         let list: Vec<u64> = (0..90).map(|place| place * 7 % 31 + place % 2).collect();
         let mixed = |draws| {
             let sources: [(u64, f64, Arc<dyn Sampler>); 4] = [
@@ -141,7 +142,8 @@ mod tests {
         }
     }
 
-    /// Passes of the large source take several rounds, and a sample may be absent from many epochs.
+    /// A pass over the large source takes several rounds, so a sample may be absent from many
+    /// epochs.
     #[test]
     fn the_inverse_of_a_mixture_leads_back_across_rounds() {
         let order = Mixture::new(&[(30_000, 0.9), (100, 0.1)], 8).unwrap().draws(25_000);

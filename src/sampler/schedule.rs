@@ -1,29 +1,35 @@
+//! Splits an order into batches, and each batch into the shares of the ranks.
+//!
+//! All functions are pure. Every rank computes its share without communication. For the object
+//! cache, the first batch that reads a given sample can be found without iterating over the epoch.
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Occurrence, Position, Rank, Sampler};
 
-/// Treatment of an epoch's last batch if the samples do not fill it.
+/// Policy for the last batch of an epoch if there are not enough samples to fill it.
 ///
-/// With several ranks ([`Loader::rank`](crate::Loader::rank)) the global batch is kept, dropped or
-/// padded, so all ranks have the same number of batches.
+/// With several ranks ([`Loader::rank`](crate::Loader::rank)) the policy applies to the global
+/// batch, so all ranks have the same number of batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LastBatch {
-    /// Delivers the batch short, like PyTorch's `drop_last=False`.
+    /// Delivers a smaller batch, like PyTorch's `drop_last=False`.
     ///
-    /// Ranks share it as evenly as possible. If fewer samples are left than there are ranks, each
-    /// rank that would get none gets one sample from the start of the epoch, marked as not valid.
+    /// The ranks share the batch as evenly as possible. If there are fewer samples than ranks, each
+    /// rank without a sample gets one sample from the start of the epoch, which is marked as not
+    /// valid.
     #[default]
-    ObjectCache,
-    /// Leaves the batch out, like PyTorch's `drop_last=True`. Opening fails if the epoch then has
-    /// no batch.
+    Keep,
+    /// Drops the batch, like PyTorch's `drop_last=True`. Opening fails if this leaves the epoch
+    /// without a batch.
     Drop,
-    /// Fills the batch with samples from the start of the epoch, marked as not valid (see
+    /// Fills the batch with samples from the start of the epoch, which are marked as not valid (see
     /// [`BatchInfo::valid`](crate::BatchInfo::valid)).
     ///
-    /// All batches of all ranks have the same number of samples, even if the world size does not
-    /// divide the global batch.
+    /// All batches of all ranks have the same number of samples, even if the global batch size is
+    /// not divisible by the world size.
     Pad,
 }
 
@@ -32,17 +38,18 @@ pub enum LastBatch {
 pub(crate) struct Entry {
     /// Index in the source.
     pub(crate) sample: u64,
-    /// Takes the place of the epoch in the sample's random numbers; see [`Occurrence::variant`].
+    /// Number that takes the place of the epoch in the sample's random numbers; see
+    /// [`Occurrence::variant`].
     pub(crate) variant: u64,
-    /// False for padding.
+    /// Whether this is a regular sample; false for padding.
     pub(crate) valid: bool,
 }
 
-/// Cuts an order into batches, and each batch into the shares of the ranks.
+/// Splits an order into batches, and each batch into the shares of the ranks.
 ///
 /// Global batch `g` starts at position `g * batch`, for any number of ranks. Its samples, at most
-/// `batch`, are split in order: each rank gets a contiguous range, and the first ranks get one more
-/// sample if the division has a remainder.
+/// `batch`, are split in order: each rank gets a contiguous range, and if the number of samples is
+/// not divisible by the number of ranks, the first ranks get one more sample.
 #[derive(Clone)]
 pub(crate) struct Schedule {
     order: Arc<dyn Sampler>,
@@ -52,7 +59,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Creates a schedule. `batch` is the number of samples per batch over all ranks.
+    /// Creates a schedule. `batch` is the global batch size.
     pub(crate) fn new(order: Arc<dyn Sampler>, batch: u64, last: LastBatch, rank: Rank) -> Self {
         Schedule { order, batch, last, rank }
     }
@@ -61,53 +68,54 @@ impl Schedule {
         &*self.order
     }
 
-    /// Number of samples per batch over all ranks.
+    /// Returns the global batch size.
     pub(crate) fn global_batch(&self) -> u64 {
         self.batch
     }
 
-    /// The rank whose share this schedule gives.
+    /// Returns the rank for which this schedule computes shares.
     pub(crate) fn rank(&self) -> Rank {
         self.rank
     }
 
-    /// Number of batches in `epoch`, the same on all ranks.
+    /// Returns the number of batches in `epoch`, which is the same on all ranks.
     pub(crate) fn num_batches(&self, epoch: u64) -> u64 {
         match self.last {
             LastBatch::Drop => self.order.len(epoch) / self.batch,
-            LastBatch::ObjectCache | LastBatch::Pad => self.order.len(epoch).div_ceil(self.batch),
+            LastBatch::Keep | LastBatch::Pad => self.order.len(epoch).div_ceil(self.batch),
         }
     }
 
-    /// Number of samples that `epoch` delivers over all ranks.
+    /// Returns the total number of samples that all ranks deliver in `epoch`.
     pub(crate) fn samples(&self, epoch: u64) -> u64 {
         match self.last {
             LastBatch::Drop => self.num_batches(epoch) * self.batch,
-            LastBatch::ObjectCache | LastBatch::Pad => self.order.len(epoch),
+            LastBatch::Keep | LastBatch::Pad => self.order.len(epoch),
         }
     }
 
-    /// Number of samples of this rank in its fullest batch, with padding.
+    /// Returns the maximum number of samples in a batch of this rank, including padding.
     pub(crate) fn places(&self) -> u64 {
         let share = self.share(self.batch);
         self.least().max(share.end - share.start)
     }
 
-    /// Number of samples to which a batch of this rank is padded.
+    /// Returns the minimum number of samples in a batch of this rank. Smaller shares are padded to
+    /// this number.
     fn least(&self) -> u64 {
         match self.last {
             LastBatch::Pad => self.batch.div_ceil(self.rank.world_size as u64),
-            LastBatch::ObjectCache => 1,
+            LastBatch::Keep => 1,
             LastBatch::Drop => 0,
         }
     }
 
-    /// The share of this rank in the `samples` samples of a global batch.
+    /// Returns this rank's share of a global batch of `samples` samples.
     fn share(&self, samples: u64) -> Range<u64> {
         self.share_of(self.rank.rank, samples)
     }
 
-    /// The share of `rank` in the `samples` samples of a global batch.
+    /// Returns the share of `rank` in a global batch of `samples` samples.
     fn share_of(&self, rank: usize, samples: u64) -> Range<u64> {
         let (rank, world) = (rank as u64, self.rank.world_size as u64);
         let (each, more) = (samples / world, samples % world);
@@ -115,17 +123,17 @@ impl Schedule {
         start..start + each + u64::from(rank < more)
     }
 
-    /// The positions whose samples pad the share of `rank` in `samples` samples. They begin where
-    /// the padding of the preceding ranks ends, and wrap around after the last position of the
-    /// epoch.
+    /// Returns the positions of the samples that pad the share of `rank` in a batch of `samples`
+    /// samples. The positions start after the padding of the preceding ranks, and wrap around at
+    /// the end of the epoch.
     fn padding(&self, rank: usize, samples: u64) -> Range<u64> {
         let share = self.share_of(rank, samples);
         let before = (rank as u64 * self.least()).saturating_sub(share.start);
         before..before + self.least().saturating_sub(share.end - share.start)
     }
 
-    /// The first batch of `epoch`, from batch `from` on, in which a rank on this machine reads
-    /// `sample`.
+    /// Returns the first batch of `epoch`, starting at batch `from`, in which a rank on this
+    /// machine reads `sample`.
     ///
     /// # Panics
     /// If the order panics.
@@ -143,7 +151,8 @@ impl Schedule {
         loop {
             match self.order.position(epoch, sample, position) {
                 Position::Unknown => return Position::Unknown,
-                // A user's order that ignores `from` would be asked forever.
+                // Without this check, a custom order that ignores `from` would cause an endless
+                // loop.
                 Position::At(at) if at < position => return Position::Unknown,
                 Position::At(at) if at / self.batch < padded.unwrap_or(batches) => {
                     let (batch, place) = (at / self.batch, at % self.batch);
@@ -159,7 +168,7 @@ impl Schedule {
         }
     }
 
-    /// Whether `sample` is at one of the positions of `padding`.
+    /// Returns whether `sample` is at one of the positions in `padding`.
     fn pads(&self, epoch: u64, sample: u64, padding: Range<u64>) -> bool {
         let (len, mut position) = (self.order.len(epoch), 0);
         while !padding.is_empty()
@@ -179,7 +188,7 @@ impl Schedule {
     /// less than [`num_batches`](Schedule::num_batches).
     ///
     /// # Panics
-    /// If the order panics, or has fewer samples than before.
+    /// If the order panics, or if it returns fewer samples than before.
     pub(crate) fn fill(&self, epoch: u64, number: u64, entries: &mut Vec<Entry>) {
         let (len, first) = (self.order.len(epoch), number * self.batch);
         assert!(first < len, "batch {number} begins at {first}, but the order has {len} samples in epoch {epoch}");
@@ -202,7 +211,7 @@ mod tests {
     use super::*;
     use crate::sampler::{Mixture, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
 
-    /// Counts its calls.
+    /// An order that counts its calls.
     struct Counted(Arc<AtomicU64>);
 
     impl Sampler for Counted {
@@ -224,16 +233,16 @@ mod tests {
         let list: Vec<u64> = (0..100).map(|i| i / 2).collect();
         let order = Repeat::new(2, Subset::new(list, mixture).unwrap());
         let mut entries = Vec::new();
-        Schedule::new(Arc::new(order), 140, LastBatch::ObjectCache, Rank::new(0, 1).unwrap()).fill(1, 0, &mut entries);
+        Schedule::new(Arc::new(order), 140, LastBatch::Keep, Rank::new(0, 1).unwrap()).fill(1, 0, &mut entries);
         assert_eq!(entries.len(), 140);
         assert_eq!(asked.load(Ordering::Relaxed), 140);
     }
 
     #[test]
-    fn the_next_read_of_a_machine_is_that_of_a_scan() {
+    fn the_next_read_of_a_machine_equals_a_scan() {
         let list: Vec<u64> = (0..23).map(|place| place % 19).collect();
         let order: Arc<dyn Sampler> = Arc::new(Subset::new(list, crate::sampler::Shuffled::new(23, 3)).unwrap());
-        for last in [LastBatch::ObjectCache, LastBatch::Drop, LastBatch::Pad] {
+        for last in [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad] {
             for (world, local) in [(1, 1), (4, 2), (4, 4), (6, 3), (5, 2), (9, 1)] {
                 for batch in [9, 16, 40] {
                     let schedule = |rank: usize| {
@@ -273,7 +282,7 @@ mod tests {
         }
     }
 
-    /// Its inverse ignores `from`.
+    /// An order whose inverse ignores `from`.
     struct First;
 
     impl Sampler for First {
@@ -291,8 +300,8 @@ mod tests {
     }
 
     #[test]
-    fn an_inverse_that_ignores_where_to_begin_is_unknown_and_ends() {
-        for last in [LastBatch::ObjectCache, LastBatch::Pad] {
+    fn an_inverse_that_ignores_from_is_unknown() {
+        for last in [LastBatch::Keep, LastBatch::Pad] {
             let schedule = Schedule::new(Arc::new(First), 30, last, Rank::new(0, 7).unwrap());
             assert_eq!(schedule.next(0, 3, 0), Position::At(0));
             for sample in [1, 70] {
@@ -318,38 +327,39 @@ mod tests {
     fn the_last_batch_is_kept_dropped_or_padded() {
         let batches = |len, last| shares(len, 4, last, 0, 1);
         let ids = |batch: &[(u64, bool)]| batch.iter().map(|p| p.0).collect::<Vec<_>>();
-        assert_eq!(ids(&batches(6, LastBatch::ObjectCache)[1]), [4, 5]);
+        assert_eq!(ids(&batches(6, LastBatch::Keep)[1]), [4, 5]);
         assert_eq!(batches(6, LastBatch::Drop).len(), 1);
         assert_eq!(batches(6, LastBatch::Pad)[1], [(4, true), (5, true), (0, false), (1, false)]);
         assert_eq!(batches(3, LastBatch::Pad)[0], [(0, true), (1, true), (2, true), (0, false)]);
-        assert_eq!(batches(8, LastBatch::Pad), batches(8, LastBatch::ObjectCache));
+        assert_eq!(batches(8, LastBatch::Pad), batches(8, LastBatch::Keep));
         assert!(batches(3, LastBatch::Drop).is_empty());
     }
 
     #[test]
     fn ranks_share_each_batch_as_evenly_as_possible() {
-        // Ten samples in global batches of six for four ranks: 2 + 2 + 1 + 1, then four left.
+        // Ten samples in global batches of six for four ranks: the first batch is shared as 2 + 2 +
+        // 1 + 1, and four samples remain.
         let of = |last| [0, 1, 2, 3].map(|rank| shares(10, 6, last, rank, 4));
         let (yes, no) = (true, false);
         let full = [vec![(0, yes), (1, yes)], vec![(2, yes), (3, yes)], vec![(4, yes)], vec![(5, yes)]];
         assert_eq!(of(LastBatch::Drop), full.each_ref().map(|batch| vec![batch.clone()]));
         for (rank, batch) in full.into_iter().enumerate() {
-            assert_eq!(of(LastBatch::ObjectCache)[rank], [batch, vec![(6 + rank as u64, yes)]]);
+            assert_eq!(of(LastBatch::Keep)[rank], [batch, vec![(6 + rank as u64, yes)]]);
         }
         let padded = of(LastBatch::Pad);
         assert_eq!(padded[1][0], [(2, yes), (3, yes)]);
         assert_eq!([&padded[2][0], &padded[3][0]], [&[(4, yes), (0, no)], &[(5, yes), (1, no)]]);
         assert_eq!([&padded[0][1], &padded[3][1]], [&[(6, yes), (0, no)], &[(9, yes), (3, no)]]);
-        // Two samples are left for four ranks, so the other ranks get padding.
+        // Two samples remain for four ranks, so the other two ranks get padding.
         assert_eq!(
-            [0, 1, 2, 3].map(|rank| shares(8, 6, LastBatch::ObjectCache, rank, 4)[1][0]),
+            [0, 1, 2, 3].map(|rank| shares(8, 6, LastBatch::Keep, rank, 4)[1][0]),
             [(6, yes), (7, yes), (0, no), (1, no)]
         );
     }
 
-    /// Simulates the ranks of a run that continues on another number of them.
+    /// Simulates the ranks of a run that continues with a different number of ranks.
     #[test]
-    fn a_thousand_ranks_share_every_order_also_after_their_number_changed() {
+    fn a_thousand_ranks_share_every_order() {
         let len = 50_000;
         let subset = Subset::new((0..len).step_by(3).collect::<Vec<_>>(), Shuffled::new(len.div_ceil(3), 5)).unwrap();
         let weights: Vec<f64> = (0..len).map(|i| (i % 7) as f64).collect();
@@ -362,13 +372,13 @@ mod tests {
             ("mixture", Arc::new(Mixture::new(&[(len / 2, 0.3), (len / 2, 0.7)], 7).unwrap())),
             ("weighted", Arc::new(Weighted::new(&weights, 7).unwrap())),
         ];
-        let batch = 4_099; // neither number of ranks divides it
+        let batch = 4_099; // not divisible by any number of ranks
         for (name, order) in orders {
-            for last in [LastBatch::ObjectCache, LastBatch::Drop, LastBatch::Pad] {
+            for last in [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad] {
                 let mut seen = Vec::new();
                 let alone = Schedule::new(order.clone(), batch, last, Rank::ALONE);
                 for number in 0..alone.num_batches(1) {
-                    // Nodes are lost, and return.
+                    // The number of ranks changes, as if nodes failed and returned.
                     let world = [1024, 1000, 513, 1024][number as usize % 4];
                     let (mut all, mut entries) = (Vec::new(), Vec::new());
                     for rank in 0..world {
@@ -390,7 +400,7 @@ mod tests {
                     let drawn = seen.len();
                     seen.sort_unstable_by_key(|entry| (entry.sample, entry.variant));
                     seen.dedup();
-                    assert_eq!(seen.len(), drawn, "{name} repeats no sample");
+                    assert_eq!(seen.len(), drawn, "{name} does not repeat samples");
                 }
             }
         }

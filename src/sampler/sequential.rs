@@ -1,13 +1,13 @@
-//! [`Sequential`]: the order of the source.
+//! The source's own order, [`Sequential`].
 
 use super::sampler::{Position, Sampler};
 
-/// Every sample once per epoch, in the source's order.
+/// An order that returns all samples in the source's order, once per epoch.
 #[derive(Debug, Clone, Copy)]
 pub struct Sequential(u64);
 
 impl Sequential {
-    /// Creates the order of a source of `len` samples.
+    /// Creates the order for a source of `len` samples.
     pub fn new(len: u64) -> Self {
         Sequential(len)
     }

@@ -3,11 +3,12 @@ use std::collections::BTreeMap;
 use super::{Sampler, Shuffled};
 use crate::error::{Error, Result};
 
-/// Splits `samples` at random into parts of the given `shares`, like PyTorch's `random_split`. The
-/// shares add up to at most 1; the remaining samples are left out.
+/// Splits `samples` at random into parts with the fractions `shares`, like PyTorch's
+/// `random_split`. If the sum of the fractions is less than 1, the remaining samples do not belong
+/// to any part.
 ///
-/// The parts depend on `seed`, and on the samples and their order. Each part is in ascending order.
-/// Sizes are rounded such that no sample is lost between the parts.
+/// The parts depend on `seed`, the samples and their order. Each part is in ascending order.
+/// Rounding does not lose any samples.
 ///
 /// ```
 /// let [train, val] = warpfeed::sampler::split(0..500, [0.8, 0.2], 42)?;
@@ -16,8 +17,8 @@ use crate::error::{Error, Result};
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) if a share is outside 0 to 1, or if the shares
-/// add up to more than 1.
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if a share is outside 0 to 1, or if the sum of
+/// the shares exceeds 1.
 pub fn split<const N: usize>(
     samples: impl IntoIterator<Item = u64>,
     shares: [f64; N],
@@ -26,8 +27,8 @@ pub fn split<const N: usize>(
     split_by_class(samples.into_iter().map(|sample| (sample, 0)), shares, seed)
 }
 
-/// Splits each class as [`split`] does: a stratified split. Every part has the classes in the
-/// proportions of the whole. `samples` are pairs of index and label.
+/// Like [`split`], but splits each class separately, which is called a stratified split. Every part
+/// has the same class proportions as the whole. `samples` are pairs of an index and a label.
 ///
 /// ```
 /// let labels = [0, 0, 0, 0, 1, 1, 1, 1];
@@ -38,7 +39,7 @@ pub fn split<const N: usize>(
 /// ```
 ///
 /// # Errors
-/// Those of [`split`].
+/// The same errors as for [`split`].
 pub fn split_by_class<const N: usize>(
     samples: impl IntoIterator<Item = (u64, i64)>,
     shares: [f64; N],
@@ -55,8 +56,8 @@ pub fn split_by_class<const N: usize>(
         classes.entry(label).or_default().push(sample);
     }
     let mut parts = [const { Vec::new() }; N];
-    // The rounding error of each class carries over to the next one, so the sizes of the parts are
-    // right however small the classes are.
+    // The rounding error of each class is carried over to the next class, so that the parts have
+    // the correct total size even if the classes are small.
     let mut owed = [0.0; N];
     for (label, samples) in classes {
         let len = samples.len() as u64;
@@ -70,7 +71,8 @@ pub fn split_by_class<const N: usize>(
             left -= count;
             part.extend(drawn.by_ref().take(count));
         }
-        // If the shares add up to 1, no sample is left out. A share of 0 stays empty.
+        // If the sum of the fractions is 1, every sample must be in a part. A part with a fraction
+        // of 0 must stay empty.
         if sum > 1.0 - 1e-9
             && let Some(last) = shares.iter().rposition(|&share| share > 0.0)
         {
@@ -87,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_sample_is_in_one_part_and_parts_have_the_sizes_of_their_shares() {
+    fn a_split_is_disjoint_and_has_the_requested_sizes() {
         for n in [1, 2, 10, 999, 10_000] {
             let [a, b, c] = split(0..n, [0.7, 0.2, 0.1], 3).unwrap();
             let mut all = [&a[..], &b, &c].concat();
@@ -125,7 +127,7 @@ mod tests {
             let of = |part: &[u64]| part.iter().filter(|&&s| samples[s as usize].1 == class).count();
             assert_eq!((of(&train), of(&val)), (8 * class as usize, 2 * class as usize));
         }
-        // With classes of one sample each, the total sizes of the parts are right.
+        // Even if each class has only one sample, the total sizes of the parts are correct.
         let [train, val] = split_by_class((0..100).map(|i| (i, i as i64)), [0.8, 0.2], 1).unwrap();
         assert_eq!((train.len(), val.len()), (80, 20));
     }

@@ -4,23 +4,23 @@ use super::rng::mix;
 use super::{Occurrence, Position, Sampler};
 use crate::error::{Error, Result};
 
-/// An order over a list of samples. The inner order gives positions in the list.
+/// An order that is restricted to a list of samples. The inner order returns positions in the list.
 ///
-/// Each entry takes 8 bytes, and 8 more once [`position`](Sampler::position) is called. A sample that
-/// is listed more than once is augmented differently each time.
+/// Each entry of the list uses 8 bytes, and another 8 bytes once [`position`](Sampler::position) is
+/// called. A sample that is listed more than once is augmented differently each time.
 #[derive(Debug, Clone)]
 pub struct Subset<O> {
     inner: O,
     indices: Arc<[u64]>,
-    /// For each entry, how many earlier entries name the same sample. Empty if no sample is listed
-    /// twice.
+    /// For each entry, the number of earlier entries with the same sample. Empty if no sample is
+    /// listed twice.
     copies: Box<[u32]>,
-    /// The places of the list, sorted by their sample.
+    /// Positions in `indices`, sorted by the sample they refer to.
     places: OnceLock<Box<[u64]>>,
 }
 
 impl<O: Sampler> Subset<O> {
-    /// Creates an order of the samples `indices`, whose positions in the list come from `inner`.
+    /// Creates an order over the samples `indices`. `inner` returns positions in this list.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the list is empty.
@@ -41,8 +41,8 @@ impl<O: Sampler> Subset<O> {
     }
 }
 
-/// Whether an index comes twice. Takes a bit for each sample up to the largest index, and sorts
-/// only if the indices are too sparse for that.
+/// Returns whether any index occurs twice. Uses a bitmap with one bit per sample up to the largest
+/// index or, if the indices are too sparse for a bitmap, sorts them.
 fn has_repetitions(indices: &[u64]) -> bool {
     if indices.is_sorted_by(|a, b| a < b) {
         return false;
@@ -142,8 +142,12 @@ mod tests {
     fn a_sample_listed_twice_has_a_variant_for_each_time() {
         let order = Subset::new(vec![7, 3, 7, 7, 4], Sequential::new(5)).unwrap();
         let variants: Vec<_> = (0..5).map(|p| order.at(9, p).variant).collect();
-        assert_eq!([variants[0], variants[1], variants[4]], [9, 9, 9], "the first time is the ordinary one");
+        assert_eq!(
+            [variants[0], variants[1], variants[4]],
+            [9, 9, 9],
+            "the first occurrence keeps the default variant"
+        );
         assert!(variants[2] != 9 && variants[3] != 9 && variants[2] != variants[3]);
-        assert_ne!(variants[2], order.at(10, 2).variant, "another epoch is another variant");
+        assert_ne!(variants[2], order.at(10, 2).variant, "the variant differs between epochs");
     }
 }

@@ -1,27 +1,30 @@
+//! Draws with replacement, using the alias method.
+
 use std::sync::Arc;
 
 use super::rng::{Rng, mix};
 use super::{Occurrence, Sampler};
 use crate::error::{Error, Result};
 
-/// Samples drawn with replacement, with probabilities in proportion to their weights, like
-/// PyTorch's `WeightedRandomSampler`.
+/// An order that draws samples with replacement, with probabilities proportional to their weights,
+/// like PyTorch's `WeightedRandomSampler`.
 ///
-/// The draw at a position is a function of (seed, epoch, position), by the alias method (Walker,
-/// 1977; the table as in Vose, "A linear algorithm for generating random numbers with a given
-/// distribution", 1991). A draw is one table lookup. A weight takes 16 bytes. A sample is augmented
-/// differently each time it is drawn. Draws with replacement have no inverse in constant time:
-/// [`position`](Sampler::position) is [`Unknown`](super::Position::Unknown).
+/// The draw at a position is a function of (seed, epoch, position). It uses the alias method
+/// (Walker, 1977), with a table built as in Vose, "A linear algorithm for generating random numbers
+/// with a given distribution", 1991. A draw takes one table lookup. The table uses 16 bytes per
+/// sample. If a sample is drawn several times, it is augmented differently each time. Draws with
+/// replacement have no constant-time inverse, so [`position`](Sampler::position) is
+/// [`Unknown`](super::Position::Unknown).
 #[derive(Debug, Clone)]
 pub struct Weighted {
-    // Not a slice, whose creation would copy the table.
+    // This is not an `Arc<[Cell]>`, because creating one would copy the table.
     cells: Arc<Vec<Cell>>,
     draws: u64,
     seed: u64,
 }
 
-/// A cell of the alias table, shared by two samples: the cell's own with probability `own`,
-/// otherwise `other`.
+/// A cell of the alias table, which two samples share. It returns its own sample with probability
+/// `own`, and `other` otherwise.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
     own: f64,
@@ -29,29 +32,30 @@ struct Cell {
 }
 
 impl Weighted {
-    /// Creates the order from one weight per sample, with one draw per sample in an epoch. The
-    /// weights may have any sum. A sample of weight 0 is never drawn.
+    /// Creates the order from one weight per sample. The number of draws per epoch is the number of
+    /// samples. The weights need not sum to 1. A sample with weight 0 is never drawn.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a weight is negative or not finite, or if
-    /// all are 0.
+    /// all weights are 0.
     pub fn new(weights: &[f64], seed: u64) -> Result<Self> {
         if let Some(place) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {
             return Err(Error::config(format!("weights: weight {place} is {}", weights[place])));
         }
-        // Divides by the largest weight first, so that the sum stays finite for weights near the
-        // end of an f64's range.
+        // Divide by the largest weight first, so that the sum stays finite for weights near the
+        // limit of f64.
         let largest = weights.iter().copied().fold(0.0, f64::max);
         if largest == 0.0 {
             return Err(Error::config(format!("weights: all {} are 0", weights.len())));
         }
         let sum: f64 = weights.iter().map(|w| w / largest).sum();
         let mean = sum / weights.len() as f64;
-        // Each cell holds the mean weight. A cell below the mean is filled up from one above it.
+        // Each cell must have the mean weight. A cell below the mean is filled up from a cell above
+        // the mean.
         let mut cells: Vec<_> =
             weights.iter().enumerate().map(|(i, w)| Cell { own: w / largest / mean, other: i as u64 }).collect();
-        // Two stacks of cells in one list: those below the mean grow from the left, the others from
-        // the right.
+        // `waiting` contains two stacks: the cells below the mean, which grow from the left, and
+        // the other cells, which grow from the right.
         let (mut waiting, mut less, mut more) = (vec![0; cells.len()], 0, cells.len());
         for (i, cell) in cells.iter().enumerate() {
             if cell.own < 1.0 {
@@ -73,8 +77,9 @@ impl Weighted {
                 less += 1;
             }
         }
-        // Apart from rounding, each remaining cell holds the mean weight. A cell of weight 0 that
-        // remains passes to the heaviest sample, so that weight 0 is never drawn.
+        // Except for rounding errors, each remaining cell has the mean weight. A remaining cell
+        // whose sample has weight 0 is assigned to the heaviest sample, so that samples with weight
+        // 0 are never drawn.
         let heaviest = weights.iter().position(|w| *w == largest).expect("there is a largest") as u64;
         for &i in waiting[..less].iter().chain(&waiting[more..]) {
             cells[i] =
@@ -97,8 +102,8 @@ impl Sampler for Weighted {
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        // Differs from the seed, because sample `position` draws its augmentation from the seed
-        // itself.
+        // Do not use the seed itself, because the augmentation of sample `position` is drawn with
+        // that seed.
         let mut rng = Rng::new(mix(self.seed ^ 0x6a09_e667_f3bc_c908), epoch, position);
         let cell = rng.below(self.cells.len() as u64);
         let Cell { own, other } = self.cells[cell as usize];
@@ -115,7 +120,7 @@ impl Sampler for Weighted {
 mod tests {
     use super::*;
 
-    /// Draws come in proportion to the weights: a chi-square test.
+    /// Chi-square test that draws are proportional to the weights.
     #[test]
     fn draws_are_in_proportion_to_the_weights() {
         let weights = [0.0, 1.0, 2.5, 0.01, 7.0, 0.0, 1e-3, 40.0, 3.0, 1.0];
@@ -130,7 +135,7 @@ mod tests {
                 let expected = 400_000.0 * weights[i] / sum;
                 chi2 + (f64::from(counts[i]) - expected).powi(2) / expected
             });
-            // 7 degrees of freedom: p below 0.001 beyond 24.3.
+            // With 7 degrees of freedom, the probability of values above 24.3 is less than 0.001.
             assert!(chi2 < 24.3, "chi-square {chi2:.1} of {counts:?}");
         }
     }

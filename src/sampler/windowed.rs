@@ -1,30 +1,38 @@
+//! Shuffling with mostly local reads, for storage with slow random reads.
+//!
+//! One keyed permutation shuffles the blocks of the source, and another one per window shuffles the
+//! samples of the window. A position is mapped to its window, then to a sample in the window's
+//! blocks, in constant time and without memory. The last block of the source may be shorter than
+//! the others. Its position differs from epoch to epoch, so all computations of lengths account for
+//! it (`Run`).
+
 use super::permutation::{Permutation, epoch_key};
 use super::rng::mix;
 use super::{Position, Sampler};
 
-/// A shuffle that reads from a few places of the storage at a time. It suits disks, networks and
-/// object stores, where random reads are slow.
+/// An order that shuffles samples but reads from only a few regions of the storage at a time. It is
+/// suitable for disks, networks and object stores, where random reads are slow.
 ///
-/// Consecutive samples form blocks, and the blocks come in shuffled order. A group of consecutive
+/// Consecutive samples form blocks, and the blocks are shuffled. A group of consecutive shuffled
 /// blocks is a window, and the samples within a window are shuffled. While a window is delivered,
-/// all reads fall into its blocks, and each block is read to its end. This shortens the seeks of a
-/// disk, and uses the read-ahead of the system or the device, as long as a window fits into memory.
-/// (LMDB is opened without read-ahead.)
+/// all reads are in its blocks, and each block is read completely. This shortens the seeks of a
+/// disk and makes use of the read-ahead of the system or the device, as long as a window fits into
+/// memory. (LMDB is opened without read-ahead.)
 ///
-/// Every sample comes once per epoch, as with [`Shuffled`](super::Shuffled). The order takes no
-/// memory, finds any position in constant time, and is the same for any number of ranks. Ranks on
-/// several machines share each block.
+/// Each sample occurs once per epoch, as with [`Shuffled`](super::Shuffled). The order needs no
+/// memory, finds the sample at any position in constant time, and is the same for any number of
+/// ranks. If ranks run on several machines, each machine reads a part of each block.
 ///
-/// A batch has samples from as many unrelated places as a window has blocks, which is 64 by
-/// default. For a dataset sorted by class, the classes in a batch then vary as if each 64th of a
-/// window were one class. More blocks mix better, and longer blocks read faster.
+/// The samples of a batch come from as many unrelated regions as a window has blocks, 64 by
+/// default. If a dataset is sorted by class, the class counts of a batch vary as if each block of a
+/// window contained only one class. More blocks mix better, and longer blocks are read faster.
 #[derive(Debug, Clone, Copy)]
 pub struct Windowed {
     len: u64,
     seed: u64,
-    /// Samples per block. The last block of the source may be shorter.
+    /// Number of samples per block. The last block of the source may be shorter.
     block: u64,
-    /// Blocks per window. The last window of the epoch may have fewer.
+    /// Number of blocks per window. The last window of the epoch may have fewer blocks.
     per_window: u64,
 }
 
@@ -32,8 +40,9 @@ pub struct Windowed {
 const BLOCKS: u64 = 64;
 
 impl Windowed {
-    /// Creates the order of a source of `len` samples under `seed`, in windows of about `window`
-    /// samples. A window has 64 blocks, or one block per sample if it has fewer than 64 samples.
+    /// Creates the order for a source of `len` samples, using `seed`, with windows of about
+    /// `window` samples. A window has 64 blocks. If a window has fewer than 64 samples, each sample
+    /// is a block.
     pub fn new(len: u64, seed: u64, window: u64) -> Self {
         Self::with_block(len, seed, window, window.div_ceil(BLOCKS))
     }
@@ -46,23 +55,24 @@ impl Windowed {
     }
 }
 
-/// Entries of equal length, one of which may be shorter because it contains the source's short
-/// block. Used for the windows of an epoch and for the blocks of a window.
+/// A sequence of entries of equal length, except that one entry may be shorter because it contains
+/// the source's short block. It represents the windows of an epoch or the blocks of a window.
 struct Run {
-    /// Samples per full entry.
+    /// Number of samples per full entry.
     entry: u64,
-    /// Number of the short entry, and how many samples it lacks.
+    /// Index of the short entry.
     short: u64,
+    /// Number of samples by which the short entry is shorter.
     lacks: u64,
 }
 
 impl Run {
-    /// First position of entry `number`.
+    /// Returns the first position of entry `number`.
     fn start(&self, number: u64) -> u64 {
         number * self.entry - if number > self.short { self.lacks } else { 0 }
     }
 
-    /// Number of the entry that contains `position`.
+    /// Returns the index of the entry that contains `position`.
     fn entry(&self, position: u64) -> u64 {
         let after = position >= self.start(self.short + 1);
         (position + if after { self.lacks } else { 0 }) / self.entry
@@ -105,12 +115,13 @@ struct Layout<'a> {
 }
 
 struct Window {
-    /// Positions in the epoch: of the first block, in blocks, and of the first sample.
+    /// Position of the window's first block in the epoch, in blocks.
     first: u64,
+    /// Position of the window's first sample in the epoch.
     start: u64,
     shuffle: Permutation,
     key: u64,
-    /// Its blocks.
+    /// Blocks of the window.
     run: Run,
 }
 
@@ -127,7 +138,7 @@ impl<'a> Layout<'a> {
     fn window(&self, window: u64) -> Window {
         let (start, end) = (self.windows.start(window), self.windows.start(window + 1).min(self.order.len));
         let first = window * self.order.per_window;
-        // In a window without the short block, `short` lies past the end.
+        // In a window without the short block, `short` is past the end.
         let short = if window == self.windows.short { self.short - first } else { self.order.per_window };
         Window {
             first,
@@ -158,7 +169,7 @@ mod tests {
                     sorted.sort_unstable();
                     assert!(sorted.iter().copied().eq(0..len), "{len} samples, window {window}, block {block}");
 
-                    // The blocks of a window are complete when it ends, so no block is in two
+                    // Each window contains only complete blocks, so no block belongs to two
                     // windows.
                     let mut left = samples.as_slice();
                     while !left.is_empty() {
@@ -183,8 +194,8 @@ mod tests {
         }
     }
 
-    /// Each (position, sample) pair is equally likely over epochs: a chi-square test of the whole
-    /// table, with a short block.
+    /// Chi-square test of the whole table, with a short block: over many epochs, each (position,
+    /// sample) pair is equally likely.
     #[test]
     fn places_are_uniform_over_epochs() {
         let (len, epochs) = (16u64, 20_000u64);
@@ -197,18 +208,19 @@ mod tests {
         }
         let expected = epochs as f64 / len as f64;
         let chi2: f64 = counts.iter().map(|&c| (f64::from(c) - expected).powi(2) / expected).sum();
-        // At most (16 - 1)^2 = 225 degrees of freedom, and the samples of a window depend on each
-        // other: mean 225, five deviations of 30.
+        // There are at most (16 - 1)^2 = 225 degrees of freedom, and the samples of a window depend
+        // on each other. The bounds are the mean of 225, plus or minus five standard deviations of
+        // 30.
         assert!((75.0..375.0).contains(&chi2), "chi-square {chi2:.0}");
     }
 
-    /// Over a dataset sorted by class, the classes of a batch scatter as much as theory says. With
-    /// many blocks per window, that is hardly more than after a full shuffle.
+    /// For a dataset sorted by class, the class counts of a batch vary as predicted. With many
+    /// blocks per window, they vary hardly more than after a full shuffle.
     #[test]
     fn a_batch_mixes_classes_as_its_blocks_allow() {
         let (len, classes, batch) = (100_000u64, 10u64, 250usize);
-        // Chi-square of a batch's class counts against equal shares, averaged over an epoch's
-        // batches. Independent draws give 9.
+        // Chi-square of the class counts of a batch, relative to equal counts, averaged over the
+        // batches of an epoch. Independent draws result in 9.
         let scatter = |order: &dyn Sampler| {
             let samples: Vec<_> = (0..len).map(|p| order.index(2, p) * classes / len).collect();
             let expected = batch as f64 / classes as f64;
@@ -222,8 +234,8 @@ mod tests {
         };
         let full = scatter(&crate::sampler::Shuffled::new(len, 5));
         assert!((8.5..9.5).contains(&full), "full shuffle: {full:.2}");
-        // For a batch of 250 from a window of k blocks, theory gives 9 for the draw from the
-        // window, plus 9 * 250 / k for the k classes in it.
+        // For a batch of 250 samples from a window of k blocks, the prediction is 9 for the draw
+        // from the window, plus 9 * 250 / k for the classes of the window's k blocks.
         for (window, blocks) in [(10_000, 1000), (10_000, 250), (10_000, 64), (2000, 20)] {
             let mean = scatter(&Windowed::with_block(len, 5, window, window / blocks));
             let theory = 9.0 * (1.0 - batch as f64 / window as f64) + 9.0 * batch as f64 / blocks as f64;

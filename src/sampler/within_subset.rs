@@ -4,13 +4,13 @@ use std::sync::Arc;
 use super::{Occurrence, Position, Sampler};
 use crate::error::Error;
 
-/// A user's order that must stay within a subset of the samples.
+/// Restricts a custom order to a subset of the samples.
 ///
-/// A sample outside the subset is an error of the batch, raised as a panic with the
-/// [`Error`](crate::Error) as its payload, which no panic hook reports.
+/// If the order returns a sample outside the subset, the batch fails. The [`Error`](crate::Error)
+/// is raised as the payload of a panic that bypasses the panic hook.
 pub(crate) struct Within {
     inner: Arc<dyn Sampler>,
-    /// The samples of the subset, sorted.
+    /// Samples of the subset, sorted.
     samples: Box<[u64]>,
 }
 
@@ -37,8 +37,8 @@ impl Sampler for Within {
         if self.samples.binary_search(&occurrence.index).is_err() {
             let Occurrence { index, .. } = occurrence;
             resume_unwind(Box::new(Error::config(format!(
-                "the order gives sample {index} at position {position} of epoch {epoch}, which is not in the subset; \
-                 an order gives the numbers that samples have in the whole dataset, not their places in the subset"
+                "the sampler returned sample {index} at position {position} of epoch {epoch}, which is not in the subset; \
+                 a sampler must return source indices, not positions in the subset"
             ))));
         }
         occurrence

@@ -1,20 +1,20 @@
 use serde::{Deserialize, Serialize};
 
-/// Minimum share of the time that the consumer waits before the loader is the limit.
+/// Minimum fraction of time that the consumer must wait for the loader to count as the bottleneck.
 pub(super) const STALLED: f64 = 0.05;
-/// Minimum busy share of saturated workers.
+/// Minimum fraction of busy time at which workers count as saturated.
 pub(super) const SATURATED: f64 = 0.75;
-/// Minimum busy share of a saturated copy or convert stream.
+/// Minimum fraction of busy time at which a copy or convert stream counts as saturated.
 pub(super) const STREAM_SATURATED: f64 = 0.8;
-/// Minimum number of batches for a verdict.
+/// Minimum number of batches that a verdict requires.
 pub(super) const LEAST_BATCHES: u64 = 4;
 
-/// The stage that limits a loader.
+/// The bottleneck of a loader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Bottleneck {
-    /// The consumer, which hardly waits.
+    /// The consumer's own step. The consumer hardly waits for the loader.
     Step,
     /// Reading samples.
     Read,
@@ -22,11 +22,11 @@ pub enum Bottleneck {
     Network,
     /// Decoding.
     Decode,
-    /// Crop, resize, color, or the user's transforms.
+    /// Crop, resize, color changes, or custom transforms.
     Transform,
-    /// Memory: normalizing, casting and writing the batch.
+    /// Memory bandwidth: normalizing, casting and writing the batch.
     Memory,
-    /// A field that computes. The text names it.
+    /// A computed field, which is named in the text.
     Field,
     /// The copy to the device.
     Copy,
@@ -36,20 +36,21 @@ pub enum Bottleneck {
     DeviceDecode,
     /// Fewer workers than cores.
     Workers,
-    /// Too few batches ahead to even out uneven steps or samples.
+    /// Too few prefetched batches to even out uneven steps or samples.
     Slots,
-    /// One or a few samples that take very long.
+    /// One or a few very slow samples.
     Straggler,
     /// The starts of epochs.
     EpochStart,
-    /// The numbers show no single cause.
+    /// No single cause.
     Unclear,
 }
 
-/// A limit, its headline, and the lines of evidence and advice.
+/// A bottleneck, its headline, and lines with evidence and advice.
 pub(super) type Judgment = (Bottleneck, String, Vec<String>);
 
-/// Converts a share of 0 to 1 to whole percent. Differences between clocks may exceed 1 slightly.
+/// Converts a fraction from 0 to 1 to whole percent. Because of clock differences, the fraction may
+/// slightly exceed 1.
 pub(super) fn percent(share: f64) -> u32 {
     (100.0 * share.clamp(0.0, 1.0)).round() as u32
 }

@@ -1,7 +1,8 @@
-//! Spans, and their file of Chrome trace events.
+//! Records spans, and writes them as Chrome trace events.
 //!
-//! The format is <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>,
-//! complete events (`"ph": "X"`) and counters (`"ph": "C"`) in a JSON object. After every window
+//! The format is described at
+//! <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>. The file is a
+//! JSON object with complete events (`"ph": "X"`) and counters (`"ph": "C"`). After each window,
 //! the file is a complete JSON document.
 
 use std::borrow::Cow;
@@ -24,8 +25,8 @@ use super::schedule::Phase;
 use super::span::{self, Listener};
 use crate::error::{Error, Result};
 
-/// The consumer's time with a batch. It is written as `ProfilerStep#` with the batch's number;
-/// TensorBoard's plug-in recognizes steps by this name.
+/// Name of the span in which the consumer uses a batch, followed by the batch's number.
+/// TensorBoard's profiler plug-in recognizes steps by this name.
 pub(super) const STEP: &str = "ProfilerStep#";
 
 /// End of the document. The next window overwrites it.
@@ -34,7 +35,7 @@ const TAIL: &[u8] = b"\n]}\n";
 /// Row of a span in the trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Row {
-    /// A thread of the program; the consumer is one.
+    /// A thread of the program, such as the consumer.
     Thread(u64),
     Coordinator,
     Worker(usize),
@@ -45,7 +46,7 @@ pub(crate) enum Row {
 }
 
 impl Row {
-    /// Process and thread in the trace.
+    /// Returns the process ID and thread ID to use in the trace.
     fn ids(self) -> (u64, u64) {
         match self {
             Row::Coordinator => (1, 1),
@@ -70,7 +71,7 @@ pub(crate) struct Args {
     pub(crate) sample: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<Box<str>>,
-    /// Number of samples, if there are several.
+    /// Number of samples, if the span covers several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) samples: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,70 +81,74 @@ pub(crate) struct Args {
 struct Event {
     row: Row,
     name: Cow<'static, str>,
-    /// In ns after the trace began.
+    /// Start time, in ns since the trace was created.
     begin: u64,
+    /// End time, in ns since the trace was created.
     end: u64,
     args: Args,
 }
 
-/// A complete event, with the names of the format.
+/// A complete event, with the field names that the format requires.
 #[derive(Serialize)]
 struct Complete<'a> {
     name: Cow<'a, str>,
     cat: &'static str,
     ph: &'static str,
-    /// Microseconds.
+    /// Start time in microseconds.
     ts: f64,
+    /// Duration in microseconds.
     dur: f64,
     pid: u64,
     tid: u64,
     args: &'a Args,
 }
 
-/// What the source asked of the network so far.
+/// Returns the current network counters of the source.
 pub(crate) type AskNetwork = Box<dyn Fn() -> Option<NetworkStats> + Send + Sync>;
 
-/// What the network did in one interval.
+/// Network activity in one interval.
 struct Counted {
-    /// In ns after the trace began.
+    /// Start time, in ns since the trace was created.
     begin: u64,
+    /// End time, in ns since the trace was created.
     end: u64,
     did: NetworkStats,
 }
 
-/// The spans of one loader, and the file they go to.
+/// The spans of one loader, and the file to which they are written.
 pub(crate) struct Trace {
-    /// Whether a window is open. Outside of windows a thread reads only this.
+    /// Whether a window is open. Outside of windows, all that a thread does is to read this flag.
     on: AtomicBool,
-    /// Number of windows so far. The device's clock is set again in each.
+    /// Number of windows so far. The device's clock is calibrated again in each window.
     window: AtomicU64,
     zero: Instant,
-    /// One list per worker, then one per reader, so they do not contend. All other threads share
-    /// the last list.
+    /// One list per worker, then one per reader, to avoid contention. All other threads share the
+    /// last list.
     events: Box<[CachePadded<Mutex<Vec<Event>>>]>,
     workers: usize,
     network: AskNetwork,
     machine: Mutex<Machine>,
 }
 
-/// The schedule as it runs.
+/// Progress of the schedule.
 struct Machine {
     schedule: Schedule,
     phase: Phase,
-    /// Beginning of the window that is open or waits to be written.
+    /// Start of the window that is open or waiting to be written.
     begin: u64,
-    /// End of the window, and the number of batches after which it is written. The device's times
-    /// arrive a little later.
+    /// End of a window that has not been written yet, and the number of batches after which to
+    /// write it. Writing is delayed because the device's times arrive a little later.
     closed: Option<(u64, u64)>,
-    /// The counts of the network at the end of the last interval, and the intervals.
+    /// Time and network counters at the end of the last interval.
     network: Option<(u64, NetworkStats)>,
+    /// Intervals of the current window.
     counted: Vec<Counted>,
     path: PathBuf,
-    /// `None` after a failed write.
+    /// The trace file; `None` after a failed write.
     file: Option<File>,
-    /// Rows whose names are in the file.
+    /// Rows whose names are already in the file.
     named: BTreeMap<Row, String>,
-    /// The known names of the program's threads.
+    /// Names of the program's threads, by thread ID.
     threads: BTreeMap<u64, String>,
     empty: bool,
 }
@@ -159,7 +164,7 @@ impl Trace {
         schedule.check()?;
         let program = concat!("warpfeed ", env!("CARGO_PKG_VERSION"));
         let other = json!({ "program": program });
-        // The array stays open, so that windows can be appended.
+        // The JSON array is left open, so that windows can be appended.
         let head = format!(r#"{{"schemaVersion": 1, "displayTimeUnit": "ms", "otherData": {other}, "traceEvents": ["#);
         let make = || {
             let mut file = File::create(path)?;
@@ -168,7 +173,7 @@ impl Trace {
             Ok(file)
         };
         let file = make().map_err(|e| {
-            // A file without its end is not JSON.
+            // A file without the tail is not valid JSON.
             if fs::metadata(path).is_ok_and(|found| found.is_file()) {
                 let _ = fs::remove_file(path);
             }
@@ -204,12 +209,12 @@ impl Trace {
         self.on.load(Relaxed)
     }
 
-    /// The number of the open window, if any.
+    /// Returns the number of the open window, if any.
     pub(crate) fn window(&self) -> Option<u64> {
         self.is_on().then(|| self.window.load(Relaxed))
     }
 
-    /// Time in the trace, in ns.
+    /// Converts `time` to a time in the trace, in ns.
     pub(crate) fn at(&self, time: Instant) -> u64 {
         time.duration_since(self.zero).as_nanos() as u64
     }
@@ -222,7 +227,7 @@ impl Trace {
         self.record_at(row, name, self.at(begin), self.at(end), args);
     }
 
-    /// Like [`record`](Trace::record), with times in ns after the trace was created.
+    /// Like [`record`](Trace::record), but with times in ns since the trace was created.
     pub(crate) fn record_at(&self, row: Row, name: impl Into<Cow<'static, str>>, begin: u64, end: u64, args: Args) {
         if let Row::Thread(thread) = row {
             let name = || std::thread::current().name().unwrap_or("thread").to_owned();
@@ -237,11 +242,12 @@ impl Trace {
         events.push(Event { row, name: name.into(), begin, end, args });
     }
 
-    /// Notes that the consumer, on this thread, requests a batch at `now` after `delivered` others.
+    /// Records that the consumer, on this thread, requests a batch at `now`, after `delivered`
+    /// batches have been delivered.
     pub(crate) fn step(&self, delivered: u64, now: Instant) {
         let now = self.at(now);
         let phase = self.machine().schedule.phase(delivered);
-        // The source may be the user's code, so no lock is held.
+        // The source may be user code, so no lock may be held.
         let network = (self.is_on() || phase != Phase::Off).then(|| (self.network)()).flatten();
         let mut machine = self.machine();
         let mut written = None;
@@ -273,7 +279,7 @@ impl Trace {
         said(written);
     }
 
-    /// Ends the trace. An open window is written up to here.
+    /// Ends the trace. An open window is written up to this point.
     pub(crate) fn end(&self) {
         let network = self.is_on().then(|| (self.network)()).flatten();
         let now = self.at(Instant::now());
@@ -291,8 +297,8 @@ impl Trace {
         said(written);
     }
 
-    /// Takes the recorded spans and writes those in the closed window, if there is one. Returns the
-    /// message for the log: the number of spans, or the error that ends the trace.
+    /// Takes the recorded spans and writes the spans of the closed window, if there is one. Returns
+    /// the result to log: the number of spans, or the error that ends the trace.
     fn write(&self, machine: &mut Machine) -> Option<Result<(PathBuf, usize)>> {
         let lists = self.events.iter().map(|list| list.lock().expect("nothing panics while holding it"));
         let mut events: Vec<Event> = Vec::new();
@@ -301,7 +307,7 @@ impl Trace {
         let (end, _) = machine.closed.take()?;
         let mut file = machine.file.take()?;
         events.retain(|event| machine.begin <= event.begin && event.begin <= event.end && event.end <= end);
-        // Outer spans before those inside them.
+        // Sort outer spans before the spans that they contain.
         events.sort_by_key(|event| (event.row, event.begin, std::cmp::Reverse(event.end)));
         counted.retain(|interval| machine.begin <= interval.begin && interval.end <= end);
         let mut text = machine.format(&events);
@@ -309,7 +315,8 @@ impl Trace {
         let written = file.seek(SeekFrom::End(-(TAIL.len() as i64))).and_then(|at| {
             text.extend(TAIL);
             file.write_all(&text).inspect_err(|_| {
-                // If the disk is full, the windows before this one stay readable: their end fits again.
+                // If the disk is full, keep the earlier windows readable. Rewriting the tail
+                // requires no additional space.
                 let _ =
                     file.set_len(at).and_then(|()| file.seek(SeekFrom::Start(at))).and_then(|_| file.write_all(TAIL));
             })
@@ -324,7 +331,8 @@ impl Trace {
     }
 }
 
-/// Logs the result of writing. No lock is held, because the logger is the user's code.
+/// Logs the result of writing. The caller must not hold a lock, because the logger may be user
+/// code.
 fn said(written: Option<Result<(PathBuf, usize)>>) {
     match written {
         Some(Ok((path, spans))) => tracing::debug!(path = %path.display(), spans, "wrote a window of the trace"),
@@ -357,7 +365,7 @@ impl Machine {
             };
             if self.named.get(&event.row) != Some(&name) {
                 let process = if pid == 1 { "host" } else { "device" };
-                // The consumer's row comes first.
+                // Show the consumer's row first.
                 let order = if name == "consumer" { 0 } else { tid };
                 for (what, value) in [
                     ("process_name", json!({ "name": process })),
@@ -374,7 +382,7 @@ impl Machine {
         text
     }
 
-    /// Ends an interval of the network at `now`, with the counts so far.
+    /// Ends a network interval at `now`, with the current counters.
     fn count(&mut self, now: u64, network: Option<NetworkStats>) {
         let Some(counts) = network else {
             self.network = None;
@@ -385,8 +393,9 @@ impl Machine {
         }
     }
 
-    /// Adds counters of the network. The value of a counter holds until its next event, so each
-    /// interval's values are at its beginning, and zeros end the window.
+    /// Adds network counters to the trace. In a trace, a counter keeps its value until the next
+    /// event. Therefore, the values of an interval are placed at its start, and zeros are added at
+    /// the end of the window.
     fn format_network(&mut self, text: &mut Vec<u8>, mut counted: Vec<Counted>) {
         let Some(&Counted { end, ref did, .. }) = counted.last() else { return };
         let mut zero = NetworkStats::default();
@@ -403,11 +412,12 @@ impl Machine {
     fn line(&mut self, text: &mut Vec<u8>, event: &impl Serialize) {
         text.extend(if self.empty { &b"\n"[..] } else { b",\n" });
         self.empty = false;
-        serde_json::to_writer(text, event).expect("a Vec takes everything");
+        serde_json::to_writer(text, event).expect("writing to a Vec cannot fail");
     }
 }
 
-/// Microseconds. An f64 holds 52 days of them exact to the nanosecond.
+/// Converts ns to microseconds. An `f64` can represent times of up to 52 days with an accuracy of 1
+/// ns.
 fn micros(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
@@ -416,7 +426,7 @@ impl Event {
     fn complete(&self) -> Complete<'_> {
         let (pid, tid) = self.row.ids();
         let category = match self.row {
-            // The category of PyTorch's `record_function`.
+            // PyTorch uses this category for `record_function`.
             Row::Thread(_) => "user_annotation",
             Row::Coordinator | Row::Worker(_) | Row::Reader(_) => "loader",
             _ => "device",

@@ -1,3 +1,10 @@
+//! The running totals of a loader, which are always collected.
+//!
+//! Each worker and reader writes to its own cache lines without synchronization beyond relaxed
+//! atomics, and the consumer updates its state once per batch. Therefore, counting costs only tens
+//! of nanoseconds per stage. The list of stragglers is locked only for samples that are slower than
+//! a threshold. The threshold follows the slowest samples so far and decays with time.
+
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -12,71 +19,75 @@ use super::timeline::Timeline;
 use super::{Args, ProcessStats, Row, STEP, Stage, StageMap, Stats, Straggler, Tally, Trace, span};
 use crate::error::{Result, reserve};
 
-/// Number of stragglers that are kept.
+/// Maximum number of stragglers in the list.
 const STRAGGLERS: usize = 8;
-/// Names of the consumer's and the coordinator's waits in traces.
+/// Name of the consumer's waits in traces.
 pub(crate) const WAIT: &str = "wait for a batch";
+/// Name of the coordinator's waits in traces.
 pub(crate) const WAIT_FOR_SLOT: &str = "wait for a slot";
-/// Seconds after which a straggler counts for half as much.
+/// Time after which the weight of a straggler is halved, in seconds.
 const HALF_LIFE: f64 = 30.0;
 /// Length of the histogram of ready batches.
 const READY: usize = 64;
 
-/// One worker's sums. Each worker has its own cache lines, so counting causes no traffic between
+/// Totals of one worker. Each worker has its own cache lines, so counting causes no traffic between
 /// cores.
 #[derive(Default)]
 pub(crate) struct WorkerCounters {
     stages: StageMap<Tally>,
-    /// Tallies of the fields that compute. `stages` has their sum.
+    /// Tallies of the computed fields. Their sum is included in `stages`.
     fields: Box<[Tally]>,
     counts: WorkerCounts,
-    /// The current sample + 1, or 0 while it waits for work.
+    /// Index of the current sample plus 1, or 0 while the worker waits for work.
     sample: AtomicU64,
     /// Stage of the current sample. Field `n` is `Stage::Fields as usize + n`.
     stage: AtomicUsize,
 }
 
-/// One reader's sums and its current sample.
+/// Totals of one reader, and its current sample.
 #[derive(Default)]
 pub(crate) struct ReaderCounters {
     read: Tally,
-    /// The current sample + 1, or 0 while it is idle.
+    /// Index of the current sample plus 1, or 0 while the reader is idle.
     sample: AtomicU64,
-    /// Start of the current read, in ns after the loader was opened.
+    /// Start of the current read, in ns since the loader was opened.
     since: AtomicU64,
 }
 
 /// The consumer's state, updated once per batch.
 struct Consumer {
-    /// When the last batch was delivered, with its epoch and number. Cleared when an epoch begins,
-    /// because the time between epochs is not a step.
+    /// Time, epoch and number of the last delivered batch. Cleared when an epoch begins, because
+    /// the time between epochs is not a step.
     delivered: Option<(Instant, u64, u64)>,
     starting: bool,
     start_ns: u64,
     epochs: u64,
-    /// Number of requests while n batches were ready. The last entry counts all larger n.
+    /// Entry n is the number of requests while n batches were ready. The last entry also counts all
+    /// larger n.
     ready: [u64; READY],
     timeline: Timeline,
 }
 
-/// Sums over the life of a loader.
+/// Running totals since the loader was opened.
 pub(crate) struct Counters {
     workers: Box<[CachePadded<WorkerCounters>]>,
-    /// Most loaders never start a reader, so each takes its memory when it first reads.
+    /// Counters of each reader, allocated at its first read, because most loaders never start
+    /// readers.
     readers: Box<[OnceLock<Box<CachePadded<ReaderCounters>>>]>,
-    /// Names of the fields that compute.
+    /// Names of the computed fields.
     fields: Box<[String]>,
     opened: Instant,
     process: ProcessStats,
     counts: LoaderCounts,
     consumer: Mutex<Consumer>,
-    /// Threshold of a straggler. It rises until few samples exceed it and falls with time.
+    /// Minimum time at which a sample counts as a straggler, in ns. It rises until few samples
+    /// exceed it, and falls with time.
     slow_ns: AtomicU64,
     slowest: Mutex<Vec<Slow>>,
     trace: OnceLock<Arc<Trace>>,
 }
 
-/// The counts and times of the list of statistics are fields of the counters.
+/// Makes the counts and times from the list of statistics available as fields of the counters.
 impl Deref for Counters {
     type Target = LoaderCounts;
 
@@ -86,10 +97,11 @@ impl Deref for Counters {
 }
 
 impl Counters {
-    /// `fields` are the names of the fields that compute.
+    /// Creates the counters. `fields` contains the names of the computed fields.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if there is no memory for so many workers.
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if there is too little memory for this
+    /// number of workers.
     pub(crate) fn new(workers: usize, readers: usize, fields: Vec<String>) -> Result<Self> {
         let (mut of_workers, mut of_readers) = (Vec::new(), Vec::new());
         reserve(&mut of_workers, workers)?;
@@ -134,7 +146,7 @@ impl Counters {
         self.trace.get().map(|trace| &**trace)
     }
 
-    /// The trace, while a window is open.
+    /// Returns the trace while a window is open.
     pub(crate) fn tracing(&self) -> Option<&Trace> {
         self.trace().filter(|trace| trace.is_on())
     }
@@ -143,7 +155,7 @@ impl Counters {
         &self.workers[index]
     }
 
-    /// Notes that reader `index` begins to read `sample`.
+    /// Records that reader `index` starts to read `sample`.
     pub(crate) fn reads(&self, index: usize, sample: u64) {
         let reader = self.readers[index].get_or_init(Box::default);
         reader.since.store(nanos(Instant::now(), self.opened), Relaxed);
@@ -151,7 +163,7 @@ impl Counters {
         nvtx::push(Stage::Read.name());
     }
 
-    /// Counts a read of reader `index`: `bytes` bytes in `ns`.
+    /// Records a read of `bytes` bytes in `ns` by reader `index`.
     pub(crate) fn has_read(&self, index: usize, ns: u64, bytes: usize) {
         nvtx::pop();
         let reader = self.readers[index].get().expect("the read began");
@@ -163,13 +175,14 @@ impl Counters {
         self.consumer.lock().expect("nothing panics while holding it")
     }
 
-    /// Notes that an epoch begins.
+    /// Records that an epoch begins.
     pub(crate) fn begin(&self) {
         let mut consumer = self.consumer();
         (consumer.delivered, consumer.starting) = (None, true);
     }
 
-    /// Notes that the consumer requests a batch while `ready` are ready. Returns the time.
+    /// Records that the consumer requests a batch while `ready` batches are ready. Returns the time
+    /// of the request.
     pub(crate) fn asked(&self, ready: usize) -> Instant {
         let now = Instant::now();
         let mut consumer = self.consumer();
@@ -184,12 +197,12 @@ impl Counters {
         drop(consumer);
         let Some(trace) = self.trace() else { return now };
         trace.step(self.batches(), now);
-        // Writing the trace at the end of a window is not a wait for a batch.
+        // Writing the trace at the end of a window is not part of the wait for a batch.
         Instant::now()
     }
 
-    /// Notes that the consumer received batch `batch` of `epoch`, which it requested at `asked`.
-    /// The batch has so many samples and damaged images.
+    /// Records that the consumer received batch `batch` of `epoch`, which it had requested at
+    /// `asked`. `samples` and `damaged` are the numbers of samples and damaged images in the batch.
     pub(crate) fn delivered(&self, epoch: u64, batch: u64, (samples, damaged): (usize, u64), asked: Instant) {
         let now = Instant::now();
         let waited = nanos(now, asked);
@@ -215,8 +228,8 @@ impl Counters {
         });
     }
 
-    /// Counts the coordinator's wait since `since` for the slot of batch `batch` of `epoch`. It
-    /// waited for the time `waited` within epochs.
+    /// Records the coordinator's wait since `since` for the slot of batch `batch` of `epoch`.
+    /// `waited` is the part of the wait that lies within epochs.
     pub(crate) fn slot(&self, epoch: u64, batch: u64, since: Instant, waited: Duration) {
         let now = Instant::now();
         self.slot.add(waited.as_nanos() as u64, 0);
@@ -226,12 +239,12 @@ impl Counters {
         }
     }
 
-    /// Name of the field that computes and has this number.
+    /// Returns the name of the computed field with this index.
     pub(crate) fn field(&self, number: usize) -> &str {
         &self.fields[number]
     }
 
-    /// Notes a sample's time in each stage. `slowest` is the number of the field that took longest.
+    /// Records a sample's time in each stage. `slowest` is the index of the slowest field.
     pub(crate) fn sample_took(&self, ns: StageMap<u64>, slowest: usize, sample: u64, key: &str) {
         let total: u64 = ns.values().sum();
         if total > self.slow_ns.load(Relaxed) {
@@ -269,8 +282,8 @@ impl Counters {
         self.slow_ns.store(fade(&mut slowest, at), Relaxed);
     }
 
-    /// The current work of each busy worker and reader: `worker 3 in decode of sample 18231`,
-    /// `reader 5 reading sample 18240 for 31.2 s`.
+    /// Describes the current work of each busy worker and reader: `worker 3 in decode of sample
+    /// 18231`, `reader 5 reading sample 18240 for 31.2 s`.
     pub(crate) fn activity(&self) -> Vec<String> {
         let at = |(i, w): (usize, &CachePadded<WorkerCounters>)| {
             let sample = w.sample.load(Relaxed).checked_sub(1)?;
@@ -299,13 +312,13 @@ impl Counters {
         self.samples.get()
     }
 
-    /// The workers' time in each stage, in ns.
+    /// Returns the workers' total time in each stage, in ns.
     pub(crate) fn busy(&self) -> StageMap<u64> {
         StageMap::from_fn(|stage| self.workers.iter().map(|w| w.stages[stage].ns()).sum())
     }
 
-    /// Returns the statistics. The loader adds its memory, its workers and batches ahead in use,
-    /// and the time of its epochs.
+    /// Returns the statistics. The loader fills in its memory, the number of workers, the prefetch
+    /// depth, and the duration of its epochs.
     pub(crate) fn stats(&self) -> Stats {
         let stage = |stage: Stage| Tally::sum(self.workers.iter().map(|w| &w.stages[stage]));
         let counted = Stats::counted(&self.counts, self.workers.iter().map(|worker| &worker.counts));
@@ -344,7 +357,7 @@ impl Counters {
 }
 
 impl WorkerCounters {
-    /// Notes that the worker enters `stage` of `sample`.
+    /// Records that the worker enters `stage` of `sample`.
     pub(crate) fn enter(&self, stage: Stage, sample: u64) {
         self.leave();
         nvtx::push(stage.name());
@@ -352,7 +365,8 @@ impl WorkerCounters {
         self.stage.store(stage as usize, Relaxed);
     }
 
-    /// Notes that the worker enters field `number`, called `name`, of `sample`.
+    /// Records that the worker starts to compute the field with index `number`, named `name`, of
+    /// `sample`.
     pub(crate) fn enter_field(&self, number: usize, name: &str, sample: u64) {
         self.leave();
         nvtx::push(name);
@@ -360,23 +374,23 @@ impl WorkerCounters {
         self.stage.store(Stage::Fields as usize + number, Relaxed);
     }
 
-    /// Adds a sample's time in `stage`, which produced `bytes` bytes.
+    /// Adds the time that a sample spent in `stage`, and the `bytes` bytes that the stage produced.
     pub(crate) fn spent(&self, stage: Stage, ns: u64, bytes: usize) {
         self.stages[stage].add(ns, bytes);
     }
 
-    /// Adds a sample's time in field `number`, which produced `bytes` bytes.
+    /// Adds the time that field `number` of a sample took, and the `bytes` bytes that it produced.
     pub(crate) fn spent_in_field(&self, number: usize, ns: u64, bytes: usize) {
         self.fields[number].add(ns, bytes);
         self.stages[Stage::Fields].add_time(ns);
     }
 
-    /// Adds time to `stage` without an entry.
+    /// Adds time to `stage` without counting another sample.
     pub(crate) fn spent_more(&self, stage: Stage, ns: u64) {
         self.stages[stage].add_time(ns);
     }
 
-    /// The worker's counts. Only the worker writes them.
+    /// Returns the counts of the worker, which only that worker may write.
     pub(crate) fn counts(&self) -> &WorkerCounts {
         &self.counts
     }
@@ -386,7 +400,7 @@ impl WorkerCounters {
         self.sample.store(0, Relaxed);
     }
 
-    /// Ends the range of the stage that the worker is in, if it is in one.
+    /// Ends the NVTX range of the worker's current stage, if any.
     fn leave(&self) {
         if self.sample.load(Relaxed) > 0 {
             nvtx::pop();
@@ -394,10 +408,11 @@ impl WorkerCounters {
     }
 }
 
-/// Keeps the stragglers with the greatest weight at `now`. Returns the threshold in ns.
+/// Reduces the list to the stragglers with the greatest weights at time `now`. Returns the new
+/// threshold in ns.
 ///
-/// The weight of a straggler halves every [`HALF_LIFE`], so a slow start does not hide later
-/// stragglers.
+/// The weight of a straggler is halved every [`HALF_LIFE`], so that a slow start does not hide
+/// later stragglers.
 fn fade(slowest: &mut Vec<Slow>, now: f64) -> u64 {
     slowest.sort_by(|a, b| b.counts(now).total_cmp(&a.counts(now)));
     slowest.truncate(STRAGGLERS);
@@ -407,19 +422,19 @@ fn fade(slowest: &mut Vec<Slow>, now: f64) -> u64 {
 /// One of the slowest samples.
 struct Slow {
     of: Straggler,
-    /// Moment of its longest time, in seconds after the loader was opened. Later times may be
+    /// When the sample took longest, in seconds since the loader was opened. Later delays may be
     /// shorter.
     longest_at: f64,
 }
 
 impl Slow {
-    /// Weight of its longest time at `now`.
+    /// Returns the weight of the sample's longest time at time `now`.
     fn counts(&self, now: f64) -> f64 {
         self.of.seconds * 0.5f64.powf((now - self.longest_at).max(0.0) / HALF_LIFE)
     }
 }
 
-/// Time from `start` to `end`, in ns.
+/// Returns the time from `start` to `end`, in ns.
 pub(crate) fn nanos(end: Instant, start: Instant) -> u64 {
     end.duration_since(start).as_nanos() as u64
 }
@@ -438,16 +453,19 @@ mod tests {
         assert_eq!(fade(&mut slowest, 1.0), 500_000_000);
         slowest.push(slow(90, 0.3, 2.0));
         fade(&mut slowest, 2.0);
-        assert!(slowest.iter().all(|s| s.of.sample != 90), "not while they are fresh");
+        assert!(slowest.iter().all(|s| s.of.sample != 90), "recent stragglers are kept");
         let threshold = fade(&mut slowest, 61.0);
-        assert!((124_000_000..126_000_000).contains(&threshold), "a quarter after a minute: {threshold}");
+        assert!(
+            (124_000_000..126_000_000).contains(&threshold),
+            "after a minute, the threshold is a quarter: {threshold}"
+        );
         slowest.push(slow(91, 0.3, 61.0));
         fade(&mut slowest, 61.0);
         assert_eq!((slowest[0].of.sample, slowest.len()), (91, STRAGGLERS));
     }
 
     #[test]
-    fn activity_says_which_sample_a_reader_reads_and_for_how_long() {
+    fn activity_names_the_sample_and_time_of_each_read() {
         let counters = Counters::new(1, 2, vec!["mask".into(), "wave".into()]).unwrap();
         counters.worker(0).enter_field(1, "wave", 6);
         assert_eq!(counters.activity(), ["worker 0 in wave of sample 6"]);
@@ -474,6 +492,6 @@ mod tests {
         assert!((slowest[0].seconds - 0.03).abs() < 1e-9);
         assert!((slowest[0].total_seconds - 2.03).abs() < 1e-9);
         counters.straggled(40_000_000, all_in(Stage::Fields, 40_000_000), 1, 8, "b");
-        assert_eq!(counters.stats().slowest[0].stage, "wave", "a field gives its name");
+        assert_eq!(counters.stats().slowest[0].stage, "wave", "a field is listed under its name");
     }
 }

@@ -1,21 +1,22 @@
-//! Measures the loader's time: counters, statistics, verdicts and traces.
+//! Measures the loader's time: counters, statistics, bottlenecks and traces.
 //!
-//! 1. `stage`: [`Stage`], a step of a worker's work on a sample, and [`StageMap`], one value per
-//!    stage. A field that computes has a stage of its own.
-//! 2. [`StageStats`]: count, sum and histogram of one stage. The crate [`warpfeed_sources`] has it,
-//!    the tally that one thread writes, and the difference of two statistics.
-//! 3. `counters`: the running sums of workers, coordinator, ring and consumer. They are always
-//!    active.
-//! 4. `timeline`: [`Interval`], the run cut into equal intervals.
-//! 5. `process`: [`ProcessStats`], the operating system's counts.
-//! 6. [`NetworkStats`]: what sources in stores asked of the network. `stats`: [`Stats`],
-//!    all numbers together, with the slowest samples.
-//! 7. `bottleneck`: [`Bottleneck`], the stage that limits a loader. `verdict`: [`Verdict`], the limit with
-//!    its evidence and advice, and the rules for loaders. `serving`: the rules for decoders;
-//!    `store`: the advice for a dataset in a store.
-//! 8. `schedule`: [`Schedule`], which batches are traced.
-//! 9. `chrome`: the spans of the traced batches, and their file of Chrome trace events.
-//! 10. `span`: [`span()`], the program's own spans in that file.
+//! 1. `stage`: [`Stage`], a step in the processing of a sample, and [`StageMap`], one value per
+//!    stage. Each computed field is a separate stage.
+//! 2. [`StageStats`]: count, sum and histogram of one stage. It is defined in the crate
+//!    [`warpfeed_sources`], together with the single-writer tally and the trait for differences of
+//!    statistics.
+//! 3. `counters`: the running totals of workers, coordinator, ring and consumer, which are always
+//!    collected.
+//! 4. `timeline`: [`Interval`], one of the equal intervals into which a run is divided.
+//! 5. `process`: [`ProcessStats`], counters of the operating system.
+//! 6. [`NetworkStats`]: counters of requests to stores. `stats`: [`Stats`], all numbers and the
+//!    slowest samples.
+//! 7. `bottleneck`: [`Bottleneck`], the bottleneck of a loader. `verdict`: [`Verdict`], the
+//!    bottleneck with its evidence and advice, and the rules for loaders. `serving`: the rules for
+//!    decoders; `store`: the advice for a dataset in a store.
+//! 8. `schedule`: [`Schedule`], which selects the batches to trace.
+//! 9. `chrome`: records spans, and writes them as Chrome trace events.
+//! 10. `span`: [`span()`], which adds the program's own spans to the trace.
 //! 11. `nvtx`: the same spans for Nsight Systems.
 
 mod bottleneck;

@@ -1,29 +1,30 @@
 #![cfg_attr(feature = "nvtx", allow(unsafe_code))]
-//! Ranges for Nsight Systems. They have the same names as in the trace, on the threads that do the
-//! work. Without the feature `nvtx` they compile to nothing.
+//! NVTX ranges for Nsight Systems, with the same names as in the trace, on the threads that do the
+//! work. Without the feature `nvtx`, the functions in this module do nothing.
 //!
-//! The tool names a library in `NVTX_INJECTION64_PATH`. The first range loads the library and calls
-//! its `InitializeInjectionNvtx2`. The library then puts its functions into a table. This is the
-//! protocol of NVIDIA's NVTX 3 headers (`nvtxTypes.h`, `nvtxInit.h`), written here in Rust, so
-//! neither CUDA nor a C compiler is needed. Without a tool, a range costs two loads.
+//! A profiling tool sets the variable `NVTX_INJECTION64_PATH` to the path of its library. The first
+//! range loads the library and calls its `InitializeInjectionNvtx2`, which stores function pointers
+//! in a table. This is the protocol of NVIDIA's NVTX 3 headers (`nvtxTypes.h`, `nvtxInit.h`),
+//! implemented here in Rust, so neither CUDA nor a C compiler is needed. Without a tool, a range
+//! costs two memory loads.
 //!
 //! **Invariants**
 //! 1. The library stays loaded until the process ends, as tools expect.
 //! 2. Slot n of a module's table is null or a function of the type that the protocol assigns to
 //!    slot n.
 
-/// Opens a range on this thread; [`pop`] closes the one opened last.
+/// Opens a range on this thread; [`pop`] closes the most recent one.
 #[cfg(not(feature = "nvtx"))]
 pub(super) fn push(_: &str) {}
 
-/// Closes the range that was opened last on this thread.
+/// Closes the most recent range on this thread.
 #[cfg(not(feature = "nvtx"))]
 pub(super) fn pop() {}
 
 #[cfg(feature = "nvtx")]
 pub(super) use tool::{pop, push};
 
-/// A range on this thread, from here until it is dropped.
+/// A range on this thread that ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Range(std::marker::PhantomData<*const ()>);
 
@@ -46,7 +47,7 @@ mod tool {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-    /// A tool's functions for ranges.
+    /// The functions of a tool that open and close ranges.
     struct Tool {
         push: Push,
         pop: Pop,
@@ -55,10 +56,10 @@ mod tool {
     type Push = extern "C" fn(*const c_char) -> c_int;
     type Pop = extern "C" fn() -> c_int;
 
-    /// A place for a function of the tool.
+    /// Slot for a pointer to a function of the tool.
     type Slot = AtomicPtr<c_void>;
 
-    /// Number of functions of each module. Module 0 is unused. The others are core, CUDA, OpenCL,
+    /// Number of functions in each module. Module 0 is unused. The others are core, CUDA, OpenCL,
     /// CUDA runtime, core 2 (domains) and sync.
     const MODULES: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
     const CORE: usize = 1;
@@ -68,8 +69,8 @@ mod tool {
     const VERSION: u32 = 3;
 
     static SLOTS: [[Slot; 16]; MODULES.len()] = [const { [const { AtomicPtr::new(null_mut()) }; 16] }; MODULES.len()];
-    /// Pointers to the slots. As the protocol requires, a null follows the last slot of each
-    /// module.
+    /// Pointers to the slots. As the protocol requires, the list of each module ends with a null
+    /// pointer.
     static TABLES: OnceLock<Vec<Vec<Pointer>>> = OnceLock::new();
 
     #[repr(transparent)]
@@ -103,7 +104,7 @@ mod tool {
             SLOTS.iter().zip(&MODULES).map(pointers).collect()
         });
         let Some(number) = usize::try_from(module).ok().filter(|n| (1..MODULES.len()).contains(n)) else { return 0 };
-        // SAFETY: by the protocol both are null or valid for a write.
+        // SAFETY: according to the protocol, both pointers are null or valid for a write.
         unsafe {
             if !len.is_null() {
                 *len = MODULES[number] as c_uint;
@@ -133,15 +134,17 @@ mod tool {
         TOOL.get_or_init(load).as_ref()
     }
 
-    /// Loads the tool that the environment names, if it accepts ranges.
+    /// Loads the tool named in the environment. Returns `None` if there is no tool or if it does
+    /// not accept ranges.
     fn load() -> Option<Tool> {
         let path = std::env::var_os("NVTX_INJECTION64_PATH")?;
         let failed = |e: &dyn std::fmt::Display| tracing::warn!("NVTX_INJECTION64_PATH={}: {e}", path.display());
-        // SAFETY: loading runs the library's initializers, as the variable requests.
+        // SAFETY: loading the library runs its initializers, which is what setting the variable
+        // requests.
         let library = unsafe { libloading::Library::new(&path) }.inspect_err(|e| failed(e)).ok()?;
         let library: &'static libloading::Library = Box::leak(Box::new(library));
         type Initialize = extern "C" fn(extern "C" fn(u32) -> *const c_void) -> c_int;
-        // SAFETY: the protocol gives the symbol this type.
+        // SAFETY: according to the protocol, the symbol has this type.
         let initialize =
             unsafe { library.get::<Initialize>(b"InitializeInjectionNvtx2\0") }.inspect_err(|e| failed(e)).ok()?;
         if initialize(export) == 0 {
@@ -152,13 +155,13 @@ mod tool {
         if push.is_null() || pop.is_null() {
             return None;
         }
-        // SAFETY: invariant 2; neither is null.
+        // SAFETY: invariant 2, and neither pointer is null.
         Some(unsafe { Tool { push: transmute::<*mut c_void, Push>(push), pop: transmute::<*mut c_void, Pop>(pop) } })
     }
 
     pub(in super::super) fn push(name: &str) {
         let Some(tool) = tool() else { return };
-        // A name is short; the tool copies it.
+        // Names are short, and the tool copies them.
         let mut text = [0; 64];
         let len = name.len().min(text.len() - 1);
         text[..len].copy_from_slice(&name.as_bytes()[..len]);

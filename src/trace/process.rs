@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The operating system's counts for this process. On systems other than Unix all counts are 0.
+//! Operating-system counters for this process. On systems other than Unix, all counters are 0.
 //!
 //! **Invariants**
 //! 1. When `getrusage` returns 0, it has filled the whole structure.
@@ -12,25 +12,26 @@ use serde::{Deserialize, Serialize};
 
 use warpfeed_sources::internal::Since;
 
-/// The operating system's counts for the whole process, not only for the loader.
+/// Operating-system counters for the whole process, including threads outside the loader.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct ProcessStats {
-    /// Seconds of CPU time of all threads, user and system. On systems other than Unix this
+    /// User and system CPU time of all threads, in seconds. On systems other than Unix, this field
     /// and the page faults are 0.
     pub cpu_seconds: f64,
     /// Page faults served from memory.
     pub minor_faults: u64,
     /// Page faults that waited for the disk.
     pub major_faults: u64,
-    /// Bytes that came from storage and not from the page cache; known on Linux.
+    /// Number of bytes read from storage rather than the page cache, if known (Linux only).
     pub disk_bytes: Option<u64>,
-    /// Resident anonymous memory in bytes, without the pages of mapped datasets; known on Linux.
+    /// Resident anonymous memory in bytes, if known (Linux only). Pages of mapped datasets are not
+    /// included.
     pub anonymous_bytes: Option<u64>,
 }
 
-/// Counts of every Unix.
+/// Counters that every Unix system provides.
 #[derive(Default)]
 struct Usage {
     cpu_seconds: f64,
@@ -42,7 +43,7 @@ struct Usage {
 fn usage() -> Usage {
     // SAFETY: zeroed bytes are a valid `rusage`, which consists of integers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is valid for writes. If the call fails it stays zero.
+    // SAFETY: `usage` is valid for writes. If the call fails, `usage` remains zeroed.
     let _ = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
     let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6;
     Usage {
@@ -57,17 +58,18 @@ fn usage() -> Usage {
     Usage::default()
 }
 
-/// Counts that show whether a thread waited. They only grow.
+/// Counters that show whether a thread has waited. They never decrease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ThreadUsage {
-    /// Core time in ns.
+    /// CPU time in ns.
     pub(crate) cpu_ns: u64,
     /// Number of voluntary context switches, plus page faults that waited for storage.
     pub(crate) waits: u64,
 }
 
 impl ThreadUsage {
-    /// The calling thread's counts; costs about 0.3 us. Known on Linux; `None` elsewhere.
+    /// Returns the counters of the calling thread, or `None` on systems other than Linux. The call
+    /// costs about 0.3 µs.
     #[cfg(target_os = "linux")]
     pub(crate) fn now() -> Option<Self> {
         // SAFETY: zeroed bytes are a valid `rusage`, which consists of integers.
@@ -85,20 +87,20 @@ impl ThreadUsage {
     }
 }
 
-/// A thread, as the file of its scheduler statistics.
+/// A thread, represented by the path of its scheduler statistics.
 pub(crate) struct Task(PathBuf);
 
 impl Task {
-    /// The calling thread, if the system counts it (Linux).
+    /// Returns the calling thread, if the system reports scheduler statistics (Linux only).
     pub(crate) fn this() -> Option<Self> {
         Some(Task(Path::new("/proc").join(fs::read_link("/proc/thread-self").ok()?).join("schedstat")))
     }
 
-    /// Seconds that the thread was ready to run and waited for a core. This is the second
-    /// number of its `schedstat`, which counts ns (the kernel's `sched-stats.rst`). `None` after
-    /// the thread's end. Allocates nothing.
+    /// Returns the time in which the thread was runnable but not running, in seconds. This is the
+    /// second number in the thread's `schedstat`, which is in ns (see the kernel's
+    /// `sched-stats.rst`). Returns `None` after the thread has ended. Does not allocate.
     pub(crate) fn delayed_seconds(&self) -> Option<f64> {
-        // Three numbers of at most 20 digits.
+        // Three numbers of at most 20 digits each.
         let mut line = [0; 96];
         let read = fs::File::open(&self.0).ok()?.read(&mut line).ok()?;
         let line = std::str::from_utf8(&line[..read]).ok()?;
@@ -106,7 +108,8 @@ impl Task {
     }
 }
 
-/// Resident memory keeps its value. Bytes from the disk are known if both counts are.
+/// Resident memory is not subtracted. The difference of the bytes read from storage is known only
+/// if both counters are known.
 impl Since for ProcessStats {
     fn since(&self, earlier: &Self) -> Self {
         ProcessStats {
@@ -120,7 +123,7 @@ impl Since for ProcessStats {
 }
 
 impl ProcessStats {
-    /// Seconds of CPU time so far; costs one system call.
+    /// Returns the CPU time so far, in seconds, at the cost of one system call.
     pub(crate) fn cpu_now() -> f64 {
         usage().cpu_seconds
     }
@@ -147,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_sleeps_has_waited_and_one_that_computes_has_not() {
+    fn sleeping_counts_as_waiting_and_computing_does_not() {
         let before = ThreadUsage::now().unwrap();
         let begun = std::time::Instant::now();
         while begun.elapsed() < std::time::Duration::from_millis(20) {}

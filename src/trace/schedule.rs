@@ -1,19 +1,21 @@
 use crate::error::{Error, Result};
 
-/// Selects the batches to trace, as `torch.profiler.schedule` does: the last `active` of every
-/// `wait + warmup + active` batches, `repeat` times.
+/// Selects the batches to trace, like `torch.profiler.schedule`. In each cycle of
+/// `wait + warmup + active` batches, the last `active` batches are traced. There are `repeat`
+/// cycles.
 ///
-/// The count runs over the loader's life, from the first batch of its first epoch.
+/// Batches are counted over the lifetime of the loader, starting with the first batch of its first
+/// epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Schedule {
-    /// Batches that are not traced.
+    /// Number of batches per cycle that are not traced.
     pub wait: u64,
-    /// Batches that are traced and discarded, so the start-up cost of tracing stays out of the
-    /// trace.
+    /// Number of batches per cycle whose trace is discarded, to exclude the start-up cost of
+    /// tracing.
     pub warmup: u64,
-    /// Batches that are traced and written; at least one.
+    /// Number of batches per cycle whose trace is written. It must be at least 1.
     pub active: u64,
-    /// Number of cycles; 0 means that tracing continues until the loader is closed.
+    /// Number of cycles. If it is 0, tracing continues until the loader is closed.
     pub repeat: u64,
 }
 
@@ -22,7 +24,7 @@ pub struct Schedule {
 pub(super) enum Phase {
     Off,
     Warmup,
-    /// Traced and written, in the cycle with this number.
+    /// The batch is traced and written. The value is the number of the cycle.
     Active(u64),
 }
 

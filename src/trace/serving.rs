@@ -1,5 +1,5 @@
-//! The rules for a decoder. A decoder is never in a step or an epoch, so it needs fewer rules than
-//! a loader.
+//! The rules for decoders. A decoder has no steps and no epochs, so it needs fewer rules than a
+//! loader.
 
 use warpfeed_sources::internal::ratio;
 
@@ -7,11 +7,12 @@ use super::bottleneck::{Bottleneck, Judgment, LEAST_BATCHES, SATURATED, STALLED,
 use super::verdict::Evidence;
 use crate::error::counted;
 
-/// Minimum share of the time without a free batch at which held batches are the limit.
+/// Minimum fraction of time without a free batch at which the batches that the program holds are
+/// the bottleneck.
 const HELD: f64 = 0.1;
 
 impl Evidence<'_> {
-    /// Judges a decoder.
+    /// Determines the bottleneck of a decoder.
     pub(super) fn judge_requests(&self) -> Judgment {
         let Evidence { stats, waited, busy, .. } = *self;
         if stats.batches < LEAST_BATCHES {
@@ -23,7 +24,7 @@ impl Evidence<'_> {
         }
         let (waits, workers) = (self.waits.clone(), self.busy_workers());
         if waited < STALLED {
-            return (Bottleneck::Step, "not limited: the decoder takes more requests".into(), vec![waits, workers]);
+            return (Bottleneck::Step, "not limited: the decoder can take more requests".into(), vec![waits, workers]);
         }
         let decode = stats.device_decode.as_ref();
         if let Some(decode) = decode.filter(|s| ratio(s.seconds, stats.seconds) >= STREAM_SATURATED) {
@@ -38,11 +39,14 @@ impl Evidence<'_> {
             let lines = vec![
                 waits,
                 format!("no batch was free for {} % of the time", percent(blocked)),
-                format!("drop batches sooner, copy what you keep, or raise prefetch above {}", stats.prefetch),
+                format!(
+                    "drop batches sooner, copy the data that you store, or raise prefetch above {}",
+                    stats.prefetch
+                ),
             ];
             return (Bottleneck::Slots, "limited by batches that the program holds".into(), lines);
         }
-        let advice = "larger requests, or more of them at a time, use more workers".into();
+        let advice = "larger requests, or more concurrent ones, would use more workers".into();
         (Bottleneck::Unclear, "no single cause".into(), vec![waits, workers, advice])
     }
 }
@@ -58,7 +62,7 @@ mod tests {
         stage
     }
 
-    /// Ten seconds of a decoder with 4 workers.
+    /// Returns ten seconds of statistics from a decoder with 4 workers.
     fn decoder() -> Stats {
         Stats {
             on_request: true,
@@ -91,7 +95,7 @@ mod tests {
             (
                 Bottleneck::Workers,
                 Stats { decode: stage(400, 36.0), cores: 8, ..decoder() },
-                "workers(8), one for each core",
+                "workers(8), one per core",
             ),
             (Bottleneck::Slots, Stats { slot: stage(100, 3.0), ..decoder() }, "no batch was free for 30 % of the time"),
             (Bottleneck::Unclear, decoder(), "requests of 4.0 images waited for an answer 40 % of the time"),

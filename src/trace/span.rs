@@ -7,19 +7,21 @@ use super::nvtx;
 
 /// Number of open windows in this process.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
+/// Receivers of the program's spans.
 static LISTENERS: Mutex<Vec<Weak<dyn Listener>>> = Mutex::new(Vec::new());
 
-/// Receives the program's spans.
+/// A receiver of the program's spans.
 pub(super) trait Listener: Send + Sync {
-    /// Receives a span of the calling thread after its end.
+    /// Receives a span of the calling thread after the span has ended.
     fn heard(&self, name: &'static str, start: Instant, end: Instant);
 }
 
-/// Marks a span of your own code in the trace. It lasts until the guard is dropped and appears on
-/// this thread's row.
+/// Marks a span of your own code in the trace. The span appears in the row of this thread, and
+/// lasts until the returned guard is dropped.
 ///
-/// Every trace ([`Loader::trace`](crate::Loader::trace)) with an open window records it. Outside of
-/// windows it costs one load. With the feature `nvtx` it is also a range in Nsight Systems.
+/// Every trace ([`Loader::trace`](crate::Loader::trace)) with an open window records the span.
+/// Outside of windows, a span costs one memory load. With the feature `nvtx`, the span is also a
+/// range in Nsight Systems.
 ///
 /// ```
 /// let forward = warpfeed::trace::span("forward");
@@ -32,13 +34,14 @@ pub fn span(name: &'static str) -> Span {
     Span { name, start, _range: nvtx::range(name), stays: PhantomData }
 }
 
-/// Ends its [`span`] when it is dropped.
+/// Guard that ends its [`span`] when it is dropped.
 #[derive(Debug)]
 pub struct Span {
     name: &'static str,
     start: Option<Instant>,
     _range: nvtx::Range,
-    /// A span begins and ends on one thread, so the spans of a thread nest.
+    /// Makes the guard `!Send`, so that a span ends on the thread on which it began and the spans
+    /// of a thread are properly nested.
     stays: PhantomData<*const ()>,
 }
 
@@ -46,7 +49,7 @@ impl Drop for Span {
     fn drop(&mut self) {
         let Some(start) = self.start else { return };
         let end = Instant::now();
-        // The lock is held only to collect the listeners.
+        // Hold the lock only while collecting the listeners.
         let listeners: Vec<_> = lock().iter().filter_map(Weak::upgrade).collect();
         listeners.iter().for_each(|listener| listener.heard(self.name, start, end));
     }
@@ -56,7 +59,7 @@ fn lock() -> std::sync::MutexGuard<'static, Vec<Weak<dyn Listener>>> {
     LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds `listener` to those that receive the program's spans.
+/// Registers `listener` for the program's spans.
 pub(super) fn listen(listener: Weak<dyn Listener>) {
     let mut listeners = lock();
     listeners.retain(|listener| listener.strong_count() > 0);

@@ -3,10 +3,10 @@ use std::ops::{Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
 
-/// The stages, one line each, in the order in which a sample passes them.
+/// Defines the stages, one per line, in the order in which a sample passes through them.
 macro_rules! stages {
     ($($(#[$doc:meta])* $stage:ident $name:literal,)*) => {
-        /// A stage of a worker's work on a sample.
+        /// A stage of processing a sample.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         #[repr(u8)]
@@ -18,7 +18,8 @@ macro_rules! stages {
             /// All stages, in order.
             pub const ALL: [Stage; [$($name),*].len()] = [$(Stage::$stage),*];
 
-            /// Its name in statistics, traces and verdicts: `read`, `decode`, ...
+            /// Returns the name of the stage in statistics, traces and verdicts: `read`, `decode`,
+            /// ......
             pub fn name(self) -> &'static str {
                 match self {
                     $(Stage::$stage => $name,)*
@@ -29,16 +30,16 @@ macro_rules! stages {
 }
 
 stages! {
-    /// The source reads the sample, and its plan is made from its headers.
+    /// The source reads the sample, and the plan is computed from the image headers.
     Read "read",
-    /// Encoded bytes become pixels.
+    /// Encoded bytes are decoded to pixels.
     Decode "decode",
-    /// Crop, resize, flip, color, the user's transforms.
+    /// The image is cropped, resized, flipped and recolored, and custom transforms are applied.
     Transform "transform",
-    /// Normalize, cast and write into the batch.
+    /// The image is normalized, cast, and written to the batch.
     Write "write",
-    /// Fields that compute, such as masks and boxes. Statistics have one stage for each of them,
-    /// with the name of the field.
+    /// Fields such as masks and boxes are computed. Statistics contain one stage per field, with
+    /// the name of the field.
     Fields "fields",
 }
 
@@ -48,23 +49,23 @@ impl fmt::Display for Stage {
     }
 }
 
-/// One value for each [`Stage`]. In `serde` it is a list, in the order of the stages.
+/// One value per [`Stage`]. It is serialized as a list, in the order of the stages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StageMap<T>([T; Stage::ALL.len()]);
 
 impl<T> StageMap<T> {
-    /// Calls `of` for each stage.
+    /// Creates a map with the values that `of` returns for each stage.
     pub fn from_fn(of: impl FnMut(Stage) -> T) -> Self {
         StageMap(Stage::ALL.map(of))
     }
 
-    /// Each stage with its value, in order.
+    /// Returns each stage with its value, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (Stage, &T)> {
         Stage::ALL.into_iter().zip(&self.0)
     }
 
-    /// The values, in the order of the stages.
+    /// Returns the values, in the order of the stages.
     pub fn values(&self) -> std::slice::Iter<'_, T> {
         self.0.iter()
     }

@@ -1,3 +1,5 @@
+//! Statistics of a loader, and the counters behind them.
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -7,11 +9,11 @@ use warpfeed_sources::internal::{Count, Since, Tally, ratio};
 use super::{Interval, NetworkStats, ProcessStats, Stage, StageStats};
 use crate::error::counted;
 
-/// Defines [`Stats`] and the counters that it sums from one list, so a new statistic needs one entry
-/// here and the line of code that counts it. `workers` and `loader` list counts, with the text that
-/// follows the count in a print, if it is printed when it is not 0. `times` lists the times of one
-/// thread, and `device` those that are `None` without a device. `sums` lists what else only grows;
-/// `state` lists what [`Stats::since`] leaves as it is.
+/// Defines [`Stats`] and the counters behind it from one list. To add a statistic, add one entry
+/// here and the code that counts it. `workers` and `loader` list counts. The optional string of a
+/// count is printed next to nonzero counts. `times` lists times that one thread measures, and
+/// `device` lists times that are `None` without a device. `sums` lists other values that never
+/// decrease, and `state` lists values that [`Stats::since`] does not subtract.
 macro_rules! statistics {
     (
         $(#[$of:meta])*
@@ -38,7 +40,7 @@ macro_rules! statistics {
             $(pub(crate) $of_workers: Count,)*
         }
 
-        /// The counts of a loader, and its times, each of one thread.
+        /// The counts and times of a loader. Each time is measured by one thread.
         #[derive(Default)]
         pub(crate) struct LoaderCounts {
             $(pub(crate) $of_loader: Count,)*
@@ -47,7 +49,8 @@ macro_rules! statistics {
         }
 
         impl Stats {
-            /// Sums the counts and times. All other statistics have their defaults.
+            /// Returns statistics with the sums of the counts and times. All other values are
+            /// defaults.
             pub(super) fn counted<'w>(
                 loader: &LoaderCounts,
                 workers: impl Iterator<Item = &'w WorkerCounts> + Clone,
@@ -61,7 +64,7 @@ macro_rules! statistics {
                 }
             }
 
-            /// Prints the counts that have a text, unless they are 0.
+            /// Prints the nonzero counts that have a string.
             fn counts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let counts = [
                     $($((self.$of_loader, $loader_text),)?)*
@@ -70,7 +73,7 @@ macro_rules! statistics {
                 counts.iter().filter(|(n, _)| *n > 0).try_for_each(|(n, text)| write!(f, "\n  {n} {text}"))
             }
 
-            /// The statistics by name, with the lines of their documentation.
+            /// The names of the statistics, with the lines of their documentation.
             #[cfg(test)]
             const DOCUMENTED: &[(&str, &[&str])] = &[
                 $((stringify!($of_loader), &[$($loader_doc),+]),)*
@@ -100,21 +103,22 @@ statistics! {
     /// Statistics of a loader's epochs since it was opened. [`since`](Stats::since) returns the
     /// difference between two `Stats`.
     ///
-    /// Batches, samples and waits count when a batch is delivered. The work of the stages counts when
-    /// it is done, so the work for batches that an epoch [prepares](crate::Batches::epoch) for the next
-    /// one counts before that epoch begins. With [`epochs(0)`](crate::Loader::epochs) each epoch's work
-    /// counts within it.
+    /// Batches, samples and waits are counted when a batch is delivered. The work of the stages is
+    /// counted when it is done. Therefore, work for batches that are
+    /// [prepared](crate::Batches::epoch) for the next epoch is counted before that epoch begins.
+    /// With [`epochs(0)`](crate::Loader::epochs), all work for an epoch is counted within that
+    /// epoch.
     ///
-    /// Counting is always on and costs about 60 ns per stage and sample. [`verdict`](Stats::verdict)
-    /// interprets the numbers.
+    /// Counting is always on and costs about 60 ns per stage and sample.
+    /// [`verdict`](Stats::verdict) interprets the numbers.
     #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     #[non_exhaustive]
     workers {
         /// Samples that workers prepared, delivered or not.
         prepared,
-        /// Prepared samples that are JPEGs without restart markers. A crop of such a JPEG cannot be
-        /// decoded alone. `warpfeed pack` adds restart markers.
+        /// Prepared samples that are JPEGs without restart markers. Decoding a crop of such a JPEG
+        /// cannot skip the data before the crop. `warpfeed pack` adds restart markers.
         plain_jpegs,
         /// Images that workers left to the device; see
         /// [`Loader::decode_on`](crate::Loader::decode_on).
@@ -125,22 +129,23 @@ statistics! {
         batches,
         /// Samples delivered to the consumer.
         samples,
-        /// Damaged images in delivered batches, each time that they were delivered. A decoder finds
-        /// damage only in the part of the file that a crop needs.
-        /// [`Loader::strict`](crate::Loader::strict) checks the whole file, and makes damage an error.
-        damaged "images were decoded although they are damaged",
-        /// Number of reads that were repeated after a transient error; see
+        /// Damaged images in delivered batches, counted at each delivery. A decoder finds damage
+        /// only in the part of the file that a crop needs. With
+        /// [`Loader::strict`](crate::Loader::strict), the whole file is checked, and the sample
+        /// fails if the file is damaged.
+        damaged "damaged images were decoded",
+        /// Number of retries after a transient read error; see
         /// [`Loader::retries`](crate::Loader::retries).
         retries,
     }
     times {
-        /// The coordinator's waits for a free slot. Long waits are healthy: the loader is faster than
-        /// the consumer.
+        /// The coordinator's waits for a free slot. Long waits are a good sign: they mean that the
+        /// loader is faster than the consumer.
         slot,
         /// The consumer's waits for batches, on the host.
         wait,
-        /// The consumer's time from receiving a batch to requesting the next one: the training step as
-        /// the host sees it. The step of an epoch's last batch is not counted.
+        /// The consumer's time from receiving a batch to requesting the next one: the training step
+        /// as the host sees it. The step after the last batch of an epoch is excluded.
         step,
     }
     device {
@@ -148,7 +153,7 @@ statistics! {
         copy,
         /// Conversions on the device, on the device's clock.
         convert,
-        /// Decoding on the device, a batch at a time, on the device's clock; see
+        /// Decoding on the device, one entry per batch, on the device's clock; see
         /// [`Loader::decode_on`](crate::Loader::decode_on).
         device_decode,
         /// Waits of the consumer's stream, from the request for a batch until it is ready, on the
@@ -156,107 +161,110 @@ statistics! {
         stall,
     }
     sums {
-        /// The workers' time within epochs, in seconds: the number of workers times
+        /// The workers' total time within epochs, in seconds: the number of workers times
         /// [`seconds`](Stats::seconds).
         worker_seconds: f64,
-        /// Seconds that workers were ready to run and waited for a core. Other threads, other
-        /// programs or a container's limit (`cpu.max`) cause this. Known on Linux; 0 elsewhere.
+        /// Seconds in which workers were runnable but not running. Possible causes are other
+        /// threads, other programs or a container's CPU limit (`cpu.max`). The value is 0 on
+        /// systems other than Linux.
         delayed_seconds: f64,
-        /// Seconds within epochs. An epoch lasts from its request until its last batch was delivered or
-        /// it was dropped. Time outside epochs is excluded from all rates and shares.
+        /// Seconds within epochs. An epoch lasts from its request until its last batch is delivered
+        /// or the epoch is dropped. Time outside epochs is excluded from all rates and fractions.
         seconds: f64,
         /// Total stored bytes of all fields of the prepared samples.
         bytes_read: u64,
-        /// Seconds the consumer waited for batches on the host.
+        /// Seconds in which the consumer waited for batches on the host.
         waited_seconds: f64,
-        /// Epochs that delivered a batch.
+        /// Epochs that delivered at least one batch.
         epochs: u64,
-        /// Seconds the consumer waited for the first batches of epochs; part of
+        /// Seconds in which the consumer waited for the first batches of epochs; part of
         /// [`waited_seconds`](Stats::waited_seconds).
         start_seconds: f64,
-        /// Reading a sample and choosing its crop. The time of loading a memory-mapped page from the
-        /// disk counts in the stage that first touches it, which may be decoding. For a sample that was
-        /// read [ahead](Stats::ahead), only choosing the crop counts.
+        /// Reading a sample and choosing its crop. The time to load a memory-mapped page from the
+        /// disk is attributed to the stage that first touches the page, which may be decoding. For
+        /// samples that were read [ahead](Stats::ahead), only the time to choose the crop is
+        /// included.
         read: StageStats,
-        /// Reading by separate threads, which start once reads wait for storage. The times of parallel
-        /// reads add up. `None` while workers read.
+        /// Reading by separate threads, which start when reads wait for storage. The times of
+        /// parallel reads are added. `None` while workers read.
         ahead: Option<StageStats>,
-        /// Decoding. The time of images decoded side by side is shared among them by their encoded
-        /// bytes.
+        /// Decoding. Images that are decoded together share the time in proportion to their encoded
+        /// size.
         decode: StageStats,
-        /// Crop, resize, flip, color and the user's transforms.
+        /// Crop, resize, flip, color changes and custom transforms.
         transform: StageStats,
-        /// Normalizing, casting, and writing into the batch. Fields that only copy count here.
+        /// Normalizing, casting, and writing into the batch, including fields that are only copied.
         write: StageStats,
-        /// The stages of the fields that [compute](crate::field::Kind::copies), by the name of the
+        /// The stages of the [computed](crate::field::FieldType::copies) fields, by the name of the
         /// field.
         fields: BTreeMap<String, StageStats>,
         /// `ready[n]` is the number of requests for a batch while n batches were ready.
         ready: Vec<u64>,
-        /// What the source asked of its store; `None` for a source on this machine.
+        /// Requests of the source to its store; `None` for a local source.
         network: Option<NetworkStats>,
-        /// The operating system's counts.
+        /// Counters of the operating system.
         process: ProcessStats,
     }
     state {
-        /// The dataset, the augmentation, and the options that are not the default, as calls.
+        /// The dataset, the augmentation, and the options that differ from their defaults, as
+        /// method calls.
         options: String,
-        /// Whether the batches are answers to requests, as for a [`Decoder`](crate::Decoder).
+        /// Whether batches are answers to requests, as for a [`Decoder`](crate::Decoder).
         on_request: bool,
-        /// Worker threads.
+        /// Number of worker threads.
         workers: usize,
-        /// Cores that this process may use. Cores shared with other ranks count by this
-        /// rank's share.
+        /// Number of cores that this process may use. If several ranks share the cores, this is
+        /// this rank's share.
         cores: usize,
-        /// Number of batches ahead of the consumer. If it is [automatic](crate::Loader::prefetch), this
-        /// is its current value.
+        /// Number of batches prepared ahead of the consumer. If the number is
+        /// [automatic](crate::Loader::prefetch), this is its current value.
         prefetch: usize,
-        /// With automatic `prefetch`, the maximum it may reach; otherwise equal to
-        /// [`prefetch`](Stats::prefetch).
+        /// Maximum of an automatic `prefetch`; otherwise equal to [`prefetch`](Stats::prefetch).
         most_prefetch: usize,
-        /// Batch buffers in use on the host.
+        /// Number of batch buffers in use on the host.
         slots: usize,
-        /// Batch buffers that were allocated on the host. [`host_bytes`](Stats::host_bytes) counts all
-        /// of them.
+        /// Number of allocated batch buffers on the host. [`host_bytes`](Stats::host_bytes) is
+        /// their total size.
         allocated_slots: usize,
-        /// When the statistics were taken, in seconds after the loader was opened.
+        /// Time of the statistics, in seconds since the loader was opened.
         until_seconds: f64,
         /// Page-locked bytes of the batch buffers.
         pinned_bytes: usize,
-        /// All bytes of the batch buffers on the host.
+        /// Total size of the batch buffers on the host.
         host_bytes: usize,
-        /// Bytes taken from the device.
+        /// Memory allocated on the device, in bytes.
         device_bytes: usize,
-        /// The samples that took longest, longest first. Older samples count less.
+        /// The slowest samples, slowest first. Older samples have less weight.
         slowest: Vec<Straggler>,
         /// The run in equal intervals, at most 240.
         timeline: Vec<Interval>,
     }
 }
 
-/// A sample that took longer than almost all others.
+/// A sample that took longer than almost all other samples.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Straggler {
-    /// Its index in the source.
+    /// Index of the sample in the source.
     pub sample: u64,
-    /// Its key; empty if it could not be read.
+    /// Key of the sample; empty if the sample could not be read.
     pub key: String,
-    /// The stage that took most of the time.
+    /// Stage that took most of the time.
     pub stage: String,
-    /// The longest recent time, in seconds. The weight of a time halves every 30 s.
+    /// Longest recent time of the sample, in seconds. The weight of earlier times is halved every
+    /// 30 s.
     pub seconds: f64,
-    /// Number of times the sample was among the slowest.
+    /// Number of times that the sample was among the slowest.
     pub times: u64,
-    /// Total seconds of those times.
+    /// Total time of these occurrences, in seconds.
     pub total_seconds: f64,
-    /// Last time it was among the slowest, in seconds after the loader was opened.
+    /// When the sample was last among the slowest, in seconds since the loader was opened.
     pub at_seconds: f64,
 }
 
 impl Straggler {
-    /// Its index and, unless it could not be read, its key.
+    /// Returns the index of the sample and, if the sample could be read, its key.
     pub(super) fn name(&self) -> String {
         let Straggler { sample, key, .. } = self;
         if key.is_empty() { format!("sample {sample}") } else { format!("sample {sample} ({key})") }
@@ -264,33 +272,34 @@ impl Straggler {
 }
 
 impl Stats {
-    /// Samples delivered per second.
+    /// Returns the number of samples delivered per second.
     pub fn samples_per_second(&self) -> f64 {
         ratio(self.samples as f64, self.seconds)
     }
 
-    /// Bytes read per second, of all fields.
+    /// Returns the number of bytes read per second, over all fields.
     pub fn bytes_per_second(&self) -> f64 {
         ratio(self.bytes_read as f64, self.seconds)
     }
 
-    /// Share of the time that the consumer waited on the host, 0 to 1.
+    /// Returns the fraction of time in which the consumer waited on the host, from 0 to 1.
     pub fn stall_fraction(&self) -> f64 {
         ratio(self.waited_seconds, self.seconds)
     }
 
-    /// Share of the time that the consumer's stream waited on the device, 0 to 1; `None` for
-    /// batches in host memory.
+    /// Returns the fraction of time in which the consumer's stream waited on the device, from 0 to
+    /// 1. Returns `None` for batches in host memory.
     pub fn device_stall_fraction(&self) -> Option<f64> {
         self.stall.as_ref().map(|stall| ratio(stall.seconds, self.seconds))
     }
 
-    /// The workers' stages by name: read, decode, transform, write, then each field that computes.
+    /// Returns the workers' stages with their names: read, decode, transform, write, then each
+    /// computed field.
     pub fn stages(&self) -> impl Iterator<Item = (&str, &StageStats)> {
         self.each_stage().map(|(_, name, stage)| (name, stage))
     }
 
-    /// The stages, each with its kind and its name.
+    /// Returns the stages, each with its type and its name.
     pub(super) fn each_stage(&self) -> impl Iterator<Item = (Stage, &str, &StageStats)> {
         let of_images = [
             (Stage::Read, &self.read),
@@ -302,45 +311,47 @@ impl Stats {
         of_images.chain(self.fields.iter().map(|(name, stats)| (Stage::Fields, &**name, stats)))
     }
 
-    /// The stage in which the workers spent most of their time.
+    /// Returns the stage in which the workers spent most of their time.
     pub(super) fn busiest(&self) -> (Stage, &str, &StageStats) {
         self.each_stage().max_by(|a, b| a.2.seconds.total_cmp(&b.2.seconds)).expect("there are stages")
     }
 
-    /// Seconds of the workers in all stages together.
+    /// Returns the workers' total time in all stages, in seconds.
     pub(super) fn worked_seconds(&self) -> f64 {
         self.stages().map(|(_, stage)| stage.seconds).sum()
     }
 
-    /// Average number of busy workers: 0 to [`workers`](Stats::workers).
+    /// Returns the average number of busy workers, from 0 to [`workers`](Stats::workers).
     pub fn busy_workers(&self) -> f64 {
         let busy = ratio(self.worked_seconds(), self.seconds);
-        // Work between epochs counts, but that time does not. Older statistics lack the workers.
+        // Work between epochs is counted, but the time between epochs is not. Statistics from older
+        // versions do not contain the number of workers.
         if self.workers > 0 { busy.min(self.workers as f64) } else { busy }
     }
 
-    /// Share of the workers' time that they were busy, 0 to 1.
+    /// Returns the fraction of time in which the workers were busy, from 0 to 1.
     pub fn busy_fraction(&self) -> f64 {
-        // Statistics of older versions contain only the number of workers.
+        // Statistics from older versions contain only the number of workers.
         let all = if self.worker_seconds > 0.0 { self.worker_seconds } else { self.seconds * self.workers as f64 };
         ratio(self.worked_seconds(), all).min(1.0)
     }
 
-    /// Average number of parallel reads by the threads that read ahead.
+    /// Returns the average number of concurrent reads by the reader threads.
     pub(super) fn reads_in_flight(&self) -> f64 {
         self.ahead.as_ref().map_or(0.0, |ahead| ratio(ahead.seconds, self.seconds))
     }
 
-    /// Average number of ready batches when the consumer requests one.
+    /// Returns the average number of ready batches at the time of a request.
     pub fn mean_ready(&self) -> f64 {
         let times: u64 = self.ready.iter().sum();
         ratio(self.ready.iter().enumerate().map(|(n, &times)| n as f64 * times as f64).sum(), times as f64)
     }
 
-    /// Returns the statistics of the time between `earlier` and `self`, of the same loader.
+    /// Returns the statistics for the time between `earlier` and `self`, which must come from the
+    /// same loader.
     ///
-    /// [`slowest`](Stats::slowest) keeps the samples that were slow after `earlier`, with all their
-    /// times.
+    /// [`slowest`](Stats::slowest) contains the samples that were slow after `earlier`, but their
+    /// times also include earlier occurrences.
     #[must_use]
     pub fn since(&self, earlier: &Stats) -> Stats {
         let mut stats = self.minus(earlier);
@@ -350,7 +361,7 @@ impl Stats {
     }
 }
 
-/// A share in percent.
+/// Converts a fraction to percent.
 fn percent(share: f64) -> f64 {
     100.0 * share
 }
@@ -385,7 +396,7 @@ impl Stats {
         let idle = percent(1.0 - busy);
         writeln!(f, "  {:<63} {idle:>5.1} % the workers' time ({} workers)", "idle", self.workers)?;
         let batch = [
-            ("ahead", self.ahead.as_ref(), "by threads that read for the workers"),
+            ("ahead", self.ahead.as_ref(), "by reader threads"),
             ("slot", Some(&self.slot), "the coordinator's time, waiting for a free slot"),
             ("copy", self.copy.as_ref(), "the copy stream's time"),
             ("on device", self.device_decode.as_ref(), "the convert stream's time, decoding"),
@@ -424,7 +435,7 @@ impl fmt::Display for Stats {
         write!(f, "{}", automatic(self.most_prefetch, self.prefetch))?;
         write!(
             f,
-            "; workers were ready without a core for {:.1} s; process: {cpu_seconds:.1} s of CPU time, {major_faults} major and {minor_faults} \
+            "; workers were runnable but not running for {:.1} s; process: {cpu_seconds:.1} s of CPU time, {major_faults} major and {minor_faults} \
              minor page faults",
             self.delayed_seconds
         )?;
@@ -452,7 +463,7 @@ mod tests {
     use super::*;
     use crate::written;
 
-    /// The first sentence of a statistic's documentation, without links.
+    /// Returns the first sentence of a statistic's documentation, without links.
     fn summary(doc: &[&str]) -> String {
         let text: String = doc.concat();
         let text = text.trim().split_once(". ").map_or(text.trim().trim_end_matches('.'), |(first, _)| first);
@@ -473,7 +484,7 @@ mod tests {
         let rows: String = Stats::DOCUMENTED.iter().map(row).collect();
         let table = format!("| key | content |\n|---|---|\n{rows}");
         written::part("docs/where-does-the-time-go.md", ["<!-- keys:stats -->\n", "<!-- /keys -->"], &table);
-        // JSON, and so Python's dict and its `flat()`, have no other.
+        // JSON, and therefore Python's dict and its `flat()`, have exactly these keys.
         let json = serde_json::to_value(Stats::default()).unwrap();
         let mut names: Vec<&str> = Stats::DOCUMENTED.iter().map(|(name, _)| *name).collect();
         names.sort_unstable();
@@ -482,7 +493,7 @@ mod tests {
 
     #[test]
     fn a_count_with_a_text_is_printed_unless_it_is_0() {
-        let text = "2 images were decoded although they are damaged";
+        let text = "2 damaged images were decoded";
         assert!(Stats { damaged: 2, ..Stats::default() }.to_string().contains(text));
         assert!(!Stats::default().to_string().contains("damaged"));
     }

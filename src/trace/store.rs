@@ -1,4 +1,4 @@
-//! The verdict on a loader whose dataset is in a store.
+//! Determines the verdict for a loader whose dataset is in a store.
 
 use warpfeed_sources::internal::ratio;
 
@@ -6,17 +6,18 @@ use super::NetworkStats;
 use super::bottleneck::{Bottleneck, Judgment, percent};
 use super::verdict::Evidence;
 
-/// Minimum share of refused requests at which the store's limit of requests is named.
+/// Minimum fraction of rejected requests at which the verdict mentions the store's rate limit.
 const REFUSED: f64 = 0.01;
-/// Average bytes of a request below which larger requests are advised.
+/// Average request size below which the verdict advises larger requests.
 const SMALL_REQUEST: f64 = 1e6;
-/// Median seconds to the first byte from which the distance is named.
+/// Median time to first byte, in seconds, above which the verdict mentions the distance to the
+/// server.
 const FAR: f64 = 0.08;
-/// Average number of requests in flight below which more are advised.
+/// Average number of requests in flight below which the verdict advises to allow more.
 const FEW_REQUESTS: f64 = 16.0;
 
 impl Evidence<'_> {
-    /// Judges a loader that waits for its store.
+    /// Returns the judgment for a loader that waits for its store.
     pub(super) fn network_bound(&self, network: &NetworkStats) -> Judgment {
         let Evidence { stats, waits, .. } = self;
         let mut lines = vec![self.busy_workers(), waits.clone()];
@@ -30,7 +31,7 @@ impl Evidence<'_> {
             ));
         } else if each < SMALL_REQUEST {
             lines.push(format!(
-                "a request has {:.0} KB on average: `shuffle_window` reads neighbors together, in requests of up to 4 MiB",
+                "a request has {:.0} KB on average: `shuffle_window` combines neighbors into requests of up to 4 MiB",
                 each / 1e3
             ));
         }
@@ -40,14 +41,14 @@ impl Evidence<'_> {
             );
         }
         lines.push(match network.hit_rate() {
-            None => "a cache in a folder of this machine would answer later epochs".into(),
-            Some(rate) => format!("a larger cache would answer more than {} % of the bytes", percent(rate)),
+            None => "a local disk cache would serve later epochs".into(),
+            Some(rate) => format!("a larger cache would serve more than {} % of the bytes", percent(rate)),
         });
-        // Few requests in flight mean that the bytes ahead are the limit.
+        // With few requests in flight, the read-ahead budget is the bottleneck.
         if ratio(network.answers.seconds, stats.seconds) < FEW_REQUESTS {
             let more = 2 * stats.prefetch.max(2);
             lines.push(format!(
-                "few requests are in flight: prefetch({more}) or a higher memory_limit would ask for more"
+                "few requests are in flight: prefetch({more}) or a higher memory_limit would allow more"
             ));
         }
         (Bottleneck::Network, "network-bound".into(), lines)

@@ -1,10 +1,16 @@
+//! Divides a run into equal intervals, in constant memory.
+//!
+//! When the list is full, neighboring intervals are merged and the interval length doubles. The
+//! workers' counters are read once per interval, and the increase is distributed over the time
+//! since the last read.
+
 use serde::{Deserialize, Serialize};
 
 use super::StageMap;
 use crate::error::{Result, reserve};
 
 /// Maximum number of intervals. When it is reached, intervals are merged in pairs, so a long run
-/// has between half of this number and this number.
+/// has between half this number and this number of intervals.
 const INTERVALS: usize = 240;
 
 /// One interval of a run.
@@ -12,40 +18,43 @@ const INTERVALS: usize = 240;
 #[serde(default)]
 #[non_exhaustive]
 pub struct Interval {
-    /// Its start, in seconds after the loader was opened.
+    /// Start of the interval, in seconds since the loader was opened.
     pub start: f64,
-    /// Its length in seconds. The last interval has the same length and may still be running.
+    /// Length of the interval in seconds. The last interval has the same length and may still be in
+    /// progress.
     pub seconds: f64,
-    /// Batches delivered in it.
+    /// Number of batches delivered in the interval.
     pub batches: u64,
-    /// Samples in these batches.
+    /// Number of samples in these batches.
     pub samples: u64,
-    /// Seconds the consumer waited for them.
+    /// Time in which the consumer waited during the interval, in seconds.
     pub waited: f64,
-    /// Seconds of the workers in each stage.
+    /// Time that the workers spent in each stage, in seconds.
     pub busy: StageMap<f64>,
 }
 
-/// A run cut into equal intervals, in constant memory.
+/// A run divided into equal intervals, in constant memory.
 pub(super) struct Timeline {
     width: f64,
     intervals: Vec<Interval>,
-    /// The workers' sums in ns as they were at `settled`.
+    /// The workers' totals in ns at time `settled`.
     busy: StageMap<u64>,
     settled: f64,
 }
 
 impl Timeline {
+    /// Creates an empty timeline.
+    ///
     /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if there is no memory.
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if memory runs out.
     pub(super) fn new() -> Result<Self> {
         let mut intervals = Vec::new();
         reserve(&mut intervals, INTERVALS)?;
         Ok(Timeline { width: 0.05, intervals, busy: StageMap::default(), settled: 0.0 })
     }
 
-    /// Counts a batch that arrived at `now` after `waited`, both in seconds. `busy` returns the
-    /// workers' sums in ns; it is called once per interval.
+    /// Records a batch that arrived at `now` after a wait of `waited`, both in seconds. `busy`
+    /// returns the workers' totals in ns and is called once per interval.
     pub(super) fn delivered(&mut self, now: f64, samples: usize, waited: f64, busy: impl FnOnce() -> StageMap<u64>) {
         while now >= self.width * INTERVALS as f64 {
             self.halve();
@@ -63,7 +72,7 @@ impl Timeline {
         self.spread(now - waited, now, |interval, share| interval.waited += waited * share);
     }
 
-    /// Spreads the workers' time since the last call over the intervals since then.
+    /// Distributes the workers' time since the last call over the intervals since then.
     fn settle(&mut self, now: f64, busy: StageMap<u64>) {
         let new = StageMap::from_fn(|stage| busy[stage].saturating_sub(self.busy[stage]) as f64 * 1e-9);
         self.spread(self.settled, now, |interval, share| {
@@ -72,7 +81,7 @@ impl Timeline {
         (self.busy, self.settled) = (busy, now);
     }
 
-    /// Spreads the time from `from` to `to` over the intervals. The last interval also gets the
+    /// Distributes the time from `from` to `to` over the intervals. The last interval also gets the
     /// time after its end.
     fn spread(&mut self, from: f64, to: f64, mut add: impl FnMut(&mut Interval, f64)) {
         let Some(last) = self.intervals.len().checked_sub(1) else { return };
@@ -153,6 +162,6 @@ mod tests {
         assert!((intervals.iter().map(|i| i.waited).sum::<f64>() - 100.0).abs() < 1e-6);
         assert!((intervals.iter().map(|i| i.busy[Stage::Read]).sum::<f64>() - 0.1).abs() < 1e-6);
         assert!(intervals.windows(2).all(|w| (w[0].start + w[0].seconds - w[1].start).abs() < 1e-9));
-        assert_eq!(timeline.intervals.capacity(), INTERVALS, "no more memory is taken");
+        assert_eq!(timeline.intervals.capacity(), INTERVALS, "no further memory is allocated");
     }
 }

@@ -1,3 +1,5 @@
+//! Rules that determine the bottleneck of a loader from its statistics.
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -7,59 +9,64 @@ use super::bottleneck::{Bottleneck, Judgment, LEAST_BATCHES, SATURATED, STALLED,
 use super::{Stage, StageStats, Stats, Straggler};
 use crate::error::counted;
 
-/// Workers that wait for a core for this share of their busy time have too few cores.
+/// Fraction of their busy time that workers may wait for a core before the number of cores counts
+/// as too low.
 const DELAYED: f64 = 0.2;
-/// Speed of decoding random crops of packed photographs, relative to plain ones. The whole path, of
-/// which decoding is 80 %, was 1.66 times as fast on two cores and 2.03 times on sixteen
-/// (`benches/RESULTS.md`).
+/// Speed of decoding random crops of packed photographs, relative to plain files. The whole
+/// pipeline, of which decoding is 80 %, was 1.66 times as fast on two cores and 2.03 times as fast
+/// on sixteen (`benches/RESULTS.md`).
 const PACKING: f64 = 2.0;
-/// Minimum average number of reads in flight at which reading is the bottleneck.
+/// Minimum average number of reads in flight at which reading counts as the bottleneck.
 const READS: f64 = 2.0;
-/// Minimum share of the wait at which first batches of epochs are named in addition to the limit.
+/// Minimum fraction of the wait time at which the verdict mentions the first batches of epochs, in
+/// addition to the bottleneck.
 const STARTS: f64 = 0.25;
 
-/// The limit of a loader, with the numbers behind it. Its `Display` is [`text`](Verdict::text).
+/// The bottleneck of a loader, with the evidence. `Display` prints [`text`](Verdict::text).
 ///
-/// The first rule that holds decides. *Waited* is the share of the time that the consumer's stream
-/// waited on the device, once half of the batches were timed there. For batches in host memory it
-/// is the consumer's wait on the host. *Busy* is the share of the workers' time spent in their
-/// stages.
+/// The first matching rule decides. *Waited* is the fraction of time in which the consumer's stream
+/// waited on the device, provided that at least half of the batches were timed on the device. For
+/// batches in host memory, it is the fraction of time in which the consumer waited on the host.
+/// *Busy* is the fraction of the workers' time that they spent in their stages.
 ///
-/// 1. Fewer than 4 batches: [`Unclear`](Bottleneck::Unclear).
+/// 1. Fewer than 4 batches were delivered: [`Unclear`](Bottleneck::Unclear).
 /// 2. Waited less than 5 %: [`Step`](Bottleneck::Step).
-/// 3. Samples that took over 10 times as long as a usual one (and over twice the time of a batch)
-///    make up half of the wait or more, after subtracting the time of usual samples and the time
-///    that workers [waited for a core](Stats::delayed_seconds):
-///    [`Straggler`](Bottleneck::Straggler). Samples that were slow at the same moment on several workers
-///    do not count, because their common cause is not in the samples.
-/// 4. The copy stream busy 80 % of the time: [`Copy`](Bottleneck::Copy); the convert stream:
-///    [`Convert`](Bottleneck::Convert); decoding on the device: [`DeviceDecode`](Bottleneck::DeviceDecode).
-/// 5. Busy at least 75 %: the stage with the greatest share. Reading is [`Read`](Bottleneck::Read), or
-///    [`Network`](Bottleneck::Network) if the source is in a store, and writing is
-///    [`Memory`](Bottleneck::Memory). Decoding, transforms and fields are [`Workers`](Bottleneck::Workers) if
-///    there are fewer workers than cores and workers hardly wait for a core. Otherwise
-///    they are [`Decode`](Bottleneck::Decode), [`Transform`](Bottleneck::Transform) and
-///    [`Field`](Bottleneck::Field).
-/// 6. Half of the wait or more for the first batch of an epoch: [`EpochStart`](Bottleneck::EpochStart).
-/// 7. Readers had 2 or more reads in flight on average: [`Read`](Bottleneck::Read) or
+/// 3. Slow samples cause at least half of the wait: [`Straggler`](Bottleneck::Straggler). A sample
+///    is slow if it took over 10 times as long as a typical one and over twice the time of a batch.
+///    Only the excess over the time of a typical sample counts, minus the time that workers [waited
+///    for a core](Stats::delayed_seconds). Samples that were slow at the same moment on several
+///    workers do not count, because the samples themselves are not the cause.
+/// 4. The copy stream is busy at least 80 % of the time: [`Copy`](Bottleneck::Copy). The same limit
+///    for the convert stream: [`Convert`](Bottleneck::Convert). The same limit for decoding on the
+///    device: [`DeviceDecode`](Bottleneck::DeviceDecode).
+/// 5. Busy at least 75 %: the stage that takes the most time. Reading is
+///    [`Read`](Bottleneck::Read), or [`Network`](Bottleneck::Network) if the source is in a store,
+///    and writing is [`Memory`](Bottleneck::Memory). Decoding, transforms and fields are
+///    [`Workers`](Bottleneck::Workers) if there are fewer workers than cores and the workers hardly
+///    wait for a core. Otherwise, they are [`Decode`](Bottleneck::Decode),
+///    [`Transform`](Bottleneck::Transform) and [`Field`](Bottleneck::Field).
+/// 6. At least half of the wait is for the first batch of an epoch:
+///    [`EpochStart`](Bottleneck::EpochStart).
+/// 7. Readers had at least 2 reads in flight on average: [`Read`](Bottleneck::Read) or
 ///    [`Network`](Bottleneck::Network).
-/// 8. The coordinator waited for slots 10 % of the time or more, and workers hardly ever waited for
-///    a core: [`Slots`](Bottleneck::Slots). Workers idled at some times and the consumer waited at
-///    others.
-/// 9. [`Unclear`](Bottleneck::Unclear).
+/// 8. The coordinator waited for slots at least 10 % of the time, and workers hardly ever waited
+///    for a core: [`Slots`](Bottleneck::Slots). In this case, the workers were sometimes idle, and
+///    at other times the consumer waited.
+/// 9. Otherwise: [`Unclear`](Bottleneck::Unclear).
 ///
-/// The rules for a [`Decoder`](crate::Decoder) are 1, 2, 4 (decoding on the device), 5, 8 and 9, in
-/// this order. Its text is about requests.
+/// For a [`Decoder`](crate::Decoder), rules 1, 2, 4 (only decoding on the device), 5, 8 and 9
+/// apply, in this order, and the text refers to requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// The stage that limits the loader.
+    /// The bottleneck.
     pub limit: Bottleneck,
-    /// Speed-up of the loop if the consumer never waited, as a factor. It bounds all advice in the
-    /// text. `None` if the step takes almost no time.
+    /// Maximum speed-up of the training loop, as a factor, which is reached if the consumer never
+    /// waits. No advice in the text promises more than this factor. `None` if the step takes almost
+    /// no time.
     pub max_speedup: Option<f64>,
-    /// The limit in a few words, then one line for each piece of evidence and advice. These lines
-    /// begin with `- `.
+    /// A short headline, followed by one line for each piece of evidence and advice. Each of these
+    /// lines begins with `- `.
     pub text: String,
 }
 
@@ -69,19 +76,19 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Shares and rates that several rules use.
+/// Fractions and rates that several rules use.
 pub(super) struct Evidence<'a> {
     pub(super) stats: &'a Stats,
-    /// 0 to 1.
+    /// Fraction of time in which the consumer waited, from 0 to 1.
     pub(super) waited: f64,
-    /// 0 to 1.
+    /// Fraction of time in which the workers were busy, from 0 to 1.
     pub(super) busy: f64,
-    /// The wait in words.
+    /// Description of the wait.
     pub(super) waits: String,
 }
 
 impl Stats {
-    /// Judges what limits the loader; [`Verdict`] lists the rules.
+    /// Determines the bottleneck of the loader; [`Verdict`] lists the rules.
     pub fn verdict(&self) -> Verdict {
         Verdict::of(self)
     }
@@ -91,7 +98,8 @@ impl Verdict {
     fn of(stats: &Stats) -> Verdict {
         let host = stats.stall_fraction();
         let waited = match (&stats.stall, stats.device_stall_fraction()) {
-            // A host that is ahead of its device waits for the device. That wait costs nothing.
+            // If the host runs ahead of its device, it waits for the device. That wait costs
+            // nothing.
             (Some(stall), Some(device)) if 2 * stall.count >= stats.batches => device,
             (_, device) => host.max(device.unwrap_or(0.0)),
         };
@@ -153,7 +161,7 @@ impl Evidence<'_> {
         let lines = vec![
             waits.clone(),
             format!(
-                "workers are busy {} % of the time; all slots were taken {} % of the time",
+                "workers are busy {} % of the time; all slots were in use {} % of the time",
                 percent(*busy),
                 percent(blocked)
             ),
@@ -162,7 +170,8 @@ impl Evidence<'_> {
         (Bottleneck::Unclear, "no single cause".into(), lines)
     }
 
-    /// The slots were taken for the share `blocked` of the time.
+    /// Returns the judgment for a loader with too few prefetched batches. `blocked` is the fraction
+    /// of time in which all slots were in use.
     fn slots_bound(&self, blocked: f64) -> Judgment {
         let Evidence { stats, busy, waits, .. } = self;
         let interval = ratio(stats.seconds, stats.batches as f64);
@@ -176,7 +185,7 @@ impl Evidence<'_> {
                 stats.slots
             ),
             format!(
-                "steps or samples take unequal times: prefetch({}) in place of {} would even them out",
+                "steps or samples take unequal times: prefetch({}) instead of {} would even them out",
                 stats.prefetch + more,
                 stats.prefetch
             ),
@@ -184,9 +193,9 @@ impl Evidence<'_> {
         (Bottleneck::Slots, "limited by too few batches ahead".into(), lines)
     }
 
-    /// Maximum speed-up of the loop.
+    /// Returns the maximum speed-up of the training loop.
     fn max_speedup(&self) -> Option<f64> {
-        // Without the wait, only the step remains.
+        // If the consumer never waited, only the time of the step would remain.
         (self.waited < 0.98).then(|| 1.0 / (1.0 - self.waited))
     }
 
@@ -195,7 +204,7 @@ impl Evidence<'_> {
         self.max_speedup().map_or(times, |most| times.min(most))
     }
 
-    /// Share of the wait for the first batches of epochs, if it matters.
+    /// Describes how much of the wait is for the first batches of epochs, if this is significant.
     fn starts(&self) -> Option<String> {
         let Evidence { stats, waited, .. } = self;
         let share = ratio(stats.start_seconds, stats.waited_seconds);
@@ -212,12 +221,12 @@ impl Evidence<'_> {
         })
     }
 
-    /// Samples per second if the workers never waited.
+    /// Returns the number of samples per second if the workers were never idle.
     fn capacity(&self) -> f64 {
         ratio(self.stats.prepared as f64, self.stats.seconds * self.busy)
     }
 
-    /// The number of busy workers in words.
+    /// Describes the number of busy workers.
     pub(super) fn busy_workers(&self) -> String {
         let Stats { workers, .. } = *self.stats;
         format!("{:.1} of {workers} workers are busy", self.stats.busy_workers().min(workers as f64))
@@ -233,14 +242,14 @@ impl Evidence<'_> {
         let busy = self.busy_workers();
         lines.push(if capacity > rate {
             let times = ratio(capacity, rate);
-            format!("{busy}: the loader could give about {capacity:.0} samples/s, {times:.1} times as many")
+            format!("{busy}: the loader could deliver about {capacity:.0} samples/s, {times:.1} times as many")
         } else {
             busy
         });
-        (Bottleneck::Step, "step-bound: the loader is not the limit".into(), lines)
+        (Bottleneck::Step, "step-bound: the loader is not the bottleneck".into(), lines)
     }
 
-    /// Judges a loader with a saturated stream on the device.
+    /// Returns the judgment for a loader with a saturated stream on the device, if there is one.
     fn device_bound(&self) -> Option<Judgment> {
         let Evidence { stats, waits, .. } = self;
         let share = |stage: &StageStats| ratio(stage.seconds, stats.seconds);
@@ -269,14 +278,14 @@ impl Evidence<'_> {
         Some((Bottleneck::DeviceDecode, "device-decode-bound".into(), lines))
     }
 
-    /// Decoding on the device in words.
+    /// Describes the decoding time on the device.
     pub(super) fn device_decode(&self, decode: &StageStats) -> String {
         let (share, each) = (percent(ratio(decode.seconds, self.stats.seconds)), 1e3 * decode.mean_seconds());
         let batch = if self.stats.on_request { "request" } else { "batch" };
         format!("decoding takes {share} % of the device's time, {each:.2} ms per {batch}")
     }
 
-    /// Judges a loader whose workers idle because reading ahead is too slow.
+    /// Returns the judgment for a loader whose workers are idle because reading ahead is too slow.
     fn reads_bound(&self) -> Judgment {
         let Evidence { stats, waits, .. } = self;
         let each = stats.ahead.as_ref().map_or(0.0, StageStats::mean_seconds);
@@ -296,7 +305,8 @@ impl Evidence<'_> {
         (Bottleneck::Read, "read-bound".into(), lines)
     }
 
-    /// Bytes read per second, and bytes from the disk if the system counts them.
+    /// Describes the number of bytes read per second, and how many of them came from the disk if
+    /// the system reports it.
     fn speed_of_reading(&self) -> String {
         let stats = self.stats;
         let disk = stats.process.disk_bytes.map_or(String::new(), |bytes| {
@@ -305,18 +315,18 @@ impl Evidence<'_> {
         format!("{:.1} MB/s are read{disk}", stats.bytes_per_second() / 1e6)
     }
 
-    /// Share of the workers' busy time that they were ready to run and waited for a core, 0 to
-    /// 1.
+    /// Returns the fraction of the workers' busy time in which they were runnable but not running,
+    /// from 0 to 1.
     fn delayed(&self) -> f64 {
         ratio(self.stats.delayed_seconds, self.stats.worked_seconds()).min(1.0)
     }
 
-    /// The time that busy workers did not run, if it is much.
+    /// Describes the time in which busy workers were not running, if this time is significant.
     fn off_core(&self) -> Option<String> {
         let stats = self.stats;
         let ran = ratio(stats.process.cpu_seconds, stats.worked_seconds());
-        // Two shares are rounded, and the last is the rest of 100 %. Core time is known only
-        // for the whole process, so it is an upper bound for the workers' time.
+        // Two percentages are rounded, and the third one is the remainder to 100 %. CPU time is
+        // known only for the whole process, so it is an upper bound for the workers' CPU time.
         let waiting = percent(self.delayed());
         let running = percent(ran).min(100 - waiting);
         let running = if stats.process.cpu_seconds > 0.0 { running } else { 100 - waiting };
@@ -340,15 +350,15 @@ impl Evidence<'_> {
         Some(format!("workers were running {running} % of their busy time{rest}{why}"))
     }
 
-    /// Seconds of a usual sample.
+    /// Returns the time of a typical sample, in seconds.
     fn usual(&self) -> f64 {
         let ahead = self.stats.ahead.as_ref().map_or(0.0, |ahead| ahead.p50_seconds);
         ahead + self.stats.stages().map(|(_, stage)| stage.p50_seconds).sum::<f64>()
     }
 
-    /// Samples so slow that their batch waits for them, each with the seconds beyond the usual
-    /// time. With `together`, only samples that were slow at the same moment as another; otherwise
-    /// only the rest.
+    /// Returns samples so slow that their batch waits for them, each with its excess over the
+    /// typical time, in seconds. If `together` is true, returns only samples that were slow at the
+    /// same moment as another sample; otherwise, returns only the other samples.
     fn slow(&self, together: bool) -> Vec<(&Straggler, f64)> {
         let (stats, usual) = (self.stats, self.usual());
         let batch = usual * ratio(stats.samples as f64, stats.batches as f64) / stats.workers.max(1) as f64;
@@ -365,16 +375,16 @@ impl Evidence<'_> {
         let (stats, usual, slow) = (self.stats, self.usual(), self.slow(false));
         let (first, most) = slow.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
         let excess: f64 = slow.iter().map(|(_, seconds)| seconds).sum();
-        // A sample also looks slow if its thread waited for a core.
+        // A sample also appears slow if its thread had to wait for a core.
         (excess - stats.delayed_seconds >= 0.5 * self.waited * stats.seconds).then(|| {
             let (ms, usual) = (1e3 * first.seconds, 1e3 * usual);
-            // Samples below a tenth of the worst are not counted.
+            // Exclude samples whose excess is less than a tenth of the slowest sample's.
             let count = slow.iter().filter(|(_, seconds)| *seconds >= 0.1 * most).count();
             let (samples, them) =
                 if count == 1 { ("sample", "it") } else { ("samples", "them (`stats.slowest`)") };
             let lines = vec![
                 format!(
-                    "{} takes {ms:.1} ms, most of it in {}; a usual sample takes {usual:.2} ms, and the batch waits for the slow one",
+                    "{} takes {ms:.1} ms, most of it in {}; a typical sample takes {usual:.2} ms, and the batch waits for the slow one",
                     first.name(),
                     first.stage
                 ),
@@ -385,7 +395,8 @@ impl Evidence<'_> {
         })
     }
 
-    /// Judges a loader or a decoder with busy workers by their busiest stage.
+    /// Returns the judgment for a loader or decoder with busy workers, depending on the busiest
+    /// stage.
     pub(super) fn work_bound(&self) -> Judgment {
         let Evidence { stats, waits, .. } = self;
         let total = stats.worked_seconds();
@@ -405,7 +416,7 @@ impl Evidence<'_> {
         let together = self.slow(true);
         if together.iter().map(|(_, seconds)| seconds).sum::<f64>() >= 0.1 * total {
             lines.push(format!(
-                "{} samples were slow at the same moments on several workers: something held up the machine or the disk",
+                "{} samples were slow at the same moments on several workers: the machine or the disk stalled",
                 together.len()
             ));
         }
@@ -415,7 +426,7 @@ impl Evidence<'_> {
         let (limit, headline) = match which {
             Stage::Read => (Bottleneck::Read, "read-bound".into()),
             Stage::Write => (Bottleneck::Memory, "memory-bound".into()),
-            // If threads wait for a core, more threads do not help.
+            // More threads do not help if threads are already waiting for a core.
             _ if stats.workers < stats.cores && self.delayed() < DELAYED => {
                 (Bottleneck::Workers, "limited by the number of workers".into())
             }
@@ -427,7 +438,8 @@ impl Evidence<'_> {
         (limit, headline, lines)
     }
 
-    /// Adds advice for a limit of the workers. `stage` takes `share` of their time.
+    /// Adds advice for a bottleneck in the workers. `share` is the fraction of the workers' time
+    /// that `stage` takes.
     fn advise(&self, limit: Bottleneck, stage: &StageStats, share: f64, lines: &mut Vec<String>) {
         let stats = self.stats;
         let halved = self.at_most(1.0 / (1.0 - share / 2.0));
@@ -440,12 +452,12 @@ impl Evidence<'_> {
             Bottleneck::Memory => {
                 let speed = ratio(stage.bytes as f64, stage.seconds * 1e9) * stats.busy_workers();
                 lines.push(format!("batches are written at {speed:.1} GB/s"));
-                lines.push("u8 batches, normalized on the device, are a quarter of f32's bytes".into());
+                lines.push("u8 batches, normalized on the device, have a quarter of the bytes of f32".into());
             }
             Bottleneck::Workers => {
                 let times = self.at_most(stats.cores as f64 / stats.workers as f64);
                 lines.push(format!(
-                    "workers({}), one for each core, would give at most {times:.1} times as much",
+                    "workers({}), one per core, would be at most {times:.1} times as fast",
                     stats.cores
                 ));
             }
@@ -453,14 +465,14 @@ impl Evidence<'_> {
                 let plain = ratio(stats.plain_jpegs as f64, stats.prepared as f64).min(1.0);
                 lines.push(if plain < 0.1 || stats.on_request {
                     format!(
-                        "decoding in half the time would give {halved:.1} times as much: more cores, or smaller images"
+                        "decoding in half the time would make the loader {halved:.1} times as fast: more cores, or smaller images"
                     )
                 } else {
-                    // Small crops gain more; whole images gain nothing.
+                    // This is an average: small crops gain more, and whole images gain nothing.
                     let times = self.at_most(1.0 / (1.0 - share * plain * (1.0 - 1.0 / PACKING)));
                     format!(
-                        "{} % of the samples are JPEGs without restart markers: `warpfeed pack` lets crops of them be decoded alone, which with \
-                         usual random crops gives about {times:.1} times as much",
+                        "{} % of the samples are JPEGs without restart markers: `warpfeed pack` adds them, which makes \
+                         the loader about {times:.1} times as fast for typical random crops",
                         percent(plain)
                     )
                 });
@@ -468,9 +480,9 @@ impl Evidence<'_> {
                     lines.push("JPEGs can be decoded on the device: .decode_on(DecodeOn::Auto)".into());
                 }
             }
-            Bottleneck::Field => lines.push(format!("computing it in half the time would give {halved:.1} times as much")),
+            Bottleneck::Field => lines.push(format!("computing it in half the time would make the loader {halved:.1} times as fast")),
             _ => lines.push(format!(
-                "a transform in half the time would give {halved:.1} times as much: smaller images, or less augmentation"
+                "a transform in half the time would make the loader {halved:.1} times as fast: smaller images, or less augmentation"
             )),
         }
     }

@@ -6,14 +6,16 @@ use crate::transform::settings::Settings;
 use crate::transform::step::{Setting, Sides, Step};
 use crate::transform::{Border, Interpolation, Mix, Mixing, Plan};
 
-/// The steps between decoding and the batch, and the size of the output.
+/// The processing steps between decoding an image and writing it to the batch, and the size of the
+/// output.
 ///
 /// Start from [`train`](Augment::train), [`eval`](Augment::eval),
 /// [`center_crop`](Augment::center_crop), [`resize`](Augment::resize) or
-/// [`pass_through`](Augment::pass_through); for detection from [`letterbox`](Augment::letterbox),
-/// [`scale_jitter`](Augment::scale_jitter) or [`iou_crop`](Augment::iou_crop). Then add options.
-/// [`preset`](Augment::preset) has the recipes of torchvision's reference training by name.
-/// Setters never fail. The loader checks the options when it is opened.
+/// [`pass_through`](Augment::pass_through). For detection, start from
+/// [`letterbox`](Augment::letterbox), [`scale_jitter`](Augment::scale_jitter) or
+/// [`iou_crop`](Augment::iou_crop). Then add options. [`preset`](Augment::preset) creates the
+/// recipes of torchvision's reference training by name. Setters never fail. The options are checked
+/// when a loader is opened.
 ///
 /// ```
 /// use warpfeed::transform::Augment;
@@ -22,49 +24,48 @@ use crate::transform::{Border, Interpolation, Mix, Mixing, Plan};
 /// assert_eq!(augment.output_size().width, 224);
 /// ```
 ///
-/// Resizing is antialiased bilinear, like Pillow's and torchvision's with `antialias=True`: a
-/// triangle filter that widens as the image shrinks. [`interpolation`](Augment::interpolation)
-/// and [`antialias`](Augment::antialias) select another filter.
+/// Resizing is antialiased bilinear, like Pillow's and torchvision's with `antialias=True`: the
+/// filter is a triangle that widens as the image shrinks. [`interpolation`](Augment::interpolation)
+/// and [`antialias`](Augment::antialias) select a different filter.
 ///
-/// [Masks, boxes and points](crate::field) of a sample follow its image.
+/// [Masks, boxes and points](crate::field) of a sample are transformed together with its image.
 ///
-/// [`mosaic`](Augment::mosaic) puts the images of four samples into one image.
+/// [`mosaic`](Augment::mosaic) combines the images of four samples.
 ///
-/// It is a list of [steps](Augment::steps), which `serde` writes and reads. Two augmentations are
-/// equal if they do the same to every sample.
+/// An augmentation is a list of [steps](Augment::steps), which can be serialized with `serde`. Two
+/// augmentations are equal if they do the same to every sample.
 #[derive(Clone)]
 pub struct Augment {
     pub(super) steps: Vec<Step>,
     pub(super) settings: Settings,
-    /// Augmentations of later epochs, each with its first epoch.
+    /// Augmentations for later epochs, each with the first epoch to which it applies.
     pub(super) later: Vec<(u64, Augment)>,
 }
 
 impl Augment {
-    /// Crops a random box of 0.08 to 1 of the image's area and an aspect ratio of 3/4 to 4/3,
-    /// resizes it to `side` by `side` pixels, and flips it left to right with probability 0.5:
-    /// torchvision's `RandomResizedCrop(side)` and `RandomHorizontalFlip()`.
+    /// Crops a random box that covers 0.08 to 1 of the image's area with an aspect ratio of 3/4 to
+    /// 4/3, resizes it to `side` by `side` pixels, and flips it left to right with probability 0.5.
+    /// Equals torchvision's `RandomResizedCrop(side)` and `RandomHorizontalFlip()`.
     pub fn train(side: u32) -> Self {
         Self::begin(Setting::Train { side })
     }
 
-    /// Resizes the shorter side to `shorter` pixels, then crops the central `side` by `side`:
-    /// torchvision's `Resize(shorter)` and `CenterCrop(side)`, with its rounding.
-    /// `Augment::eval(256, 224)` is the usual choice.
+    /// Resizes the shorter side to `shorter` pixels, then crops the central `side` by `side`
+    /// pixels. Equals torchvision's `Resize(shorter)` and `CenterCrop(side)`, including the
+    /// rounding. `Augment::eval(256, 224)` is the usual choice.
     pub fn eval(shorter: u32, side: u32) -> Self {
         Self::begin(Setting::Eval { shorter, side })
     }
 
     /// Crops the central `side` by `side` pixels without resizing, like torchvision's
-    /// `CenterCrop(side)`. A smaller image is an error; it is not padded.
+    /// `CenterCrop(side)`. A smaller image fails; it is not padded.
     pub fn center_crop(side: u32) -> Self {
         Self::begin(Setting::CenterCrop { side })
     }
 
-    /// Crops a random part of `side` by `side` pixels without resizing: torchvision's
-    /// `RandomCrop(side)`. Add [`padding`](Augment::padding) for a border around the image. An
-    /// image that is too small is an error, unless [`pad_if_needed`](Augment::pad_if_needed) is
-    /// called.
+    /// Crops a random area of `side` by `side` pixels without resizing, like torchvision's
+    /// `RandomCrop(side)`. Call [`padding`](Augment::padding) to add a border around the image. An
+    /// image that is too small fails, unless [`pad_if_needed`](Augment::pad_if_needed) is set.
     ///
     /// ```
     /// use warpfeed::transform::{Augment, Border};
@@ -76,20 +77,21 @@ impl Augment {
         Self::begin(Setting::RandomCrop { side })
     }
 
-    /// Resizes the shorter side to a random length from `low` to `high` - 1, then uses a random
-    /// part of `side` by `side` pixels. If the result is smaller, the rest is on the right and
-    /// below, and [filled](Augment::fill).
+    /// Resizes the shorter side to a random length from `low` to `high` - 1, then crops a random
+    /// area of `side` by `side` pixels. If the resized image is smaller than that, it is padded on
+    /// the right and at the bottom with the [fill color](Augment::fill).
     ///
-    /// This is torchvision's reference training for segmentation: `RandomResize`, `PadIfSmaller`
-    /// and `RandomCrop`.
+    /// These are the steps of torchvision's reference training for segmentation: `RandomResize`,
+    /// `PadIfSmaller` and `RandomCrop`.
     pub fn random_resize(side: u32, low: u32, high: u32) -> Self {
         Self::begin(Setting::RandomResize { side, low, high })
     }
 
     /// Resizes the shorter side to one of `sides`, drawn for each sample, or to less if the longer
-    /// side would exceed `longest`: torchvision's `RandomShortestSize(sides, longest)`. The output
-    /// is `longest` by `longest`. The image is in its upper left corner, also when it is
-    /// mirrored, and the rest is [filled](Augment::fill).
+    /// side would otherwise exceed `longest`. Equals torchvision's `RandomShortestSize(sides,
+    /// longest)`. The output has `longest` by `longest` pixels. The image is placed in the upper
+    /// left corner of the output, even if it is mirrored, and the remaining area has the [fill
+    /// color](Augment::fill).
     pub fn shortest_size(sides: &[u32], longest: u32) -> Self {
         Self::begin(Setting::ShortestSize { sides: sides.to_vec(), longest })
     }
@@ -100,15 +102,17 @@ impl Augment {
         Self::begin(Setting::Resize { size: Sides { height, width } })
     }
 
-    /// Leaves the image unchanged. An image that is not `width` by `height` pixels is an error.
+    /// Leaves the image unchanged. An image of any size other than `width` by `height` pixels
+    /// fails.
     pub fn pass_through(width: u32, height: u32) -> Self {
         Self::begin(Setting::PassThrough { size: Sides { height, width } })
     }
 
-    /// Keeps images in their own sizes. Each is unchanged in the upper left corner of an output of
-    /// `width` by `height` pixels, also when it is mirrored, and the rest is
-    /// [filled](Augment::fill). [`BatchInfo::shown`](crate::BatchInfo::shown) has the size of each.
-    /// A larger image is an error, unless [`shrink_larger`](Augment::shrink_larger) is called.
+    /// Keeps each image at its own size. The image is placed in the upper left corner of an output
+    /// of `width` by `height` pixels, even if it is mirrored, and the remaining area has the [fill
+    /// color](Augment::fill). [`BatchInfo::shown`](crate::BatchInfo::shown) returns the size of
+    /// each image. An image that is larger than the output fails, unless
+    /// [`shrink_larger`](Augment::shrink_larger) is set.
     ///
     /// ```
     /// use warpfeed::Augment;
@@ -127,93 +131,96 @@ impl Augment {
         self.then(Setting::ShrinkLarger {})
     }
 
-    /// Resizes the whole image to fit into `width` by `height` pixels, keeps its aspect ratio,
-    /// and centers it. The rest is [filled](Augment::fill).
+    /// Resizes the whole image to fit into `width` by `height` pixels without changing its aspect
+    /// ratio, and centers it. The remaining area has the [fill color](Augment::fill).
     ///
-    /// The limiting side spans the output. Size and place are those of Ultralytics'
-    /// `LetterBox((height, width))`: the other side is rounded half to even, and if the padding is
-    /// odd, the extra pixel goes to the right or to the bottom.
+    /// The image spans the output along at least one axis. Its size and position are those of
+    /// Ultralytics' `LetterBox((height, width))`: the other side is rounded half to even, and if
+    /// the padding is odd, the extra pixel is added on the right or at the bottom.
     pub fn letterbox(width: u32, height: u32) -> Self {
         Self::begin(Setting::Letterbox { size: Sides { height, width } })
     }
 
-    /// Resizes the whole image to fit into `side` by `side` pixels, times a factor uniform in
-    /// `low` to `high`. A random part of a larger result is used. A smaller result goes to the
-    /// upper left corner, and the rest is [filled](Augment::fill).
+    /// Resizes the whole image to the largest size that fits into `side` by `side` pixels, times a
+    /// factor drawn uniformly from `low` to `high`. If the result is larger than the output, a
+    /// random area of it is used. If it is smaller, it is placed in the upper left corner, and the
+    /// remaining area has the [fill color](Augment::fill).
     ///
-    /// This is torchvision's `ScaleJitter((side, side), (low, high))`, then the `FixedSizeCrop` of
-    /// its reference training. Ghiasi et al., "Simple Copy-Paste is a Strong Data Augmentation
-    /// Method for Instance Segmentation" (2021), use 0.1 to 2.
+    /// Equals torchvision's `ScaleJitter((side, side), (low, high))`, followed by the
+    /// `FixedSizeCrop` of its reference training. Ghiasi et al., "Simple Copy-Paste is a Strong
+    /// Data Augmentation Method for Instance Segmentation" (2021), use 0.1 to 2.
     pub fn scale_jitter(side: u32, low: f64, high: f64) -> Self {
         Self::begin(Setting::ScaleJitter { side, low, high })
     }
 
     /// Crops a random box that shows enough of the sample's boxes, and resizes it to `width` by
-    /// `height` pixels: torchvision's `RandomIoUCrop()` and `Resize((height, width))`. Liu et al.,
-    /// "SSD: Single Shot MultiBox Detector" (2016).
+    /// `height` pixels. Equals torchvision's `RandomIoUCrop()` and `Resize((height, width))`. See
+    /// Liu et al., "SSD: Single Shot MultiBox Detector" (2016).
     ///
     /// A threshold is drawn from 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1, where 1 means the whole image.
-    /// For any other threshold up to 40 crops are drawn, with sides of 0.3 to 1 times the image's
-    /// and a width / height of 0.5 to 2. The first crop is used that contains the center of at
-    /// least one of the sample's boxes, and whose intersection over union with one of those boxes
-    /// reaches the threshold. If there is none, a new threshold is drawn. A sample without boxes
-    /// keeps its whole image.
+    /// For any other threshold, up to 40 crops are drawn, whose sides are 0.3 to 1 times the sides
+    /// of the image and whose width / height is 0.5 to 2. The first crop is used that contains the
+    /// center of at least one of the sample's boxes, and whose intersection over union with such a
+    /// box reaches the threshold. If there is none, a new threshold is drawn. A sample without
+    /// boxes keeps its whole image.
     ///
-    /// Boxes whose center lies outside are dropped. The loader needs a field of
+    /// Boxes whose center is outside the crop are dropped. The loader needs a field of
     /// [`Boxes`](crate::field::Boxes).
     pub fn iou_crop(width: u32, height: u32) -> Self {
         Self::begin(Setting::IouCrop { size: Sides { height, width } })
     }
 
-    /// Places the image with this probability at a random place of a canvas whose sides are
-    /// `low` to `high` times those of the image, and crops the canvas: torchvision's
-    /// `RandomZoomOut(side_range=(low, high), p=probability)` before its `RandomIoUCrop`. The rest
-    /// is [filled](Augment::fill). The place of the image in the output is rounded to whole
-    /// pixels. Only for [`iou_crop`](Augment::iou_crop).
+    /// With this probability, places the image at a random position on a larger canvas, and crops
+    /// the canvas instead of the image. Equals torchvision's `RandomZoomOut(side_range=(low, high),
+    /// p=probability)` before its `RandomIoUCrop`. The sides of the canvas are `low` to `high`
+    /// times those of the image. The remaining area has the [fill color](Augment::fill). The
+    /// position of the image in the output is rounded to whole pixels. Only for
+    /// [`iou_crop`](Augment::iou_crop).
     #[must_use]
     pub fn zoom_out(self, probability: f64, low: f64, high: f64) -> Self {
         self.then(Setting::ZoomOut { probability, low, high })
     }
 
-    /// Red, green and blue of the area that the image does not cover; black by default. Only for
-    /// beginnings that leave such an area: [`letterbox`](Augment::letterbox),
+    /// Sets the color (red, green, blue) of the area that the image does not cover. The default is
+    /// black. Supported only by crops that leave such an area: [`letterbox`](Augment::letterbox),
     /// [`scale_jitter`](Augment::scale_jitter), [`random_crop`](Augment::random_crop),
     /// [`random_resize`](Augment::random_resize), [`shortest_size`](Augment::shortest_size) and
-    /// [`own_size`](Augment::own_size), and after [`zoom_out`](Augment::zoom_out) and [`mosaic`](Augment::mosaic).
+    /// [`own_size`](Augment::own_size), and after [`zoom_out`](Augment::zoom_out) and
+    /// [`mosaic`](Augment::mosaic).
     #[must_use]
     pub fn fill(self, color: [u8; 3]) -> Self {
         let [red, green, blue] = color;
         self.then(Setting::Fill { red, green, blue })
     }
 
-    /// Width of the border on all four sides of the image, in pixels; 0 by default. Only for
-    /// [`random_crop`](Augment::random_crop).
+    /// Sets the width of the border on all four sides of the image, in pixels. The default is 0.
+    /// Only for [`random_crop`](Augment::random_crop).
     #[must_use]
     pub fn padding(self, pixels: u32) -> Self {
         self.then(Setting::Padding { pixels })
     }
 
-    /// What the border shows; [`Border::Constant`] by default. Only for
+    /// Sets the content of the border. The default is [`Border::Constant`]. Only for
     /// [`random_crop`](Augment::random_crop).
     ///
-    /// Annotations do not repeat with the pixels. A loader with a mask, boxes or another field that
-    /// follows the image therefore refuses other borders than the constant one.
+    /// Annotations cannot be repeated like pixels. Therefore, a loader with a mask, boxes or any
+    /// other field that is transformed with the image rejects all borders except the constant one.
     #[must_use]
     pub fn border(self, shows: Border) -> Self {
         self.then(Setting::Border { shows })
     }
 
-    /// Widens the border on both sides of an axis along which the padded image is smaller than
-    /// the crop, by the difference: torchvision's `pad_if_needed=True`. Only for
+    /// Along an axis where the padded image is smaller than the crop, widens the border on both
+    /// sides by the difference. Equals torchvision's `pad_if_needed=True`. Only for
     /// [`random_crop`](Augment::random_crop).
     #[must_use]
     pub fn pad_if_needed(self) -> Self {
         self.then(Setting::PadIfNeeded {})
     }
 
-    /// Filter of the resize; [`Interpolation::Bilinear`] by default. [Policies](Augment::policy) and
-    /// geometric operations have their own interpolation. Maps of floats are resized bilinearly in
-    /// any case.
+    /// Sets the filter of the resize. The default is [`Interpolation::Bilinear`].
+    /// [Policies](Augment::policy) and geometric operations have separate settings for
+    /// interpolation. Maps of floats are always resized bilinearly.
     ///
     /// ```
     /// use warpfeed::transform::{Augment, Interpolation};
@@ -226,13 +233,14 @@ impl Augment {
         self.then(Setting::Interpolation { filter })
     }
 
-    /// Whether the filter of the resize widens as the image shrinks; true by default. Without
-    /// antialiasing, pixels of a shrunk image show only the nearest pixels of the image: two
-    /// along each axis for a bilinear filter, and four for a bicubic one. Maps of floats are resized
-    /// alike. [`Interpolation::Nearest`] is never antialiased.
+    /// Sets whether the filter of the resize widens as the image shrinks. The default is true.
+    /// Without antialiasing, each output pixel of a shrunk image is computed from only the nearest
+    /// source pixels: two along each axis for a bilinear filter, and four for a bicubic one. Maps
+    /// of floats are resized in the same way. [`Interpolation::Nearest`] is never antialiased.
     ///
-    /// `antialias(false)` is torchvision's `antialias=False`, and the default of TensorFlow's
-    /// `tf.image.resize`, whose bicubic filter has the parameter -0.5 in place of PyTorch's -0.75.
+    /// `antialias(false)` equals torchvision's `antialias=False` and the default of TensorFlow's
+    /// `tf.image.resize`. The bicubic filter has the parameter -0.5 in TensorFlow and -0.75 in
+    /// PyTorch.
     ///
     /// ```
     /// use warpfeed::Augment;
@@ -246,11 +254,13 @@ impl Augment {
         self.then(Setting::Antialias { on })
     }
 
-    /// Uses another augmentation from `epoch` on. Later calls are for later epochs.
+    /// Switches to a different augmentation from epoch `epoch` on. Each further call must pass a
+    /// later epoch.
     ///
-    /// The augmentation of a sample stays a function of (seed, epoch, sample), so it does not
-    /// depend on prefetching or resuming. Its output may have another size. Batches of those epochs
-    /// then have another shape, and the loader reserves memory for the largest one.
+    /// The augmentation of a sample remains a function of (seed, epoch, sample), so it does not
+    /// depend on prefetching or resuming. The new augmentation may have a different output size. If
+    /// so, batches of the later epochs have a different shape, and the loader reserves memory for
+    /// the largest shape.
     ///
     /// ```
     /// use warpfeed::transform::{Augment, Mix};
@@ -271,57 +281,59 @@ impl Augment {
         self.later(epoch, augment)
     }
 
-    /// The augmentation of `epoch`: this one, or the last one that
-    /// [`from_epoch`](Augment::from_epoch) added for this epoch or an earlier one.
+    /// Returns the augmentation of `epoch`: this one, or the last one that
+    /// [`from_epoch`](Augment::from_epoch) added for this or an earlier epoch.
     pub fn at_epoch(&self, epoch: u64) -> &Augment {
         self.later.iter().rev().find(|(first, _)| *first <= epoch).map_or(self, |(_, augment)| augment)
     }
 
-    /// Sets the output size, for outputs that are not square.
+    /// Sets the output size. Use this for outputs that are not square.
     #[must_use]
     pub fn output(self, width: u32, height: u32) -> Self {
         self.then(Setting::Output { size: Sides { height, width } })
     }
 
-    /// Share of the image's area that the random box covers, uniform in `low` to `high`; 0.08 to
-    /// 1 by default. Only for [`Augment::train`].
+    /// Sets the fraction of the image's area that the random box covers. It is drawn uniformly from
+    /// `low` to `high`, by default from 0.08 to 1. Only for [`Augment::train`].
     #[must_use]
     pub fn scale(self, low: f64, high: f64) -> Self {
         self.then(Setting::Scale { low, high })
     }
 
-    /// Width / height of the random box, log-uniform in `low` to `high`; 3/4 to 4/3 by default.
-    /// Only for [`Augment::train`].
+    /// Sets the aspect ratio (width / height) of the random box. It is drawn log-uniformly from
+    /// `low` to `high`, by default from 3/4 to 4/3. Only for [`Augment::train`].
     #[must_use]
     pub fn ratio(self, low: f64, high: f64) -> Self {
         self.then(Setting::Ratio { low, high })
     }
 
-    /// Probability of a left-right flip; 0.5 for [`Augment::train`], otherwise 0. The flip is free,
-    /// because the resize writes mirrored rows.
+    /// Sets the probability of a left-right flip. The default is 0.5 for [`Augment::train`], and 0
+    /// otherwise. A flip costs nothing, because the resize writes the mirrored rows directly.
     #[must_use]
     pub fn flip(self, probability: f64) -> Self {
         self.then(Setting::Flip { probability })
     }
 
-    /// Probability of a top-bottom flip; 0 by default.
+    /// Sets the probability of a top-bottom flip. The default is 0.
     #[must_use]
     pub fn vertical_flip(self, probability: f64) -> Self {
         self.then(Setting::VerticalFlip { probability })
     }
 
-    /// Mixes each sample of a finished batch with its neighbor; off by default. The batch provides
-    /// the weight for the labels.
+    /// Mixes each sample of a finished batch with the previous sample. The default is off. The
+    /// batch provides the weight for mixing the labels.
     ///
-    /// A loader with labels then needs [`soft_labels`](crate::Loader::soft_labels), whose rows are
-    /// mixed too; without them, opening it is an error. To train without labels, leave them out:
+    /// If the loader delivers labels, it must also deliver
+    /// [`soft_labels`](crate::Loader::soft_labels), which are mixed like the images. Otherwise,
+    /// opening it fails. To train without labels, drop them:
     /// [`drop_field("label")`](crate::Loader::drop_field). No other field is mixed.
     #[must_use]
     pub fn mix(self, mix: Mix) -> Self {
         self.then(Setting::Mix(mix))
     }
 
-    /// Size of the output images. [`at_epoch`](Augment::at_epoch) has that of a later epoch.
+    /// Returns the size of the output images in epoch 0. For a later epoch, use
+    /// [`at_epoch`](Augment::at_epoch).
     pub fn output_size(&self) -> Size {
         self.settings.output
     }
@@ -329,14 +341,14 @@ impl Augment {
     /// Decides how a sample with an image of size `size` is transformed, before it is decoded.
     ///
     /// Draws from `rng` in this order: random box, flip, vertical flip, erasing, then the effects
-    /// on pixels in the order of their calls. An option that is turned off draws nothing.
-    /// [`iou_crop`](Augment::iou_crop) treats the sample as one without boxes. The plan is that of
-    /// epoch 0; [`at_epoch`](Augment::at_epoch) returns the augmentation of another one. It is that
-    /// of a sample without a [`mosaic`](Augment::mosaic).
+    /// on pixels in the order of their setters' calls. An option that is turned off draws nothing.
+    /// [`iou_crop`](Augment::iou_crop) assumes a sample without boxes. The plan is for epoch 0; for
+    /// other epochs, call this function on the result of [`at_epoch`](Augment::at_epoch). The plan
+    /// ignores [`mosaic`](Augment::mosaic).
     ///
     /// # Errors
-    /// [`ErrorKind::Transform`] if a center crop is larger than the image, or if the image's
-    /// size differs from [`Augment::pass_through`]'s.
+    /// [`ErrorKind::Transform`] if a center crop is larger than the image, or if the size of the
+    /// image differs from the size that [`Augment::pass_through`] expects.
     ///
     /// # Panics
     /// May panic if [`check`](Augment::check) returns an error.
@@ -348,10 +360,10 @@ impl Augment {
     /// image. Only [`iou_crop`](Augment::iou_crop) uses the boxes.
     ///
     /// # Errors
-    /// Those of [`plan`](Augment::plan).
+    /// Same as [`plan`](Augment::plan).
     ///
     /// # Panics
-    /// Like [`plan`](Augment::plan).
+    /// Same as [`plan`](Augment::plan).
     pub fn plan_with(&self, size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Result<Plan> {
         check_area(size)?;
         let mut plan = self.settings.crop.plan(size, (self.settings.output, self.settings.resampling()), boxes, rng)?;
@@ -366,26 +378,26 @@ impl Augment {
         Ok(plan)
     }
 
-    /// Draws the flips of a plan, which has none yet, and sets its color.
+    /// Draws the flips of a plan that does not have any yet, and sets its fill color.
     pub(super) fn flip_plan(&self, plan: &mut Plan, rng: &mut Rng) {
         plan.fill = self.settings.fill;
         plan.flip = self.settings.flip > 0.0 && rng.chance(self.settings.flip);
         plan.vertical_flip = self.settings.vertical_flip > 0.0 && rng.chance(self.settings.vertical_flip);
     }
 
-    /// Returns how batch number `batch` of epoch `epoch` is mixed, or `None` if it is not mixed.
+    /// Returns how batch `batch` of epoch `epoch` is mixed, or `None` if it is not mixed.
     pub fn mixing(&self, seed: u64, epoch: u64, batch: u64) -> Option<Mixing> {
         let augment = self.at_epoch(epoch);
         augment.settings.mix.as_ref()?.draw(seed, epoch, batch, augment.settings.output)
     }
 }
 
-/// Refuses an empty image.
+/// Rejects an empty image.
 pub(super) fn check_area(size: Size) -> Result<()> {
     if size.area() > 0 {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Transform, format!("an image of {}x{} pixels", size.width, size.height)))
+    Err(Error::new(ErrorKind::Transform, format!("the image is empty: {}x{} pixels", size.width, size.height)))
 }
 
 #[cfg(test)]

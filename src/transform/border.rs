@@ -1,6 +1,6 @@
 use crate::decode::{Rect, Size};
 
-/// What a random crop shows outside the image: torchvision's `padding_mode`.
+/// Content of the border around a randomly cropped image: torchvision's `padding_mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -10,14 +10,15 @@ pub enum Border {
     Constant,
     /// The pixel at the image's edge.
     Edge,
-    /// The image mirrored at its edge, whose pixels are not repeated.
+    /// The image mirrored at its edge, without repeating the edge pixels.
     Reflect,
-    /// The image mirrored at its edge, whose pixels are repeated.
+    /// The image mirrored at its edge, with the edge pixels repeated.
     Symmetric,
 }
 
 impl Border {
-    /// Pixels of the image that a border of `width` pixels needs along an axis.
+    /// Returns how many pixels the image must have along an axis to fill a border of `width`
+    /// pixels.
     pub(super) fn needs(self, width: u32) -> u64 {
         match self {
             Border::Constant | Border::Edge => 1,
@@ -26,7 +27,7 @@ impl Border {
         }
     }
 
-    /// The setting's name in messages.
+    /// Returns the name of the setting in error messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Border::Constant => "constant",
@@ -36,7 +37,8 @@ impl Border {
         }
     }
 
-    /// The position inside `start..start + length` that position `at` repeats.
+    /// Returns the position inside `start..start + length` whose pixel is repeated at position
+    /// `at`.
     fn source(self, at: usize, start: usize, length: usize) -> usize {
         let end = start + length;
         let skipped = usize::from(self == Border::Reflect);
@@ -48,8 +50,10 @@ impl Border {
         }
     }
 
-    /// Continues the part `shown` of an RGB image of size `output` to its edges. The image may be
-    /// flipped, because each edge of the part is an edge of the image or of the image.
+    /// Extends the content of the area `shown` to the edges of an RGB image of size `output`. A
+    /// flipped image needs no special case. Where the area does not reach the edge of the image, it
+    /// ends at an edge of the source image, and extending it from there gives the same result if
+    /// the image is flipped first.
     pub(super) fn extend(self, image: &mut [u8], shown: Rect, output: Size) {
         if self == Border::Constant || shown.size() == output {
             return;
@@ -72,7 +76,7 @@ impl Border {
 mod tests {
     use super::*;
 
-    /// The part 1 to 4 of seven pixels, as `numpy.pad` continues it.
+    /// Extends the pixels 1 to 4 of seven pixels, and compares the result with that of `numpy.pad`.
     #[test]
     fn a_border_repeats_the_pixels_of_numpy_pad() {
         let row = |border: Border| {

@@ -1,4 +1,4 @@
-//! Makes an [`Augment`] of its steps, and writes and reads it.
+//! Builds an [`Augment`] from steps, and serializes and deserializes it.
 
 use std::fmt;
 
@@ -12,28 +12,33 @@ use crate::transform::settings::Settings;
 use crate::transform::step::{Call, Setting, Step};
 
 impl Augment {
-    /// The calls that make this augmentation. Those that stand for several, such as
-    /// [`simclr`](Augment::simclr), are in their parts.
+    /// Returns the calls that build this augmentation. A call that stands for several others, such
+    /// as [`simclr`](Augment::simclr), is represented by those.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// Makes an augmentation of steps.
+    /// Builds an augmentation from steps.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the first step does not begin an
-    /// augmentation, or if another one does. [`check`](Augment::check) finds other errors.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the first step is not one that an
+    /// augmentation can begin with, or if a later step is. [`check`](Augment::check) detects other
+    /// errors.
     pub fn from_steps(steps: impl IntoIterator<Item = Step>) -> Result<Self> {
         let mut steps = steps.into_iter();
         let begun = match steps.next() {
             Some(Step(Call::Setting(Setting::Preset { name, side }))) => Self::preset(&name, side),
             Some(Step(Call::Setting(setting))) if setting.begins() => Self::begin(setting),
-            Some(step) => return Err(Error::config(format!("augment: {step} needs a beginning, such as train"))),
-            None => return Err(Error::config("augment: no steps; begin with one such as train")),
+            Some(step) => {
+                return Err(Error::config(format!(
+                    "augment: {step} cannot be the first step: begin with a step such as train"
+                )));
+            }
+            None => return Err(Error::config("augment: no steps: begin with a step such as train")),
         };
         steps.try_fold(begun, |augment, step| match &step.0 {
             Call::Setting(setting) if setting.begins() => {
-                Err(Error::config(format!("augment: {step} begins an augmentation, and this one has begun")))
+                Err(Error::config(format!("augment: {step} can only be the first step")))
             }
             _ => augment.call(step),
         })
@@ -43,21 +48,21 @@ impl Augment {
         Augment { steps: Vec::new(), settings: Settings::default(), later: Vec::new() }.then(setting)
     }
 
-    /// Makes a call that is one step.
+    /// Applies a setting and records it as one step.
     pub(super) fn then(mut self, setting: Setting) -> Self {
         self.settings.set(&setting);
         self.steps.push(Step(Call::Setting(setting)));
         self
     }
 
-    /// Makes the call of [`from_epoch`](Augment::from_epoch).
+    /// Applies a call to [`from_epoch`](Augment::from_epoch).
     pub(super) fn later(mut self, epoch: u64, augment: Augment) -> Self {
         self.steps.push(Step(Call::Setting(Setting::FromEpoch { epoch, augment: augment.steps.clone() })));
         self.later.push((epoch, augment));
         self
     }
 
-    /// Adds an operation after those that are there.
+    /// Adds an operation, which runs after those that were added earlier.
     pub(crate) fn with(mut self, op: impl Into<Op>) -> Self {
         let op = op.into();
         self.settings.add(&op);
@@ -65,7 +70,7 @@ impl Augment {
         self
     }
 
-    /// Makes any call.
+    /// Applies any step.
     fn call(self, step: Step) -> Result<Self> {
         let sampled = |policy: Policy, by, fill: Option<[u8; 3]>| {
             let policy = policy.interpolation(by);
@@ -101,7 +106,7 @@ impl Augment {
     }
 }
 
-/// Two augmentations are equal if they do the same to every sample, however they were written.
+/// Two augmentations are equal if they do the same to every sample, even if their steps differ.
 impl PartialEq for Augment {
     fn eq(&self, other: &Self) -> bool {
         self.settings == other.settings && self.later == other.later

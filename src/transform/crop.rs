@@ -1,3 +1,5 @@
+//! Crops: select the area of an image that is shown in the output, and its position there.
+
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::Rng;
@@ -7,13 +9,13 @@ use crate::transform::interpolation::Resampling;
 use crate::transform::plan::Plan;
 use crate::transform::zoom::{self, Zoom};
 
-/// Largest side that an image is resized to, in pixels.
+/// Maximum side of a resized image in pixels.
 const MAX_SIDE: u32 = 65_535;
 
-/// The part of an image that becomes the output, and its place in the output.
+/// How the area of an image that is shown in the output, and its position there, are chosen.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Crop {
-    /// A random box, resized to the output.
+    /// A random box, which is resized to the output.
     Random { scale: Interval, ratio: Interval },
     /// The shorter side is resized to this many pixels, then the center is cropped.
     Shorter(u32),
@@ -23,55 +25,57 @@ pub(super) enum Crop {
     Stretch,
     /// The whole image, which must already have the output's size.
     Exact,
-    /// The whole image in the upper left corner, without resizing. If `shrink`, a larger image
-    /// is resized to fit.
+    /// The whole image in the upper left corner, without resizing. If `shrink` is set, an image
+    /// that is larger than the output is resized to fit.
     Own { shrink: bool },
-    /// The whole image, as large as fits, centerd.
+    /// The whole image at the largest size that fits, centered.
     Letterbox,
-    /// The whole image, as large as fits, times a random factor. Then a random part of the
-    /// output's size, or the image in the upper left corner.
+    /// The whole image is resized to the largest size that fits, times a random factor. If the
+    /// result is larger than the output, a random area of it is cropped. If it is smaller, it is
+    /// placed in the upper left corner.
     Jitter(Interval),
-    /// A random box that shows enough of the sample's boxes, resized to the output. It may be one
-    /// of a larger canvas.
+    /// A random box that shows enough of the sample's boxes, which is resized to the output. With
+    /// `Some`, the image may first be placed on a larger canvas, from which the box is cropped.
     Iou(Option<Zoom>),
-    /// A random part of the image and a border around it, without resizing.
+    /// A random area of the image and of a border around it, without resizing.
     Padded { padding: u32, border: Border, if_needed: bool },
-    /// The shorter side becomes a random length, from the first to before the second. Then a random
-    /// part of the output's size; the rest is on the right and below.
+    /// The shorter side is resized to a random length, from the first number up to but excluding
+    /// the second. Then a random area of the output's size is cropped. If the resized image is
+    /// smaller than the output, the uncovered area is on the right and at the bottom.
     Resized([u32; 2]),
-    /// The shorter side becomes one of these, unless the longer one exceeds the limit. The rest of
-    /// the output is on the right and below.
+    /// The shorter side is resized to one of `sides`, or to less if the longer side would otherwise
+    /// exceed `longest`. The uncovered area of the output is on the right and at the bottom.
     Shortest { sides: Vec<u32>, longest: u32 },
 }
 
 impl Crop {
-    /// Checks the options for an output of `output`.
+    /// Checks the options for an output of size `output`.
     pub(super) fn check(&self, output: Size) -> Result<()> {
         let Size { width, height } = output;
         match self {
             Crop::Padded { padding, border, .. } => check_padding(*padding, *border, output),
             Crop::Resized([low, high]) if !(0 < *low && low < high && *high <= MAX_SIDE) => Err(Error::config(
-                format!("augment: random_resize of {low} to {high}: needs 0 < low < high <= {MAX_SIDE}"),
+                format!("augment: random_resize of {low} to {high}: expected 0 < low < high <= {MAX_SIDE}"),
             )),
             Crop::Iou(Some(zoom)) => zoom.check(),
             Crop::Shortest { sides, longest } => check_sides(sides, *longest, output),
             Crop::Random { scale: [low, high], .. } if !(0.0 < *low && low <= high && *high <= 1.0) => {
-                Err(Error::config(format!("augment: scale of {low} to {high}: needs 0 < low <= high <= 1")))
+                Err(Error::config(format!("augment: scale of {low} to {high}: expected 0 < low <= high <= 1")))
             }
             Crop::Random { ratio: [low, high], .. } if !(0.0 < *low && low <= high && high.is_finite()) => {
-                Err(Error::config(format!("augment: ratio of {low} to {high}: needs 0 < low <= high")))
+                Err(Error::config(format!("augment: ratio of {low} to {high}: expected 0 < low <= high")))
             }
             Crop::Shorter(shorter) if *shorter < width.max(height) || *shorter > MAX_SIDE => Err(Error::config(
-                format!("augment: a crop of {width}x{height} from images resized to a shorter side of {shorter}"),
+                format!("augment: a crop of {width}x{height} does not fit a shorter side of {shorter}"),
             )),
             Crop::Jitter([low, high]) if !(0.0 < *low && low <= high && *high <= 100.0) => {
-                Err(Error::config(format!("augment: scale_jitter of {low} to {high}: needs 0 < low <= high <= 100")))
+                Err(Error::config(format!("augment: scale_jitter of {low} to {high}: expected 0 < low <= high <= 100")))
             }
             _ => Ok(()),
         }
     }
 
-    /// Plans an image of `size` with `boxes`, without flips and erasing.
+    /// Plans the transformation of an image of `size` with `boxes`, without flips and erasing.
     pub(super) fn plan(
         &self,
         size: Size,
@@ -101,8 +105,8 @@ impl Crop {
             Crop::Own { shrink } => {
                 let fits = size.width <= output.width && size.height <= output.height;
                 if !fits && !shrink {
-                    const HINT: &str = ": make room, or add Augment::shrink_larger";
-                    return Err(unlike(size, "and Augment::own_size has room for", output, HINT));
+                    const HINT: &str = ": raise it, or add Augment::shrink_larger";
+                    return Err(unlike(size, "but Augment::own_size allows at most", output, HINT));
                 }
                 let shown = if fits { size } else { geometry::fit_into(size, output) };
                 Plan::resized_crop(size, whole, output, Rect::full(shown))
@@ -128,19 +132,19 @@ impl Crop {
         Ok(plan.by(by))
     }
 
-    /// Whether the image may leave a part of the output uncovered.
+    /// Returns whether the image may leave a part of the output uncovered.
     pub(super) fn leaves_room(&self) -> bool {
         matches!(self, Crop::Letterbox | Crop::Jitter(_) | Crop::Padded { .. } | Crop::Iou(Some(_)))
             || self.keeps_corner()
     }
 
-    /// Whether the image stays in the upper left corner of the output when it is mirrored.
+    /// Returns whether the image stays in the upper left corner of the output when it is mirrored.
     pub(super) fn keeps_corner(&self) -> bool {
         matches!(self, Crop::Resized(_) | Crop::Shortest { .. } | Crop::Own { .. })
     }
 }
 
-/// The error for an image that does not have the size that the user says.
+/// Returns the error for an image whose size differs from the configured size.
 fn unlike(found: Size, says: &str, size: Size, hint: &str) -> Error {
     let text = format!("the image is {}x{}, {says} {}x{}{hint}", found.width, found.height, size.width, size.height);
     Error::new(ErrorKind::Transform, text)
@@ -148,7 +152,8 @@ fn unlike(found: Size, says: &str, size: Size, hint: &str) -> Error {
 
 fn check_padding(padding: u32, border: Border, output: Size) -> Result<()> {
     let side = output.width.min(output.height);
-    // Each crop then shows a part of the image, and all that its border repeats.
+    // With this limit, each crop shows at least a part of the image, and includes all pixels that
+    // the border in the crop repeats.
     let factor = if matches!(border, Border::Constant | Border::Edge) { 1 } else { 2 };
     if u64::from(padding) * factor < u64::from(side) {
         return Ok(());
@@ -164,7 +169,7 @@ fn check_padding(padding: u32, border: Border, output: Size) -> Result<()> {
 fn check_sides(sides: &[u32], longest: u32, output: Size) -> Result<()> {
     if sides.is_empty() || sides.iter().any(|&side| side == 0 || side > longest) {
         return Err(Error::config(format!(
-            "augment: shortest_size with sides of {sides:?}: needs 1 to {longest} each"
+            "augment: shortest_size with sides of {sides:?}: expected 1 to {longest} each"
         )));
     }
     if output.width < longest || output.height < longest {
@@ -176,12 +181,13 @@ fn check_sides(sides: &[u32], longest: u32, output: Size) -> Result<()> {
     Ok(())
 }
 
-/// torchvision's `RandomCrop` with its paddings. Draws one number for each axis where the padded
-/// image exceeds the output, first down and then across.
+/// Plans torchvision's `RandomCrop` with its padding modes. Draws one number for each axis along
+/// which the padded image is larger than the output, first for the vertical and then for the
+/// horizontal axis.
 fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, bool), rng: &mut Rng) -> Result<Plan> {
     let failed = |cause: String| Err(Error::new(ErrorKind::Transform, cause));
     let (image, crop) = (format!("{}x{}", size.width, size.height), format!("{}x{}", output.width, output.height));
-    // The crop's start along an axis, counted from the image's edge.
+    // Draws the start of the crop along an axis, relative to the edge of the image.
     let mut along = |length: u32, room: u32| {
         let mut before = padding;
         let mut all = u64::from(length) + 2 * u64::from(padding);
@@ -205,7 +211,8 @@ fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, 
     };
     let y = along(size.height, output.height)?;
     let x = along(size.width, output.width)?;
-    // Start in the image and in the output, and the length of the part that both have.
+    // Returns the start, in the image and in the output, and the length of the area that both have
+    // in common.
     let shared = |start: i64, length: u32, room: u32| {
         let end = (start + i64::from(room)).min(i64::from(length));
         (start.max(0) as u32, (-start).max(0) as u32, (end - start.max(0)) as u32)
@@ -226,14 +233,14 @@ mod tests {
         augment.plan(Size::new(size.0, size.1), &mut Rng::new(2, 0, sample))
     }
 
-    /// Column and row of the crop's corner in the image, which may be negative.
+    /// Returns the column and row of the crop's corner in the image. They may be negative.
     fn corner(plan: &Plan) -> (i64, i64) {
         assert_eq!((plan.crop.size(), plan.resized), (plan.target.size(), plan.target.size()));
         (i64::from(plan.crop.x) - i64::from(plan.target.x), i64::from(plan.crop.y) - i64::from(plan.target.y))
     }
 
     #[test]
-    fn a_padded_crop_reaches_each_place_of_the_padded_image_equally_often() {
+    fn a_padded_crop_is_uniform_over_the_padded_image() {
         let mut places = std::collections::BTreeMap::new();
         for sample in 0..8100 {
             let plan = plan(&Augment::random_crop(32).padding(4), (32, 32), sample).unwrap();
@@ -252,7 +259,7 @@ mod tests {
         assert_eq!(e.kind(), ErrorKind::Transform);
         assert!(e.cause().contains("32x32 with a padding of 2 is larger than the image of 40x20"), "{e}");
         assert!(e.cause().contains("use Augment::pad_if_needed"), "{e}");
-        // 20 + 2 * 2 is 8 less than 32, so the border has 2 + 8 pixels on both sides.
+        // 20 + 2 * 2 is 8 less than 32, so the border becomes 2 + 8 pixels wide on both sides.
         let rows = (0..2000).map(|sample| corner(&plan(&crop.clone().pad_if_needed(), (40, 20), sample).unwrap()).1);
         let (low, high) = rows.fold((0, -100), |(low, high), y| (y.min(low), y.max(high)));
         assert_eq!((low, high), (-10, -2));
@@ -265,7 +272,8 @@ mod tests {
 
     #[test]
     fn a_random_resize_has_the_sizes_of_torchvision() {
-        // Computed by RandomShortestSize and Resize of torchvision's transforms v2.
+        // The expected sizes were computed with RandomShortestSize and Resize of torchvision's
+        // transforms v2.
         let size = |augment: &Augment, image, sample| plan(augment, image, sample).unwrap().resized;
         let shortest = Augment::shortest_size(&[480], 640);
         assert_eq!(size(&shortest, (500, 375), 0), Size::new(640, 480));

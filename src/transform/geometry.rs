@@ -1,14 +1,14 @@
-//! Positions of crops.
+//! Sizes and positions of crops.
 //!
-//! Python's `round` rounds half to even and its `int` truncates. This module does the same, so its
-//! boxes equal torchvision's.
+//! Python's `round` rounds half to even, and its `int` truncates. This module rounds in the same
+//! way, so its boxes equal torchvision's.
 
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::Rng;
 use crate::transform::interpolation::Resampling;
 
-/// A window of an image in fractional pixels. (0, 0) is the upper left corner of the first pixel.
+/// A window of an image, in fractional pixels. (0, 0) is the upper left corner of the first pixel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
     /// Left edge.
@@ -30,11 +30,12 @@ impl From<Rect> for Window {
 /// A uniform or log-uniform interval, `[low, high]`.
 pub(super) type Interval = [f64; 2];
 
-/// The box of torchvision's `RandomResizedCrop.make_params`. It makes up to ten tries with an area
-/// uniform in `scale` times the image's and an aspect ratio (width / height) log-uniform in
-/// `ratio`, and falls back to the largest central box with an allowed ratio.
+/// Draws the box of torchvision's `RandomResizedCrop.make_params`. Each of up to ten tries draws
+/// the fraction of the image's area uniformly from `scale`, and the aspect ratio (width / height)
+/// log-uniformly from `ratio`. If all tries fail, the result is the largest central box with an
+/// allowed ratio.
 ///
-/// Draws two numbers per try and two for the place of the box: four to 22 in all.
+/// Draws two numbers per try, and two for the position of the box, which is 4 to 22 numbers in all.
 pub(super) fn random_box(size: Size, scale: Interval, ratio: Interval, rng: &mut Rng) -> Rect {
     let (width, height) = (f64::from(size.width), f64::from(size.height));
     for _ in 0..10 {
@@ -58,8 +59,8 @@ pub(super) fn random_box(size: Size, scale: Interval, ratio: Interval, rng: &mut
     Rect::new((size.width - w) / 2, (size.height - h) / 2, w, h)
 }
 
-/// The central box of torchvision's `CenterCrop`. An image smaller than the box is an error; it is
-/// not padded.
+/// Returns the central box of torchvision's `CenterCrop`. An image that is smaller than the box
+/// fails; it is not padded.
 pub(super) fn center_box(size: Size, output: Size) -> Result<Rect> {
     if output.width > size.width || output.height > size.height {
         return Err(Error::new(
@@ -74,8 +75,8 @@ pub(super) fn center_box(size: Size, output: Size) -> Result<Rect> {
     Ok(Rect::new(anchor(size.width, output.width), anchor(size.height, output.height), output.width, output.height))
 }
 
-/// The image's size after torchvision's `Resize(side)`: the shorter side becomes `side`, and the
-/// longer side `int(side * longer / shorter)`.
+/// Returns the size of the image after torchvision's `Resize(side)`: the shorter side becomes
+/// `side`, and the longer side becomes `int(side * longer / shorter)`.
 pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
     let longer =
         |long: u32, short: u32| (u64::from(side) * u64::from(long) / u64::from(short)).min(u64::from(u32::MAX)) as u32;
@@ -86,8 +87,9 @@ pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
     }
 }
 
-/// The largest size with the aspect ratio of `size` that fits into `output`. The side that is not
-/// limiting is rounded down, as by torchvision's `Resize(size=None, max_size=side)`.
+/// Returns the largest size with the aspect ratio of `size` that fits into `output`. The side that
+/// does not span the output is rounded down, as in torchvision's `Resize(size=None,
+/// max_size=side)`.
 pub(super) fn fit_into(size: Size, output: Size) -> Size {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(u64::from);
     let part = |product: u64, by: u64| (product / by).max(1) as u32;
@@ -98,20 +100,21 @@ pub(super) fn fit_into(size: Size, output: Size) -> Size {
     }
 }
 
-/// The image's size and place in Ultralytics' `LetterBox(output)`: both sides times the factor
-/// with which the image fits, rounded half to even, in the middle. An odd pixel of the padding
-/// goes to the right or to the bottom.
+/// Returns the size and position of the image in Ultralytics' `LetterBox(output)`. Both sides are
+/// multiplied by the factor that makes the image fit and rounded half to even, and the image is
+/// centered. If the padding is odd, the extra pixel is added on the right or at the bottom.
 pub(super) fn letterboxed(size: Size, output: Size) -> Rect {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(f64::from);
     let factor = (height / h).min(width / w);
-    // Ultralytics makes strips empty.
+    // Unlike here, a side of a thin strip can become 0 in Ultralytics.
     let side = |length: f64, most: u32| ((length * factor).round_ties_even() as u32).clamp(1, most);
     let (width, height) = (side(w, output.width), side(h, output.height));
     Rect::new((output.width - width) / 2, (output.height - height) / 2, width, height)
 }
 
-/// The size of torchvision's `ScaleJitter`: the largest that fits into `output`, times a factor
-/// uniform in `factors`, rounded down, with sides of 1 to `most`. Draws one number.
+/// Draws the size of torchvision's `ScaleJitter`: the largest size that fits into `output`, times a
+/// factor that is uniform in `factors`. Sides are rounded down and clamped to 1 to `most`. Draws
+/// one number.
 pub(super) fn jittered(size: Size, output: Size, factors: Interval, most: u32, rng: &mut Rng) -> Size {
     let [w, h] = [size.width, size.height].map(f64::from);
     let fits = (f64::from(output.width) / w).min(f64::from(output.height) / h);
@@ -120,9 +123,9 @@ pub(super) fn jittered(size: Size, output: Size, factors: Interval, most: u32, r
     Size::new(side(w), side(h))
 }
 
-/// The box of the `FixedSizeCrop` of torchvision's reference training. Along an axis where `size`
-/// exceeds `output`, it is a random part of the axis, otherwise the whole axis. Draws one number,
-/// which both axes share.
+/// Draws the box of `FixedSizeCrop` in torchvision's reference training. Along an axis where `size`
+/// exceeds `output`, the box covers a random section of the axis. Otherwise it covers the whole
+/// axis. Draws one number, which is used for both axes.
 pub(super) fn corner_or_part(size: Size, output: Size, rng: &mut Rng) -> Rect {
     let place = rng.unit();
     let span = |length: u32, room: u32| ((f64::from(length.saturating_sub(room)) * place) as u32, length.min(room));
@@ -130,8 +133,9 @@ pub(super) fn corner_or_part(size: Size, output: Size, rng: &mut Rng) -> Rect {
     Rect::new(x, y, width, height)
 }
 
-/// The size of torchvision's `RandomShortestSize`: the shorter side becomes one of `sides`, unless
-/// the longer side would exceed `longest`. Both are rounded down. Draws one number.
+/// Draws the size of torchvision's `RandomShortestSize`: the shorter side becomes one of `sides`,
+/// or less if the longer side would otherwise exceed `longest`. Both sides are rounded down. Draws
+/// one number.
 pub(super) fn shortest_size(size: Size, sides: &[u32], longest: u32, rng: &mut Rng) -> Size {
     let side = sides[rng.below(sides.len() as u64) as usize];
     let [w, h] = [size.width, size.height].map(f64::from);
@@ -140,8 +144,9 @@ pub(super) fn shortest_size(size: Size, sides: &[u32], longest: u32, rng: &mut R
     Size::new(side(w), side(h))
 }
 
-/// A random part of `size` that fits into `output`: torchvision's `RandomCrop`. Draws one number
-/// for each axis where `size` exceeds `output`, first down and then across.
+/// Draws the box of torchvision's `RandomCrop`: a random area of `size` that fits into `output`.
+/// Draws one number for each axis along which `size` exceeds `output`, first for the vertical and
+/// then for the horizontal axis.
 pub(super) fn random_part(size: Size, output: Size, rng: &mut Rng) -> Rect {
     let mut span = |length: u32, room: u32| {
         let start = if length > room { rng.below(u64::from(length - room) + 1) as u32 } else { 0 };
@@ -152,7 +157,7 @@ pub(super) fn random_part(size: Size, output: Size, rng: &mut Rng) -> Rect {
     Rect::new(x, y, width, height)
 }
 
-/// Whether the center of a box, (x1, y1, x2, y2), lies strictly inside `crop`.
+/// Returns whether the center of a box, (x1, y1, x2, y2), is strictly inside `crop`.
 pub(super) fn holds_center(crop: Rect, [x1, y1, x2, y2]: [f64; 4]) -> bool {
     let within = |center: f64, start: u32, length: u32| {
         f64::from(start) < center && center < f64::from(start) + f64::from(length)
@@ -160,7 +165,8 @@ pub(super) fn holds_center(crop: Rect, [x1, y1, x2, y2]: [f64; 4]) -> bool {
     within((x1 + x2) / 2.0, crop.x, crop.width) && within((y1 + y2) / 2.0, crop.y, crop.height)
 }
 
-/// Maps `inner`, a box in the image resized to `resized`, back to the image of `size`.
+/// Maps `inner`, a box in the resized image of size `resized`, back to the original image of size
+/// `size`.
 pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
     let (sx, sy) =
         (f64::from(size.width) / f64::from(resized.width), f64::from(size.height) / f64::from(resized.height));
@@ -173,9 +179,9 @@ pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
     }
 }
 
-/// The pixels that a filter reads when it maps `window` to `output`: the window and half a filter
-/// around it, within the image. Decoding these pixels is enough: the
-/// result equals resizing the whole image and then cropping.
+/// Returns the pixels that a filter reads when it maps `window` to `output`: the window and half a
+/// filter width around it, clipped to the image. Decoding only these pixels gives the same result
+/// as resizing the whole image and then cropping.
 pub(super) fn support_of(size: Size, window: Window, output: Size, by: Resampling) -> Rect {
     let span = |start: f64, length: f64, outputs: u32, limit: u32| {
         let radius = by.support() * by.width(length / f64::from(outputs));
@@ -216,7 +222,7 @@ mod tests {
         ((1280, 719), (640, 640), (640, 360), (0, 140)),
         ((1023, 77), (96, 64), (96, 7), (0, 28)),
         ((7, 5), (640, 384), (538, 384), (51, 0)),
-        // Halves: 212.5, 213.5 and 5.5.
+        // Values that end in one half: 212.5, 213.5 and 5.5.
         ((640, 425), (320, 320), (320, 212), (0, 54)),
         ((640, 427), (320, 320), (320, 214), (0, 53)),
         ((11, 32), (16, 16), (6, 16), (5, 0)),
@@ -224,7 +230,8 @@ mod tests {
 
     #[test]
     fn a_letterbox_is_rounded_as_ultralytics_does() {
-        // Computed by the formula of `LetterBox`: the size, the left and the upper padding.
+        // Image, output, expected size, and expected left and upper padding, computed with the
+        // formula of `LetterBox`.
         for (image, output, (width, height), (left, top)) in LETTERBOXES {
             let [image, output] = [image, output].map(|(width, height)| Size::new(width, height));
             assert_eq!(letterboxed(image, output), Rect::new(left, top, width, height), "{image:?} in {output:?}");
@@ -237,7 +244,7 @@ mod tests {
         let fit = |width, height| fit_into(Size::new(width, height), Size::new(640, 640));
         assert_eq!(fit(500, 375), Size::new(640, 480));
         assert_eq!(fit(333, 500), Size::new(426, 640));
-        assert_eq!(fit(2000, 1), Size::new(640, 1), "torchvision makes it empty");
+        assert_eq!(fit(2000, 1), Size::new(640, 1), "torchvision returns an empty size");
         assert_eq!(fit_into(Size::new(100, 100), Size::new(64, 32)), Size::new(32, 32));
     }
 

@@ -1,42 +1,51 @@
-/// Filter of the resize: the weights of the pixels around a position.
+/// Filter of the resize, which determines the weights of the source pixels around a position.
 ///
-/// All filters but [`Nearest`](Interpolation::Nearest) are antialiased by default: they widen as the
-/// image shrinks. [`Augment::antialias`](crate::Augment::antialias) turns that off. Antialiased
-/// bilinear is the fastest, and the only one that a device can run. With any other, workers decode
-/// and resize all images.
+/// All filters except [`Nearest`](Interpolation::Nearest) are antialiased by default, which means
+/// that they widen as the image shrinks. [`Augment::antialias`](crate::Augment::antialias) turns
+/// this off. Antialiased bilinear is the fastest filter, and the only one that a device supports.
+/// With any other filter, workers decode and resize all images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Interpolation {
-    /// A triangle: Pillow's and torchvision's `BILINEAR`, up to one level of rounding. It resizes
-    /// down first, which is faster.
+    /// A triangle. Equals Pillow's and torchvision's `BILINEAR` up to rounding differences of one.
+    /// Resizes vertically first, which is faster.
     #[default]
     Bilinear,
-    /// The same triangle with the bits of torchvision's `BILINEAR` of tensors, to evaluate a model
-    /// on the pixels that it was measured with.
+    /// The same triangle, but bit-identical to torchvision's `BILINEAR` for tensors. Use it to
+    /// evaluate a model on exactly the pixels with which its accuracy was measured.
     BilinearExact,
-    /// A cubic with the parameter -0.5: Pillow's and torchvision's `BICUBIC`. Without
-    /// antialiasing the parameter is -0.75, as in PyTorch.
+    /// A cubic with the parameter -0.5. Equals Pillow's and torchvision's `BICUBIC`. Without
+    /// antialiasing, the parameter is -0.75, as in PyTorch.
     Bicubic,
-    /// A sinc windowed to three lobes: Pillow's `LANCZOS`. torchvision has it for Pillow's images
-    /// only.
+    /// A sinc that is windowed to three lobes. Equals Pillow's `LANCZOS`, which torchvision
+    /// supports only for Pillow images.
     Lanczos,
-    /// The nearest pixel, as masks are resized: torchvision's `NEAREST` of tensors. Pillow's
-    /// `NEAREST` takes the pixel at the middle instead, which is torchvision's `NEAREST_EXACT`.
+    /// The nearest pixel, as for masks. Equals torchvision's `NEAREST` for tensors. Pillow's
+    /// `NEAREST` instead chooses the pixel at the middle, which is torchvision's `NEAREST_EXACT`.
     Nearest,
 }
 
 impl Interpolation {
-    pub(super) const NOT_FOR_WARPS: &str =
-        "interpolation of rotations and other warps: expected Interpolation::Nearest or Interpolation::Bilinear";
-
-    /// Whether rotations, shears and other warps can read pixels in this way.
-    pub(super) fn is_for_warps(self) -> bool {
-        matches!(self, Interpolation::Nearest | Interpolation::Bilinear)
+    /// Returns the reason why rotations, shears and other warps cannot read pixels in this way, if
+    /// they cannot.
+    pub(super) fn unfit_for_warps(self) -> Option<&'static str> {
+        match self {
+            Interpolation::Nearest | Interpolation::Bilinear => None,
+            Interpolation::BilinearExact => Some(
+                "interpolation bilinear_exact is for the resize only: rotations and other warps use nearest or bilinear",
+            ),
+            Interpolation::Bicubic => {
+                Some("interpolation bicubic is for the resize only: rotations and other warps use nearest or bilinear")
+            }
+            Interpolation::Lanczos => {
+                Some("interpolation lanczos is for the resize only: rotations and other warps use nearest or bilinear")
+            }
+        }
     }
 
-    /// Whether rows are resized across first, and then down. Pillow and PyTorch do so. The order
-    /// matters, because each of the two steps rounds, and limits levels to 0 to 255.
+    /// Returns whether images are resized horizontally first and then vertically, as in Pillow and
+    /// PyTorch. The order matters, because each pass rounds the values and clamps them to 0 to 255.
     pub(super) fn is_across_first(self) -> bool {
         matches!(self, Interpolation::BilinearExact | Interpolation::Bicubic | Interpolation::Lanczos)
     }
@@ -50,11 +59,11 @@ pub(super) struct Resampling {
 }
 
 impl Resampling {
-    /// What a device can run.
+    /// The resampling that a device can run.
     pub(super) const DEFAULT: Self = Resampling { filter: Interpolation::Bilinear, antialias: true };
 
-    /// Half of the width of the filter, in pixels of the output where it widens as the image
-    /// shrinks, and otherwise in pixels of the image.
+    /// Returns half the width of the filter, in output pixels if the filter widens as the image
+    /// shrinks, and in source pixels otherwise.
     pub(super) fn support(self) -> f64 {
         match self.filter {
             Interpolation::Bilinear | Interpolation::BilinearExact | Interpolation::Nearest => 1.0,
@@ -63,13 +72,13 @@ impl Resampling {
         }
     }
 
-    /// Factor by which the filter is wider than its support, for `scale` pixels of the image per
-    /// pixel of the output.
+    /// Returns the number of source pixels per unit of the filter's support, if there are `scale`
+    /// source pixels per output pixel.
     pub(super) fn width(self, scale: f64) -> f64 {
         if self.antialias { scale.max(1.0) } else { 1.0 }
     }
 
-    /// The weight at the distance `t`, which is not negative and less than the support.
+    /// Returns the weight at the distance `t`, which must be at least 0 and less than the support.
     pub(super) fn weight(self, t: f64) -> f64 {
         match self.filter {
             Interpolation::Bilinear | Interpolation::BilinearExact | Interpolation::Nearest => 1.0 - t,
@@ -79,7 +88,8 @@ impl Resampling {
     }
 }
 
-/// Keys' cubic with the parameter `a`, in Pillow's order of operations.
+/// Returns the value of Keys' cubic with the parameter `a` at the distance `t`, computed in
+/// Pillow's order of operations.
 fn cubic(t: f64, a: f64) -> f64 {
     if t < 1.0 { ((a + 2.0) * t - (a + 3.0)) * t * t + 1.0 } else { (((t - 5.0) * t + 8.0) * t - 4.0) * a }
 }

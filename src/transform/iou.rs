@@ -1,26 +1,27 @@
-//! The crop of torchvision's `RandomIoUCrop`, with its rounding.
+//! The crop of torchvision's `RandomIoUCrop`, with its rounding (Liu et al., "SSD: Single Shot
+//! MultiBox Detector", 2016).
 
 use crate::decode::{Rect, Size};
 use crate::sampler::Rng;
 use crate::transform::geometry::holds_center;
 
-/// Minimum intersection over union with a box, one of which is drawn. 1 stands for the whole
-/// image.
+/// Thresholds to draw from. Each is the minimum intersection over union of a crop with a box,
+/// except 1, which stands for the whole image.
 const OPTIONS: [f64; 7] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0];
 
-/// Crops that are drawn per threshold.
+/// Maximum number of crops drawn per threshold.
 const TRIALS: usize = 40;
 
-/// Thresholds that are drawn before the whole image is used. Each draw gives the whole image
-/// with probability 1/7 or more, so at most (6/7)^100 of the samples, 2 in 10 million, exhaust the
-/// limit.
+/// Maximum number of thresholds drawn before the whole image is used. Each draw yields the whole
+/// image with a probability of at least 1/7, so at most (6/7)^100 of the samples, which is 2 in 10
+/// million, reach this limit.
 const ROUNDS: usize = 100;
 
-/// Draws a crop of an image of `size` for `boxes`, (x1, y1, x2, y2). `None` means the whole
-/// image.
+/// Draws a crop of an image of `size` that has the boxes `boxes`, each (x1, y1, x2, y2). Returns
+/// `None` for the whole image.
 ///
-/// Draws one number per threshold, then two for each size and two for each place. Without boxes it
-/// draws nothing.
+/// Draws one number per threshold, and then, for each crop, two for its size and two for its
+/// position. Draws nothing if there are no boxes.
 pub(super) fn draw(size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Option<Rect> {
     if boxes.is_empty() {
         return None;
@@ -51,7 +52,7 @@ pub(super) fn draw(size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Option<Rect
     None
 }
 
-/// Intersection over union of `crop` and a box; 0 if both are empty.
+/// Returns the intersection over union of `crop` and a box, or 0 if both are empty.
 fn iou(crop: Rect, [x1, y1, x2, y2]: [f64; 4]) -> f64 {
     let (left, top) = (f64::from(crop.x), f64::from(crop.y));
     let (width, height) = (f64::from(crop.width), f64::from(crop.height));

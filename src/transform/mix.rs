@@ -4,11 +4,12 @@ use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
 
-/// Mixes neighbors in a finished batch: torchvision's v2 `MixUp` and `CutMix`.
+/// Mixes adjacent samples of a finished batch, like the `MixUp` and `CutMix` of torchvision's
+/// transforms v2.
 ///
 /// Sample `i` of a batch of `n` is mixed with sample `(i + n - 1) % n`, as torchvision rolls the
-/// batch by one. All samples of a batch share one weight. The numbers are drawn from (seed, epoch,
-/// batch), so they do not depend on workers or samples.
+/// batch by one. All samples of a batch share one weight. All random numbers are a function of
+/// (seed, epoch, batch), so they do not depend on workers or samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default = "Mix::never", deny_unknown_fields)]
 pub struct Mix {
@@ -22,26 +23,27 @@ impl Mix {
         Mix { mixup: None, cutmix: None, probability: 1.0 }
     }
 
-    /// Adds two images with weights. The weight is drawn from Beta(`alpha`, `alpha`). Zhang et al.,
-    /// "mixup: Beyond Empirical Risk Minimization" (2017). ImageNet recipes use 0.2.
+    /// Computes the weighted sum of two images. The weight is drawn from Beta(`alpha`, `alpha`).
+    /// See Zhang et al., "mixup: Beyond Empirical Risk Minimization" (2017). ImageNet recipes use
+    /// 0.2.
     pub fn mixup(alpha: f64) -> Self {
         Mix { mixup: Some(alpha), cutmix: None, probability: 1.0 }
     }
 
-    /// Pastes a rectangle of one image into another. The remaining area is drawn from Beta(`alpha`,
-    /// `alpha`). Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with
-    /// Localizable Features" (2019). Recipes use 1.
+    /// Pastes a rectangle of one image into another. The fraction of the area that is not covered
+    /// is drawn from Beta(`alpha`, `alpha`). See Yun et al., "CutMix: Regularization Strategy to
+    /// Train Strong Classifiers with Localizable Features" (2019). Recipes use 1.
     pub fn cutmix(alpha: f64) -> Self {
         Mix { mixup: None, cutmix: Some(alpha), probability: 1.0 }
     }
 
-    /// Uses MixUp for half of the batches and CutMix for the others, at random, like torchvision's
-    /// training reference with `RandomChoice`.
+    /// Randomly chooses between MixUp and CutMix with equal probability for each batch, like
+    /// `RandomChoice` in torchvision's reference training.
     pub fn either(mixup_alpha: f64, cutmix_alpha: f64) -> Self {
         Mix { mixup: Some(mixup_alpha), cutmix: Some(cutmix_alpha), probability: 1.0 }
     }
 
-    /// Probability that a batch is mixed; 1 by default.
+    /// Sets the probability that a batch is mixed. The default is 1.
     #[must_use]
     pub fn probability(mut self, probability: f64) -> Self {
         self.probability = probability;
@@ -64,10 +66,10 @@ impl Mix {
         Ok(())
     }
 
-    /// Returns how batch number `batch` of epoch `epoch`, with images of `size`, is mixed, or
-    /// `None` if it is not mixed.
+    /// Returns how batch `batch` of epoch `epoch` is mixed, or `None` if it is not. `size` is the
+    /// size of its images.
     pub fn draw(&self, seed: u64, epoch: u64, batch: u64, size: Size) -> Option<Mixing> {
-        // This generator must differ from that of sample number `batch`.
+        // This generator must differ from that of the sample with index `batch`.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"mixbatch"), epoch, batch);
         if !rng.chance(self.probability) {
             return None;
@@ -84,26 +86,28 @@ impl Mix {
     }
 }
 
-/// How one batch and its labels are mixed. Sample `i` belongs with weight `weight` to its own class
-/// and with `1 - weight` to the class of its [`partner`](Mixing::partner).
+/// How one batch and its labels are mixed. The mixed label of a sample consists of its own class
+/// with the weight `weight`, and the class of its [`partner`](Mixing::partner) with the weight `1 -
+/// weight`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mixing {
-    /// Share of the sample itself, 0 to 1; torchvision's `lam`.
+    /// Weight of the sample itself, 0 to 1: torchvision's `lam`.
     pub weight: f32,
-    /// The rectangle that comes from the partner (`CutMix`); `None` means a weighted sum (`MixUp`).
+    /// Rectangle that is copied from the partner (`CutMix`), or `None` for a weighted sum
+    /// (`MixUp`).
     pub cut: Option<Rect>,
 }
 
 impl Mixing {
-    /// The partner of sample `index` in a batch of `count`: the sample before it. The first
-    /// sample's partner is the last sample.
+    /// Returns the index of the partner of sample `index` in a batch of `count` samples. This is
+    /// the previous sample, or the last sample for the first one.
     pub fn partner(index: usize, count: usize) -> usize {
         if index == 0 { count - 1 } else { index - 1 }
     }
 }
 
-/// torchvision's `CutMix.make_params`: a box around a uniform center, clipped to the image, and the
-/// remaining weight.
+/// Draws the parameters of torchvision's `CutMix.make_params`: a box around a uniformly drawn
+/// center, clipped to the image, and the weight of the area outside the box.
 fn cut(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
     let weight = beta(alpha, rng);
     let (w, h) = (i64::from(size.width), i64::from(size.height));
@@ -116,15 +120,15 @@ fn cut(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
     Mixing { weight: (1.0 - rect.size().area() as f64 / size.area() as f64) as f32, cut: Some(rect) }
 }
 
-/// Draws from Beta(`alpha`, `alpha`) as X / (X + Y) of two gamma variates. Works with logarithms,
-/// so that a tiny `alpha` does not underflow.
+/// Draws from Beta(`alpha`, `alpha`) as X / (X + Y), where X and Y are gamma variates. The
+/// computation uses logarithms, so that a tiny `alpha` does not cause underflow.
 fn beta(alpha: f64, rng: &mut Rng) -> f64 {
     let (x, y) = (ln_gamma_variate(alpha, rng), ln_gamma_variate(alpha, rng));
     1.0 / (1.0 + (y - x).exp())
 }
 
-/// Draws `count` weights that sum to 1 from a Dirichlet distribution whose parameters are all
-/// `alpha`, as gamma variates over their sum.
+/// Draws `count` weights that sum to 1 from a symmetric Dirichlet distribution with parameter
+/// `alpha`, by dividing gamma variates by their sum.
 pub(super) fn dirichlet(alpha: f64, count: usize, rng: &mut Rng) -> Vec<f64> {
     let logs: Vec<f64> = (0..count).map(|_| ln_gamma_variate(alpha, rng)).collect();
     let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -132,14 +136,15 @@ pub(super) fn dirichlet(alpha: f64, count: usize, rng: &mut Rng) -> Vec<f64> {
     logs.into_iter().map(|log| (log - most).exp() / sum).collect()
 }
 
-/// A normal variate: Box and Muller's cosine.
+/// Draws a normal variate with the Box-Muller transform, using only the cosine.
 pub(super) fn normal(rng: &mut Rng) -> f64 {
     // 1 - unit is in (0, 1], where the logarithm is defined.
     (-2.0 * (1.0 - rng.unit()).ln()).sqrt() * (std::f64::consts::TAU * rng.unit()).cos()
 }
 
-/// The logarithm of a gamma variate of shape `alpha`: Marsaglia and Tsang, "A simple method for
-/// generating gamma variables" (2000), for shape `alpha + 1`, times U^(1 / `alpha`).
+/// Draws the logarithm of a gamma variate of shape `alpha`. A variate of shape `alpha + 1` is drawn
+/// with the method of Marsaglia and Tsang, "A simple method for generating gamma variables" (2000),
+/// and multiplied by U^(1 / `alpha`), where U is uniform.
 fn ln_gamma_variate(alpha: f64, rng: &mut Rng) -> f64 {
     let d = alpha + 1.0 - 1.0 / 3.0;
     let c = 1.0 / (9.0 * d).sqrt();

@@ -1,31 +1,31 @@
-//! Transforms the decoded part of an image into an image of the batch's size.
+//! Transforms the decoded area of an image into an image of the size that the batch requires.
 //!
-//! 1. `augment`: [`Augment`], a list of steps: crop, flip, and the rest. `step`: a step as data.
-//!    `calls` makes it of
-//!    steps. `settings`: what the steps add up to. `requirements`: what a loader asks of them.
-//! 2. `tiles`, `presets`, `steps`: its setters for mosaics, recipes of others, and setters that
-//!    add operations.
-//! 3. `crop`: the part of an image that becomes the output, and its place there.
-//! 4. `border`: [`Border`], what a random crop shows outside the image.
-//! 5. `geometry`: positions of crops, drawn and rounded as torchvision does.
+//! 1. `augment`: [`Augment`], a list of steps such as a crop and flips. `step` represents a step as
+//!    data. `calls` builds an augmentation from steps. `settings` contains the combined effect of
+//!    the steps. `requirements` answers a loader's queries.
+//! 2. `tiles`, `presets`, `steps`: setters for mosaics and copy-paste, for published recipes, and
+//!    for operations.
+//! 3. `crop`: the area of an image that is shown in the output, and its position there.
+//! 4. `border`: [`Border`], the content of a random crop outside the image.
+//! 5. `geometry`: sizes and positions of crops, drawn and rounded as in torchvision.
 //! 6. `iou`: a crop that shows enough of the sample's boxes.
-//! 7. `mix`: [`Mix`], which mixes samples of a batch with their neighbors.
-//! 8. `mosaic`: [`Mosaic`], which puts the images of several samples into one image.
+//! 7. `mix`: [`Mix`], which mixes adjacent samples of a batch.
+//! 8. `mosaic`: [`Mosaic`], which combines the images of several samples.
 //! 9. `paste`: [`CopyPaste`], which pastes objects of one sample into the image of another.
 //! 10. `ops`: the operations after the resize, such as [`ColorJitter`] and [`RandomErasing`]. A row
-//!     there is an effect with its setter of [`Augment`].
+//!     in this module is an effect with its own setter of [`Augment`].
 //! 11. `plan`: [`Plan`], the decisions for one sample, made before it is decoded, and the mapping
 //!     of points, boxes and pixels.
-//! 12. `record`: values that Rust writes and CUDA reads.
+//! 12. `record`: values that Rust code writes and CUDA code reads.
 //! 13. `interpolation`: [`Interpolation`], the filters of the resize.
 //! 14. `output_sizes`: the image sizes of each epoch.
 //! 15. `resize`: [`Resizer`], which crops, resizes and flips in one pass.
-//! 16. `transform`: [`Transform`], a function of the user on the image.
+//! 16. `transform`: [`Transform`], a user function on the image.
 //! 17. `view`: [`ImageMut`], the image as a [`Transform`] sees it.
-//! 18. `zoom`: a larger canvas around the image, from which `iou` crops.
+//! 18. `zoom`: a larger canvas around the image, from which `iou` crops a box.
 //!
-//! A sample's random numbers come from one [`Rng`](crate::sampler::Rng) in a fixed order: first
-//! [`Augment::plan`], then the user's transforms.
+//! A sample's random numbers are drawn from one [`Rng`](crate::sampler::Rng) in a fixed order:
+//! first by [`Augment::plan`], then by the user's transforms.
 
 mod augment;
 mod border;

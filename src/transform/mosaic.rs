@@ -6,26 +6,27 @@ use crate::sampler::Rng;
 use crate::transform::interpolation::Resampling;
 use crate::transform::{Plan, geometry};
 
-/// Largest side that an image is resized to, in pixels.
+/// Maximum side of a resized image in pixels.
 const MAX_SIDE: f64 = 65_535.0;
 
-/// Largest factor of the size.
+/// Maximum scale.
 const MAX_SCALE: f64 = 10.0;
 
-/// Number of images in an image.
+/// Number of source images in a mosaic.
 pub(crate) const TILES: usize = 4;
 
-/// Puts the image of a sample and those of three partners into one image: the mosaic of YOLO.
+/// Combines the images of a sample and three partners into a mosaic, as in YOLO.
 ///
 /// Four images meet at a random point of a canvas with twice the sides of the output. Each is
-/// resized to fit into the output. The canvas is then scaled and shifted at random, and the output is cut from it. These are
-/// Ultralytics' `Mosaic` and `RandomPerspective` without rotation and shear. Here each image is
-/// resized once, and its place is rounded to whole pixels.
+/// resized to fit into the output. The canvas is then scaled and shifted at random, and the output
+/// is cropped from it. These steps equal Ultralytics' `Mosaic` and `RandomPerspective` without
+/// rotation and shear, except that each image is resized only once, and its position is rounded to
+/// whole pixels.
 ///
-/// The sample's own image is on the upper left of the point. Partners are drawn with replacement
-/// from the samples of the epoch, so they stay within a [subset](crate::Loader::subset) and have
-/// the weights of a weighted order. They are a function of (seed, epoch, sample), so they do not
-/// depend on workers, ranks or the batch size.
+/// The sample's own image is to the upper left of the point. Partners are drawn with replacement
+/// from the samples of the epoch. Therefore they belong to the [subset](crate::Loader::subset), if
+/// there is one, and are drawn according to the weights of a weighted sampler. They are a function
+/// of (seed, epoch, sample), so they do not depend on workers, ranks or the batch size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mosaic {
@@ -41,28 +42,30 @@ impl Default for Mosaic {
 }
 
 impl Mosaic {
-    /// A mosaic for each sample, scaled by 0.5 to 1.5 and shifted by up to a tenth of the output:
-    /// the defaults of Ultralytics.
+    /// Creates the default of Ultralytics: every sample becomes a mosaic, which is scaled by 0.5 to
+    /// 1.5 and shifted by up to a tenth of the output's side.
     pub fn new() -> Self {
         Mosaic { probability: 1.0, scale: [0.5, 1.5], translate: 0.1 }
     }
 
-    /// Probability that a sample becomes a mosaic; 1 by default. Other samples are cropped as the
-    /// beginning of the [`Augment`](crate::Augment) says.
+    /// Sets the probability that a sample becomes a mosaic. The default is 1. The other samples are
+    /// cropped by the first step of the [`Augment`](crate::Augment).
     #[must_use]
     pub fn probability(mut self, probability: f64) -> Self {
         self.probability = probability;
         self
     }
 
-    /// Factor of the size, uniform in `low` to `high`; 0.5 to 1.5 by default.
+    /// Sets the range of the scale, which is drawn uniformly from `low` to `high`. The default is
+    /// 0.5 to 1.5.
     #[must_use]
     pub fn scale(mut self, low: f64, high: f64) -> Self {
         self.scale = [low, high];
         self
     }
 
-    /// Largest shift along each axis, as a share of the output's side, 0 to 0.5; 0.1 by default.
+    /// Sets the maximum shift along each axis, as a fraction of the output's side, 0 to 0.5. The
+    /// default is 0.1.
     #[must_use]
     pub fn translate(mut self, share: f64) -> Self {
         self.translate = share;
@@ -76,7 +79,7 @@ impl Mosaic {
         }
         if !(0.0 < *low && low <= high && *high <= MAX_SCALE) {
             return Err(Error::config(format!(
-                "mosaic: scale of {low} to {high}: needs 0 < low <= high <= {MAX_SCALE}"
+                "mosaic: scale of {low} to {high}: expected 0 < low <= high <= {MAX_SCALE}"
             )));
         }
         if !(0.0..=0.5).contains(translate) {
@@ -85,9 +88,11 @@ impl Mosaic {
         Ok(())
     }
 
-    /// The mosaic of sample `sample` in an epoch of `len` samples, or `None` if it becomes none.
+    /// Draws the mosaic of the sample `sample` in an epoch of `len` samples. Returns `None` if the
+    /// sample does not become a mosaic.
     pub(super) fn draw(&self, (seed, variant, sample): (u64, u64, u64), len: u64) -> Option<Tiling> {
-        // This generator must differ from the sample's own, so that other draws stay the same.
+        // Use a generator other than the sample's own, so that the sample's other draws are the
+        // same with and without a mosaic.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"mosaics "), variant, sample);
         if len == 0 || !rng.chance(self.probability) {
             return None;
@@ -100,21 +105,22 @@ impl Mosaic {
     }
 }
 
-/// The draws of one mosaic.
+/// Random values drawn for one mosaic.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tiling {
     /// Positions of the partners in the epoch.
     pub(crate) partners: [u64; TILES - 1],
-    /// The point at which the images meet, in sides of the output from the canvas's corner.
+    /// Point at which the images meet, relative to the corner of the canvas, in units of the
+    /// output's sides.
     pub(crate) center: [f64; 2],
-    /// Pixels of the output per pixel of the canvas.
+    /// Number of output pixels per canvas pixel.
     scale: f64,
-    /// Place of the canvas's middle, in sides of the output.
+    /// Position of the middle of the canvas in the output, in units of the output's sides.
     shift: [f64; 2],
 }
 
-/// An image along one axis: its length after the resize, where its shown part begins in it, and
-/// the start and length of that part in the output.
+/// Position of an image along one axis: its length after the resize, the start of the section of it
+/// that is shown, and the start and length of this section in the output.
 struct Span {
     resized: u32,
     offset: u32,
@@ -123,8 +129,8 @@ struct Span {
 }
 
 impl Tiling {
-    /// The plan of image number `tile`, row by row, which has `size` pixels. Its target is empty
-    /// if the output does not show it.
+    /// Returns the plan of the image with index `tile` in row-major order, whose size is `size`.
+    /// The target of the plan is empty if the output does not show the image.
     pub(super) fn plan(&self, tile: usize, size: Size, output: Size, by: Resampling) -> Plan {
         let fitted = geometry::fit_into(size, output);
         let across = self.span(0, fitted.width, output.width, tile % 2 == 1);
@@ -140,19 +146,19 @@ impl Tiling {
         Plan { resized, offset: (part.x, part.y), target, ..plan }.by(by)
     }
 
-    /// An image of `length` pixels of the canvas along `axis`, before or after the point where the
-    /// images meet. The output has `side` pixels.
+    /// Places an image along `axis`, before or after the point where the images meet. The image is
+    /// `length` canvas pixels long, and the output has `side` pixels.
     fn span(&self, axis: usize, length: u32, side: u32, after: bool) -> Span {
         let all = f64::from(side);
         let place = |canvas: f64| (self.scale * (canvas - all) + all * self.shift[axis]).round() as i64;
         let resized = (self.scale * f64::from(length)).round().clamp(1.0, MAX_SIDE) as i64;
         let edge = place(all * self.center[axis]);
         let start = if after { edge } else { edge - resized };
-        // The canvas may end inside the output.
+        // Clip to the canvas, which may end inside the output.
         let (first, last) = (place(0.0).max(0), place(2.0 * all).min(i64::from(side)));
         let from = start.max(first);
         let length = ((start + resized).min(last) - from).max(0);
-        // An image that is not shown has no place.
+        // An image that is not shown has no position.
         let (offset, from) = if length > 0 { (from - start, from) } else { (0, 0) };
         Span { resized: resized as u32, offset: offset as u32, start: from as u32, length: length as u32 }
     }
@@ -162,8 +168,9 @@ impl Tiling {
 mod tests {
     use super::*;
 
-    /// Ultralytics' `Mosaic._mosaic4`: the part of the canvas with an image of `(w, h)` pixels,
-    /// and where its upper left corner lies, which may be outside.
+    /// Reference for Ultralytics' `Mosaic._mosaic4`. Returns the area of the canvas that an image
+    /// of `(w, h)` pixels covers, and the position of the image's upper left corner, which may be
+    /// outside the canvas.
     fn on_canvas(tile: usize, s: i64, (xc, yc): (i64, i64), (w, h): (i64, i64)) -> ([i64; 4], (i64, i64)) {
         let (a, b) = match tile {
             0 => ([(xc - w).max(0), (yc - h).max(0), xc, yc], [w - (xc - (xc - w).max(0)), h - (yc - (yc - h).max(0))]),
@@ -180,8 +187,8 @@ mod tests {
         (a, (a[0] - b[0], a[1] - b[1]))
     }
 
-    /// Ultralytics' `RandomPerspective.affine_transform` without rotation, shear and perspective,
-    /// then its clip to the output.
+    /// Reference for Ultralytics' `RandomPerspective.affine_transform` without rotation, shear and
+    /// perspective, including the clip to the output.
     fn moved(canvas: [f64; 4], s: f64, scale: f64, translate: [f64; 2]) -> [f64; 4] {
         let matrix = |v: f64, axis: usize| ((v - s) * scale + translate[axis] * s).clamp(0.0, s);
         [matrix(canvas[0], 0), matrix(canvas[1], 1), matrix(canvas[2], 0), matrix(canvas[3], 1)]
@@ -197,13 +204,13 @@ mod tests {
             let size = Size::new(30 + rng.below(1500) as u32, 30 + rng.below(1500) as u32);
             let tile = sample as usize % TILES;
             let plan = tiling.plan(tile, size, Size::new(s, s), Resampling::DEFAULT);
-            // `load_image` rounds up, `fit_into` down.
+            // `load_image` rounds up, and `fit_into` rounds down.
             let r = f64::from(s) / f64::from(size.width.max(size.height));
             let fitted = |side: u32| ((f64::from(side) * r).ceil() as i64).min(i64::from(s));
             let (w, h) = (fitted(size.width), fitted(size.height));
             let center = tiling.center.map(|v| (v * f64::from(s)) as i64);
             let (canvas, (padw, padh)) = on_canvas(tile, i64::from(s), (center[0], center[1]), (w, h));
-            // A box of the image in relative coordinates, as Ultralytics keeps it.
+            // A box of the image in relative coordinates, as Ultralytics stores it.
             let mut edges = [rng.unit(), rng.unit(), rng.unit(), rng.unit()];
             (edges[0], edges[2]) = (edges[0].min(edges[2]), edges[0].max(edges[2]));
             (edges[1], edges[3]) = (edges[1].min(edges[3]), edges[1].max(edges[3]));
@@ -226,7 +233,8 @@ mod tests {
                 hidden += 1;
                 continue;
             };
-            // A pixel of `fit_into` and two roundings of the place, scaled.
+            // `fit_into` may differ by one pixel, and the position is rounded twice, all of which
+            // is scaled.
             let most = 1.0 + 2.0 * tiling.scale;
             let near = found.corners.iter().zip(expected).all(|(a, b)| (a - b).abs() <= most);
             assert!(near, "{:?} {expected:?} {plan:?}", found.corners);

@@ -4,15 +4,15 @@ use crate::transform::Augment;
 /// The image sizes of each epoch. A form is one combination of the sizes of all images.
 #[derive(Debug, Clone)]
 pub(crate) struct Forms {
-    /// First epochs of the sections in which the sizes stay the same, in order, each with the number
-    /// of its form.
+    /// Sections of epochs in which all sizes are constant, in order. Each is the first epoch of the
+    /// section and the index of its form.
     sections: Vec<(u64, usize)>,
-    /// The first epoch with each form.
+    /// First epoch of each form.
     first: Vec<u64>,
 }
 
 impl Forms {
-    /// The forms of images with these augmentations.
+    /// Returns the forms of images with these augmentations.
     pub(crate) fn of<'a>(augments: impl Iterator<Item = &'a Augment> + Clone) -> Self {
         let mut starts: Vec<u64> = augments.clone().flat_map(Augment::changes).chain([0]).collect();
         starts.sort_unstable();
@@ -30,13 +30,13 @@ impl Forms {
         forms
     }
 
-    /// Number of the form of `epoch`.
+    /// Returns the index of the form of `epoch`.
     pub(crate) fn at(&self, epoch: u64) -> usize {
         // The first section begins with epoch 0.
         self.sections[self.sections.partition_point(|(first, _)| *first <= epoch) - 1].1
     }
 
-    /// The first epoch with each form, in the order of their numbers.
+    /// Returns the first epoch of each form, in the order of the forms' indices.
     pub(crate) fn epochs(&self) -> impl ExactSizeIterator<Item = u64> {
         self.first.iter().copied()
     }
@@ -53,7 +53,7 @@ mod tests {
         let forms = Forms::of([&plain].into_iter());
         assert_eq!((0..11).map(|epoch| forms.at(epoch)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]);
         assert_eq!(forms.epochs().collect::<Vec<_>>(), [0, 3]);
-        // A view that grows with the second section, and one that stays.
+        // A view that grows in the second section, and one with a constant size.
         let view = sized(8).from_epoch(5, sized(16));
         let forms = Forms::of([&plain, &view, &sized(7)].into_iter());
         assert_eq!((0..11).map(|epoch| forms.at(epoch)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3]);

@@ -3,20 +3,20 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
 
-/// Largest margin around a pasted object, in pixels.
+/// Maximum margin around a pasted object, in pixels.
 const MAX_MARGIN: u32 = 64;
 
-/// Pastes objects of another sample into the image: Ghiasi et al., "Simple Copy-Paste is a Strong
-/// Data Augmentation Method for Instance Segmentation" (2021), with the rules of torchvision's
-/// reference training (`SimpleCopyPaste`).
+/// Pastes objects from a different sample into the image, according to Ghiasi et al., "Simple
+/// Copy-Paste is a Strong Data Augmentation Method for Instance Segmentation" (2021), with the
+/// rules of torchvision's reference training (`SimpleCopyPaste`).
 ///
-/// The partner is drawn from the samples of the epoch. It is cropped and flipped as the beginning
-/// of the [`Augment`](crate::Augment) says, with draws of its own. Of its n objects that remain
-/// after the crop, n are drawn with replacement, and each that was drawn is pasted once. All draws
-/// are a function of (seed, epoch, sample), so they do not depend on workers, ranks or the batch
-/// size.
+/// The partner is drawn from the samples of the epoch. The first step of the
+/// [`Augment`](crate::Augment) crops and flips the partner, with random numbers of its own. If n of
+/// its objects remain after the crop, n draws with replacement select objects among them, and each
+/// selected object is pasted once. All draws are a function of (seed, epoch, sample), so they do
+/// not depend on workers, ranks or the batch size.
 ///
-/// Objects are those of a field of [`Boxes`](crate::field::Boxes) with
+/// The objects come from a field of [`Boxes`](crate::field::Boxes) with
 /// [masks](crate::field::Boxes::masks).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -32,23 +32,24 @@ impl Default for CopyPaste {
 }
 
 impl CopyPaste {
-    /// Pastes into every image, with a margin of 2 pixels.
+    /// Creates a step that pastes objects into every image, with a margin of 2 pixels.
     pub fn new() -> Self {
         CopyPaste { probability: 1.0, margin: 2 }
     }
 
-    /// Probability that objects are pasted into a sample's image; 1 by default.
+    /// Sets the probability that objects are pasted into a sample's image. The default is 1.
     #[must_use]
     pub fn probability(mut self, probability: f64) -> Self {
         self.probability = probability;
         self
     }
 
-    /// Pixels around the masks, along each axis, that are pasted with the objects; 2 by default, at
-    /// most 64.
+    /// Sets how many pixels around the masks, along each axis, are pasted together with the
+    /// objects. The default is 2, and the maximum is 64.
     ///
-    /// This is torchvision's `blending=True`, which blurs a mask of booleans with a kernel of 5 by
-    /// 5: each pixel that the kernel reaches becomes true. A margin of 0 is `blending=False`.
+    /// The default equals torchvision's `blending=True`, which blurs a boolean mask with a 5 by 5
+    /// kernel, so that each pixel that the kernel reaches becomes true. A margin of 0 equals
+    /// `blending=False`.
     #[must_use]
     pub fn margin(mut self, pixels: u32) -> Self {
         self.margin = pixels;
@@ -61,15 +62,18 @@ impl CopyPaste {
             return Err(Error::config(format!("copy_paste: {probability} is not a probability: it must be 0 to 1")));
         }
         if *margin > MAX_MARGIN {
-            return Err(Error::config(format!("copy_paste: a margin of {margin} pixels; at most {MAX_MARGIN}")));
+            return Err(Error::config(format!(
+                "copy_paste: a margin of {margin} pixels: expected at most {MAX_MARGIN}"
+            )));
         }
         Ok(())
     }
 
-    /// What is pasted into the image of sample `sample` in an epoch of `len` samples, or `None` if
-    /// nothing is.
+    /// Chooses what to paste into `sample`, in an epoch of `len` samples. Returns `None` if nothing
+    /// is pasted.
     pub(super) fn draw(&self, (seed, variant, sample): (u64, u64, u64), len: u64) -> Option<Pasting> {
-        // This generator must differ from the sample's own, so that other draws stay the same.
+        // Use a generator other than the sample's own, so that the sample's other draws are the
+        // same with and without pasting.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"pastings"), variant, sample);
         if len == 0 || !rng.chance(self.probability) {
             return None;
@@ -78,7 +82,7 @@ impl CopyPaste {
     }
 }
 
-/// The draws of one image into which objects are pasted.
+/// Random values drawn for one image into which objects are pasted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Pasting {
     /// Position of the partner in the epoch.
@@ -87,8 +91,8 @@ pub(crate) struct Pasting {
 }
 
 impl Pasting {
-    /// The numbers of the objects that are pasted, of `count`: torchvision's
-    /// `unique(randint(0, count, (count,)))`. `rng` is that of the sample.
+    /// Draws the indices of the pasted objects out of `count`, like torchvision's
+    /// `unique(randint(0, count, (count,)))`. `rng` is the sample's generator.
     pub(crate) fn choose(count: usize, rng: &Rng, to: &mut Vec<usize>) {
         let mut rng = rng.named("pasted objects");
         to.clear();
@@ -97,8 +101,7 @@ impl Pasting {
         to.dedup();
     }
 
-    /// The generator from which the partner's crop and flips are drawn. `rng` is that of the
-    /// sample.
+    /// Returns the generator for the partner's crop and flips. `rng` is the sample's generator.
     pub(crate) fn rng(rng: &Rng) -> Rng {
         rng.named("pasted image")
     }
@@ -109,14 +112,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn draws_have_their_ranges_and_objects_are_chosen_as_torchvision_does() {
+    fn objects_are_chosen_as_torchvision_does() {
         let some = CopyPaste::new().probability(0.25);
         let all: Vec<_> = (0..8000).filter_map(|sample| some.draw((7, 3, sample), 1000)).collect();
         assert!((1850..2150).contains(&all.len()), "{} of 8000 at 0.25", all.len());
         let mean = all.iter().map(|of| of.partner[0] as f64).sum::<f64>() / all.len() as f64;
         assert!((mean - 499.5).abs() < 25.0 && all.iter().all(|of| of.partner[0] < 1000));
         assert!(some.draw((7, 3, 0), 0).is_none());
-        // Each of n objects is missing with probability (1 - 1 / n) ^ n.
+        // Each of n objects is left out with probability (1 - 1/n)^n.
         let (mut chosen, mut counts) = (Vec::new(), [0; 4]);
         for sample in 0..4000 {
             Pasting::choose(4, &Rng::new(1, 2, sample), &mut chosen);

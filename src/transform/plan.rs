@@ -5,38 +5,40 @@ use crate::transform::interpolation::Resampling;
 use crate::transform::ops::{Drawn, Erase, OnValues, Warp};
 use crate::transform::{Border, ImageMut, Interpolation, Window};
 
-/// The transformation of one sample. [`Augment::plan`](crate::transform::Augment::plan) decides it
-/// before decoding.
+/// How the image of one sample is transformed. [`Augment::plan`](crate::transform::Augment::plan)
+/// decides this before the image is decoded.
 ///
-/// In whole pixels: [`crop`](Plan::crop) of the image is resized to [`resized`](Plan::resized).
-/// The part that starts at [`offset`](Plan::offset) and fits into [`target`](Plan::target) is
-/// copied there. The rest of the output is filled. Then the output is mirrored. Geometric
-/// operations, such as a rotation, move the pixels of the output last.
+/// The steps, in whole pixels, are as follows. The area [`crop`](Plan::crop) of the image is
+/// resized to [`resized`](Plan::resized). The part of the result that starts at
+/// [`offset`](Plan::offset) and has the size of [`target`](Plan::target) is copied to `target`, and
+/// the remaining area of the output is filled. Then the output is mirrored. Finally, geometric
+/// operations such as a rotation move the pixels of the output.
 ///
-/// The methods map positions in the image to positions in the output, for your own
-/// [`Kind`](crate::field::Kind).
+/// A custom [`FieldType`](crate::field::FieldType) can use the methods to map positions in the
+/// source image to positions in the output.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Plan {
-    /// Size of the upright image.
+    /// Size of the upright source image.
     pub image_size: Size,
-    /// EXIF orientation of the stored image, and the orientation of its annotations.
+    /// EXIF orientation of the stored image and of its annotations.
     pub oriented: Oriented,
-    /// The part of the image that is decoded, which is all that the resize filter reads.
+    /// Area of the image that is decoded. It contains everything that the resize filter reads.
     pub region: Rect,
-    /// The part of the image that becomes the target, in fractional pixels, inside the region.
+    /// Area of the image that is shown in the target, in fractional pixels. It is inside the
+    /// region.
     pub window: Window,
-    /// The part of the image that is resized.
+    /// Area of the image that is resized.
     pub crop: Rect,
     /// Size of `crop` after the resize.
     pub resized: Size,
-    /// Column and row of the resized part at which the target begins.
+    /// Column and row, in the resized area, at which the part shown in the target begins.
     pub offset: (u32, u32),
-    /// The part of the output that shows the image, before flips.
+    /// Area of the output that shows the image, before flips.
     pub target: Rect,
-    /// Red, green and blue of the rest of the output.
+    /// Color (red, green, blue) of the output outside the target.
     pub fill: [u8; 3],
-    /// What the rest of the output shows.
+    /// Content of the output outside the target.
     pub border: Border,
     /// Filter of the resize.
     pub interpolation: Interpolation,
@@ -48,10 +50,10 @@ pub struct Plan {
     pub flip: bool,
     /// Whether top and bottom are mirrored.
     pub vertical_flip: bool,
-    /// Whether boxes are dropped if their center lies outside the crop
+    /// Whether a box is dropped if its center is outside the crop
     /// ([`Augment::iou_crop`](crate::transform::Augment::iou_crop)).
-    pub centerd: bool,
-    /// Whether the rest of the output is a border of the image
+    pub centered: bool,
+    /// Whether the output outside the target is a border of the image
     /// ([`Augment::random_crop`](crate::transform::Augment::random_crop)).
     pub(crate) bordered: bool,
     /// Effects after the resize.
@@ -63,12 +65,12 @@ pub struct Plan {
 pub struct Clipped {
     /// (x1, y1, x2, y2) in pixels of the output.
     pub corners: [f64; 4],
-    /// Share of the box's area that remains, 0 to 1.
+    /// Fraction of the box's area that remains, 0 to 1.
     pub visible: f64,
 }
 
 impl Clipped {
-    /// The box around the moved corners, clipped to the output.
+    /// Moves the corners with `warp`, and returns the box around them, clipped to the output.
     fn warped(self, warp: &Warp, output: Size) -> Option<Self> {
         let [x1, y1, x2, y2] = self.corners;
         let corners = [(x1, y1), (x2, y1), (x2, y2), (x1, y2)].map(|corner| warp.forward(corner, output));
@@ -85,8 +87,8 @@ impl Clipped {
 }
 
 impl Plan {
-    /// Plans to resize `crop` of an image of size `original` to `target`, a part of the output.
-    /// Nothing is mirrored, and the rest is black.
+    /// Creates a plan that resizes the area `crop` of an image of size `original` to the area
+    /// `target` of the output. Nothing is mirrored, and the remaining area of the output is black.
     pub fn resized_crop(original: Size, crop: Rect, output: Size, target: Rect) -> Self {
         Plan {
             image_size: original,
@@ -104,14 +106,14 @@ impl Plan {
             output,
             flip: false,
             vertical_flip: false,
-            centerd: false,
+            centered: false,
             bordered: false,
             drawn: Drawn::default(),
         }
     }
 
-    /// Plans to resize an image of size `original` to `resized` by `by`, and to move `part` of the
-    /// result to the upper left corner of the output.
+    /// Creates a plan that resizes an image of size `original` to `resized` with the filter `by`,
+    /// and copies the area `part` of the result to the upper left corner of the output.
     pub(super) fn part_of_resized(original: Size, resized: Size, part: Rect, output: Size, by: Resampling) -> Self {
         let window = geometry::window_of(original, resized, part);
         let whole = Self::resized_crop(original, Rect::full(original), output, Rect::full(part.size()));
@@ -119,36 +121,38 @@ impl Plan {
         Plan { region, window, resized, offset: (part.x, part.y), ..whole }.by(by)
     }
 
-    /// The same plan with another filter. Its region must be all that the filter reads.
+    /// Replaces the filter. The region must already contain everything that the new filter reads.
     pub(super) fn by(self, Resampling { filter, antialias }: Resampling) -> Self {
         Plan { interpolation: filter, antialias, ..self }
     }
 
-    /// The filter of the resize.
+    /// Returns the filter of the resize.
     pub(super) fn resampling(&self) -> Resampling {
         Resampling { filter: self.interpolation, antialias: self.antialias }
     }
 
-    /// The frame of annotations that were made on an image of size `declared`, or `None` if they
-    /// declare no size. A [`Kind`](crate::field::Kind) of your own maps its annotations with this
-    /// frame before it calls the other methods.
+    /// Returns the frame of annotations that were made on an image of size `declared`. Pass `None`
+    /// if they do not declare a size. A custom [`FieldType`](crate::field::FieldType) uses this
+    /// frame to map its annotations to the upright image before it calls the other methods.
     ///
     /// # Errors
-    /// Those of [`Oriented::frame`].
+    /// Same as [`Oriented::frame`].
     pub fn frame(&self, declared: Option<Size>) -> Result<Frame> {
         self.oriented.frame(declared)
     }
 
-    /// Output pixels per image pixel, across and down.
+    /// Returns the number of output pixels per source pixel, horizontally and vertically.
     pub fn scale(&self) -> (f64, f64) {
         let ratio = |resized: u32, crop: u32| f64::from(resized) / f64::from(crop);
         (ratio(self.resized.width, self.crop.width), ratio(self.resized.height, self.crop.height))
     }
 
-    /// Maps (`x`, `y`) of the image to the output, before flips. The result may lie outside.
+    /// Maps (`x`, `y`) in the image to the output, before flips. The result may be outside the
+    /// output.
     fn place(&self, x: f64, y: f64) -> (f64, f64) {
         let Plan { crop, resized, offset, target, .. } = self;
-        // Divides last, so that an edge of the crop maps exactly to an edge of the target.
+        // The division comes last, so that an edge of the crop maps exactly to an edge of the
+        // target.
         let along = |v: f64, [start, from, to, offset, target]: [u32; 5]| {
             (v - f64::from(start)) * f64::from(to) / f64::from(from) - f64::from(offset) + f64::from(target)
         };
@@ -158,8 +162,8 @@ impl Plan {
         )
     }
 
-    /// The spans that the resize filter reads, across and down, counted from the region's corner.
-    /// `None` if the window is empty.
+    /// Returns the spans of columns and rows that the resize maps to the target, relative to the
+    /// region's corner. Returns `None` if the window is empty.
     pub(crate) fn filter(&self) -> Option<((f64, f64), (f64, f64))> {
         let Window { x, y, width, height } = self.window;
         let within = |start: f64, length: f64, origin: u32, limit: u32| {
@@ -172,27 +176,27 @@ impl Plan {
         (finite && across.0 < across.1 && down.0 < down.1).then_some((across, down))
     }
 
-    /// Runs the effects on pixels, such as color jitter, on the resized `image`, which has the
-    /// batch's size.
+    /// Runs the effects on pixels, such as color jitter, on the resized `image`, which must have
+    /// the size of the output.
     pub fn retouch(&self, image: &mut ImageMut<'_>) {
         self.drawn.run(image);
     }
 
-    /// The rectangle that is filled after normalization, if any. If it is filled with noise, its
-    /// value is the mean of the noise. Masks, boxes and points do not change, as in torchvision's
-    /// `RandomErasing`.
+    /// Returns the rectangle that is filled after normalization, if any. If it is filled with
+    /// noise, its value is the mean of the noise. Masks, boxes and points do not change, as in
+    /// torchvision's `RandomErasing`.
     pub fn erased(&self) -> Option<Erase> {
         self.drawn.values.first().map(OnValues::erased)
     }
 
-    /// The part of the output that the user's own steps change: the image without the fill around
-    /// it. It is the whole output if that has a border of the image, if geometric operations have
-    /// moved the image, and if the image `joins` several images.
+    /// Returns the area of the output that custom transforms change: the image without the fill
+    /// around it. This is the whole output if the fill is a border of the image, if geometric
+    /// operations have moved the image, or if the image combines several images (`joins`).
     pub(crate) fn changeable(&self, joins: bool) -> Rect {
         if joins || self.bordered || self.is_warped() { Rect::full(self.output) } else { self.shown() }
     }
 
-    /// The target's place in the output, after flips.
+    /// Returns the area of the output that shows the image, after flips.
     pub fn shown(&self) -> Rect {
         let Rect { mut x, mut y, width, height } = self.target;
         if self.flip {
@@ -204,13 +208,13 @@ impl Plan {
         Rect::new(x, y, width, height)
     }
 
-    /// Maps the point (`x`, `y`) of the image to the output. The result lies outside the output
-    /// if the crop excludes the point.
+    /// Maps the point (`x`, `y`) of the image to the output. If the point is outside the crop, the
+    /// result is outside the output.
     ///
-    /// Coordinates are those of pixels, as in COCO and in torchvision's `KeyPoints`: (0, 0) is the
-    /// first pixel, and a flip maps x to width - 1 - x. Geometric operations move a point with its
-    /// pixel. torchvision's `affine` takes (0, 0) as the corner of the first pixel instead, so that
-    /// a point that it rotates by 180 degrees is off by one pixel.
+    /// Coordinates refer to pixel centers, as in COCO and in torchvision's `KeyPoints`: (0, 0) is
+    /// the first pixel, and a flip maps x to width - 1 - x. Geometric operations move a point with
+    /// its pixel. In torchvision's `affine`, (0, 0) is the corner of the first pixel instead, so a
+    /// point that it rotates by 180 degrees is off by one pixel.
     pub fn point(&self, x: f64, y: f64) -> (f64, f64) {
         let (mut x, mut y) = self.place(x, y);
         if self.flip {
@@ -225,15 +229,15 @@ impl Plan {
         })
     }
 
-    /// Whether a [`point`](Plan::point) of the output lies where the image is shown. As with
-    /// torchvision's `SanitizeKeyPoints`, the left and upper edges are included, and the right and
-    /// lower edges are not.
+    /// Returns whether a [`point`](Plan::point) of the output is in the area that shows the image.
+    /// As in torchvision's `SanitizeKeyPoints`, the left and upper edges are included, and the
+    /// right and lower edges are not.
     pub fn shows(&self, x: f64, y: f64) -> bool {
         let inside = |(x, y): (f64, f64), Rect { x: left, y: top, width, height }: Rect| {
             let within = |v: f64, start: u32, length: u32| (0.0..f64::from(length)).contains(&(v - f64::from(start)));
             within(x, left, width) && within(y, top, height)
         };
-        // A point must be inside after each of them.
+        // A point must be inside the output after each operation.
         let mut point = (x, y);
         for warp in self.drawn.warps().rev() {
             if !inside(point, Rect::full(self.output)) {
@@ -245,35 +249,35 @@ impl Plan {
         inside(point, self.shown())
     }
 
-    /// Whether geometric operations move the pixels of the output. [`column`](Plan::column) and
-    /// [`row`](Plan::row) then describe the output before they do.
+    /// Returns whether geometric operations move the pixels of the output. If so,
+    /// [`column`](Plan::column) and [`row`](Plan::row) refer to the output before these operations.
     pub fn is_warped(&self) -> bool {
         self.drawn.warps().next().is_some()
     }
 
-    /// Pixels of a copy of the output, which geometric operations on annotations need; 0 without
-    /// them.
+    /// Returns the number of pixels in the copy of the output that geometric operations on
+    /// annotations need, or 0 if there are no such operations.
     pub(crate) fn warped_area(&self) -> u64 {
         if self.is_warped() { self.output.area() } else { 0 }
     }
 
-    /// The pixel of the image that pixel (`x`, `y`) of the output shows by nearest-neighbor
-    /// sampling, after all geometric operations. `None` where the output is filled.
+    /// Returns the source pixel that is shown at pixel (`x`, `y`) of the output after all geometric
+    /// operations, using nearest-neighbor sampling. Returns `None` where the output is filled.
     pub fn pixel(&self, x: u32, y: u32) -> Option<(u32, u32)> {
         let mut warps = self.drawn.warps().rev();
         let (x, y) = warps.try_fold((x, y), |(x, y), warp| warp.nearest_source(x, y, self.output))?;
         Some((self.column(x)?, self.row(y)?))
     }
 
-    /// Moves the values of a plane of the output with the geometric operations, each from the
-    /// nearest pixel, which has `channels` values. Those from outside become the values of `fill`,
-    /// which repeats. `copy` is scratch.
+    /// Applies the geometric operations to a plane of the output with `channels` values per pixel,
+    /// using the nearest pixel. Positions outside get the values of `fill`, which is repeated.
+    /// `copy` is scratch memory.
     pub(crate) fn warp_nearest<T: Copy>(&self, plane: &mut [T], channels: usize, fill: &[T], copy: &mut Vec<T>) {
         self.drawn.warps().for_each(|warp| warp.move_nearest(plane, (self.output, channels), fill, copy));
     }
 
-    /// Moves the values of a map of the output with `channels` values for each pixel, as the pixels
-    /// of the image are moved.
+    /// Applies the geometric operations to a map of the output with `channels` values per pixel, in
+    /// the same way as to the pixels of the image.
     pub(crate) fn warp_floats(&self, map: &mut [f32], channels: usize, fill: f32, copy: &mut Vec<f32>) {
         for warp in self.drawn.warps() {
             if warp.is_bilinear() {
@@ -284,9 +288,9 @@ impl Plan {
         }
     }
 
-    /// Turns displacements of pixels of the output, (right, down), with the geometric operations.
-    /// They are in their places already. Where the nearest pixel is filled, there is no
-    /// displacement to turn.
+    /// Transforms the displacements (right, down) of the output's pixels according to the geometric
+    /// operations. The displacements must already have been moved to their pixels. Displacements
+    /// whose nearest pixel is filled do not change.
     pub(crate) fn warp_flow(&self, flow: &mut [f32]) {
         if !self.is_warped() {
             return;
@@ -305,14 +309,14 @@ impl Plan {
         }
     }
 
-    /// Maps the box (x1, y1, x2, y2) of the image to the output, clipped to the shown part.
-    /// `None` if the width or height that remains is 0.
+    /// Maps the box (x1, y1, x2, y2) of the image to the output, clipped to the shown area. Returns
+    /// `None` if the remaining width or height is 0.
     ///
-    /// Coordinates are those of edges: a flip maps x to the width minus x, and 0 to the width spans
-    /// all pixels. Each geometric operation gives the box around the moved corners, clipped to the
-    /// output, as torchvision's does.
+    /// Coordinates refer to pixel edges: a flip maps x to the width minus x, and 0 to the width
+    /// spans all pixels. Each geometric operation replaces the box with the box around its moved
+    /// corners, clipped to the output, as in torchvision.
     pub fn clip_box(&self, [x1, y1, x2, y2]: [f64; 4]) -> Option<Clipped> {
-        if self.centerd && !geometry::holds_center(self.crop, [x1, y1, x2, y2]) {
+        if self.centered && !geometry::holds_center(self.crop, [x1, y1, x2, y2]) {
             return None;
         }
         let ((left, top), (right, bottom)) = (self.place(x1, y1), self.place(x2, y2));
@@ -332,32 +336,33 @@ impl Plan {
         self.warp_box(clipped)
     }
 
-    /// Moves a box of the output with the geometric operations.
+    /// Applies the geometric operations to a box of the output.
     pub(crate) fn warp_box(&self, clipped: Clipped) -> Option<Clipped> {
         self.drawn.warps().try_fold(clipped, |of, warp| of.warped(warp, self.output))
     }
 
-    /// The column of the image that provides column `x` of the output by nearest-neighbor
-    /// resizing. `None` where the output is filled.
+    /// Returns the column of the image that is shown in column `x` of the output, using
+    /// nearest-neighbor resizing. Returns `None` where the output is filled.
     ///
-    /// Geometric operations are not part of it; [`pixel`](Plan::pixel) includes them.
+    /// This method ignores geometric operations; [`pixel`](Plan::pixel) includes them.
     ///
-    /// The rule is that of torchvision's masks (`InterpolationMode.NEAREST`): column `i` of a
-    /// resize is column `floor(i * (from / to))` in 32-bit floats.
+    /// The rule is that of torchvision's masks (`InterpolationMode.NEAREST`): column `i` of the
+    /// resized image is column `floor(i * (from / to))` of the source, computed with 32-bit floats.
     pub fn column(&self, x: u32) -> Option<u32> {
         let steps = (self.crop.x, self.crop.width, self.resized.width, self.offset.0);
         nearest(x, self.output.width, self.flip, (self.target.x, self.target.width), steps)
     }
 
-    /// The row of the image for row `y` of the output, like [`column`](Plan::column).
+    /// Returns the row of the image that is shown in row `y` of the output, like
+    /// [`column`](Plan::column).
     pub fn row(&self, y: u32) -> Option<u32> {
         let steps = (self.crop.y, self.crop.height, self.resized.height, self.offset.1);
         nearest(y, self.output.height, self.vertical_flip, (self.target.y, self.target.height), steps)
     }
 }
 
-/// Maps position `at` of the output back to the image, along one axis. `steps` are start and
-/// length of the crop, the length after the resize, and the offset in the resized part.
+/// Maps position `at` of the output back to the image, along one axis. `steps` contains the start
+/// and length of the crop, the length after the resize, and the offset in the resized area.
 fn nearest(
     at: u32,
     output: u32,

@@ -1,4 +1,4 @@
-//! Recipes of papers and of other libraries, as setters and beginnings of [`Augment`].
+//! Recipes of papers and of other libraries, as constructors and setters of [`Augment`].
 
 use crate::transform::Augment;
 use crate::transform::Interpolation;
@@ -26,12 +26,13 @@ pub(super) const NAMES: [&str; 16] = [
     "segmentation",
 ];
 
-/// The mean color of ImageNet, with which the reference training for detection fills.
+/// The mean color of ImageNet, which torchvision's reference training for detection uses as fill
+/// color.
 const MEAN: [u8; 3] = [123, 117, 104];
 
 impl Augment {
-    /// A recipe of torchvision's reference training by its name there, for outputs of `side` by
-    /// `side` pixels.
+    /// Creates a recipe of torchvision's reference training by its name there, for outputs of
+    /// `side` by `side` pixels.
     ///
     /// | name | steps |
     /// |---|---|
@@ -47,7 +48,7 @@ impl Augment {
     /// | `detection-ssdlite` | [`iou_crop`](Augment::iou_crop)`(side, side)`, flip |
     /// | `segmentation` | [`random_resize`](Augment::random_resize) of half to twice `side * 13 / 12`; flip |
     ///
-    /// An unknown name is an error of [`check`](Augment::check), which lists the names.
+    /// For an unknown name, [`check`](Augment::check) fails and lists the names.
     ///
     /// ```
     /// use warpfeed::transform::Augment;
@@ -90,16 +91,17 @@ impl Augment {
         }
     }
 
-    /// 3-Augment of "DeiT III" (Touvron et al. 2022): grayscale, solarize or blur, and a jitter of
-    /// 0.3 of brightness, contrast and saturation.
+    /// Adds the 3-Augment of "DeiT III" (Touvron et al. 2022): one of grayscale, solarize and blur,
+    /// followed by a jitter of brightness, contrast and saturation by 0.3.
     #[must_use]
     pub fn three_augment(self) -> Self {
         self.with(Policy::timm("3a")).jitter(ColorJitter::new().brightness(0.3).contrast(0.3).saturation(0.3))
     }
 
-    /// The colors of SimCLR (Chen et al. 2020) at full strength: a jitter of 0.8, 0.8, 0.8 and 0.2
-    /// with probability 0.8, grayscale with 0.2, and a blur of 0.1 to 2 pixels with 0.5. The kernel
-    /// is a tenth of the image's height, so call [`output`](Augment::output) first.
+    /// Adds the color augmentation of SimCLR (Chen et al. 2020) at full strength: a jitter of 0.8,
+    /// 0.8, 0.8 and 0.2 with probability 0.8, grayscale with probability 0.2, and a blur of 0.1 to
+    /// 2 pixels with probability 0.5. The kernel is a tenth of the image's height, so call
+    /// [`output`](Augment::output) first.
     #[must_use]
     pub fn simclr(self) -> Self {
         let jitter = ColorJitter::new().brightness(0.8).contrast(0.8).saturation(0.8).hue(0.2).probability(0.8);
@@ -107,24 +109,26 @@ impl Augment {
         self.jitter(jitter).grayscale(0.2).blur(kernel, (0.1, 2.0), 0.5)
     }
 
-    /// The colors of DINO (Caron et al. 2021): a jitter of 0.4, 0.4, 0.2 and 0.1 with probability
-    /// 0.8, grayscale with 0.2, a blur of 0.1 to 2 pixels with probability `blur`, and solarizing
-    /// from 128 on with probability `solarize`. The global views have (1, 0) and (0.1, 0.2), and
-    /// local views (0.5, 0).
+    /// Adds the color augmentation of DINO (Caron et al. 2021): a jitter of 0.4, 0.4, 0.2 and 0.1
+    /// with probability 0.8, grayscale with probability 0.2, a blur of 0.1 to 2 pixels with
+    /// probability `blur`, and solarizing from 128 on with probability `solarize`. For (`blur`,
+    /// `solarize`), the two global views use (1, 0) and (0.1, 0.2), and the local views use (0.5,
+    /// 0).
     #[must_use]
     pub fn dino(self, blur: f64, solarize: f64) -> Self {
         let jitter = ColorJitter::new().brightness(0.4).contrast(0.4).saturation(0.2).hue(0.1).probability(0.8);
         self.jitter(jitter).grayscale(0.2).blur(13, (0.1, 2.0), blur).solarize(128.0, solarize)
     }
 
-    /// The two views of SimCLR, for [`Loader::views`](crate::Loader::views): crops of `side` pixels
-    /// with [`simclr`](Augment::simclr).
+    /// Returns the two views of SimCLR, for [`Loader::views`](crate::Loader::views): random crops
+    /// of `side` pixels with [`simclr`](Augment::simclr).
     pub fn simclr_views(side: u32) -> Vec<Self> {
         vec![Self::train(side).simclr(); 2]
     }
 
-    /// The views of DINO, for [`Loader::views`](crate::Loader::views): two of `global` pixels that
-    /// show 0.4 to 1 of the image, and `count` of `local` pixels that show 0.05 to 0.4.
+    /// Returns the views of DINO, for [`Loader::views`](crate::Loader::views): two views of
+    /// `global` pixels that show 0.4 to 1 of the image, and `count` views of `local` pixels that
+    /// show 0.05 to 0.4.
     pub fn dino_views(global: u32, local: u32, count: usize) -> Vec<Self> {
         let large = |blur, solarize| Self::train(global).scale(0.4, 1.0).dino(blur, solarize);
         let small = Self::train(local).scale(0.05, 0.4).dino(0.5, 0.0);

@@ -1,12 +1,12 @@
-//! Records: values that Rust writes and CUDA reads.
+//! Records: values that Rust code writes and CUDA code reads.
 //!
 //! A record is a sequence of 32-bit words. [`record!`](crate::transform::record) declares its
-//! struct once. The macro derives the words that Rust writes, and in tests the C declaration that
-//! `device/nvidia/kernels/*.cuh` must contain.
+//! struct once. From this, the macro derives the words that Rust writes and, in tests, the C
+//! declaration that `device/nvidia/kernels/*.cuh` must contain.
 
 use crate::decode::Rect;
 
-/// A value of 32-bit words with the same layout in Rust and CUDA.
+/// A value that consists of 32-bit words and has the same layout in Rust and CUDA.
 pub(crate) trait Record: Sized {
     /// Number of words.
     const WORDS: usize;
@@ -17,11 +17,11 @@ pub(crate) trait Record: Sized {
     /// Reads the value from the first words of `from`.
     fn take(from: &[u32]) -> Self;
 
-    /// Type in C, and the suffix of a field's name.
+    /// Returns the type in C, and the suffix that follows the name of a field of this type.
     #[cfg(test)]
     fn c_type() -> (String, String);
 
-    /// Declaration in C. Empty for types that C already has.
+    /// Returns the declaration in C, or an empty string for types that C already has.
     #[cfg(test)]
     fn declaration() -> String {
         String::new()
@@ -62,7 +62,8 @@ impl Record for f32 {
     }
 }
 
-/// The low word first. C aligns a double to two words, so it must lie at an even word.
+/// The low word comes first. C aligns a double to two words, so its offset must be an even number
+/// of words.
 impl Record for f64 {
     const WORDS: usize = 2;
 
@@ -121,8 +122,8 @@ impl Record for Rect {
     }
 }
 
-/// Declares a struct whose fields are [`Record`]s, and implements [`Record`] for it. With `align
-/// 16`, C reads it in vectors of 16 bytes.
+/// Declares a struct with [`Record`] fields, and implements [`Record`] for it. With `align 16`, C
+/// code reads the struct in vectors of 16 bytes.
 macro_rules! record {
     (
         $(#[doc = $doc:literal])*

@@ -1,4 +1,4 @@
-//! What a loader asks of an augmentation when it opens.
+//! What a loader needs to know about an augmentation when the loader is opened.
 
 use crate::decode::Size;
 #[cfg(doc)]
@@ -10,14 +10,14 @@ use crate::transform::ops::{Drawn, Op};
 use crate::transform::presets;
 use crate::transform::{Augment, Border};
 
-/// Largest side of the output in pixels.
+/// Maximum side of the output in pixels.
 const MAX_SIDE: u32 = 65_535;
 
 impl Augment {
-    /// Checks the options. The loader calls this method when it is opened.
+    /// Checks the options. Opening a loader calls this method.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] that names the option and its value.
+    /// [`ErrorKind::Config`] if an option is invalid. The error states the option and its value.
     pub fn check(&self) -> Result<()> {
         let Size { width, height } = self.settings.output;
         if !(1..=MAX_SIDE).contains(&width) || !(1..=MAX_SIDE).contains(&height) {
@@ -27,7 +27,7 @@ impl Augment {
         }
         if let Some(name) = &self.settings.unknown {
             return Err(Error::config(format!(
-                "augment: no preset {name:?}; the presets are {}",
+                "augment: unknown preset {name:?}: expected one of {}",
                 presets::NAMES.join(", ")
             )));
         }
@@ -59,7 +59,7 @@ impl Augment {
             before = *epoch;
             if !augment.later.is_empty() {
                 return Err(Error::config(format!(
-                    "augment: from_epoch of {epoch} with an augmentation that changes itself"
+                    "augment: from_epoch of {epoch} with an augmentation that has its own from_epoch"
                 )));
             }
             augment.check().map_err(|e| Error::config(format!("from_epoch of {epoch}: {}", e.cause())))?;
@@ -67,28 +67,28 @@ impl Augment {
         Ok(())
     }
 
-    /// The epochs with which another augmentation begins.
+    /// Returns the epochs at which a different augmentation begins.
     pub(super) fn changes(&self) -> impl Iterator<Item = u64> {
         self.later.iter().map(|(first, _)| *first)
     }
 
-    /// The augmentations of all epochs.
+    /// Returns the augmentations of all epochs.
     pub(super) fn all(&self) -> impl Iterator<Item = &Augment> {
         std::iter::once(self).chain(self.later.iter().map(|(_, augment)| augment))
     }
 
-    /// Whether samples may get effects on pixels.
+    /// Returns whether samples may have effects on pixels.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn changes_pixels(&self) -> bool {
         self.all_ops().any(|op| !op.on_values())
     }
 
-    /// The operations of all epochs.
+    /// Returns the operations of all epochs.
     fn all_ops(&self) -> impl Iterator<Item = &Op> {
         self.all().flat_map(|augment| &augment.settings.ops)
     }
 
-    /// Bytes that the effects on pixels need for a sample, apart from its image.
+    /// Returns how many bytes the effects on pixels need for a sample in addition to its image.
     pub(crate) fn effects_memory(&self) -> u64 {
         let of = |augment: &Augment| {
             let each = augment.settings.ops.iter().filter(|op| !op.on_values()).map(|op| op.bytes_per_pixel());
@@ -97,52 +97,52 @@ impl Augment {
         self.all().map(of).max().unwrap_or(0)
     }
 
-    /// The outputs of all epochs in which objects may be pasted.
+    /// Returns the output sizes of all epochs in which objects may be pasted.
     pub(crate) fn pasted_outputs(&self) -> impl Iterator<Item = Size> {
         self.all().filter(|augment| augment.settings.copy_paste.is_some()).map(|augment| augment.settings.output)
     }
 
-    /// Whether samples may get effects on values.
+    /// Returns whether samples may have effects on values.
     pub(crate) fn changes_values(&self) -> bool {
         self.all_ops().any(|op| op.on_values())
     }
 
-    /// Name of an operation that changes more than the places of pixels.
+    /// Returns the name of an operation that changes more than the positions of pixels, if any.
     pub(crate) fn changes_colors(&self) -> Option<&'static str> {
         self.all_ops().find_map(|op| op.changes_colors())
     }
 
-    /// Names of the operations that only the host runs.
+    /// Returns the names of the operations that only the host can run.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn without_device_code(&self) -> Vec<&'static str> {
         let borders = self.repeats_borders().then_some("border");
         self.all_ops().filter_map(|op| op.without_device_code()).chain(borders).chain(self.joins()).collect()
     }
 
-    /// Whether a device can resize the images of some epoch.
+    /// Returns whether a device can resize the images of at least one epoch.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn resizes_there(&self) -> bool {
         self.all().any(|augment| augment.settings.resampling() == Resampling::DEFAULT)
     }
 
-    /// Whether samples may show pixels of their image twice.
+    /// Returns whether the border of an image may repeat its pixels.
     pub(crate) fn repeats_borders(&self) -> bool {
         self.all()
             .any(|augment| matches!(augment.settings.crop, Crop::Padded { border, .. } if border != Border::Constant))
     }
 
-    /// Whether plans depend on the sample's boxes in some epoch.
+    /// Returns whether plans depend on the sample's boxes in at least one epoch.
     pub(crate) fn sees_boxes(&self) -> bool {
         self.all().any(|augment| matches!(augment.settings.crop, Crop::Iou(_)))
     }
 
-    /// Whether batches may be mixed.
+    /// Returns whether batches may be mixed.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn mixes(&self) -> bool {
         self.all().any(|augment| augment.settings.mix.is_some())
     }
 
-    /// Whether the augmentation depends on the epoch.
+    /// Returns whether the augmentation depends on the epoch.
     pub(crate) fn changes_later(&self) -> bool {
         !self.later.is_empty()
     }

@@ -6,7 +6,7 @@ use crate::transform::step::{Setting, Sides};
 use crate::transform::zoom::Zoom;
 use crate::transform::{Border, CopyPaste, Interpolation, Mix, Mosaic};
 
-/// What the steps of an augmentation add up to, for the epochs that have no other one.
+/// The combined effect of an augmentation's steps, for the epochs before the first `from_epoch`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Settings {
     pub(super) crop: Crop,
@@ -20,9 +20,10 @@ pub(super) struct Settings {
     pub(super) mix: Option<Mix>,
     pub(super) mosaic: Option<Mosaic>,
     pub(super) copy_paste: Option<CopyPaste>,
-    /// A setter that was called on an unsupported crop, and the crops that it supports.
+    /// Name of a setter that was called on a crop that does not support it, and a description of
+    /// the crops that do.
     pub(super) misuse: Option<(&'static str, &'static str)>,
-    /// The name of a preset that does not exist.
+    /// Name of a preset that was requested but does not exist.
     pub(super) unknown: Option<String>,
 }
 
@@ -47,12 +48,12 @@ impl Default for Settings {
 }
 
 impl Setting {
-    /// Whether an augmentation begins with it.
+    /// Returns whether an augmentation can begin with this setting.
     pub(super) fn begins(&self) -> bool {
         self.beginning().is_some()
     }
 
-    /// The crop and the size of the output of an augmentation that begins with it.
+    /// Returns the crop and the output size of an augmentation that begins with this setting.
     fn beginning(&self) -> Option<(Crop, Sides)> {
         let square = |side: u32| Sides { height: side, width: side };
         let random = || Crop::Random { scale: [0.08, 1.0], ratio: [3.0 / 4.0, 4.0 / 3.0] };
@@ -77,7 +78,8 @@ impl Setting {
         })
     }
 
-    /// The name of a setter that not every crop supports, and the crops that do.
+    /// Returns the name of a setter that not every crop supports, and a description of the crops
+    /// that do.
     fn needs(&self) -> (&'static str, &'static str) {
         match self {
             Setting::ShrinkLarger {} => ("shrink_larger", "Augment::own_size"),
@@ -130,21 +132,21 @@ impl Settings {
         (self.crop, self.output) = (crop, output);
         match setting {
             Setting::Train { .. } => self.flip = 0.5,
-            // The others became other steps.
+            // All other settings were converted to other steps.
             Setting::Preset { name, .. } => self.unknown = Some(name.clone()),
             _ => {}
         }
     }
 
-    /// Adds an operation. A sample has one rectangle at most, so an operation on values replaces
-    /// another one of its kind.
+    /// Adds an operation. A sample has at most one erased rectangle, so an operation on values
+    /// replaces an earlier one of its kind.
     pub(super) fn add(&mut self, op: &Op) {
         let is_same = |other: &Op| std::mem::discriminant(other) == std::mem::discriminant(op);
         self.ops.retain(|other| !(op.on_values() && is_same(other)));
         self.ops.push(op.clone());
     }
 
-    /// The filter of the resize.
+    /// Returns the filter of the resize.
     pub(super) fn resampling(&self) -> Resampling {
         Resampling { filter: self.interpolation, antialias: self.antialias }
     }

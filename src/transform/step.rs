@@ -1,4 +1,4 @@
-//! The calls that make an augmentation, as data.
+//! The calls that build an augmentation, as data.
 
 use std::fmt;
 
@@ -9,11 +9,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::transform::ops::{AutoAugment, Op};
 use crate::transform::{Border, CopyPaste, Interpolation, Mix, Mosaic};
 
-/// A call of a setter of [`Augment`](crate::Augment), or of a function with which it begins.
+/// A call of a setter or a constructor of [`Augment`](crate::Augment).
 ///
-/// [`Augment::steps`](crate::Augment::steps) returns the calls that made an augmentation, and [`Augment::from_steps`](crate::Augment::from_steps)
-/// repeats them. A step prints as a call. In `serde` formats such as JSON it is a map from the
-/// function's name to the arguments, which are read by name or in their order.
+/// [`Augment::steps`](crate::Augment::steps) returns the calls that built an augmentation, and
+/// [`Augment::from_steps`](crate::Augment::from_steps) repeats them. A step is displayed as a call.
+/// In `serde` formats such as JSON, it is a map from the function's name to the arguments, which
+/// can be given by name or by position.
 ///
 /// ```
 /// use warpfeed::Augment;
@@ -40,7 +41,7 @@ pub(super) struct Sides {
     pub(super) width: u32,
 }
 
-/// Every call but those that add one operation.
+/// Every call except those that add one operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Setting {
@@ -77,7 +78,7 @@ pub(super) enum Setting {
     Mosaic(Mosaic),
     CopyPaste(CopyPaste),
 
-    // These become other steps.
+    // These settings are converted to other steps.
     Rotate { degrees: f64 },
     ThreeAugment {},
     Simclr {},
@@ -97,7 +98,7 @@ impl fmt::Debug for Step {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A map from the name to a map of the arguments, in their order.
+        // A map from the name to a map of the arguments, in order.
         let json = serde_json::to_string(self).map_err(|_| fmt::Error)?;
         let (name, arguments) = json[2..json.len() - 1].split_once("\":").ok_or(fmt::Error)?;
         let arguments = arguments.replace("{\"", "{").replace(",\"", ", ").replace("\":", "=");
@@ -111,7 +112,7 @@ impl<'de> Deserialize<'de> for Step {
     }
 }
 
-/// Reads a name, and then the operation or the setting of that name.
+/// Visitor that reads a name, and then the operation or the setting with that name.
 struct Read;
 
 impl<'de> Visitor<'de> for Read {
@@ -129,7 +130,7 @@ impl<'de> Visitor<'de> for Read {
     }
 }
 
-/// A call whose name was read already.
+/// A call whose name has already been read.
 struct Named<A>(String, A);
 
 impl<'de, A: serde::de::VariantAccess<'de>> EnumAccess<'de> for Named<A> {

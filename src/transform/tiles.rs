@@ -1,4 +1,4 @@
-//! Images of an [`Augment`] that show the images of several samples.
+//! Augmentations that combine the images of several samples.
 
 use crate::decode::Size;
 use crate::error::{Error, Result};
@@ -11,16 +11,17 @@ use crate::transform::step::Setting;
 use crate::transform::{Augment, Plan};
 
 impl Augment {
-    /// Puts the images of four samples into one image; off by default. The rest of the image is
-    /// [filled](Augment::fill). Flips and effects then change the image as a whole.
+    /// Combines the images of four samples into one. The default is off. Areas that no image covers
+    /// have the [fill color](Augment::fill). Flips and effects then change the combined image as a
+    /// whole.
     ///
     /// [Boxes](crate::field::Boxes) with their columns, masks and points, and
-    /// [masks](crate::field::Mask) are those of all four images. Any other field is that of the
-    /// sample itself, except that a loader refuses samples with labels, which say the class of one
-    /// image, unless labels are left out, and other kinds that follow the image.
+    /// [masks](crate::field::Mask) come from all four images. All other fields come from the sample
+    /// itself. A loader rejects fields that cannot be combined. These are labels, because a label
+    /// is the class of a single image, and other field types that are transformed with the image.
     ///
-    /// Each image takes four reads and four images, which workers decode. If a partner cannot be
-    /// read or decoded, the sample has a fault that names the partner.
+    /// Each mosaic requires reading and decoding four images, and the decoding runs on the workers.
+    /// If a partner cannot be read or decoded, the sample fails, and the error names the partner.
     ///
     /// ```
     /// use warpfeed::Augment;
@@ -36,8 +37,9 @@ impl Augment {
         self.then(Setting::Mosaic(mosaic))
     }
 
-    /// The plan of image number `tile` of a mosaic, which has `size` pixels. All images of a
-    /// mosaic draw the same flips and effects, those of the whole image, from equal generators.
+    /// Returns the plan of the image with index `tile` in a mosaic, whose size is `size`. All
+    /// images of a mosaic draw the flips and effects of the combined image, from generators in the
+    /// same state.
     ///
     /// # Errors
     /// If the image is empty.
@@ -49,25 +51,27 @@ impl Augment {
         Ok(plan)
     }
 
-    /// Pastes objects of another sample into the image; off by default. Flips of the sample do not
-    /// move what is pasted, and effects then change the image as a whole.
+    /// Pastes objects from a different sample into the image. The default is off. The sample's own
+    /// flips do not move pasted objects. Effects run after pasting and change the image as a whole.
     ///
     /// The loader needs a field of [`Boxes`](crate::field::Boxes) with
-    /// [masks](crate::field::Boxes::masks). The pasted objects follow those of the sample in that
-    /// field, with their boxes, columns, masks and points. They hide what lies behind them:
+    /// [masks](crate::field::Boxes::masks). In that field, the pasted objects, with their boxes,
+    /// columns, masks and points, come after the sample's own objects. Pasted objects hide whatever
+    /// they cover:
     ///
     /// - Covered pixels are removed from the masks of the sample's own objects.
-    /// - An object without a remaining pixel is dropped, and so is one of which less than
-    ///   [`min_visible`](crate::field::Boxes::min_visible) remains: the share of its box that the
-    ///   crop shows, times the share of its mask that is not covered.
-    /// - The box of an object that lost pixels becomes the one around the remaining pixels. Other
-    ///   boxes do not change.
+    /// - An object is dropped if no pixel remains, or if less than
+    ///   [`min_visible`](crate::field::Boxes::min_visible) remains. What remains is the fraction of
+    ///   its box that the crop shows, times the fraction of its mask that is not covered.
+    /// - The box of an object that lost pixels shrinks to the box around the remaining pixels.
+    ///   Other boxes do not change.
     /// - Points do not change.
     /// - A [`Mask`](crate::field::Mask) has the partner's values where objects are pasted.
     ///
-    /// Any other field is that of the sample itself, except that a loader refuses labels and other
-    /// kinds that follow the image. Each image takes two reads and two images, which workers
-    /// decode. If the partner cannot be read or decoded, the sample has a fault that names it.
+    /// All other fields come from the sample itself. A loader rejects labels and other field types
+    /// that are transformed with the image. Each sample requires reading and decoding two images,
+    /// and the decoding runs on the workers. If the partner cannot be read or decoded, the sample
+    /// fails, and the error names the partner.
     ///
     /// ```
     /// use warpfeed::Augment;
@@ -82,14 +86,15 @@ impl Augment {
         self.then(Setting::CopyPaste(copy_paste))
     }
 
-    /// How the image of a sample with this seed, variant and number joins several images, in an
-    /// epoch of `len` samples. `None` if it shows one image.
+    /// Returns how the image of a sample combines several images, or `None` if it shows only one.
+    /// `sample` is the seed, the variant and the index of the sample, and `len` is the number of
+    /// samples in the epoch.
     pub(crate) fn join(&self, sample: (u64, u64, u64), len: u64) -> Option<Join> {
         let tiles = || Some(Join::Tiles(self.settings.mosaic.as_ref()?.draw(sample, len)?));
         tiles().or_else(|| Some(Join::Paste(self.settings.copy_paste.as_ref()?.draw(sample, len)?)))
     }
 
-    /// Largest number of images that an image of this epoch joins.
+    /// Returns the maximum number of source images per image in this epoch.
     pub(crate) fn max_images(&self) -> usize {
         match (&self.settings.mosaic, &self.settings.copy_paste) {
             (Some(_), _) => TILES,
@@ -98,22 +103,22 @@ impl Augment {
         }
     }
 
-    /// Largest number of images that an image of some epoch joins.
+    /// Returns the maximum number of source images per image in any epoch.
     pub(crate) fn ever_most_images(&self) -> usize {
         self.all().map(Augment::max_images).max().unwrap_or(1)
     }
 
-    /// Whether samples may become mosaics in some epoch.
+    /// Returns whether samples may become mosaics in at least one epoch.
     pub(crate) fn ever_tiles(&self) -> bool {
         self.all().any(|augment| augment.settings.mosaic.is_some())
     }
 
-    /// Whether objects may be pasted in some epoch.
+    /// Returns whether objects may be pasted in at least one epoch.
     pub(crate) fn ever_pastes(&self) -> bool {
         self.all().any(|augment| augment.settings.copy_paste.is_some())
     }
 
-    /// Names of the steps that join images in some epoch.
+    /// Returns the names of the steps that combine images in at least one epoch.
     pub(crate) fn joins(&self) -> impl Iterator<Item = &'static str> {
         let mosaic = self.ever_tiles().then_some("mosaic");
         mosaic.into_iter().chain(self.ever_pastes().then_some("copy_paste"))
@@ -127,13 +132,13 @@ impl Augment {
             copy_paste.check()?;
         }
         if self.settings.mosaic.is_some() && self.settings.copy_paste.is_some() {
-            return Err(Error::config("mosaic and copy_paste in one epoch: an image has one of them"));
+            return Err(Error::config("mosaic and copy_paste in one epoch: use only one of them"));
         }
         Ok(())
     }
 }
 
-/// How the images of several samples become one image.
+/// How an image combines the images of several samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Join {
     Tiles(Tiling),
@@ -141,7 +146,7 @@ pub(crate) enum Join {
 }
 
 impl Join {
-    /// Positions of the other samples in the epoch.
+    /// Returns the positions of the other samples in the epoch.
     pub(crate) fn partners(&self) -> &[u64] {
         match self {
             Join::Tiles(tiling) => &tiling.partners,
@@ -149,7 +154,7 @@ impl Join {
         }
     }
 
-    /// Number of images.
+    /// Returns the number of images that are combined.
     pub(crate) fn images(&self) -> usize {
         1 + self.partners().len()
     }

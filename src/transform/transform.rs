@@ -2,10 +2,10 @@ use crate::error::Result;
 use crate::sampler::Rng;
 use crate::transform::ImageMut;
 
-/// A step of your own. It changes the image after crop, resize and color, before the image is
-/// normalized and written into the batch.
+/// A custom step, which changes the image after the crop, resize and color operations, and before
+/// the image is normalized and written to the batch.
 ///
-/// Many worker threads call it concurrently. A closure with the same signature is a `Transform`:
+/// Worker threads call it concurrently. A closure with the same signature is a `Transform`:
 ///
 /// ```
 /// use warpfeed::sampler::Rng;
@@ -22,14 +22,14 @@ use crate::transform::ImageMut;
 /// # boxed.apply(&mut ImageMut::new(&mut pixels, 2, 2), &mut Rng::new(0, 0, 0)).unwrap();
 /// ```
 pub trait Transform: Send + Sync {
-    /// Changes `image` in place: `u8`, HWC, RGB. Take all randomness from `rng`, so that the pixels
-    /// depend only on (seed, epoch, sample).
+    /// Changes `image` (`u8`, HWC, RGB) in place. Draw all random numbers from `rng`, so that the
+    /// pixels depend only on (seed, epoch, sample).
     ///
-    /// `image` is the image without the fill around it
-    /// ([`BatchInfo::shown`](crate::BatchInfo::shown)), so its size may differ from that of the
-    /// batch, as with [`Augment::own_size`](crate::Augment::own_size) and
-    /// [`letterbox`](crate::Augment::letterbox). It is the whole image after geometric operations,
-    /// if it joins several images, and with the border of
+    /// `image` does not include the fill around the image
+    /// ([`BatchInfo::shown`](crate::BatchInfo::shown)), so it may be smaller than the images of the
+    /// batch, for example with [`Augment::own_size`](crate::Augment::own_size) and
+    /// [`letterbox`](crate::Augment::letterbox). It is the whole output image after geometric
+    /// operations, if the output combines several images, and if it has the border of a
     /// [`random_crop`](crate::Augment::random_crop).
     ///
     /// # Errors
@@ -37,8 +37,8 @@ pub trait Transform: Send + Sync {
     /// the sample to the error.
     fn apply(&self, image: &mut ImageMut<'_>, rng: &mut Rng) -> Result<()>;
 
-    /// Returns the bytes of memory that all calls together keep for images of up to `image` bytes;
-    /// 0 by default. The [memory plan](crate::MemoryPlan) counts them.
+    /// Returns how many bytes of memory all calls together retain for images of up to `image`
+    /// bytes. The default is 0. The [memory plan](crate::MemoryPlan) includes this amount.
     fn memory(&self, image: usize) -> usize {
         let _ = image;
         0

@@ -1,7 +1,7 @@
 use crate::decode::{Rect, Size};
 use crate::error::Result;
 
-/// A mutable view of one RGB image: `u8`, HWC, rows without padding.
+/// A mutable view of one RGB image, which is `u8` HWC without padding between rows.
 #[derive(Debug)]
 pub struct ImageMut<'a> {
     data: &'a mut [u8],
@@ -9,7 +9,7 @@ pub struct ImageMut<'a> {
 }
 
 impl<'a> ImageMut<'a> {
-    /// Views `data` as an image.
+    /// Creates a view of `data` as an image.
     ///
     /// # Panics
     /// If `data` is not `width * height * 3` bytes long.
@@ -19,42 +19,43 @@ impl<'a> ImageMut<'a> {
         ImageMut { data, size }
     }
 
-    /// Number of pixels in a row.
+    /// Returns the number of pixels per row.
     pub fn width(&self) -> u32 {
         self.size.width
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn height(&self) -> u32 {
         self.size.height
     }
 
-    /// Width and height.
+    /// Returns the width and height.
     pub fn size(&self) -> Size {
         self.size
     }
 
-    /// All bytes of the image, `height * width * 3`.
+    /// Returns all bytes of the image, of which there are `height * width * 3`.
     pub fn data(&self) -> &[u8] {
         self.data
     }
 
-    /// All bytes of the image, mutable.
+    /// Returns all bytes of the image, mutably.
     pub fn data_mut(&mut self) -> &mut [u8] {
         self.data
     }
 
-    /// The pixels from left to right and top to bottom, each as red, green, blue.
+    /// Returns the pixels from left to right and top to bottom, each as red, green and blue.
     pub fn pixels_mut(&mut self) -> impl Iterator<Item = &mut [u8; 3]> {
         self.data.as_chunks_mut::<3>().0.iter_mut()
     }
 
-    /// The rows from top to bottom, `width * 3` bytes each.
+    /// Returns the rows from top to bottom, each with `width * 3` bytes.
     pub fn rows_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
         self.data.chunks_exact_mut(self.size.width as usize * 3)
     }
 
-    /// Calls `f` on `part` of the image alone. `spare` has room for its bytes.
+    /// Calls `f` on a view that contains only the area `part` of the image. `spare` is scratch
+    /// memory that must have capacity for the bytes of the area.
     pub(crate) fn within(
         &mut self,
         part: Rect,

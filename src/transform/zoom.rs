@@ -5,14 +5,14 @@ use crate::error::{Error, Result};
 use crate::sampler::Rng;
 use crate::transform::{Plan, iou};
 
-/// Largest factor of the canvas.
+/// Maximum size of the canvas relative to the image.
 const MOST: f64 = 100.0;
 
-/// Places images on a larger canvas.
+/// Settings for placing images on a larger canvas.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Zoom {
     pub(super) probability: f64,
-    /// Sides of the canvas, in sides of the image.
+    /// Range of the canvas's sides, relative to those of the image.
     pub(super) sides: [f64; 2],
 }
 
@@ -24,14 +24,14 @@ impl Zoom {
         }
         if !(1.0 <= *low && low <= high && *high <= MOST) {
             return Err(Error::config(format!(
-                "augment: zoom_out of {low} to {high}: needs 1 <= low <= high <= {MOST}"
+                "augment: zoom_out of {low} to {high}: expected 1 <= low <= high <= {MOST}"
             )));
         }
         Ok(())
     }
 
-    /// The place of an image of `size` on its canvas, and the canvas. Draws one number for the
-    /// decision, one for the size and two for the place.
+    /// Draws the canvas for an image of `size` and the position of the image on it. Draws one
+    /// number to decide whether to zoom out, one for the size and two for the position.
     fn draw(&self, size: Size, rng: &mut Rng) -> (Rect, Size) {
         if !rng.chance(self.probability) {
             return (Rect::full(size), size);
@@ -45,7 +45,7 @@ impl Zoom {
     }
 }
 
-/// Plans torchvision's `RandomZoomOut`, `RandomIoUCrop` and `Resize` of an image of `size` with
+/// Plans torchvision's `RandomZoomOut`, `RandomIoUCrop` and `Resize` for an image of `size` with
 /// `boxes`.
 pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Plan {
     let (place, canvas) = zoom.map_or((Rect::full(size), size), |zoom| zoom.draw(size, rng));
@@ -61,11 +61,12 @@ pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 
         along((place.y, size.height), crop.map_or((0, canvas.height), |of| (of.y, of.height)), output.height);
     let part = Rect::new(x.0, y.0, x.1, y.1);
     let target = Rect::new(width.0, height.0, width.1, height.1);
-    Plan { centerd: crop.is_some(), ..Plan::resized_crop(size, part, output, target) }
+    Plan { centered: crop.is_some(), ..Plan::resized_crop(size, part, output, target) }
 }
 
-/// Along one axis, the start and length of the part of an image that a crop of its canvas shows,
-/// and those of its place in the `output`, rounded to whole pixels.
+/// Computes, along one axis, which section of an image is shown by a crop of its canvas. Returns
+/// the start and length of the section in the image, and its start and length in the `output`, all
+/// rounded to whole pixels.
 fn along((place, length): (u32, u32), (start, shown): (u32, u32), output: u32) -> ((u32, u32), (u32, u32)) {
     let first = start.saturating_sub(place).min(length - 1);
     let last = (start + shown).saturating_sub(place).clamp(first + 1, length);
@@ -83,8 +84,8 @@ mod tests {
 
     const ZOOM: Zoom = Zoom { probability: 0.5, sides: [1.0, 4.0] };
 
-    /// torchvision's chain in exact numbers, with the draws of [`plan`]: the box after the zoom, the
-    /// crop, its removal or clip, and the resize.
+    /// Computes torchvision's chain in exact arithmetic, with the same draws as [`plan`]. Returns
+    /// each box after the zoom, the crop and the resize, clipped, or `None` if it is removed.
     fn chain(size: Size, output: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Vec<Option<[f64; 4]>> {
         let (mut canvas, mut left, mut top) = (size, 0, 0);
         if rng.chance(0.5) {

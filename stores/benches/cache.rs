@@ -1,6 +1,6 @@
-//! Hit rates of caches over reshuffled epochs, and what a store sees of a large job. Nothing is
-//! fetched: `cargo bench -p warpfeed-stores --bench cache`. The tables are in
-//! docs/object-stores.md.
+//! Computes the hit rates of caches over reshuffled epochs, and the load of a large job on a store,
+//! by simulation without any transfer. Run it with `cargo bench -p warpfeed-stores --bench cache`.
+//! The tables are in docs/object-stores.md.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use warpfeed::source::{BatchIndex, Lookahead, Object, Store};
 use warpfeed::{Error, Result};
 use warpfeed_stores::Cache;
 
-/// Samples of a node in a batch.
+/// Samples per node in a batch.
 const BATCH: u64 = 5;
 const SAMPLE: u64 = 64;
 
-/// Nothing is read from it: the bytes of a sample do not matter here.
+/// An empty store, because the simulation needs no bytes.
 struct Nowhere;
 
 impl Store for Nowhere {
@@ -31,7 +31,7 @@ impl Store for Nowhere {
     }
 }
 
-/// The order of the first of `nodes` nodes over `len` samples.
+/// Returns the order of the first of `nodes` nodes over `len` samples.
 fn order(len: u64, nodes: u64) -> Lookahead {
     let (order, global) = (Shuffled::new(len, 42), nodes * BATCH);
     let samples = move |at: BatchIndex| {
@@ -45,13 +45,13 @@ fn order(len: u64, nodes: u64) -> Lookahead {
     Lookahead::new(0, move |_| len / global, samples).with_next(next)
 }
 
-/// Reads of a node: place and sample.
+/// Returns the reads of a node, each as a batch and a sample.
 fn reads(order: &Lookahead, epochs: u64) -> Vec<(BatchIndex, u64)> {
     let batches = order.from(BatchIndex::default()).take_while(|(at, _)| at.epoch < epochs);
     batches.flat_map(|(at, samples)| samples.into_iter().map(move |sample| (at, sample))).collect()
 }
 
-/// Share of hits from epoch `from` on.
+/// Returns the hit rate from epoch `from` up to epoch `to`.
 fn rate(reads: &[(BatchIndex, u64)], from: u64, to: u64, mut hit: impl FnMut(usize, BatchIndex, u64) -> bool) -> f64 {
     let (mut hits, mut all) = (0, 0);
     for (number, &(at, sample)) in reads.iter().enumerate().take_while(|(_, (at, _))| at.epoch < to) {
@@ -81,7 +81,8 @@ fn hit_rates(nodes: u64, len: u64, share: f64) {
     });
     let pinned = rate(&reads, from, to, |_, _, sample| sample < limit as u64);
 
-    // The optimum, from the list of all reads: the sample that is read last, or never, goes.
+    // The optimal policy, computed from the full list of reads. It evicts the sample whose next
+    // read is farthest in the future.
     let mut next = vec![usize::MAX; reads.len()];
     let mut later = HashMap::new();
     for (number, (_, sample)) in reads.iter().enumerate().rev() {
@@ -98,8 +99,8 @@ fn hit_rates(nodes: u64, len: u64, share: f64) {
     });
 
     let store = Cache::in_memory(limit as u64 * SAMPLE).store(Arc::new(Nowhere));
-    let object = store.object("nowhere://x").expect("it is made up");
-    let keep = store.keep(1, &order).expect("a cache keeps");
+    let object = store.object("nowhere://x").expect("the object exists");
+    let keep = store.keep(1, &order).expect("the store has a cache");
     let mut bytes = [0; SAMPLE as usize];
     let ours = rate(&reads, from, to, |_, at, sample| {
         keep.start(at);
@@ -117,21 +118,23 @@ fn hit_rates(nodes: u64, len: u64, share: f64) {
     );
 }
 
-/// One photograph.
+/// Size of one photograph in bytes.
 const PHOTO: u64 = 110_000;
-/// 100 TB.
+/// Number of photographs in 100 TB.
 const PHOTOS: u64 = 100_000_000_000_000 / PHOTO;
 const NODES: u64 = 128;
-/// Photographs of a node in a second: 8 ranks that take 5,000 each.
+/// Photographs per second that a node reads: 8 ranks at 5,000 each.
 const RATE: u64 = 40_000;
-/// Samples of a node in a batch: 256 on each rank.
+/// Samples per node in a global batch: 256 for each of the 8 ranks.
 const SHARE: u64 = 2048;
-/// S3: requests in a second and prefix, and dollars for each.
+/// S3's limit on requests per second and prefix.
 const LIMIT: f64 = 5500.0;
+/// Price of one request to S3 in dollars.
 const DOLLARS: f64 = 0.0004 / 1000.0;
 
-/// What a store sees of 1,024 ranks that read 100 TB: the requests of one node over the samples
-/// that it fetches together (256 MiB on each rank). Neighbors are one request of up to 4 MiB.
+/// Prints the load of 1,024 ranks that read 100 TB. It is derived from the requests of one node for
+/// the samples that it fetches together (256 MiB per rank). Adjacent samples form one request of up
+/// to 4 MiB.
 fn load(name: &str, order: &dyn Fn(u64) -> u64, prefixes: u64, hit: f64) {
     let ahead = 8 * (256 << 20) / PHOTO;
     let mut samples: Vec<u64> = (0..ahead).map(order).collect();
@@ -139,7 +142,7 @@ fn load(name: &str, order: &dyn Fn(u64) -> u64, prefixes: u64, hit: f64) {
     let runs = samples.chunk_by(|a, b| a + 1 == *b);
     let requests: u64 = runs.map(|run| (run.len() as u64).div_ceil((4 << 20) / PHOTO)).sum();
     let each = requests as f64 / ahead as f64;
-    // Objects of 1 GB are spread over the prefixes, and requests over the objects.
+    // Objects of 1 GB are distributed over the prefixes, and requests over the objects.
     let second = each * (NODES * RATE) as f64 * (1.0 - hit);
     let bytes = (NODES * RATE * PHOTO) as f64 * (1.0 - hit);
     println!(
@@ -162,12 +165,13 @@ fn main() {
     }
     println!("\n| order | hits | prefixes | GET/s | of the limit | from the store | each node | $ an epoch |");
     println!("|---|---|---|---|---|---|---|---|");
-    // The share of the first node in the global batches.
+    // Converts the position of a sample in the first node's share to its position in the global
+    // batches.
     let shared = |number: u64| number / SHARE * SHARE * NODES + number % SHARE;
     let full = Shuffled::new(PHOTOS, 1);
     let block = 64_000_000 / PHOTO;
     let window = Windowed::with_block(PHOTOS, 1, 64 * block, block);
-    // Not an order of warpfeed: each node shuffles a part of its own in windows.
+    // This is not one of warpfeed's orders: each node shuffles its own part of the data in windows.
     let own = Windowed::with_block(PHOTOS / NODES, 1, 32 * block, block);
     for (prefixes, hit) in [(1, 0.0), (1000, 0.0), (1000, 0.36)] {
         load("full shuffle", &|number| full.index(0, shared(number)), prefixes, hit);

@@ -1,4 +1,4 @@
-//! Errors that say what to do.
+//! Converts errors of `object_store` to errors that tell the user what to do.
 
 use object_store::client::{HttpError, HttpErrorKind};
 use warpfeed_sources::{Error, ErrorKind};
@@ -7,7 +7,7 @@ use crate::http::Refused;
 
 const DENIED: &str = "access is denied: check the credentials, and that they may read and list this location";
 
-/// Codes in the error texts of S3, Azure and Google Cloud Storage, with advice.
+/// Codes in the error messages of S3, Azure and Google Cloud Storage, with advice for the user.
 const ADVICE: &[(&[&str], &str)] = &[
     (
         &["ExpiredToken", "TokenRefreshRequired", "token has expired"],
@@ -28,30 +28,36 @@ const ADVICE: &[(&[&str], &str)] = &[
             "incorrectly configured region",
             "IllegalLocationConstraint",
         ],
-        "the bucket is in another region: set AWS_REGION to the region of the bucket",
+        "the bucket is in a different region: set AWS_REGION to the region of the bucket",
     ),
-    (&["NoSuchProfile"], "AWS_PROFILE names a profile that neither ~/.aws/config nor the file of keys next to it has"),
+    (&["NoSuchProfile"], "the profile in AWS_PROFILE is in neither ~/.aws/config nor ~/.aws/credentials"),
     (&["NoSuchBucket", "ContainerNotFound"], "the bucket does not exist: check its name and the endpoint"),
     (&["AccessDenied"], DENIED),
-    (&["NoSuchUpload"], "something else has ended this upload, such as a rule of the bucket: start again"),
+    (
+        &["NoSuchUpload"],
+        "the upload was ended from outside, for example by a lifecycle rule of the bucket: start again",
+    ),
 ];
 
-/// The error of a request for `what` (such as bytes of an object) at `url`.
+/// Converts the error of a request for `what`, such as a range of bytes, at `url`.
 pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Error {
     use object_store::Error as E;
     let text = chain(&error);
     let found = |code: &&str| text.contains(*code);
     let advice = ADVICE.iter().find(|(codes, _)| codes.iter().any(found)).map(|(_, advice)| *advice);
-    // Other answers with status 404 say that something else is missing.
+    // A response with status 404 and a known code means that something other than the object is
+    // missing.
     let absent = advice.is_none() && matches!(error, E::NotFound { .. });
     let (refused, http) = (find::<Refused>(&error), find::<HttpError>(&error));
     let status = refused.map(|refused| refused.status);
-    // Their texts contain the name of the object.
+    // The messages of these errors contain the name of the object, which could match a code by
+    // accident.
     let final_answer = matches!(
         error,
         E::NotFound { .. } | E::Precondition { .. } | E::PermissionDenied { .. } | E::Unauthenticated { .. }
     );
-    // A server or proxy that is ending may send a part of the range with an honest header.
+    // A server or proxy that is shutting down may send only a part of the range, with a correct
+    // header.
     let other_range = text.contains("Requested ") && text.contains(", got ");
     let circles = text.contains("error following redirect");
     let transient = match status {
@@ -73,16 +79,16 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
                 "this server cannot list objects: name them, for example as train-{000..099}.tar".to_owned()
             }
             (_, Some(416)) => "the object is shorter than when it was opened; open the loader again".to_owned(),
-            (_, Some(429 | 503)) => "the server has too many requests".to_owned(),
-            _ if other_range => "the server sent another range than the one that was asked for".to_owned(),
+            (_, Some(429 | 503)) => "the server is overloaded (too many requests)".to_owned(),
+            _ if other_range => "the server sent a different range than requested".to_owned(),
             (E::InvalidPath { .. }, _) => {
-                "an object below this URL has a name with an empty part, \".\" or \"..\", which is no \
-                 path: rename or remove it, or give the URL of a folder without it"
+                "an object below this URL has a name with an empty part, \".\" or \"..\", which is not a \
+                 valid path: rename or remove it, or open a folder without it"
                     .to_owned()
             }
-            _ if circles => "the server redirects this URL in a circle, or too often: check the URL".to_owned(),
+            _ if circles => "the server redirects this URL in a loop or too often: check the URL".to_owned(),
             _ if text.contains("non-partial") || text.contains("Range request not supported") => {
-                "this server does not support byte ranges: use another server, or copy the dataset".to_owned()
+                "this server does not support byte ranges: use a different server, or copy the dataset".to_owned()
             }
             _ if text.contains("169.254.169.254") || text.contains("metadata") || text.contains("credential") => {
                 "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or \
@@ -108,7 +114,8 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
     };
     let converted = Error::new(kind, cause).at_path(url);
     let converted = if absent { converted.absent() } else { converted };
-    // The source is shown too.
+    // Attach the source only if its text contains no secrets, because the source may be printed as
+    // well.
     let converted = if public == text { converted.with_source(error) } else { converted };
     match (throttled, transient) {
         (true, _) => converted.throttled(),
@@ -117,7 +124,7 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
     }
 }
 
-/// The texts of an error and its causes, without repetitions.
+/// Returns the messages of an error and its sources, without repetitions.
 fn chain(error: &dyn std::error::Error) -> String {
     let (mut text, mut next) = (error.to_string(), error.source());
     while let Some(cause) = next {
@@ -141,8 +148,9 @@ fn find<'a, T: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 
     None
 }
 
-/// The text without secrets: of a document of the server only its code and message, because others
-/// of its elements may be tokens; of a URL nothing after the question mark, such as a signature.
+/// Removes secrets from the text. Only the code and the message of a server's XML are kept, because
+/// other elements may contain tokens. Everything after the question mark of a URL is removed,
+/// because it may contain a signature.
 fn public(text: &str) -> String {
     let mut public = text.to_owned();
     if let Some(start) = text.find("<?xml").into_iter().chain(text.find("<Error")).min() {
@@ -166,7 +174,7 @@ fn public(text: &str) -> String {
     cut + &public
 }
 
-/// One line of at most 300 characters.
+/// Shortens the text to one line of at most 300 characters.
 fn shorten(text: &str) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(300) {
@@ -188,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_what_to_do_and_whether_to_try_again() {
+    fn errors_advise_and_say_whether_to_retry() {
         for (error, words, transient, throttled) in [
             (refused(400, "<Code>ExpiredToken</Code>"), "credentials have expired", false, false),
             (refused(400, "<Code>AuthorizationHeaderMalformed</Code>"), "set AWS_REGION", false, false),
@@ -214,7 +222,7 @@ mod tests {
             convert(error, "s3://b/response body.tar", "opening")
         };
         assert!(!missing("404").is_transient() && missing("404").is_absent());
-        for (code, words) in [("NoSuchBucket", "check its name"), ("NoSuchUpload", "has ended this upload")] {
+        for (code, words) in [("NoSuchBucket", "check its name"), ("NoSuchUpload", "was ended from outside")] {
             let e = missing(&format!("<Code>{code}</Code>"));
             assert!(e.cause().contains(words) && !e.is_absent(), "{e}");
         }
@@ -231,11 +239,11 @@ mod tests {
         assert!(e.cause().contains("clock of this machine") && !e.is_transient(), "{e}");
         let e = convert(denied("<Code>AccessDenied</Code>"), "s3://b/x", "opening");
         assert!(e.cause().contains("access is denied") && e.kind() == ErrorKind::Config, "{e}");
-        // S3 has keys that are no paths.
+        // S3 allows keys that are not valid paths.
         let source = object_store::path::Path::parse("set/a//b.jpg").unwrap_err();
         let e = convert(object_store::Error::InvalidPath { source }, "s3://b/set", "listing");
         assert!(e.cause().contains("\"set/a//b.jpg\"") && e.cause().contains("rename or remove it"), "{e}");
-        // A listing that is refused.
+        // A listing that the server refuses.
         let e = convert(refused(403, "<Error><Code>AccessDenied</Code></Error>"), "s3://b/x", "listing");
         assert!(e.cause().contains("access is denied") && !e.is_transient(), "{e}");
     }

@@ -1,5 +1,5 @@
-//! The HTTP client. It does not limit the duration of an answer, and its errors keep the server's
-//! status.
+//! The HTTP client. It does not limit the total duration of a response, and its errors preserve the
+//! server's status.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
 
-/// A request fails if nothing arrives for this long.
+/// Maximum time without received bytes before a request fails.
 pub(crate) const SILENCE: Duration = Duration::from_secs(30);
-/// A part of an upload may take this long, and the server answers only after it.
+/// Timeout for a part of an upload. The server responds only after it has received the whole part.
 const SENDING: Duration = Duration::from_secs(300);
 const CONNECT: Duration = Duration::from_secs(10);
-/// Maximum bytes of an error's text that are read.
+/// Maximum number of bytes that are read from the body of an error response.
 const TEXT: usize = 1 << 16;
 
-/// An answer with an error status, which `object_store` would hide in a private type.
+/// A response with an error status. `object_store` itself would hide the status in a private type.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) status: u16,
@@ -34,28 +34,30 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 tokio::task_local! {
-    /// Set while a request is sent that must not replace an object.
+    /// Set while a request that must not replace an existing object is being sent.
     static CREATING: ();
 }
 
-/// Completes an upload only if no object has its name, on stores whose [`Connector`] can say so.
+/// Runs `completing`, which completes an upload, so that it fails if an object of this name exists.
+/// This works only on stores whose [`Connector`] supports the condition.
 pub(crate) async fn creating<T>(completing: impl Future<Output = T>) -> T {
     CREATING.scope((), completing).await
 }
 
-/// Creates the clients of all stores.
+/// Creates the HTTP clients of all stores.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Connector {
-    /// Requests are sent once, because the loader repeats them.
+    /// For reads. A request is sent once, because the loader retries it.
     Read,
-    /// `object_store` repeats requests. `conditional` says that the server has S3's condition for
-    /// completing an upload. `object_store` does not offer it, and it does not need to be signed.
+    /// For uploads, which `object_store` retries. `conditional` is true if the server supports S3's
+    /// condition for completing an upload. `object_store` cannot set the header for this condition,
+    /// which does not need to be signed.
     Write { conditional: bool },
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        // An error means that the program has already chosen another provider, which is fine too.
+        // This fails if the program has already installed a provider, which works as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let silence = match self {
             Connector::Read => SILENCE,
@@ -71,7 +73,7 @@ impl HttpConnector for Connector {
     }
 }
 
-/// Adds the condition of [`creating`].
+/// An HTTP client that adds the header for [`creating`].
 #[derive(Debug)]
 struct Conditional(HttpClient);
 
@@ -95,7 +97,8 @@ impl HttpService for Service {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let response = self.0.execute(request).await?;
         let status = response.status().as_u16();
-        // `object_store` has its own errors for 401, 403, 404, 409 and 412, with their text.
+        // For the status codes 401, 403, 404, 409 and 412, `object_store` has its own errors, which
+        // preserve the text.
         if status < 400 || matches!(status, 401 | 403 | 404 | 409 | 412) {
             return Ok(response);
         }

@@ -1,4 +1,5 @@
-//! Datasets of the Hugging Face hub: the commit of a revision, and the listing of its files.
+//! Datasets on the Hugging Face Hub: resolves a revision to a commit, and lists the files of the
+//! commit.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,21 +17,21 @@ use crate::open::{StorePath, hub_endpoint, hub_name, in_address};
 use crate::runtime::PerProcess;
 use crate::store::{COMMIT, heard, wait};
 
-/// Maximum number of pages of a listing. The hub's have 1,000 files each.
+/// Maximum number of pages in a listing. Each page of the Hub lists 1,000 files.
 const PAGES: usize = 100_000;
 
-/// The commits of the revisions that this process has read, by their address.
+/// Commits of the revisions that this process has resolved, by address.
 type Commits = Mutex<HashMap<String, String>>;
 
-/// The commit of the revision of the dataset at `place`. A process asks for it once, so that a
-/// table, its files and every later read are of one commit, although the branch moves.
+/// Returns the commit of the revision at `place`. A process requests the commit only once, so that
+/// a table, its files and every later read belong to the same commit even if the branch moves.
 ///
 /// # Errors
-/// If the hub does not say it.
+/// If the request fails, or if the response of the Hub contains no commit.
 async fn commit_of(client: &HttpClient, place: &StorePath) -> Result<String> {
     static COMMITS: PerProcess<Commits> = PerProcess::new();
     let (name, revision) = hub_name(place.root.split_once("://").map_or("", |(_, name)| name));
-    // A full hash is a commit itself.
+    // A full hash is already a commit.
     if revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(revision);
     }
@@ -43,7 +44,8 @@ async fn commit_of(client: &HttpClient, place: &StorePath) -> Result<String> {
     let (answer, _) = body_of(client, &address).await?;
     let broken = || Error::new(ErrorKind::Io, format!("listing {address}: the answer has no commit"));
     let commit = commit(&answer).ok_or_else(broken)?;
-    // Another thread may have asked at the same time. The first answer stays.
+    // Another thread may have requested the commit at the same time. All threads use the first
+    // response.
     Ok(commits()?.entry(address).or_insert(commit).clone())
 }
 
@@ -52,7 +54,7 @@ fn client() -> Result<HttpClient> {
     Connector::Read.connect(&options).map_err(|e| Error::new(ErrorKind::Io, e.to_string()))
 }
 
-/// The file of the hub at `url`, which is in the store of `place`. Its tag is the commit.
+/// Returns the file at `url` on the Hub. Its tag is the commit.
 pub(crate) fn object(place: StorePath, url: String) -> Result<Object> {
     wait(async move {
         let commit = match client() {
@@ -66,9 +68,9 @@ pub(crate) fn object(place: StorePath, url: String) -> Result<Object> {
     })
 }
 
-/// The objects of the dataset whose URL begins with `prefix`, by the hub's HTTP interface
-/// (`/api/datasets/{org}/{name}/tree/{commit}/{path}?recursive=true`). The tag of an object is the
-/// commit of the revision, and reads ask for the file of this commit.
+/// Lists the objects of the dataset below the URL `prefix` with the Hub's HTTP API
+/// (`/api/datasets/{org}/{name}/tree/{commit}/{path}?recursive=true`). The tag of each object is
+/// the commit, and reads request the file as of this commit.
 pub(crate) fn list(place: Arc<StorePath>, prefix: String) -> Result<Vec<Object>> {
     wait(async move {
         let failed = |e: Error| e.at_path(&prefix);
@@ -83,7 +85,7 @@ pub(crate) fn list(place: Arc<StorePath>, prefix: String) -> Result<Vec<Object>>
         let (mut found, mut seen, mut paths) = (Vec::new(), HashSet::new(), HashSet::new());
         while let Some(page) = next {
             if !seen.insert(page.clone()) {
-                return Err(broken(format!("listing {page}: the pages follow each other in a circle")));
+                return Err(broken(format!("listing {page}: the pages link to each other in a loop")));
             }
             if seen.len() > PAGES {
                 return Err(broken(format!("listing {page}: more than {PAGES} pages")));
@@ -109,17 +111,17 @@ pub(crate) fn list(place: Arc<StorePath>, prefix: String) -> Result<Vec<Object>>
     })
 }
 
-/// The answer at `address`, and the address of the next page.
+/// Requests a page. Returns its content and the address of the next page.
 async fn body_of(client: &HttpClient, address: &str) -> Result<(Vec<u8>, Option<String>)> {
     let failed = |e: &dyn std::fmt::Display| Error::new(ErrorKind::Io, format!("listing {address}: {e}"));
     let mut request = http::Request::get(address);
-    // Pages of another server, to which a link may lead, do not get the token.
+    // Never send the token to another server, even if a `Link` header points to it.
     let own = address.strip_prefix(&hub_endpoint()).is_some_and(|path| path.starts_with('/'));
     if let (Ok(token), true) = (std::env::var("HF_TOKEN"), own) {
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));
     }
     let request = request.body(HttpRequestBody::empty()).map_err(|e| failed(&e))?;
-    // The server's refusals are errors too, with their status.
+    // If the server refuses the request, the error contains the status.
     let refused = |e: HttpError| {
         let generic = object_store::Error::Generic { store: "hub", source: Box::new(e) };
         convert(generic, address, "listing")
@@ -134,7 +136,7 @@ async fn body_of(client: &HttpClient, address: &str) -> Result<(Vec<u8>, Option<
     Ok((body, link))
 }
 
-/// The commit of a revision.
+/// Parses the commit from the Hub's description of a revision.
 fn commit(json: &[u8]) -> Option<String> {
     let revision: serde_json::Value = serde_json::from_slice(json).ok()?;
     let commit = revision["sha"].as_str()?;
@@ -147,7 +149,7 @@ fn files(json: &[u8]) -> Option<Vec<(String, u64)>> {
     files.map(|file| Some((file["path"].as_str()?.to_owned(), file["size"].as_u64()?))).collect()
 }
 
-/// The address of the next page in a `Link` header (RFC 8288).
+/// Returns the address of the next page in a `Link` header (RFC 8288).
 fn next(link: &str) -> Option<String> {
     let part = link.split(',').find(|part| part.contains("rel=\"next\""))?;
     Some(part.split_once('<')?.1.split_once('>')?.0.to_owned())

@@ -1,4 +1,4 @@
-//! The client for a URL, and the object's path in its store.
+//! Parses URLs, and creates the clients for them.
 
 use std::env;
 use std::sync::Arc;
@@ -16,35 +16,35 @@ use crate::http::Connector;
 use crate::profile::Profile;
 use crate::runtime::{Client, Process};
 
-/// A location in a store, as a URL names it.
+/// A location in a store, parsed from a URL.
 pub(crate) struct StorePath {
     pub(crate) store: Arc<dyn ObjectStore>,
-    /// The server of the store, if the URL does not name it.
+    /// Server of the store, if the URL does not determine it.
     pub(crate) server: Option<Arc<str>>,
     pub(crate) path: Path,
-    /// Prefix of the URLs of all objects of the store.
+    /// Common prefix of the URLs of all objects in the store.
     pub(crate) root: String,
-    /// Whether keys are percent-encoded in URLs, as on web servers. Other URLs have the names
-    /// themselves.
+    /// Whether keys are percent-encoded in URLs, as on web servers. Other URLs contain the keys
+    /// literally.
     pub(crate) web: bool,
-    /// Whether requests carry conditions by HTTP's rules. A store of the user may be one in memory,
-    /// whose ETags have no quotes.
+    /// Whether the store supports conditional headers as in HTTP. A user's own store may be in
+    /// memory, where ETags have no quotes.
     pub(crate) conditional: bool,
 }
 
 impl StorePath {
-    /// The location that `url` names, with the client of this process.
+    /// Returns the location of `url`, with the client of this process.
     ///
     /// # Errors
-    /// If the URL is malformed, or the store lacks configuration.
+    /// If the URL is malformed, or if the store is not configured.
     pub(crate) fn of(url: &str) -> Result<Self> {
         StorePath::with(url, Access::Read)
     }
 
-    /// The location that `url` names, with a client that repeats requests.
+    /// Returns the location of `url` for writing, with a client that retries requests.
     ///
     /// # Errors
-    /// If the store cannot be written, and the errors of [`of`](StorePath::of).
+    /// If the store is read-only. The errors of [`of`](StorePath::of) also apply.
     pub(crate) fn to_write(url: &str) -> Result<Self> {
         StorePath::with(url, Access::Write)
     }
@@ -62,7 +62,7 @@ impl StorePath {
             Access::Write => format!("write {}", parts.root),
         };
         let Client { store, server } = process.client(name, || {
-            // Builders that start tasks need the runtime.
+            // Some builders start tasks, for which they need the runtime.
             let _inside = process.runtime.enter();
             client(&parts, url, access).map_err(|e| convert(e, url, "opening the store"))
         })?;
@@ -70,26 +70,26 @@ impl StorePath {
         Ok(StorePath { store, server, path, root: parts.root, web, conditional: true })
     }
 
-    /// The location of the file of the hub at `url`, in `commit`.
+    /// Returns the location of the Hub's file at `url` as of `commit`.
     pub(crate) fn of_commit(url: &str, commit: &str) -> Result<Self> {
         let parts = Parts::of(url)?;
         StorePath::of(&format!("hf://{}@{commit}/{}", hub_name(parts.bucket).0, parts.key))
     }
 
-    /// The URL of another object of this store.
+    /// Returns the URL of the object at `path` in this store.
     pub(crate) fn url(&self, path: &Path) -> String {
         let key = if self.web { encoded(path.as_ref()) } else { path.to_string() };
         format!("{}/{key}", self.root)
     }
 }
 
-/// The path of the object with this key.
+/// Returns the path of the object with this key.
 pub(crate) fn path(key: &str, web: bool) -> Result<Path, String> {
     let path = if web { Path::from_url_path(key) } else { Path::parse(key) };
     path.map_err(|e| format!("invalid object name: {e}"))
 }
 
-/// A key as part of a web URL.
+/// Encodes a key for a web URL.
 fn encoded(key: &str) -> String {
     key.chars().fold(String::new(), |mut url, c| {
         match c {
@@ -103,17 +103,17 @@ fn encoded(key: &str) -> String {
     })
 }
 
-/// Whether a URL names files of the Hugging Face hub.
+/// Returns whether a URL belongs to the Hugging Face Hub.
 pub(crate) fn is_hub(url: &str) -> bool {
     url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("hf"))
 }
 
-/// The parts of a URL.
+/// The components of a URL.
 #[derive(Debug, PartialEq, Eq)]
 struct Parts<'a> {
-    /// In lower case.
+    /// Scheme in lower case.
     scheme: String,
-    /// The URL up to the key, without the slash before it.
+    /// The URL up to the key, without the slash before the key.
     root: String,
     bucket: &'a str,
     key: &'a str,
@@ -128,13 +128,13 @@ impl<'a> Parts<'a> {
             let example = "hf://datasets/org/name/path, or hf://datasets/org/name@revision/path";
             let mut parts = rest.splitn(4, '/');
             let (Some("datasets"), Some(_), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
-                return Err(bad(&format!("the URL of a dataset of the hub is {example}")));
+                return Err(bad(&format!("expected the URL of a dataset on the hub: {example}")));
             };
             if name.is_empty() {
-                return Err(bad(&format!("the URL of a dataset of the hub is {example}")));
+                return Err(bad(&format!("expected the URL of a dataset on the hub: {example}")));
             }
             let mut key = parts.next().unwrap_or_default();
-            // Pull requests and converted datasets have revisions with slashes.
+            // Revisions of pull requests and converted datasets contain slashes.
             if name.ends_with("@refs")
                 && let Some(("pr" | "convert", below)) = key.split_once('/')
             {
@@ -147,10 +147,10 @@ impl<'a> Parts<'a> {
         if bucket.is_empty() {
             return Err(bad("the URL has no bucket or host"));
         }
-        // These errors do not show the secrets of the URL.
+        // These errors must not contain the URL, which may contain secrets.
         if scheme.starts_with("http") && url.contains('?') {
             return Err(Error::config(
-                "a signed URL is valid for one request, and the loader sends several; use s3://, gs:// or az:// with credentials",
+                "a signed URL is valid for one request, but the loader sends several; use s3://, gs:// or az:// with credentials",
             )
             .at_path(url.split('?').next().unwrap_or_default()));
         }
@@ -164,7 +164,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Use of a client.
+/// The purpose of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     Read,
@@ -172,7 +172,7 @@ enum Access {
 }
 
 impl Access {
-    /// Reads are sent once, because the loader repeats them.
+    /// Returns the retry policy. Reads are sent once, because the loader retries them.
     fn retries(self) -> RetryConfig {
         match self {
             Access::Read => RetryConfig { max_retries: 0, ..RetryConfig::default() },
@@ -215,8 +215,8 @@ fn client(parts: &Parts<'_>, url: &str, access: Access) -> object_store::Result<
     Ok(Client { store, server: server.map(Into::into) })
 }
 
-/// The client of a bucket, and its endpoint. Without one, the server is AWS's, on which the
-/// partition of the region and the name of the bucket determine the bucket.
+/// Returns the client of a bucket, and the endpoint. If no endpoint is set, the server is AWS,
+/// where the partition of the region and the name identify a bucket.
 fn s3(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore>, Option<String>)> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     let missing = |builder: &AmazonS3Builder, key: AmazonS3ConfigKey| builder.get_config_value(&key).is_none();
@@ -240,7 +240,7 @@ fn s3(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore
     {
         builder = builder.with_region(region);
     }
-    // The variable for S3 alone takes precedence, as in the builder.
+    // `AWS_ENDPOINT_URL_S3` takes precedence over `AWS_ENDPOINT_URL`, as in the builder.
     let endpoint = builder.get_config_value(&AmazonS3ConfigKey::S3Endpoint);
     let mut endpoint = endpoint.or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
     if endpoint.is_none()
@@ -252,17 +252,17 @@ fn s3(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore
     if let Some(endpoint) = &endpoint {
         check_endpoint(endpoint)?;
     }
-    // An endpoint with http:// is intentional.
+    // An endpoint that begins with `http://` is intentional, so allow HTTP.
     if endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://")) {
         builder = builder.with_allow_http(true);
     }
-    // One object at a time is removed, which all servers with S3's interface support.
+    // Remove objects one at a time, because every S3-compatible server supports that.
     builder = builder.with_disable_bulk_delete(true);
     let server = endpoint.or_else(|| partition(&builder.get_config_value(&AmazonS3ConfigKey::Region)?));
     Ok((Arc::new(builder.with_retry(access.retries()).with_http_connector(access.connector(true)).build()?), server))
 }
 
-/// The client would panic in each request to a server without a scheme.
+/// Checks that the endpoint has a scheme. Otherwise, the client would panic on each request.
 fn check_endpoint(endpoint: &str) -> object_store::Result<()> {
     if ["http://", "https://"].iter().any(|scheme| endpoint.starts_with(scheme)) {
         return Ok(());
@@ -271,7 +271,8 @@ fn check_endpoint(endpoint: &str) -> object_store::Result<()> {
     Err(object_store::Error::Generic { store: "S3", source: cause.into() })
 }
 
-/// The partition of AWS with this region, unless it is the usual one. Each has its own buckets.
+/// Returns the AWS partition of this region, unless it is the default partition. Each partition has
+/// its own buckets.
 fn partition(region: &str) -> Option<String> {
     let other = ["cn-", "us-gov-", "us-iso-", "us-isob-"].into_iter().find(|prefix| region.starts_with(prefix));
     other.map(|prefix| format!("aws {prefix}"))
@@ -287,7 +288,7 @@ fn web(root: &str, headers: HeaderMap) -> object_store::Result<object_store::htt
         .build()
 }
 
-/// A dataset of the Hugging Face hub; `bucket` is `datasets/org/name` or
+/// Creates the client of a dataset on the Hugging Face Hub. `bucket` is `datasets/org/name` or
 /// `datasets/org/name@revision`.
 fn hub(bucket: &str) -> object_store::Result<object_store::http::HttpStore> {
     let (name, revision) = hub_name(bucket);
@@ -301,14 +302,14 @@ fn hub(bucket: &str) -> object_store::Result<object_store::http::HttpStore> {
     web(&format!("{}/{name}/resolve/{revision}", hub_endpoint()), headers)
 }
 
-/// The name of a dataset of the hub, and its revision as a part of an address.
+/// Returns the name of a dataset on the Hub, and its revision encoded for use in an address.
 pub(crate) fn hub_name(bucket: &str) -> (&str, String) {
     let (name, revision) = bucket.split_once('@').unwrap_or((bucket, "main"));
-    // A revision may be encoded already, because it may contain slashes.
+    // A revision may contain slashes, so the user may have encoded it already.
     (name, in_address(revision, "-._~%"))
 }
 
-/// `text` as a part of an address: letters, digits and the characters in `kept` stay as they are.
+/// Percent-encodes `text` except letters, digits and the characters in `kept`.
 pub(crate) fn in_address(text: &str, kept: &str) -> String {
     text.bytes().fold(String::new(), |mut address, byte| {
         let stays = byte.is_ascii_alphanumeric() || kept.as_bytes().contains(&byte);
@@ -322,7 +323,7 @@ pub(crate) fn in_address(text: &str, kept: &str) -> String {
 
 const HUB: &str = "https://huggingface.co";
 
-/// The server of the hub.
+/// Returns the address of the Hub.
 pub(crate) fn hub_endpoint() -> String {
     let endpoint = env::var("HF_ENDPOINT").unwrap_or_else(|_| HUB.to_owned());
     endpoint.trim_end_matches('/').to_owned()
@@ -332,7 +333,7 @@ pub(crate) fn hub_endpoint() -> String {
 mod tests {
     use super::*;
 
-    /// Most tests set an endpoint. Without one, the servers are those of the companies.
+    /// Most tests set an endpoint. This test does not, so the address is that of the provider.
     #[test]
     fn a_store_without_an_endpoint_has_its_bucket() {
         for (url, store) in [

@@ -1,4 +1,4 @@
-//! Profiles of the AWS command line, in `~/.aws/credentials` and `~/.aws/config`.
+//! Reads AWS command-line profiles from `~/.aws/credentials` and `~/.aws/config`.
 
 use std::env;
 use std::fs;
@@ -15,10 +15,11 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    /// The profile that `AWS_PROFILE` names, or `default`.
+    /// Reads the profile that is named in `AWS_PROFILE`, or the profile `default`.
     ///
     /// # Errors
-    /// The name, if neither file has that profile. The default one may be absent.
+    /// If neither file contains the profile; the error is its name. The default profile may be
+    /// missing.
     pub(crate) fn read() -> Result<Self, String> {
         let name = env::var("AWS_PROFILE").or_else(|_| env::var("AWS_DEFAULT_PROFILE")).unwrap_or_default();
         let name = if name.is_empty() { "default" } else { &name };
@@ -34,13 +35,14 @@ impl Profile {
 
     fn of(name: &str, config: &str, credentials: &str) -> Result<Self, String> {
         let mut profile = Profile::default();
-        // The sections of the two files are named differently, and the credentials take precedence.
+        // The two files name their sections differently. The file with the credentials takes
+        // precedence.
         let title = if name == "default" { "default".to_owned() } else { format!("profile {name}") };
         let found = profile.add(config, &title) | profile.add(credentials, name);
         if found || name == "default" { Ok(profile) } else { Err(name.to_owned()) }
     }
 
-    /// Adds the keys of the section `title`. Returns whether the text has it.
+    /// Adds the keys of the section `title`. Returns whether the text contains this section.
     fn add(&mut self, text: &str, title: &str) -> bool {
         let (mut inside, mut found) = (false, false);
         for line in text.lines() {

@@ -1,12 +1,13 @@
 #![allow(unsafe_code)]
-//! State of one process: its threads and clients.
+//! The state of one process: its threads and its clients.
 //!
-//! A runtime does not survive a `fork`, and a lock that another thread held is never released in
-//! the child. So the state belongs to one process id, and finding it takes no lock.
+//! A runtime does not survive a `fork`, and a lock that another thread held during the fork is
+//! never released in the child. Therefore, the state belongs to one process id, and looking it up
+//! takes no lock.
 //!
 //! # Invariants
-//! 1. The pointer of a [`PerProcess`] is null or points to a leaked value. It is published with
-//!    `Release`, read with `Acquire`, and never freed.
+//! 1. The pointer in a [`PerProcess`] is null or points to a leaked value. The pointer is published
+//!    with `Release` and read with `Acquire`, and the value is never freed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -16,14 +17,16 @@ use object_store::ObjectStore;
 use tokio::runtime::{Builder, Runtime};
 use warpfeed_sources::{Error, ErrorKind, Result};
 
-/// Numbers of threads that transfer bytes: at least, and at most. There is one for four cores.
-/// A thread transfers about 1.5 GB/s without TLS in large requests, and less in small ones.
+/// Minimum and maximum number of transfer threads. Within these limits, there is one thread per
+/// four cores. Without TLS, a thread transfers about 1.5 GB/s in large requests, and less in small
+/// ones.
 const THREADS: (usize, usize) = (2, 4);
-/// Stack of each thread. The futures of a request are large in a build without optimization, so
-/// this is more than tokio's 2 MiB.
+/// Stack size of each thread in bytes. It exceeds tokio's default of 2 MiB, because the futures of
+/// requests are large in builds without optimization.
 const STACK: usize = 8 << 20;
 
-/// A value of each process. It is never freed, because threads use it as long as the process runs.
+/// A value that exists once per process. It is never freed, because threads use it for as long as
+/// the process runs.
 pub(crate) struct PerProcess<T: Sync + 'static>(AtomicPtr<(u32, T)>);
 
 impl<T: Sync> PerProcess<T> {
@@ -31,10 +34,10 @@ impl<T: Sync> PerProcess<T> {
         PerProcess(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// The value of this process, from `make` on first use.
+    /// Returns the value of this process. Creates it with `make` on first use.
     ///
     /// # Errors
-    /// The error of `make`.
+    /// Returns the error of `make`, if it fails.
     pub(crate) fn get(&self, make: impl Fn() -> Result<T>) -> Result<&'static T> {
         loop {
             let pid = std::process::id();
@@ -46,14 +49,14 @@ impl<T: Sync> PerProcess<T> {
                 return Ok(value);
             }
             let made = Box::leak(Box::new((pid, make()?)));
-            // Another thread may have published its own value meanwhile. That one wins, and this
-            // one stays unused.
+            // If another thread has published its value in the meantime, that value is used, and
+            // this one is leaked.
             let _ = self.0.compare_exchange(now, made, Ordering::AcqRel, Ordering::Acquire);
         }
     }
 }
 
-/// A client, and its server if the URLs that it reads do not name it.
+/// A client. `server` is set if the URLs do not determine the server.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) store: Arc<dyn ObjectStore>,
@@ -66,10 +69,10 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// The state of this process.
+    /// Returns the state of this process.
     ///
     /// # Errors
-    /// If its threads cannot be started.
+    /// If the threads cannot be started.
     pub(crate) fn current() -> Result<&'static Process> {
         static CURRENT: PerProcess<Process> = PerProcess::new();
         CURRENT.get(|| {
@@ -85,7 +88,7 @@ impl Process {
         })
     }
 
-    /// The client with this name. `make` creates it on first use.
+    /// Returns the client called `name`. Creates it with `make` on first use.
     pub(crate) fn client(&self, name: String, make: impl FnOnce() -> Result<Client>) -> Result<Client> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(&name) {

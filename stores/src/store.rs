@@ -1,4 +1,4 @@
-//! `warpfeed`'s stores on top of `object_store`.
+//! Implements warpfeed's `Store` with `object_store`.
 
 use std::future::Future;
 use std::ops::Range;
@@ -23,38 +23,38 @@ use crate::open::{self, StorePath};
 use crate::runtime::Process;
 use crate::write::Uploading;
 
-/// A request that receives nothing for this long fails. The client's own limit is shorter, because
-/// its message is more precise.
+/// Timeout for a request that receives no bytes. It is longer than the client's own timeout, whose
+/// message is more precise.
 const QUIET: Duration = Duration::from_secs(SILENCE.as_secs() + 5);
-/// Interval at which a request looks whether it is still wanted.
+/// Interval at which a request checks whether it was cancelled.
 const SLICE: Duration = Duration::from_millis(50);
-/// Number of folders that are listed at a time. A round trip then lists the classes of a small dataset
-/// .
+/// Maximum number of folders that are listed concurrently. It is large enough to list the class
+/// folders of a small dataset in one round trip.
 const LISTS: usize = 128;
-/// Prefix of the tag of an object without an ETag or a version. The second of its last change
-/// follows. It is a weak tag, because an object may change twice in a second.
+/// Prefix of the tag of an object that has neither an ETag nor a version. The modification time in
+/// seconds follows. The tag is weak, because an object may change twice within a second.
 const MODIFIED: &str = "W/modified ";
-/// Prefix of the tag of an object with a version but without an ETag.
+/// Prefix of the tag of an object that has a version but no ETag.
 const VERSION: &str = "version ";
-/// Prefix of the tag of a file of the hub. The commit follows.
+/// Prefix of the tag of a file on the Hub. The commit follows.
 pub(crate) const COMMIT: &str = "commit ";
 
-/// The stores of all URLs, configured by the environment.
+/// The stores for all URLs, configured by environment variables.
 pub(crate) struct ByUrl;
 
-/// One store for all buckets, on the server with this name.
+/// One store for all buckets, and the name of its server.
 pub(crate) struct One(pub(crate) Arc<dyn ObjectStore>, pub(crate) Option<Arc<str>>);
 
-/// Finds the location that a URL names.
+/// Resolves a URL to a location.
 trait Find: Send + Sync {
     fn find(&self, url: &str) -> Result<StorePath>;
 
-    /// Finds the location for writing.
+    /// Resolves a URL for writing.
     fn find_to_write(&self, url: &str) -> Result<StorePath> {
         self.find(url)
     }
 
-    /// Finds the location of the version of `object` that was opened.
+    /// Resolves the version of `object` that was opened.
     fn find_version(&self, object: &Object) -> Result<StorePath> {
         self.find(&object.url)
     }
@@ -125,12 +125,12 @@ macro_rules! is_store {
 is_store!(ByUrl);
 is_store!(One);
 
-/// Runs `task` on this process's runtime and waits for it. The caller may be a thread of another
-/// runtime, where `block_on` would panic.
+/// Runs `task` on this process's runtime and waits for it. `block_on` is not used, because it would
+/// panic if the caller were a thread of another runtime.
 pub(crate) fn wait<T: Send + 'static>(task: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     let (send, received) = std::sync::mpsc::sync_channel(1);
     let running = Process::current()?.runtime.spawn(async move {
-        // The receiver exists until the answer arrives, or is no longer wanted.
+        // Sending fails only after a cancellation, which drops the receiver.
         let _ = send.send(task.await);
     });
     let _abort = Abort(vec![running.abort_handle()]);
@@ -138,20 +138,20 @@ pub(crate) fn wait<T: Send + 'static>(task: impl Future<Output = Result<T>> + Se
     received_in_time(&received)?.unwrap_or_else(|| Err(dropped()))
 }
 
-/// Ends requests when their caller no longer waits for them.
+/// Cancels requests when it is dropped, because their caller no longer waits for them.
 struct Abort(Vec<AbortHandle>);
 
 impl Drop for Abort {
     fn drop(&mut self) {
-        // Requests that are answered have ended.
+        // Aborting a request that has already ended does nothing.
         self.0.iter().for_each(AbortHandle::abort);
     }
 }
 
-/// The next message. `None` if the other side was dropped.
+/// Waits for the next message. Returns `None` if the sender was dropped.
 ///
 /// # Errors
-/// If the reads of this thread should end.
+/// If the reads of this thread are cancelled.
 fn received_in_time<T>(received: &Receiver<T>) -> Result<Option<T>> {
     loop {
         match received.recv_timeout(SLICE) {
@@ -165,7 +165,7 @@ fn received_in_time<T>(received: &Receiver<T>) -> Result<Option<T>> {
     }
 }
 
-/// Fails if `answer` receives nothing for too long.
+/// Waits for `answer`, and fails if nothing is received for too long.
 pub(crate) async fn heard<T>(
     answer: impl Future<Output = object_store::Result<T>>,
     url: &str,
@@ -180,12 +180,13 @@ pub(crate) async fn heard<T>(
     }
 }
 
-/// The version of an object.
+/// Returns the version tag of an object.
 fn tag(meta: &ObjectMeta) -> Option<String> {
     e_tag(meta).or_else(|| version(meta)).or_else(|| modified(meta))
 }
 
-/// The ETag with its quotes. Listings of Azure and of some servers with S3's interface lack them.
+/// Returns the ETag with quotes, which are missing in the listings of Azure and of some
+/// S3-compatible servers.
 fn e_tag(meta: &ObjectMeta) -> Option<String> {
     let tag = meta.e_tag.as_ref()?;
     Some(if tag.ends_with('"') { tag.clone() } else { format!("\"{tag}\"") })
@@ -195,9 +196,10 @@ fn version(meta: &ObjectMeta) -> Option<String> {
     Some(format!("{VERSION}{}", meta.version.as_ref()?))
 }
 
-/// Listings have fractions of a second, and the headers of answers have none.
+/// Returns the modification time in whole seconds, because listings contain fractions of a second
+/// but response headers do not.
 fn modified(meta: &ObjectMeta) -> Option<String> {
-    // A server that does not know the time reports 1970.
+    // A server that does not know the modification time reports 1970.
     let known = meta.last_modified.timestamp() > 0;
     known.then(|| format!("{MODIFIED}{}", meta.last_modified.format("%Y-%m-%dT%H:%M:%SZ")))
 }
@@ -226,7 +228,7 @@ fn remove(stores: &impl Find, url: &str) -> Result<()> {
 }
 
 fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
-    // A store lists whole folders; the rest of the prefix is compared here.
+    // The server lists whole folders, so match the part of the prefix after the last slash here.
     let folder = &prefix[..prefix.rfind('/').map_or(prefix.len(), |at| at + 1)];
     let place = Arc::new(stores.find(folder)?);
     if open::is_hub(folder) {
@@ -255,7 +257,7 @@ fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
         let mut objects: Vec<_> = objects.filter(|object| object.url.starts_with(&prefix)).collect();
         objects.sort_by(|a, b| a.url.cmp(&b.url));
         if objects.is_empty() && place.web {
-            let cause = "nothing is listed here, and most web servers cannot list: name the objects, for example as \
+            let cause = "no objects are listed here, and most web servers cannot list: name the objects, for example as \
                          train-{000..099}.tar";
             return Err(Error::in_source(cause).at_path(&prefix));
         }
@@ -263,7 +265,7 @@ fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
     })
 }
 
-/// All objects below a folder.
+/// Returns all objects below a folder.
 async fn below(place: &StorePath, folder: &Path, url: &str) -> Result<Vec<ObjectMeta>> {
     let (mut pages, mut found) = (place.store.list(Some(folder)), Vec::new());
     while let Some(meta) = heard(pages.try_next(), url, "listing").await? {
@@ -308,7 +310,8 @@ fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: ReadComp
             let (answer, cancelled) = (pin!(bytes(&place, &object, range, &reply)), pin!(cancelled(&reply)));
             match select(answer, cancelled).await {
                 Either::Left((bytes, _)) => bytes,
-                // Dropping the request frees its connection, also while the server is silent.
+                // Leaving this block drops the request, which frees its connection even if the
+                // server is silent.
                 Either::Right(_) => Err(Error::new(ErrorKind::Io, "cancelled").at_path(&object.url).transient()),
             }
         };
@@ -316,14 +319,14 @@ fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: ReadComp
     });
 }
 
-/// Waits until nobody waits for the answer.
+/// Completes when the result is no longer needed.
 async fn cancelled(reply: &ReadCompletion) {
     while !reply.is_cancelled() {
         sleep(SLICE).await;
     }
 }
 
-/// The bytes of `range` of the version of `object` that was opened.
+/// Reads `range` of the version of `object` that was opened.
 async fn bytes(place: &StorePath, object: &Object, range: Range<u64>, reply: &ReadCompletion) -> Result<Vec<u8>> {
     if range.is_empty() {
         return Ok(Vec::new());
@@ -342,13 +345,13 @@ async fn bytes(place: &StorePath, object: &Object, range: Range<u64>, reply: &Re
     } else if let (Some(time), true) = (tag.strip_prefix(MODIFIED), place.conditional) {
         options.if_unmodified_since = time.parse().ok();
     } else if place.conditional && tag.starts_with('"') {
-        // Weak ETags never match by HTTP's rules.
+        // According to HTTP, weak ETags never match, so the condition is used only for strong ones.
         options.if_match = Some(tag.to_owned());
     }
     let answer = heard(place.store.get_opts(&place.path, options), url, &what).await?;
     reply.first_byte();
-    // Not every server honors the condition. An answer may have other kinds of versions than a
-    // listing.
+    // Not every server honors the condition, so compare the versions here. A response may contain a
+    // different kind of version than a listing.
     let now = match tag {
         _ if tag.starts_with(MODIFIED) => modified(&answer.meta),
         _ if tag.starts_with(VERSION) => version(&answer.meta),
@@ -365,12 +368,12 @@ async fn bytes(place: &StorePath, object: &Object, range: Range<u64>, reply: &Re
     let wrong = |came: u64| {
         if let Some(encoding) = encoding.as_deref().filter(|encoding| *encoding != "identity") {
             let cause = format!(
-                "{what}: {came} bytes came instead of {len}, because the server compresses its answers ({encoding}): turn \
+                "{what}: received {came} bytes instead of {len}, because the server compresses its answers ({encoding}): turn \
                  this off for the dataset, or copy it"
             );
             return Error::in_source(cause).at_path(url);
         }
-        let cause = format!("{what}: {came} bytes came instead of {len}; the connection was cut");
+        let cause = format!("{what}: received {came} bytes instead of {len}; the connection was closed early");
         Error::new(ErrorKind::Io, cause).at_path(url).transient()
     };
     if answer.range != range {
@@ -379,7 +382,7 @@ async fn bytes(place: &StorePath, object: &Object, range: Range<u64>, reply: &Re
     let mut bytes = Vec::new();
     let room = usize::try_from(len).ok().filter(|len| bytes.try_reserve_exact(*len).is_ok());
     if room.is_none() {
-        return Err(Error::new(ErrorKind::Memory, format!("no memory for {len} bytes")).at_path(url));
+        return Err(Error::new(ErrorKind::Memory, format!("cannot allocate {len} bytes")).at_path(url));
     }
     let mut body = answer.into_stream();
     while let Some(chunk) = heard(body.next().map(Option::transpose), url, &what).await? {

@@ -1,4 +1,4 @@
-//! Uploads on top of `object_store`.
+//! Uploads with `object_store`.
 
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -18,50 +18,52 @@ use crate::open::StorePath;
 use crate::runtime::Process;
 use crate::store::wait;
 
-/// Size of a part. Some servers want all parts but the last to have the same.
+/// Size of each part of an upload in bytes. Some servers require all parts except the last to have
+/// the same size.
 const PART: usize = 8 << 20;
-/// Maximum number of parts of an object on S3.
+/// Maximum number of parts per object on S3.
 const MOST_PARTS: u64 = 10_000;
-/// Number of parts that are sent at the same time.
+/// Maximum number of parts that are sent concurrently.
 const AT_ONCE: usize = 4;
-/// Maximum time for which a caller waits until its upload is aborted.
+/// Maximum time that a caller waits for its upload to be aborted.
 const ABORT: Duration = Duration::from_secs(2);
 const WHAT: &str = "uploading";
 
-/// An object that is being uploaded. A small one is one request, and a larger one is sent in parts.
+/// An object that is being uploaded. A small object is sent in one request, and a larger one in
+/// parts.
 ///
-/// An upload that fails, or that is dropped, is aborted, so that the server keeps no parts. It
-/// cannot be completed later, because bytes of it may be missing.
+/// An upload that fails or is dropped is aborted, so that the server does not keep its parts. It
+/// cannot be completed later, because some of its bytes may be missing.
 pub(crate) struct Uploading {
     store: Arc<dyn ObjectStore>,
     path: Path,
     url: String,
-    /// Bytes that are not sent yet; at most a part.
+    /// Bytes that have not been sent yet, at most one part.
     buffer: Vec<u8>,
     state: State,
 }
 
 enum State {
-    /// All bytes are in the buffer.
+    /// No bytes have been sent. All bytes so far are in the buffer.
     Whole,
-    /// An upload in parts has begun. The lock lets a task finish that its caller no longer waits
-    /// for.
+    /// A multipart upload has started. The mutex allows a task to finish after its caller has
+    /// stopped waiting for it.
     Parts(Arc<Mutex<Parts>>),
     /// The upload was completed or has failed.
     Ended,
 }
 
-/// Parts of an upload that has begun.
+/// State of a multipart upload.
 #[derive(Default)]
 struct Parts {
-    /// `None` until the server has begun the upload.
+    /// The upload, or `None` until the server has started it.
     upload: Option<Box<dyn MultipartUpload>>,
     sending: JoinSet<object_store::Result<()>>,
     begun: u64,
 }
 
 impl Parts {
-    /// Waits until at most `left` parts are being sent.
+    /// Waits until at most `left` parts are in flight.
     async fn settle(&mut self, left: usize, url: &str) -> Result<()> {
         while self.sending.len() > left {
             match self.sending.join_next().await {
@@ -74,7 +76,7 @@ impl Parts {
     }
 
     fn upload(&mut self, url: &str) -> Result<&mut Box<dyn MultipartUpload>> {
-        self.upload.as_mut().ok_or_else(|| interrupted(url, "it has not begun"))
+        self.upload.as_mut().ok_or_else(|| interrupted(url, "it has not started"))
     }
 }
 
@@ -98,7 +100,7 @@ impl Uploading {
         wait(async move { request.await.map_err(|e| convert(e, &url, WHAT)) })
     }
 
-    /// The parts of the upload, which begins with the first of them.
+    /// Returns the multipart upload. Starts it if it has not been started.
     fn parts(&mut self) -> Result<Arc<Mutex<Parts>>> {
         match &self.state {
             State::Parts(parts) => return Ok(parts.clone()),
@@ -108,8 +110,8 @@ impl Uploading {
         let parts = Arc::<Mutex<Parts>>::default();
         self.state = State::Parts(parts.clone());
         let (store, path, url, begun) = (self.store.clone(), self.path.clone(), self.url.clone(), parts.clone());
-        // A request whose caller gives up still runs to its end: without its answer, the upload
-        // could not be aborted.
+        // Spawn the request, so that it runs to completion even if its caller gives up. Without its
+        // response, the upload could not be aborted.
         let beginning = Process::current()?.runtime.spawn(async move {
             let mut parts = begun.lock().await;
             parts.upload = Some(store.put_multipart(&path).await.map_err(|e| convert(e, &url, WHAT))?);
@@ -120,14 +122,15 @@ impl Uploading {
         Ok(parts)
     }
 
-    /// Begins to send the buffer as a part.
+    /// Starts sending the buffer as a part.
     fn send(&mut self) -> Result<()> {
         let (parts, url) = (self.parts()?, self.url.clone());
         let bytes = PutPayload::from(std::mem::take(&mut self.buffer));
         wait(async move {
             let mut parts = parts.lock().await;
             if parts.begun == MOST_PARTS {
-                let cause = format!("an object of more than {MOST_PARTS} parts of {PART} bytes; choose smaller shards");
+                let cause =
+                    format!("the object needs more than {MOST_PARTS} parts of {PART} bytes: choose smaller shards");
                 return Err(Error::config(cause).at_path(url));
             }
             let part = parts.upload(&url)?.put_part(bytes);
@@ -150,7 +153,7 @@ impl Uploading {
         wait(async move {
             let mut parts = parts.lock().await;
             parts.settle(0, &url).await?;
-            // S3 checks this once more when it completes the upload.
+            // S3 checks this condition again when it completes the upload.
             if new && exists(&*store, &path, &url).await? {
                 return Ok(false);
             }
@@ -161,7 +164,8 @@ impl Uploading {
                 Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) if new => {
                     Ok(false)
                 }
-                // The upload ends with its first answer, which may have been lost.
+                // A first attempt, whose response was lost, may have completed the upload, which
+                // then no longer exists.
                 Err(object_store::Error::NotFound { .. }) if new && exists(&*store, &path, &url).await? => Ok(false),
                 Err(e) => Err(convert(e, &url, WHAT)),
             }
@@ -178,26 +182,28 @@ impl Uploading {
         }))
     }
 
-    /// Ends the upload. Parts that were sent are removed.
+    /// Aborts the upload and removes the parts that were sent.
     fn abandon(&mut self) {
         let State::Parts(parts) = std::mem::replace(&mut self.state, State::Ended) else { return };
         let Ok(process) = Process::current() else { return };
         let (done, is_done) = sync_channel(1);
         process.runtime.spawn(async move {
             let mut parts = parts.lock().await;
-            // A part that arrives after the abort would stay.
+            // Wait for the parts in flight, because a part that arrives after the abort would stay
+            // on the server.
             parts.sending.shutdown().await;
             if let Some(upload) = &mut parts.upload {
                 let _ = upload.abort().await;
             }
             let _ = done.send(());
         });
-        // The process may end next. A server that does not answer does not delay that for long.
+        // Wait, because the process may be about to exit, but only briefly, in case the server does
+        // not respond.
         let _ = is_done.recv_timeout(ABORT);
     }
 }
 
-/// Whether the object exists.
+/// Returns whether the object exists.
 async fn exists(store: &dyn ObjectStore, path: &Path, url: &str) -> Result<bool> {
     match store.head(path).await {
         Err(object_store::Error::NotFound { .. }) => Ok(false),
@@ -211,7 +217,7 @@ impl Upload for Uploading {
             return Err(self.ended());
         }
         while !bytes.is_empty() {
-            // A part is sent when more follows, so that the last one is never empty.
+            // Send a part only when more bytes follow, so that the last part is never empty.
             if self.buffer.len() == PART
                 && let Err(e) = self.send()
             {

@@ -1,13 +1,14 @@
-//! Trains a small network with burn's `Learner`, fed by the loader, on the CPU (back end flex).
+//! Trains a small network with burn's `Learner`, fed by the loader, on the CPU, with burn's `flex`
+//! backend.
 //!
 //! ```text
 //! cargo run --release --features learner --example learner [-- PATH]      # class folders, an LMDB, tar shards
 //! ```
 //!
-//! Without PATH it generates images of six classes. burn prints the metrics of every epoch and a
-//! table at the end, and logs them below `target/learner`. With burn's feature `tui` it shows them
-//! on a dashboard in the terminal. The exit code says whether the held-out accuracy is well above
-//! chance.
+//! Without PATH, the example generates images of six classes. burn prints the metrics of every
+//! epoch and a table at the end, and logs them below `target/learner`. With burn's feature `tui`,
+//! it shows them on a dashboard in the terminal. The exit code is 0 if the held-out accuracy is
+//! well above chance.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ use warpfeed_synth::Synth;
 const SIDE: u32 = 32;
 const BATCH: usize = 32;
 const EPOCHS: usize = 4;
-/// Minimum held-out accuracy on the generated set. Guessing gives 0.17.
+/// Minimum held-out accuracy on the generated dataset. Guessing gives 0.17.
 const ACCURACY: f64 = 0.6;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -59,7 +60,7 @@ impl Net {
         }
     }
 
-    /// Class scores, (N, classes).
+    /// Returns the class scores, (N, classes).
     fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let mut maps = images;
         for (convolution, norm) in self.convolutions.iter().zip(&self.norms) {

@@ -10,8 +10,8 @@ use warpfeed::{Batches, Error, HostBatch, Result};
 /// Creates a `DataLoader` for burn's `Learner` from the batches of a warpfeed loader. `map`
 /// converts a batch to an item.
 ///
-/// Each pass over it is the next epoch, starting at [`Batches::first_epoch`]. A resumed loader
-/// starts in mid-epoch. Errors of the loader become errors of the training run.
+/// Each pass over the `DataLoader` runs the next epoch, starting at [`Batches::first_epoch`]. A
+/// resumed loader starts mid-epoch. Errors of the loader become errors of the training run.
 ///
 /// ```
 /// use burn_core::data::dataloader::DataLoader;
@@ -29,8 +29,9 @@ use warpfeed::{Batches, Error, HostBatch, Result};
 /// # }
 /// ```
 ///
-/// For several devices open one loader per device, with [`Loader::rank`](warpfeed::Loader::rank).
-/// burn would split one loader into ranges of samples, which this one rejects with an error.
+/// For several devices, open one loader per device with [`Loader::rank`](warpfeed::Loader::rank).
+/// burn would split a single loader into ranges of samples, which this loader rejects with an
+/// error.
 pub fn data_loader<O: Send + 'static>(
     batches: Batches<HostBatch>,
     device: Device,
@@ -38,9 +39,9 @@ pub fn data_loader<O: Send + 'static>(
 ) -> Arc<BatchLoader<O>> {
     let (orders, taken) = mpsc::channel::<Order>();
     let (first, samples) = (batches.first_epoch(), batches.epoch_len(batches.first_epoch()));
-    // burn's iterators share the loader, but an epoch borrows the batches exclusively. A thread
-    // therefore owns the batches. It passes them on unchanged, one at a time; the lookahead is in
-    // the loader.
+    // burn's iterators share the loader, but an epoch borrows the batches exclusively. A separate
+    // thread therefore owns the batches and passes them on one at a time. It does not prefetch,
+    // because the loader does.
     let begun = thread::Builder::new().name("warpfeed-burn".into()).spawn(move || serve(batches, &taken));
     let orders = begun.is_ok().then_some(orders);
     let next = AtomicUsize::new(usize::try_from(first).unwrap_or(usize::MAX));
@@ -57,7 +58,7 @@ struct Order {
 fn serve(mut batches: Batches<HostBatch>, taken: &mpsc::Receiver<Order>) {
     while let Ok(Order { epoch, to }) = taken.recv() {
         for batch in batches.epoch(epoch) {
-            // If the iterator was dropped, the epoch ends.
+            // Sending fails if the iterator was dropped. The epoch then ends.
             if to.send(batch).is_err() {
                 break;
             }
@@ -79,13 +80,13 @@ pub struct BatchLoader<O> {
     engine: Arc<Engine>,
     map: Arc<Map<O>>,
     device: Device,
-    /// A requested part of the samples, which is rejected.
+    /// The range of samples that burn requested, if any. Such a request fails.
     range: Option<(usize, usize)>,
 }
 
 impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
-    /// The batches of the next epoch. Iterators of one loader run one after the other: the next one
-    /// starts when the previous one is dropped.
+    /// Requests the next epoch. Iterators of one loader run one after another: each starts when the
+    /// previous one has been dropped.
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
         let (to, batches) = mpsc::sync_channel(0);
         let refused = match self.range {

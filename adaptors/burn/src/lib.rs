@@ -25,21 +25,21 @@
 //! # }
 //! ```
 //!
-//! Batches are passed to burn without a copy in host memory: burn's `Bytes` hold the loader's slot.
-//! The slot returns to the loader when burn drops the last of them.
+//! Batches are not copied in host memory, because burn's `Bytes` refer directly to the loader's
+//! slot. The slot returns to the loader when burn drops the last reference.
 //!
-//! | back end | copies | the slot returns |
+//! | backend | copies | the slot is released |
 //! |---|---|---|
-//! | flex (CPU) | none: the tensor is the slot. A back end that writes to it copies it first | with the tensor |
+//! | flex (CPU) | none: the tensor shares the slot's memory; writing to the tensor copies it first | when the tensor is dropped |
 //! | CUDA, page-locked batches ([`Loader::pinned`](warpfeed::Loader::pinned)) | one, across the bus | after the copy |
 //! | CUDA, pageable memory | one by the driver in host memory, one across the bus | after the copy |
 //!
-//! On the CPU every tensor that you keep therefore occupies a slot. While all slots are occupied,
-//! workers have none to fill, and the loader reports that after
+//! Therefore every tensor that you keep on the CPU occupies a slot. While all slots are occupied,
+//! workers have no slot to fill, and the loader reports this after
 //! [`Loader::timeout`](warpfeed::Loader::timeout).
 //!
-//! Only `HostBatch` is supported. CubeCL, on which burn's GPU back ends are built, owns all device
-//! memory and computes on a private stream, so it cannot use a `CudaBatch`.
+//! Only `HostBatch` is supported. burn's GPU backends are built on CubeCL, which owns all device
+//! memory and computes on a private stream. Therefore they cannot use a `CudaBatch`.
 
 mod data_loader;
 mod share;
@@ -47,7 +47,7 @@ mod share;
 pub use data_loader::{BatchLoader, data_loader};
 pub use share::{BurnBatch, ToBurn};
 
-/// The code of README.md, run as doctests.
+/// The code of README.md, as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -9,8 +9,8 @@ pub trait ToBurn: Sized {
     /// (N, 3, H, W) with [`Layout::Nchw`](warpfeed::Layout::Nchw), which burn's convolutions
     /// expect.
     ///
-    /// Labels have the device's integer type. Images keep their element type, except that `u8`
-    /// becomes the device's float type, with values from 0 to 255.
+    /// Labels are converted to the device's integer type. Images keep their element type, except
+    /// that `u8` is converted to the device's float type, with values from 0 to 255.
     ///
     /// # Errors
     /// If the samples have no labels. The error names the first sample.
@@ -19,7 +19,7 @@ pub trait ToBurn: Sized {
     /// If the loader has no image field.
     fn to_burn(self, device: &Device) -> Result<(Tensor<4>, Tensor<1, Int>)>;
 
-    /// Shares the batch with the tensors that are created from it.
+    /// Shares the batch's memory with the tensors that are created from it.
     fn into_burn(self) -> BurnBatch;
 }
 
@@ -34,8 +34,8 @@ impl ToBurn for HostBatch {
     }
 }
 
-/// A batch that burn's tensors may share. Its slot returns when the batch and all of its tensors
-/// are dropped.
+/// A batch that shares its memory with burn's tensors. Its slot goes back to the loader once the
+/// batch and all of its tensors are dropped.
 ///
 /// ```no_run
 /// # use warpfeed_burn::ToBurn;
@@ -58,17 +58,17 @@ struct FieldBytes {
 
 impl AsRef<[u8]> for FieldBytes {
     fn as_ref(&self) -> &[u8] {
-        self.batch.field(&self.field).expect("it was there when this was created").bytes()
+        self.batch.field(&self.field).expect("checked on creation").bytes()
     }
 }
 
 impl BurnBatch {
-    /// The batch itself, with its keys, its place in the epoch and its fields.
+    /// Returns the batch itself, with its keys, its position in the epoch and its fields.
     pub fn host(&self) -> &HostBatch {
         &self.0
     }
 
-    /// The images, as in [`to_burn`](ToBurn::to_burn).
+    /// Returns the images, as in [`to_burn`](ToBurn::to_burn).
     ///
     /// # Errors
     /// If burn does not support their element type.
@@ -82,7 +82,7 @@ impl BurnBatch {
         self.float(name.expect("the images are a field"), device)
     }
 
-    /// The labels, (N), in the device's integer type, as burn's losses and metrics expect.
+    /// Returns the labels, (N), in the device's integer type, as burn's losses and metrics expect.
     ///
     /// # Errors
     /// If the samples have no labels. The error names the first sample.
@@ -91,11 +91,11 @@ impl BurnBatch {
         Ok(Tensor::from_data(self.data("label")?, device))
     }
 
-    /// The field `name`, which must have floating-point elements, or `u8` elements, which become
-    /// the device's float type.
+    /// Returns the field `name`, which must have floating-point or `u8` elements. `u8` is converted
+    /// to the device's float type.
     ///
     /// # Errors
-    /// If there is no such field, it does not have `D` axes, or its elements are `i64`.
+    /// If there is no such field, if it does not have `D` axes, or if its elements are `i64`.
     pub fn float<const D: usize>(&self, name: &str, device: &Device) -> Result<Tensor<D>> {
         let data = self.axes::<D>(name)?;
         match data.dtype() {
@@ -105,12 +105,12 @@ impl BurnBatch {
         }
     }
 
-    /// The field `name`, whose `i64` or `u8` elements are kept, or its row counts with
-    /// `name.count`.
+    /// Returns the field `name`, which must have `i64` or `u8` elements; the element type is
+    /// preserved. Pass `name.count` to get the field's row counts.
     ///
     /// # Errors
-    /// If there is no such field, it does not have `D` axes, or its elements are floating-point
-    /// numbers.
+    /// If there is no such field, if it does not have `D` axes, or if its elements are
+    /// floating-point numbers.
     pub fn int<const D: usize>(&self, name: &str, device: &Device) -> Result<Tensor<D, Int>> {
         let data = self.axes::<D>(name)?;
         match data.dtype() {
@@ -119,7 +119,7 @@ impl BurnBatch {
         }
     }
 
-    /// Whether each sample counts, 1 or 0, (N): 0 for padding
+    /// Returns which samples are valid, (N): 1 for a valid sample, and 0 for padding
     /// ([`LastBatch::Pad`](warpfeed::LastBatch::Pad)) and for replacements of skipped samples
     /// ([`OnError::Skip`](warpfeed::OnError::Skip)).
     pub fn valid(&self, device: &Device) -> Tensor<1, Int> {
@@ -128,11 +128,11 @@ impl BurnBatch {
         Tensor::from_data(TensorData::new(valid, [count]), (device, DType::U8))
     }
 
-    /// The field `name` as burn's data, without a copy. It keeps the batch alive. Writing to it
-    /// copies it first.
+    /// Returns the field `name` as burn's data, without copying it. The data keeps the batch alive.
+    /// Writing to it copies the data first.
     ///
     /// # Errors
-    /// If there is no such field, or burn does not support its element type.
+    /// If there is no such field, or if burn does not support its element type.
     pub fn data(&self, name: &str) -> Result<TensorData> {
         let view = self.field_named(name)?;
         let dtype = match view.dtype() {
@@ -147,9 +147,9 @@ impl BurnBatch {
             }
         };
         let part = FieldBytes { batch: self.0.clone(), field: name.to_owned() };
-        // The property tells CubeCL not to copy. From memory that is not page-locked, it would copy
-        // to its own page-locked memory first. The driver does the same for pageable memory, so the
-        // property is used for all batches.
+        // The property tells CubeCL not to copy the memory to its own page-locked memory first, as
+        // it otherwise would. For pageable memory, the driver makes such a copy anyway, so the
+        // property is set for all batches.
         let bytes = Bytes::from_shared(bytes::Bytes::from_owner(part), AllocationProperty::Pinned);
         Ok(TensorData::from_bytes(bytes, view.shape(), dtype))
     }

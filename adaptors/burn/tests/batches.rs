@@ -1,6 +1,6 @@
-//! Promise: burn uses the loader's own memory. Tensors on the CPU are the slot of their batch, with
-//! its exact values, for every field and element type. They occupy the slot until they are dropped,
-//! and writing to one does not change the slot.
+//! Promise: burn uses the loader's own memory. CPU tensors alias the memory of their batch's slot,
+//! bit for bit, for every field and element type. They occupy the slot until they are dropped, and
+//! writing to a tensor does not change the slot.
 
 mod samples;
 
@@ -27,10 +27,10 @@ fn images_and_labels_are_the_slot_itself() {
                 let (shape, slot) = (batch.images().shape(), batch.images().bytes().as_ptr());
                 let (x, y) = batch.to_burn(&device).unwrap();
                 assert_eq!((x.dtype(), x.dims().to_vec()), (expected, shape));
-                // The type that burn's metrics compare with.
+                // Labels have the type that burn's metrics compare predictions with.
                 assert_eq!(y.dtype(), x.clone().flatten::<2>(1, 3).argmax(1).dtype());
                 assert_eq!(y.into_data().convert::<i64>().try_to_vec::<i64>().unwrap(), labels);
-                // Neither direction copies.
+                // Neither the conversion to a tensor nor the conversion back copies.
                 let bytes = bytes_of(x.into_data());
                 assert_eq!((&bytes[..], bytes.as_ptr()), (&images[..], slot));
                 seen += labels.len();
@@ -79,7 +79,7 @@ fn every_field_comes_by_its_name() {
 }
 
 #[test]
-fn a_kept_tensor_holds_its_slot_during_a_hundred_more_batches() {
+fn a_kept_tensor_occupies_its_slot_for_a_hundred_batches() {
     let device = Device::flex();
     let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
@@ -95,7 +95,7 @@ fn a_kept_tensor_holds_its_slot_during_a_hundred_more_batches() {
     }
     assert!(went_by >= 100);
     assert_eq!(&bytes_of(kept.into_data())[..], expected);
-    // After the tensor was dropped, its slot is filled again.
+    // After the tensor is dropped, its slot is refilled.
     let mut filled = (16..30).flat_map(|epoch| slots(&mut batches, epoch));
     assert!(filled.any(|filled| filled == slot as usize));
 }
@@ -105,7 +105,7 @@ fn slots(batches: &mut warpfeed::Batches<HostBatch>, epoch: u64) -> Vec<usize> {
 }
 
 #[test]
-fn writing_to_a_tensor_leaves_the_slot_alone() {
+fn writing_to_a_tensor_does_not_change_the_slot() {
     let device = Device::flex();
     let batch = loader().dtype(Dtype::F32).into_iter().next().unwrap().unwrap().into_burn();
     let before = batch.host().images().bytes().to_vec();

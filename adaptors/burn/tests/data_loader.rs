@@ -1,6 +1,5 @@
 //! Promise: burn's `Learner` receives the loader's batches: every epoch once, in order, starting
-//! where a resumed run stopped. An error of the loader is an error of the iterator. Splitting a
-//! loader is an error.
+//! where a resumed run stopped. The iterator returns the loader's errors. Splitting a loader fails.
 
 use std::sync::Arc;
 
@@ -49,7 +48,7 @@ fn each_pass_is_the_next_epoch_and_counts_its_samples() {
 }
 
 #[test]
-fn a_resumed_loader_begins_where_it_stood() {
+fn a_resumed_loader_continues_where_it_stopped() {
     let mut batches = loader().host().unwrap();
     for batch in batches.epoch(1).take(3) {
         batch.unwrap();
@@ -61,7 +60,7 @@ fn a_resumed_loader_begins_where_it_stood() {
 }
 
 #[test]
-fn an_error_of_the_loader_ends_the_pass_and_names_the_sample() {
+fn a_loader_error_ends_the_pass_and_names_the_sample() {
     let broken =
         Memory::new(vec![OwnedSample::new("bad").field("jpg", b"\xff\xd8\xff\xe0 not an image".to_vec()).label(0)]);
     let batches = Loader::source(broken).augment(Augment::train(8)).host().unwrap();

@@ -1,18 +1,20 @@
-//! Images per second into candle tensors, in turns in one run:
+//! Measures images per second delivered as candle tensors. Variants are interleaved within one run.
 //!
 //! ```text
 //! cargo bench --bench images -- PATH [TURNS [BATCH]]      # photographs; 5 turns, batches of 64
 //! ```
 //!
-//! Measures the loader's own host batches, `u8` (N, 224, 224, 3) and `f32` (N, 3, 224, 224), and
-//! the same as tensors on the CPU.
+//! Compares, for 224 x 224 crops:
 //!
-//! With the feature `cuda`, also on the first GPU: the loader's batches in device memory, `f16` (N,
-//! 3, 224, 224), and the same as tensors, on candle's stream and on a separate one; and page-locked
-//! batches, `u8`, and the same uploaded by candle.
+//! - host batches (`u8` (N, 224, 224, 3) and `f32` (N, 3, 224, 224)), with and without conversion
+//!   to CPU tensors;
+//! - with the feature `cuda`: device batches (`f16` (N, 3, 224, 224)), with and without conversion
+//!   to tensors, on candle's stream and on a separate stream;
+//! - with the feature `cuda`: page-locked `u8` batches, with and without uploading them as candle
+//!   tensors.
 //!
-//! Every image is a random-resized crop of 224 pixels, flipped at random. The output is medians
-//! of images per second, and ratios of medians.
+//! Every image is randomly cropped, resized and flipped. Prints medians of images per second,
+//! and ratios of medians.
 
 use std::time::Instant;
 
@@ -49,7 +51,7 @@ fn main() -> Result<()> {
             epoch(&mut floats, turn, false)?,
             epoch(&mut floats, turn, true)?,
         ];
-        // The first turn warms up.
+        // The first turn is a warm-up.
         if turn > 0 {
             rates.iter_mut().zip(now).for_each(|(rates, rate)| rates.push(rate));
         }
@@ -65,7 +67,7 @@ fn median(mut rates: Vec<f64>) -> f64 {
     rates[rates.len() / 2]
 }
 
-/// Images per second of an epoch. Each tensor, like each batch of the loader, is read once.
+/// Returns the images per second of an epoch. Reads each tensor, or each batch of the loader, once.
 fn epoch(batches: &mut Batches<HostBatch>, epoch: u64, tensors: bool) -> Result<f64> {
     let (began, mut images) = (Instant::now(), 0);
     for batch in batches.epoch(epoch) {
@@ -80,7 +82,8 @@ fn epoch(batches: &mut Batches<HostBatch>, epoch: u64, tensors: bool) -> Result<
     Ok(images as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Epochs of at least 10,000 images on the first GPU, each ended by a wait for all queued work.
+/// Measures epochs of at least 10,000 images on the first GPU. Each ends when all queued work is
+/// done.
 #[cfg(feature = "cuda")]
 fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, turns: u64) -> Result<()> {
     let device = Device::new_cuda_with_stream(0)?;
@@ -122,8 +125,8 @@ fn tensors(batch: &impl ToCandle, device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Images per second of an epoch until all queued work is `done`. `take` returns the number of
-/// images in a batch.
+/// Returns the images per second of an epoch. `take` consumes a batch and returns its number of
+/// images, and `done` waits for all queued work.
 #[cfg(feature = "cuda")]
 fn drained<B>(
     batches: &mut Batches<B>,

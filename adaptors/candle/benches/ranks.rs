@@ -1,18 +1,19 @@
-//! Trains on one or more GPUs, fed in different ways: the twin of `python/benches/ddp.py`.
+//! Trains on one or more GPUs with different sources of batches, called feeds. This is the
+//! counterpart of `python/benches/ddp.py`.
 //!
 //! ```text
 //! cargo bench --features nccl --bench ranks -- PATH --processes 2 --cores 2 --seconds 4
 //! ```
 //!
-//! Starts one process per GPU, each with `--cores` cores of its own (Linux, `taskset`; 0 does
-//! not bind them). Each process trains the network of the example `train` on images of 224 pixels,
-//! in `f32` because candle's batch normalization does not train in `bf16`. The feeds are a repeated
+//! Starts one process per GPU, each pinned to `--cores` cores (Linux, `taskset`; 0 disables
+//! pinning). Each process trains the network of the example `train` on images of 224 pixels, in
+//! `f32` because candle's batch normalization does not train in `bf16`. The feeds are a repeated
 //! batch, and the loader with each [`DecodeOn`].
 //!
-//! A line has the images per second of all processes, their share of the repeated batch, and the
-//! largest figure of a process: cores used, seconds from opening to the first batch, the 99th
-//! percentile of the waits for a batch on the step's stream, and the page-locked and device memory
-//! of the loader.
+//! Each line of the output shows the images per second of all processes together, and their ratio
+//! to the repeated batch. It also shows the maximum, over the processes, of each of these figures:
+//! cores used, seconds from opening to the first batch, the 99th percentile of the waits for a
+//! batch on the step's stream, and the loader's page-locked and device memory.
 
 #[path = "../examples/distributed/group.rs"]
 #[allow(dead_code)]
@@ -37,7 +38,7 @@ use sgd::Sgd;
 
 const SIDE: u32 = 224;
 const WIDTHS: [usize; 4] = [32, 64, 128, 256];
-/// Steps between two looks at the clock. Each look waits for the device.
+/// Number of steps between two readings of the clock. Each reading waits for the device.
 const STEPS: usize = 10;
 const FEEDS: [(&str, Option<DecodeOn>); 4] =
     [("repeated", None), ("cpu", Some(DecodeOn::Cpu)), ("gpu", Some(DecodeOn::Gpu)), ("auto", Some(DecodeOn::Auto))];
@@ -69,7 +70,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// `None` without a dataset.
+/// Parses the arguments. Returns `None` if no dataset is given.
 fn options(arguments: &[String]) -> Result<Option<Options>> {
     let mut options = Options { path: String::new(), processes: 1, cores: 0, batch: 256, seconds: 4.0, rounds: 1 };
     let mut words = arguments.iter();
@@ -133,16 +134,16 @@ impl Trainer {
         Ok(self.sgd.step(&gradients, 1e-3)?)
     }
 
-    /// Largest of each figure over all processes, which waits for all queued work.
+    /// Returns the maximum of each figure over all processes. Waits for all queued work.
     fn largest<const N: usize>(&self, figures: [f32; N]) -> Result<[f32; N]> {
         let largest = self.group.largest(&Tensor::new(&figures[..], &self.device)?)?.to_vec1::<f32>()?;
-        Ok(largest.try_into().expect("the group keeps the shape"))
+        Ok(largest.try_into().expect("a reduction preserves the shape"))
     }
 }
 
-/// Figures of one process.
+/// Measurements of one process.
 struct Found {
-    /// Seconds of `steps` steps.
+    /// Seconds for `steps` steps.
     seconds: f64,
     steps: usize,
     /// Cores used.
@@ -226,15 +227,14 @@ fn measure_loader(options: &Options, decode_on: DecodeOn, trainer: &mut Trainer)
     Ok(found)
 }
 
-/// Takes steps for `options.seconds` after some that warm up. Calls `begin` when the measurement
-/// begins.
+/// Runs warm-up steps, calls `begin`, and then runs steps for `options.seconds`.
 fn measure(
     mut batches: impl Iterator<Item = Result<(Tensor, Tensor)>>,
     options: &Options,
     trainer: &mut Trainer,
     begin: impl FnOnce(),
 ) -> Result<Found> {
-    let mut next = || batches.next().expect("batches without end");
+    let mut next = || batches.next().expect("the repeated epochs never end");
     let began = Instant::now();
     let (mut images, mut labels) = next()?;
     trainer.device.synchronize()?;
@@ -246,7 +246,7 @@ fn measure(
     trainer.largest([0.0])?;
     begin();
     let (began, used, mut steps) = (Instant::now(), core_seconds()?, 0);
-    // All processes take the same number of steps, because each step waits for all of them.
+    // All processes must take the same number of steps, because each step waits for all of them.
     loop {
         for _ in 0..STEPS {
             trainer.step(&images, &labels)?;
@@ -262,7 +262,7 @@ fn measure(
     Ok(Found { seconds, steps, cores, first, stall: 0.0, pinned: 0.0, device: 0.0 })
 }
 
-/// Core time of this process, in seconds.
+/// Returns the CPU time of this process in seconds.
 fn core_seconds() -> Result<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();

@@ -5,28 +5,28 @@ use candle_core::{Device, Error, Result, Tensor};
 /// Converts batches to candle tensors. Each tensor owns a copy of its field, so it stays valid
 /// after the batch is dropped.
 ///
-/// Element types are kept: `u8`, `f32`, `f16`, `bf16` and `i64` become `U8`, `F32`, `F16`, `BF16`
-/// and `I64`. Any other type is an error that names the field.
+/// Element types are preserved: `u8`, `f32`, `f16`, `bf16` and `i64` become `U8`, `F32`, `F16`,
+/// `BF16` and `I64`. Any other type produces an error that names the field.
 ///
-/// Errors are candle's, with the complete text of warpfeed's errors.
+/// Errors are candle errors that contain the complete text of warpfeed's error.
 pub trait ToCandle: Fields {
     /// Returns the images and the labels, (N), for a training loop.
     ///
     /// # Errors
-    /// Those of [`candle_images`](ToCandle::candle_images) and
+    /// The errors of [`candle_images`](ToCandle::candle_images) and
     /// [`candle_labels`](ToCandle::candle_labels).
     fn to_candle(&self, device: &Device) -> Result<(Tensor, Tensor)> {
-        // The labels come first, so that images are not copied if labels are missing.
+        // Convert the labels first, so that images are not copied if labels are missing.
         let labels = self.candle_labels(device)?;
         Ok((self.candle_images(device)?, labels))
     }
 
-    /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](warpfeed::Layout::Nchw),
-    /// which candle's convolutions expect. If there are several image fields, the one called
-    /// `image`, otherwise the first.
+    /// Returns the images, of shape (N, H, W, 3), or (N, 3, H, W) with
+    /// [`Layout::Nchw`](warpfeed::Layout::Nchw), which candle's convolutions expect. If there are
+    /// several image fields, returns the one called `image`, or the first if none has that name.
     ///
     /// # Errors
-    /// If candle cannot allocate the memory on `device`, or the batch is on another device.
+    /// If candle cannot allocate the memory on `device`, or if the batch is on a different device.
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -34,7 +34,7 @@ pub trait ToCandle: Fields {
         self.tensor("image", self.image_view(), device)
     }
 
-    /// The labels, `i64`, (N), as `candle_nn::loss::cross_entropy` expects.
+    /// Returns the labels, `i64`, (N), as `candle_nn::loss::cross_entropy` expects.
     ///
     /// # Errors
     /// If the samples have no labels. The error names the first sample.
@@ -43,11 +43,11 @@ pub trait ToCandle: Fields {
         self.tensor("label", labels, device)
     }
 
-    /// The field `name`, (N, ...): `image`, `label`, `soft_label`, or one that
+    /// Returns the field `name`, (N, ...): `image`, `label`, `soft_label`, or one that
     /// [`Loader::field`](warpfeed::Loader::field) added.
     ///
     /// # Errors
-    /// If the batch has no such field. The error lists the fields it has.
+    /// If the batch has no such field. The error lists the fields that it has.
     fn candle_field(&self, name: &str, device: &Device) -> Result<Tensor> {
         let Some(view) = self.field_view(name) else {
             let names = self.names().join(", ");
@@ -56,8 +56,8 @@ pub trait ToCandle: Fields {
         self.tensor(name, view, device)
     }
 
-    /// Number of rows of each sample in the field `name`, `i64`, (N). The rest of the field is
-    /// padding.
+    /// Returns the number of rows that each sample has in the field `name`, `i64`, (N). The
+    /// remaining rows are padding.
     ///
     /// # Errors
     /// If `name` is not a field of [`Ragged`](warpfeed::field::Ragged).
@@ -68,17 +68,17 @@ pub trait ToCandle: Fields {
         self.tensor(name, view, device)
     }
 
-    /// Every field of the batch by name, including row counts (`name.count`). Missing labels are
-    /// left out.
+    /// Returns every field of the batch by name, including row counts (`name.count`). Omits missing
+    /// labels.
     ///
     /// # Errors
-    /// Those of [`candle_field`](ToCandle::candle_field).
+    /// The errors of [`candle_field`](ToCandle::candle_field).
     fn candle_fields(&self, device: &Device) -> Result<HashMap<String, Tensor>> {
         let present = self.names().into_iter().filter_map(|name| Some((name, self.field_view(name)?)));
         present.map(|(name, view)| Ok((name.to_owned(), self.tensor(name, view, device)?))).collect()
     }
 
-    /// Whether each sample counts, `u8`, (N): 0 for padding
+    /// Returns which samples are valid, `u8`, (N): 1 for a valid sample, and 0 for padding
     /// ([`LastBatch::Pad`](warpfeed::LastBatch::Pad)) and for replacements of skipped samples
     /// ([`OnError::Skip`](warpfeed::OnError::Skip)).
     ///
@@ -93,9 +93,9 @@ pub trait ToCandle: Fields {
 
 impl<B: Fields> ToCandle for B {}
 
-/// Common interface of both kinds of batch.
+/// Common interface of host and device batches.
 pub trait Fields {
-    /// A field, borrowed.
+    /// Borrows a field.
     type View<'a>
     where
         Self: 'a;
@@ -106,11 +106,11 @@ pub trait Fields {
     fn count_view(&self, name: &str) -> Option<Self::View<'_>>;
     fn names(&self) -> Vec<&str>;
     fn valid_bytes(&self) -> Vec<u8>;
-    /// Copies `view`, which is the field `name`.
+    /// Copies `view`, the content of the field `name`.
     fn tensor(&self, name: &str, view: Self::View<'_>, device: &Device) -> Result<Tensor>;
 }
 
-/// The error for an element type that candle does not support.
+/// Returns the error for an element type that candle does not support.
 pub(crate) fn no_dtype(name: &str, dtype: warpfeed::Dtype) -> Error {
     Error::msg(format!("{name}: elements of type {}, which candle does not support", dtype.name()))
 }

@@ -12,7 +12,7 @@ impl Fields for HostBatch {
 
     fn label_view(&self) -> warpfeed::Result<TensorView<'_>> {
         self.labels()?;
-        Ok(self.field("label").expect("labels that can be read are a field"))
+        Ok(self.field("label").expect("readable labels are a field"))
     }
 
     fn field_view(&self, name: &str) -> Option<TensorView<'_>> {

@@ -32,14 +32,15 @@
 //! |---|---|---|
 //! | `HostBatch` | `Device::Cpu` | one, in host memory |
 //! | `HostBatch` | a CUDA or Metal device | one, across the bus; asynchronous if the batch is page-locked ([`Loader::pinned`](warpfeed::Loader::pinned)) |
-//! | `CudaBatch` | its own device | one, on the device, on the tensor's stream |
+//! | `CudaBatch` | the batch's device | one, on the device, on the tensor's stream |
 //!
-//! A candle tensor frees its memory itself, so it cannot share the loader's memory without a copy.
+//! A candle tensor frees its own memory, so it cannot share the loader's memory without a copy.
 //!
 //! # CUDA
 //!
-//! The feature `cuda` needs `nvcc`, for candle's own kernels. Open the loader with [`stream`]. Then
-//! no event is needed to order work on the tensors.
+//! The feature `cuda` needs `nvcc` to build candle's own kernels. If you open the loader with
+//! [`stream`], loader and candle share a stream, and no events are needed to order work on the
+//! tensors.
 #![cfg_attr(feature = "cuda", doc = "```no_run")]
 #![cfg_attr(not(feature = "cuda"), doc = "```ignore")]
 //! use candle_core::Device;
@@ -69,7 +70,7 @@ pub use convert::ToCandle;
 #[cfg(feature = "cuda")]
 pub use cuda::stream;
 
-/// The code of README.md, run as doctests.
+/// The code of README.md, as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,6 +1,6 @@
 //! Promise: candle tensors have exactly the loader's values, for every field, element type and
 //! layout. They own their memory, so they do not change when their batch is dropped and its memory
-//! is rewritten. Errors name the field or the sample.
+//! is overwritten. Errors name the field or the sample.
 
 mod samples;
 
@@ -10,7 +10,7 @@ use warpfeed::field::{NdArray, Ragged};
 use warpfeed::{Augment, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize, TensorView};
 use warpfeed_candle::ToCandle;
 
-/// Bytes of a tensor in the order of its elements, read by candle.
+/// Returns the bytes of a tensor in element order, as candle reads them.
 fn bytes(tensor: &Tensor) -> Vec<u8> {
     let flat = tensor.flatten_all().unwrap();
     match tensor.dtype() {
@@ -91,7 +91,7 @@ fn kept_tensors_do_not_change_during_a_hundred_more_batches() {
     for epoch in 1..=15 {
         for batch in batches.epoch(epoch) {
             let batch = batch.unwrap();
-            // There are few slots, so each is rewritten many times.
+            // There are few slots, so each is overwritten many times.
             assert!(first.iter().all(|(_, bytes)| *bytes != batch.images().bytes()));
             went_by += 1;
         }
@@ -116,7 +116,7 @@ fn errors_name_the_field_or_the_sample() {
     assert!(asked.starts_with("image: it is not a field of variable-length rows"), "{asked}");
     let asked = refused(unlabeled(), |batch| Ok(batch.to_candle(&Device::Cpu)?.1));
     assert!(asked.starts_with("sample 0 (s0): ") && asked.contains("no label"), "{asked}");
-    // A field that exists but is hidden is left out of the map.
+    // The label, which the dataset does not have, is left out of the map.
     let fields = unlabeled().into_iter().next().unwrap().unwrap().candle_fields(&Device::Cpu).unwrap();
     assert_eq!(fields.into_keys().collect::<Vec<_>>(), ["image"]);
 }

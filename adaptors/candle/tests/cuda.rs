@@ -1,8 +1,8 @@
-//! Promise: tensors of batches in device memory equal those of host batches bit for bit, whatever
-//! the loader's stream. They do not change when their batch is dropped at once and its memory is
-//! rewritten. The same holds for uploads from page-locked batches.
+//! Promise: tensors of device batches are bit-identical to those of host batches, whichever stream
+//! the loader uses. They do not change when their batch is dropped immediately and its memory is
+//! overwritten. The same is true for uploads from page-locked batches.
 //!
-//! Without the feature `cuda`, or without a driver, nothing is tested.
+//! Without the feature `cuda` or without a driver, the tests do nothing.
 #![cfg(feature = "cuda")]
 
 #[path = "../../../tests/support/require.rs"]
@@ -31,7 +31,8 @@ fn loader(dtype: Dtype, layout: Layout) -> Loader {
     if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
 }
 
-/// Images of an epoch as `f64`, which can represent all element types, and labels, on the CPU.
+/// Returns the images and labels of an epoch on the CPU. Images are `f64`, which represents all
+/// element types exactly.
 fn epoch(batches: impl Iterator<Item = (Tensor, Tensor)>) -> Vec<(Vec<f64>, Vec<i64>)> {
     let numbers = |(images, labels): (Tensor, Tensor)| {
         let images = images.to_device(&Device::Cpu).unwrap().to_dtype(DType::F64).unwrap();
@@ -48,13 +49,13 @@ fn device_tensors_have_the_bits_of_host_tensors() {
             let mut host = loader(dtype, layout).host().unwrap();
             let expected = epoch(host.epoch(0).map(|batch| batch.unwrap().to_candle(&Device::Cpu).unwrap()));
             let mut ours = loader(dtype, layout).cuda(&stream(&device).unwrap()).unwrap();
-            // A separate stream of the loader, which events order with candle's.
+            // The loader uses a separate stream, which events order with candle's.
             let mut other = loader(dtype, layout).cuda(&warpfeed::cuda::stream(0).unwrap()).unwrap();
             let mut pinned = loader(dtype, layout).pinned(true).host().unwrap();
             let seen = epoch(ours.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()));
             assert!(seen == expected, "{dtype:?} {layout:?} on candle's stream");
             let seen = epoch(other.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()));
-            assert!(seen == expected, "{dtype:?} {layout:?} on another stream");
+            assert!(seen == expected, "{dtype:?} {layout:?} on a separate stream");
             let seen = epoch(pinned.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()));
             assert!(seen == expected, "{dtype:?} {layout:?} uploaded");
         }
@@ -72,8 +73,7 @@ fn kept_tensors_do_not_change_during_hundreds_of_batches() {
         let kept: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()).collect();
         for number in 1..=20 {
             for batch in batches.epoch(number) {
-                // Work on candle's stream that delays the copies, so that a missing wait is
-                // detected.
+                // Work on candle's stream delays the copies, so that a missing wait is detected.
                 let (images, _) = batch.unwrap().to_candle(&device).unwrap();
                 let flat = images.to_dtype(DType::F32).unwrap().flatten_from(1).unwrap();
                 flat.matmul(&flat.t().unwrap()).unwrap();
@@ -85,7 +85,7 @@ fn kept_tensors_do_not_change_during_hundreds_of_batches() {
 }
 
 #[test]
-fn a_batch_on_another_device_and_the_per_thread_stream_are_refused() {
+fn a_different_device_or_per_thread_stream_is_refused() {
     let Some(device) = device() else { return };
     let mut batches = loader(Dtype::F32, Layout::Nchw).cuda(&stream(&device).unwrap()).unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! burn's own loader: `ImageFolderDataset` decodes, a `Mapper` crops and resizes with the crate
-//! `image`, a `Batcher` creates tensors like burn's example `custom-image-dataset`, and a
+//! burn's own loader. `ImageFolderDataset` decodes, a `Mapper` crops and resizes with the crate
+//! `image`, a `Batcher` creates tensors as in burn's example `custom-image-dataset`, and a
 //! `DataLoader` has two workers.
 
 use std::path::Path;
@@ -13,13 +13,13 @@ use burn_core::data::dataset::{Dataset, DatasetError};
 use burn_core::tensor::{Device, Int, Tensor, TensorData};
 use image::{DynamicImage, GrayImage, RgbImage};
 
-use crate::{BATCH, MEAN, Images, Result, SIDE, STD, WORKERS, resized};
+use crate::{BATCH, Images, MEAN, Result, SIDE, STD, WORKERS, resized};
 
 type Batch = (Tensor<4>, Tensor<1, Int>);
 
 #[derive(Debug, Clone)]
 struct Image {
-    /// (224, 224, 3).
+    /// Pixels, (224, 224, 3).
     pixels: Vec<u8>,
     label: i64,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Peer {
     loader: Arc<dyn DataLoader<Batch>>,
 }
 
-/// burn takes a dataset by value. This type shares one between the check and the loader.
+/// Shares one dataset between the check and the loader, because burn takes a dataset by value.
 struct Shared(Arc<Pipeline>);
 
 impl Dataset<Image> for Shared {
@@ -93,7 +93,7 @@ impl Peer {
         let (images, labels) = Normalize.batch(items, &Device::flex());
         let labels = labels.into_data().convert::<i64>().try_to_vec::<i64>();
         let images = images.into_data().try_to_vec::<f32>();
-        Ok((images.expect("they are f32"), labels.expect("they are i64")))
+        Ok((images.expect("images are f32"), labels.expect("labels are i64")))
     }
 
     pub(crate) fn epoch(&self) -> Result<usize> {
@@ -101,7 +101,7 @@ impl Peer {
     }
 }
 
-/// Consumes every batch of a pass, and counts the images.
+/// Consumes all batches of a pass, and returns the number of images.
 pub(crate) fn drain(loader: &dyn DataLoader<Batch>) -> Result<usize> {
     let mut images = 0;
     for batch in loader.iter() {

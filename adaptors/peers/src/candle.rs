@@ -1,7 +1,7 @@
-//! `candle-datasets`: its `Batcher` makes batches from an iterator over tensors. candle has no
-//! loader for folders of images, and no workers. Images are therefore loaded as in candle's
-//! examples (`load_image_with_std_mean` of `candle-examples`, with the crate `image`), and each
-//! worker is a thread with a `Batcher` over its share.
+//! The candle baseline. candle has no image loader and no workers, only `candle_datasets::Batcher`,
+//! which batches an iterator of tensors. Therefore images are loaded as in candle's examples
+//! (`load_image_with_std_mean` of `candle-examples`, with the crate `image`), and each worker is a
+//! thread with a `Batcher` over its share.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use std::thread;
 use candle_core::{DType, Device, Error, Tensor};
 use candle_datasets::Batcher;
 
-use crate::{BATCH, MEAN, Images, Result, SIDE, STD, resized};
+use crate::{BATCH, Images, MEAN, Result, SIDE, STD, resized};
 
 pub(crate) struct Peer {
-    /// Images in the order of their paths, with their labels.
-    originals: Vec<(PathBuf, i64)>,
+    /// Images in path order, with their labels.
+    files: Vec<(PathBuf, i64)>,
 }
 
 fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -34,27 +34,27 @@ fn load((path, label): &(PathBuf, i64)) -> candle_core::Result<(Tensor, Tensor)>
     Ok((image, Tensor::new(*label, device)?))
 }
 
-fn batches(originals: &[(PathBuf, i64)]) -> impl Iterator<Item = candle_core::Result<(Tensor, Tensor)>> {
-    Batcher::new_r2(originals.iter().map(load)).batch_size(BATCH).return_last_incomplete_batch(true)
+fn batches(files: &[(PathBuf, i64)]) -> impl Iterator<Item = candle_core::Result<(Tensor, Tensor)>> {
+    Batcher::new_r2(files.iter().map(load)).batch_size(BATCH).return_last_incomplete_batch(true)
 }
 
 impl Peer {
     pub(crate) fn new(folder: &Path) -> Result<Self> {
-        let mut originals = Vec::new();
+        let mut files = Vec::new();
         for (class, label) in sorted(folder)?.iter().zip(0..) {
-            originals.extend(sorted(class)?.into_iter().map(|path| (path, label)));
+            files.extend(sorted(class)?.into_iter().map(|path| (path, label)));
         }
-        Ok(Peer { originals })
+        Ok(Peer { files })
     }
 
     pub(crate) fn first(&self, count: usize) -> Result<Images> {
-        let mut originals = Images::default();
-        for batch in batches(&self.images[..count]) {
+        let mut first = Images::default();
+        for batch in batches(&self.files[..count]) {
             let (images, labels) = batch?;
-            originals.0.extend(images.flatten_all()?.to_vec1::<f32>()?);
-            originals.1.extend(labels.to_vec1::<i64>()?);
+            first.0.extend(images.flatten_all()?.to_vec1::<f32>()?);
+            first.1.extend(labels.to_vec1::<i64>()?);
         }
-        Ok(originals)
+        Ok(first)
     }
 
     pub(crate) fn epoch(&self, threads: usize) -> Result<usize> {
@@ -66,12 +66,12 @@ impl Peer {
             Ok(())
         };
         if threads == 1 {
-            batches(&self.images).try_for_each(&mut look)?;
+            batches(&self.files).try_for_each(&mut look)?;
             return Ok(images);
         }
         thread::scope(|scope| {
             let (to, from) = mpsc::sync_channel(threads);
-            for share in self.images.chunks(self.images.len().div_ceil(threads)) {
+            for share in self.files.chunks(self.files.len().div_ceil(threads)) {
                 let to = to.clone();
                 scope.spawn(move || batches(share).try_for_each(|batch| to.send(batch)));
             }

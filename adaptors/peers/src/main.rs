@@ -1,16 +1,16 @@
-//! Images per second from a folder of images into tensors on the CPU: warpfeed compared with
-//! candle's and burn's own loaders, in turns in one run.
+//! Compares warpfeed with candle's and burn's own loaders: images per second, from an image folder
+//! to CPU tensors. The loaders are measured alternately in one run.
 //!
 //! ```text
-//! cargo run --release                          # 500 drawn images
+//! cargo run --release                          # 500 synthetic images
 //! cargo run --release -- FOLDER [TURNS]        # class folders of images; 5 turns
 //! ```
 //!
-//! All do the same work with two workers: decode an image, resize its shorter side to 224 pixels,
-//! crop the central 224x224, normalize it to `f32`, and batch 64 of them as (N, 3, 224, 224) with
-//! their labels. The program compares the images first, and refuses to measure if they differ.
+//! All loaders do the same work with two workers: decode an image, resize its shorter side to 224
+//! pixels, crop the central 224x224, normalize to `f32`, and batch 64 images as (N, 3, 224, 224)
+//! with their labels. The program first compares the images, and stops if they differ.
 //!
-//! 1. This file: the check, the turns, the table.
+//! 1. This file: the check, the measurements and the table.
 //! 2. `ours`: warpfeed, with its adaptors.
 //! 3. `candle`: `candle-datasets`' `Batcher`.
 //! 4. `burn`: `ImageFolderDataset` and `DataLoader`.
@@ -29,19 +29,20 @@ use warpfeed_synth::Synth;
 const SIDE: u32 = 224;
 const BATCH: usize = 64;
 const WORKERS: usize = 2;
-/// Mean and deviation of ImageNet, as in `Normalize::IMAGENET`.
+/// ImageNet mean and standard deviation, as in `Normalize::IMAGENET`.
 const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const STD: [f32; 3] = [0.229, 0.224, 0.225];
 /// Number of images to compare.
 const COMPARED: usize = 2 * BATCH;
-/// Maximum mean difference, in levels of 0 to 255. Decoders and resizing filters round differently.
+/// Maximum mean absolute pixel difference, on a scale of 0 to 255. It is not 0, because decoders
+/// and resize filters round differently.
 const DIFFERENCE: f32 = 1.5;
-/// Minimum length of a loader's turn, in seconds. A turn ends with an epoch.
+/// Minimum duration of one measurement in seconds. A measurement ends with an epoch.
 const TURN: f64 = 2.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Pixels of images in the order of their paths, (N, 3, 224, 224), and their labels.
+/// Pixels of images in path order, (N, 3, 224, 224), and their labels.
 type Images = (Vec<f32>, Vec<i64>);
 
 fn main() -> Result<()> {
@@ -74,7 +75,7 @@ fn main() -> Result<()> {
             rate(|| ours::burn_epoch(&*to_burn))?,
             rate(|| burn.epoch())?,
         ];
-        // The first turn warms up.
+        // The first turn is a warm-up.
         if turn > 0 {
             rates.iter_mut().zip(now).for_each(|(rates, rate)| rates.push(rate));
         }
@@ -87,8 +88,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The processing of both peers: like warpfeed's `Augment::eval`, and torchvision's `Resize` and
-/// `CenterCrop`, with the crate `image`.
+/// Resizes and crops an image with the crate `image`, for both peers. The steps are those of
+/// warpfeed's `Augment::eval`, and of torchvision's `Resize` and `CenterCrop`.
 fn resized(image: &DynamicImage) -> RgbImage {
     let (width, height) = (image.width(), image.height());
     let scaled = |length: u32| (u64::from(SIDE) * u64::from(length) / u64::from(width.min(height))) as u32;
@@ -98,7 +99,7 @@ fn resized(image: &DynamicImage) -> RgbImage {
     resized.crop_imm(start(width), start(height), SIDE, SIDE).to_rgb8()
 }
 
-/// Prints how much a peer's images differ from ours, and fails for different labels or images.
+/// Prints the difference between a peer's images and ours. Fails if labels or images differ.
 fn compare(name: &str, expected: &Images, seen: &Images) -> Result<()> {
     if expected.1 != seen.1 || expected.0.len() != seen.0.len() {
         return Err(format!("{name}: labels or number of images differ").into());
@@ -108,7 +109,7 @@ fn compare(name: &str, expected: &Images, seen: &Images) -> Result<()> {
     let sum: f64 = expected.0.iter().zip(&seen.0).enumerate().map(levels).sum();
     let mean = (sum / expected.0.len() as f64) as f32;
     println!("{name}: {} images, mean difference {mean:.2} of 255 levels", expected.1.len());
-    // Written without `mean > ...`, so that NaN fails too.
+    // Written this way so that NaN fails as well.
     let same = mean <= DIFFERENCE;
     if !same {
         return Err(format!("{name}: images differ by more than {DIFFERENCE} levels").into());
@@ -116,7 +117,8 @@ fn compare(name: &str, expected: &Images, seen: &Images) -> Result<()> {
     Ok(())
 }
 
-/// Images per second over whole epochs. `epoch` returns the number of images.
+/// Returns the images per second over whole epochs. `epoch` runs one epoch and returns its number
+/// of images.
 fn rate(mut epoch: impl FnMut() -> Result<usize>) -> Result<f64> {
     let (began, mut images) = (Instant::now(), 0);
     loop {

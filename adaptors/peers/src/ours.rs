@@ -1,4 +1,4 @@
-//! warpfeed, opened as a user would open it.
+//! warpfeed, opened with typical user options.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,23 +25,23 @@ pub(crate) fn batches(folder: &Path) -> Result<Batches<HostBatch>> {
     Ok(loader(folder).host()?)
 }
 
-/// The first `count` images.
+/// Returns the first `count` images.
 pub(crate) fn first(folder: &Path, count: usize) -> Result<Images> {
-    let mut originals = Images::default();
+    let mut first = Images::default();
     for batch in loader(folder).subset(0..count as u64) {
         let batch = batch?;
-        originals.0.extend(batch.images().as_f32().expect("the loader was asked for f32"));
-        originals.1.extend(batch.labels()?);
+        first.0.extend(batch.images().as_f32().expect("the loader was asked for f32"));
+        first.1.extend(batch.labels()?);
     }
-    Ok(originals)
+    Ok(first)
 }
 
 pub(crate) fn candle_epoch(batches: &mut Batches<HostBatch>) -> Result<usize> {
     let mut images = 0;
     for batch in batches.epoch(0) {
-        let (originals, labels) = batch?.to_candle(&Device::Cpu)?;
+        let (tensor, labels) = batch?.to_candle(&Device::Cpu)?;
         images += labels.dim(0)?;
-        std::hint::black_box((originals, labels));
+        std::hint::black_box((tensor, labels));
     }
     Ok(images)
 }

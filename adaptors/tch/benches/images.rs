@@ -1,19 +1,21 @@
-//! Images per second into tch tensors, in turns in one run:
+//! Measures images per second delivered as tch tensors. Variants are interleaved within one run.
 //!
 //! ```text
 //! cargo bench --bench images -- PATH [TURNS [BATCH]]      # photographs; 5 turns, batches of 64
 //! ```
 //!
-//! Measures the loader's own host batches, `u8` (N, 224, 224, 3) and `f32` (N, 3, 224, 224), and
-//! the same as tensors.
+//! Compares, for 224 x 224 crops:
 //!
-//! With the feature `cuda`, also on the first GPU: the loader's batches in device memory, `f16` (N,
-//! 3, 224, 224), and the same as tensors, on libtorch's stream and on a separate one; and
-//! page-locked batches, `u8`, and the same uploaded by libtorch.
+//! - host batches (`u8` (N, 224, 224, 3) and `f32` (N, 3, 224, 224)), with and without conversion
+//!   to CPU tensors that share their memory;
+//! - with the feature `cuda`: device batches (`f16` (N, 3, 224, 224)), with and without conversion
+//!   to tensors that share their memory, on libtorch's stream and on a separate stream;
+//! - with the feature `cuda`: page-locked `u8` batches, with and without uploading them as libtorch
+//!   tensors.
 //!
-//! Every image is a random-resized crop of 224 pixels, flipped at random. An epoch on a GPU has
-//! at least 10,000 images, and ends when all queued work is done. The output is medians of images
-//! per second, and ratios of medians.
+//! Every image is randomly cropped, resized and flipped. An epoch on a GPU has at least 10,000
+//! images, and ends when all queued work is done. Prints medians of images per second, and ratios
+//! of medians.
 
 use std::time::Instant;
 
@@ -50,7 +52,8 @@ fn main() -> Result<()> {
     })
 }
 
-/// Prints a line for each of `paths`. `turn` measures each without and with tensors.
+/// Calls `turn` repeatedly. For each variant, prints the median rate without tensors, the median
+/// rate with tensors, and their ratio.
 fn print<const PATHS: usize, const RATES: usize>(
     paths: [&str; PATHS],
     turns: u64,
@@ -59,7 +62,7 @@ fn print<const PATHS: usize, const RATES: usize>(
     let mut rates = [const { Vec::new() }; RATES];
     for number in 0..=turns {
         let now = turn(number)?;
-        // The first turn warms up.
+        // The first turn is a warm-up.
         if number > 0 {
             rates.iter_mut().zip(now).for_each(|(rates, rate)| rates.push(rate));
         }
@@ -78,7 +81,7 @@ fn tensors(batch: impl ToTch) {
     drop(std::hint::black_box(batch.to_tch().expect("the images have labels")));
 }
 
-/// Images per second of an epoch until all queued work is `done`.
+/// Returns the images per second of an epoch. `done` waits for all queued work.
 fn epoch<B>(batches: &mut Batches<B>, epoch: u64, take: impl Fn(B), done: impl Fn()) -> Result<f64> {
     let (began, images) = (Instant::now(), batches.epoch_len(epoch));
     for batch in batches.epoch(epoch) {

@@ -5,16 +5,16 @@
 //! cargo run --release --example train [-- PATH [EPOCHS]]
 //! ```
 //!
-//! With the feature `cuda` it runs on the first GPU, with batches in its memory.
+//! With the feature `cuda`, it runs on the first GPU, with batches in device memory.
 //!
-//! Without a path the exit code says whether the held-out accuracy is well above chance.
+//! Without a path, the exit code is 0 if the held-out accuracy is well above chance.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tch::nn::{self, ModuleT, OptimizerConfig};
-use tch::{Device, FieldType, Tensor};
+use tch::{Device, Kind, Tensor};
 use warpfeed::source::{self, Source};
 use warpfeed::{Augment, Batches, Dtype, LastBatch, Layout, Loader, Normalize};
 use warpfeed_synth::Synth;
@@ -24,7 +24,7 @@ const SIDE: u32 = 32;
 const BATCH: usize = 32;
 const RATE: f64 = 0.05;
 const WARM_UP: f64 = 20.0;
-/// Minimum held-out accuracy on the generated set. Guessing gives 0.17.
+/// Minimum held-out accuracy on the generated dataset. Guessing gives 0.17.
 const ACCURACY: f64 = 0.6;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -63,7 +63,7 @@ fn train() -> Result<()> {
     let [training, held_out] = loader.dtype(Dtype::F32).layout(Layout::Nchw).split_by_class([0.8, 0.2], 42)?;
     let training = training.shuffle(42).augment(Augment::train(SIDE).scale(0.35, 1.0)).last_batch(LastBatch::Drop);
     let accuracy = on(training, held_out.augment(Augment::eval(SIDE * 8 / 7, SIDE)), epochs)?;
-    // Written without `accuracy <= ...`, so that NaN fails too.
+    // Written this way so that NaN fails as well.
     let learnt = accuracy > ACCURACY;
     if arguments.is_empty() && !learnt {
         return Err(format!("expected more than {:.1} %", 100.0 * ACCURACY).into());
@@ -71,7 +71,8 @@ fn train() -> Result<()> {
     Ok(())
 }
 
-/// Trains on the best device for batches and libtorch, and returns the last held-out accuracy.
+/// Trains on the best device that both the loader and libtorch support. Returns the last held-out
+/// accuracy.
 fn on(training: Loader, held_out: Loader, epochs: u64) -> Result<f64> {
     let device = Device::cuda_if_available();
     #[cfg(feature = "cuda")]
@@ -83,7 +84,7 @@ fn on(training: Loader, held_out: Loader, epochs: u64) -> Result<f64> {
 }
 
 fn learn<B: ToTch>(mut batches: Batches<B>, mut held_out: Batches<B>, device: Device, epochs: u64) -> Result<f64> {
-    // libtorch's threads spin while they wait, and the loader's workers need cores too.
+    // libtorch's threads spin while they wait, so leave some cores for the loader's workers.
     let cores = std::thread::available_parallelism()?.get();
     tch::set_num_threads((cores / 2).max(1) as i32);
     tch::manual_seed(42);
@@ -93,7 +94,7 @@ fn learn<B: ToTch>(mut batches: Batches<B>, mut held_out: Batches<B>, device: De
         .add(block(&(&p / "0"), 3, 16, 2))
         .add(block(&(&p / "1"), 16, 32, 2))
         .add(block(&(&p / "2"), 32, 64, 2))
-        .add_fn(|x| x.mean_dim([2i64, 3].as_slice(), false, FieldType::Float))
+        .add_fn(|x| x.mean_dim([2i64, 3].as_slice(), false, Kind::Float))
         .add(nn::linear(&p / "head", 64, batches.classes().len() as i64, Default::default()));
     let mut sgd = nn::sgd(0.9, 0.0, 5e-4, false).build(&weights, RATE)?;
     let steps = (0..epochs).map(|epoch| batches.num_batches(epoch)).sum::<u64>() as f64;
@@ -110,7 +111,7 @@ fn learn<B: ToTch>(mut batches: Batches<B>, mut held_out: Batches<B>, device: De
             losses.push(loss.detach());
         }
         let (count, took) = (losses.len(), began.elapsed().as_secs_f64());
-        let loss = Tensor::stack(&losses, 0).mean(FieldType::Float).double_value(&[]);
+        let loss = Tensor::stack(&losses, 0).mean(Kind::Float).double_value(&[]);
         accuracy = share_right(&net, &mut held_out, device)?;
         println!(
             "epoch {epoch}: loss {loss:.3}, held-out accuracy {:.1} %, {:.0} images/s, waited {:.1} % of the time",
@@ -122,13 +123,13 @@ fn learn<B: ToTch>(mut batches: Batches<B>, mut held_out: Batches<B>, device: De
     Ok(accuracy)
 }
 
-/// Share of held-out images that the network classifies correctly.
+/// Returns the fraction of held-out images that the network classifies correctly.
 fn share_right<B: ToTch>(net: &impl ModuleT, held_out: &mut Batches<B>, device: Device) -> Result<f64> {
     let (mut right, mut all) = (0.0, 0);
     for batch in held_out.epoch(0) {
         let (images, labels) = batch?.to_tch()?;
         let named = tch::no_grad(|| net.forward_t(&images.to_device(device), false)).argmax(1, false);
-        right += named.eq_tensor(&labels.to_device(device)).sum(FieldType::Float).double_value(&[]);
+        right += named.eq_tensor(&labels.to_device(device)).sum(Kind::Float).double_value(&[]);
         all += labels.size()[0];
     }
     Ok(right / all as f64)

@@ -10,8 +10,8 @@ use crate::libtorch;
 use crate::share::Fields;
 
 /// Returns the stream that the calling thread uses on CUDA device `ordinal`, for
-/// [`Loader::cuda`](warpfeed::Loader::cuda). tch does not change it: it is the default stream,
-/// unless other code of libtorch has set another one.
+/// [`Loader::cuda`](warpfeed::Loader::cuda). tch never changes it: it is the default stream, unless
+/// other libtorch code has set a different one.
 ///
 /// # Errors
 /// If libtorch was built without CUDA, or the device does not exist.

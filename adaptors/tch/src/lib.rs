@@ -20,28 +20,28 @@
 //! # }
 //! ```
 //!
-//! A tensor *is* the loader's memory, without a copy. It holds the slot of its batch, and so do all
-//! tensors that share its storage (`shallow_clone`, `view`, `narrow`, tensors that a graph saved
-//! for the backward pass). The slot is refilled after the last of them has been dropped.
+//! A tensor shares the loader's memory without a copy. It occupies the slot of its batch, and so do
+//! all tensors that share its storage (`shallow_clone`, `view`, `narrow`, tensors that a graph
+//! saved for the backward pass). The slot is refilled after the last of these tensors is dropped.
 //!
-//! - Every tensor that you keep occupies a slot. While all slots are occupied, workers have none to
-//!   fill, and the loader reports that after [`Loader::timeout`](warpfeed::Loader::timeout).
-//!   `images.copy()` is an owned copy: keep that instead.
+//! - Every tensor that you keep occupies a slot. While all slots are occupied, workers have no slot
+//!   to fill, and the loader reports this after [`Loader::timeout`](warpfeed::Loader::timeout). To
+//!   keep the data, make a copy with `images.copy()` and drop the tensor.
 //! - You may write to a tensor (`images.fill_(0.0)`), because its memory is refilled for every
 //!   batch.
-//! - `images.to_device(Device::Cuda(0))` uploads, in one copy. From page-locked memory
-//!   ([`Loader::pinned`](warpfeed::Loader::pinned)) it may be asynchronous, and the batch may be
-//!   dropped at once.
+//! - `images.to_device(Device::Cuda(0))` uploads with one copy. From page-locked memory
+//!   ([`Loader::pinned`](warpfeed::Loader::pinned)) the copy may be asynchronous, and the batch may
+//!   be dropped immediately.
 //!
 //! | batch | tensor | copies after decoding |
 //! |---|---|---|
-//! | `HostBatch` | on the CPU, the slot itself | none |
+//! | `HostBatch` | on the CPU, shares the slot's memory | none |
 //! | `HostBatch`, then `to_device` | on the device | one, across the bus, by libtorch |
-//! | `CudaBatch` | on its device, the slot itself | one, across the bus, by the loader |
+//! | `CudaBatch` | on the batch's device, shares the slot's memory | one, across the bus, by the loader |
 //!
 //! # CUDA
 //!
-//! With the feature `cuda`, open the loader with [`stream`], which libtorch uses.
+//! With the feature `cuda`, open the loader with [`stream`], the stream that libtorch uses.
 #![cfg_attr(feature = "cuda", doc = "```no_run")]
 #![cfg_attr(not(feature = "cuda"), doc = "```ignore")]
 //! use warpfeed_tch::{ToTch, stream};
@@ -55,9 +55,9 @@
 //! # }
 //! ```
 //!
-//! A loader with another stream is also correct: libtorch's stream then waits for each batch.
-//! Whenever a tensor is dropped, on whichever thread or stream, its memory is written again only
-//! after all work submitted to the device before the drop.
+//! A loader that was opened with a different stream works as well: libtorch's stream then waits for
+//! each batch. A tensor may be dropped on any thread at any time. Its memory is not reused until
+//! the device has finished all work that was submitted before the drop.
 #![cfg_attr(
     not(feature = "cuda"),
     doc = "",
@@ -73,7 +73,7 @@ mod share;
 pub use cuda::stream;
 pub use share::{TchBatch, ToTch};
 
-/// The code of README.md, run as doctests.
+/// The code of README.md, as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

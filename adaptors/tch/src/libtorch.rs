@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The two calls of libtorch that tch lacks; see `libtorch.cpp`.
+//! The two libtorch calls that tch lacks; see `libtorch.cpp`.
 
 use std::ffi::c_char;
 
@@ -21,12 +21,12 @@ unsafe extern "C" {
 
 const MESSAGE: usize = 1024;
 
-/// Creates a tensor that shares `memory`, which is released with the last tensor that shares its
-/// storage.
+/// Creates a tensor that shares `memory`. The memory is released when the last tensor that shares
+/// its storage is dropped.
 pub(crate) fn share(name: &str, memory: DlpackTensor) -> Result<Tensor> {
     let mut message = [0u8; MESSAGE];
-    // SAFETY: the managed tensor is not shared, and there is room for the message with its final
-    // NUL.
+    // SAFETY: the managed tensor is not shared, and the buffer has space for the message and its
+    // terminating NUL.
     let tensor = unsafe { warpfeed_tch_share(memory.into_raw_unversioned(), message.as_mut_ptr().cast(), MESSAGE) };
     if tensor.is_null() {
         return Err(Error::config(format!("{name}: {}", text(&message))));
@@ -40,14 +40,14 @@ pub(crate) fn share(name: &str, memory: DlpackTensor) -> Result<Tensor> {
 pub(crate) fn stream(ordinal: usize) -> Result<usize> {
     let (mut message, mut stream) = ([0u8; MESSAGE], std::ptr::null_mut());
     let device = ordinal.try_into().map_err(|_| Error::config(format!("CUDA device {ordinal}: no such device")))?;
-    // SAFETY: there is room for an address, and for the message with its final NUL.
+    // SAFETY: the buffers have space for an address, and for the message and its terminating NUL.
     if unsafe { warpfeed_tch_stream(device, &raw mut stream, message.as_mut_ptr().cast(), MESSAGE) } {
         return Ok(stream as usize);
     }
     Err(Error::config(format!("CUDA device {ordinal}: {}", text(&message))))
 }
 
-/// First line of libtorch's message.
+/// Returns the first line of libtorch's message.
 fn text(message: &[u8]) -> String {
     let message = message.split(|&byte| byte == 0 || byte == b'\n').next().unwrap_or_default();
     String::from_utf8_lossy(message).into_owned()

@@ -9,13 +9,14 @@ use crate::libtorch;
 
 /// Converts a batch to libtorch tensors.
 pub trait ToTch: Fields {
-    /// Returns the images and the labels, (N), for a training step. The images are (N, H, W, 3), or
-    /// (N, 3, H, W) with [`Layout::Nchw`](warpfeed::Layout::Nchw), which torch's convolutions
-    /// expect. Of several image fields, the one called `image` is returned, otherwise the first.
-    /// Labels are `Int64`, as `cross_entropy_for_logits` expects.
+    /// Returns the images and the labels for a training step. The labels have shape (N,). The
+    /// images are (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](warpfeed::Layout::Nchw),
+    /// which torch's convolutions expect. If there are several image fields, returns the one called
+    /// `image`, or the first if none has that name. Labels are `Int64`, as
+    /// `cross_entropy_for_logits` expects.
     ///
     /// # Errors
-    /// Those of [`TchBatch::labels`].
+    /// As for [`TchBatch::labels`].
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -24,11 +25,12 @@ pub trait ToTch: Fields {
         Ok((batch.images()?, batch.labels()?))
     }
 
-    /// Shares the batch with the tensors that are created from it. The stream that the calling
-    /// thread uses waits for a batch on a device, so the batch may be used on that stream.
+    /// Shares the batch's memory with the tensors that are created from it. For a device batch,
+    /// makes the stream of the calling thread wait for the batch, so that it may be used on that
+    /// stream.
     ///
     /// # Errors
-    /// From the driver, for a batch on a device.
+    /// For a device batch, if the driver returns an error.
     fn into_tch(self) -> Result<TchBatch<Self>> {
         self.order()?;
         Ok(TchBatch(Arc::new(self)))
@@ -37,8 +39,8 @@ pub trait ToTch: Fields {
 
 impl<B: Fields> ToTch for B {}
 
-/// A batch whose memory torch's tensors share. Its slot returns when the batch and all of its
-/// tensors are dropped.
+/// A batch that shares its memory with torch's tensors. Its slot goes back to the loader once the
+/// batch and all of its tensors are dropped.
 ///
 /// ```no_run
 /// # use warpfeed_tch::ToTch;
@@ -53,10 +55,10 @@ impl<B: Fields> ToTch for B {}
 pub struct TchBatch<B = HostBatch>(Arc<B>);
 
 impl<B: Fields> TchBatch<B> {
-    /// The images, as in [`to_tch`](ToTch::to_tch).
+    /// Returns the images, as in [`to_tch`](ToTch::to_tch).
     ///
     /// # Errors
-    /// From libtorch.
+    /// If libtorch cannot create a tensor.
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -65,7 +67,7 @@ impl<B: Fields> TchBatch<B> {
         self.field(&name)
     }
 
-    /// The labels, `Int64`, (N).
+    /// Returns the labels as an `Int64` tensor of shape (N,).
     ///
     /// # Errors
     /// If the samples have no labels. The error names the first sample.
@@ -74,12 +76,12 @@ impl<B: Fields> TchBatch<B> {
         self.field("label")
     }
 
-    /// The field `name`, (N, ...): `image`, `label`, `soft_label`, one that
-    /// [`Loader::field`](warpfeed::Loader::field) added, or its row counts, `name.count`. Its
-    /// element type is kept.
+    /// Returns the field `name`, of shape (N, ...): `image`, `label`, `soft_label`, a field added
+    /// by [`Loader::field`](warpfeed::Loader::field), or its row counts, `name.count`. The element
+    /// type is preserved.
     ///
     /// # Errors
-    /// If the batch has no such field. The error lists the fields it has.
+    /// If the batch has no such field. The error lists the fields that it has.
     pub fn field(&self, name: &str) -> Result<Tensor> {
         let Some(memory) = self.0.export(name) else {
             let present = self.0.names().join(", ");
@@ -88,29 +90,29 @@ impl<B: Fields> TchBatch<B> {
         libtorch::share(name, memory)
     }
 
-    /// Every field of the batch by name, including row counts (`name.count`). Missing labels are
-    /// left out.
+    /// Returns every field of the batch by name, including row counts (`name.count`). Omits missing
+    /// labels.
     ///
     /// # Errors
-    /// From libtorch.
+    /// If libtorch cannot create a tensor.
     pub fn fields(&self) -> Result<HashMap<String, Tensor>> {
         self.0.names().into_iter().map(|name| Ok((name.clone(), self.field(&name)?))).collect()
     }
 
-    /// Whether each sample counts, `Bool`, (N), on the CPU: false for padding
-    /// ([`LastBatch::Pad`](warpfeed::LastBatch::Pad)) and for replacements of skipped samples
-    /// ([`OnError::Skip`](warpfeed::OnError::Skip)).
+    /// Returns which samples are valid, as a `Bool` tensor of shape (N,) on the CPU. The value is
+    /// false for padding ([`LastBatch::Pad`](warpfeed::LastBatch::Pad)) and for replacements of
+    /// skipped samples ([`OnError::Skip`](warpfeed::OnError::Skip)).
     pub fn valid(&self) -> Tensor {
         Tensor::from_slice(&self.0.valid_samples())
     }
 }
 
-/// Common interface of both kinds of batch.
+/// Common interface of host and device batches.
 pub trait Fields: Sized + Send + Sync + 'static {
-    /// Makes the stream that the calling thread uses wait for the batch.
+    /// Makes the stream of the calling thread wait for the batch.
     fn order(&self) -> Result<()>;
     fn export(self: &Arc<Self>, name: &str) -> Option<DlpackTensor>;
-    /// Names of the fields. Labels are a field only if the samples have them.
+    /// Returns the names of the fields. Labels are included only if the samples have them.
     fn names(&self) -> Vec<String>;
     fn image_name(&self) -> String;
     fn check_labels(&self) -> Result<()>;

@@ -1,18 +1,18 @@
-//! Promise: torch uses the loader's own memory. Tensors are the slot of their batch, with its exact
-//! values, for every field and element type. They occupy the slot until the last tensor that shares
-//! their storage is dropped. Errors name the field or the sample.
+//! Promise: torch uses the loader's own memory. Tensors alias the memory of their batch's slot, bit
+//! for bit, for every field and element type. They occupy the slot until the last tensor that
+//! shares their storage is dropped. Errors name the field or the sample.
 
 mod samples;
 
 use std::time::Duration;
 
 use samples::{loader, source};
-use tch::{FieldType, Tensor};
+use tch::{Kind, Tensor};
 use warpfeed::field::{NdArray, Ragged};
 use warpfeed::{Augment, Batches, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize};
 use warpfeed_tch::ToTch;
 
-/// Bytes of a tensor in the order of its elements, read by torch.
+/// Returns the bytes of a tensor in element order, as torch reads them.
 fn bytes(tensor: &Tensor) -> Vec<u8> {
     let mut bytes = vec![0; tensor.numel() * tensor.kind().elt_size_in_bytes()];
     tensor.copy_data_u8(&mut bytes, tensor.numel());
@@ -30,7 +30,7 @@ fn address(tensor: &Tensor) -> usize {
 #[test]
 fn images_and_labels_are_the_slot_itself() {
     for (dtype, kind) in
-        [(Dtype::U8, FieldType::Uint8), (Dtype::F32, FieldType::Float), (Dtype::F16, FieldType::Half), (Dtype::Bf16, FieldType::BFloat16)]
+        [(Dtype::U8, Kind::Uint8), (Dtype::F32, Kind::Float), (Dtype::F16, Kind::Half), (Dtype::Bf16, Kind::BFloat16)]
     {
         for layout in [Layout::Nhwc, Layout::Nchw] {
             let mut loader = loader().dtype(dtype).layout(layout);
@@ -45,7 +45,7 @@ fn images_and_labels_are_the_slot_itself() {
                 let (x, y) = batch.to_tch().unwrap();
                 assert_eq!((x.kind(), shape(&x), address(&x)), (kind, lengths, slot));
                 assert_eq!(bytes(&x), expected);
-                assert_eq!((y.kind(), Vec::<i64>::try_from(&y).unwrap()), (FieldType::Int64, labels.clone()));
+                assert_eq!((y.kind(), Vec::<i64>::try_from(&y).unwrap()), (Kind::Int64, labels.clone()));
                 seen += labels.len();
             }
             assert_eq!(seen, 50);
@@ -78,7 +78,7 @@ fn every_field_comes_by_its_name() {
                 assert_eq!(bytes(tensor), expected, "{name}");
             }
         }
-        assert_eq!(batch.valid().kind(), FieldType::Bool);
+        assert_eq!(batch.valid().kind(), Kind::Bool);
         assert_eq!(Vec::<bool>::try_from(batch.valid()).unwrap(), valid);
         padding += valid.iter().filter(|valid| !**valid).count();
     }
@@ -89,7 +89,7 @@ fn slots(batches: &mut Batches<HostBatch>, epoch: u64) -> Vec<usize> {
     batches.epoch(epoch).map(|batch| batch.unwrap().images().bytes().as_ptr() as usize).collect()
 }
 
-/// Checks the promise for any tensor that `kept` derives from the images of a batch.
+/// Checks that a tensor that `kept` derives from a batch's images keeps its slot occupied.
 fn holds_the_slot(kept: impl FnOnce(Tensor) -> Tensor) {
     let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
@@ -101,7 +101,7 @@ fn holds_the_slot(kept: impl FnOnce(Tensor) -> Tensor) {
     assert!(filled.len() >= 100 && !filled.contains(&slot));
     assert_eq!(bytes(&kept), before);
     drop(kept);
-    // Now the slot is filled again.
+    // Now the slot is refilled.
     assert!((16..30).any(|epoch| slots(&mut batches, epoch).contains(&slot)));
 }
 
@@ -111,7 +111,7 @@ fn a_tensor_holds_its_slot_during_a_hundred_more_batches() {
 }
 
 #[test]
-fn a_shallow_clone_and_a_view_hold_the_slot_too() {
+fn a_shallow_clone_and_a_view_occupy_the_slot() {
     holds_the_slot(|images| images.shallow_clone());
     holds_the_slot(|images| images.narrow(0, 3, 2).permute([0, 3, 1, 2]));
 }
@@ -121,14 +121,14 @@ fn a_tensor_saved_for_the_backward_pass_holds_the_slot() {
     let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
     let (slot, values) = (first.images().bytes().as_ptr() as usize, first.images().as_f32().unwrap().to_vec());
-    let weight = Tensor::ones([8 * 8 * 3], (FieldType::Float, tch::Device::Cpu)).set_requires_grad(true);
+    let weight = Tensor::ones([8 * 8 * 3], (Kind::Float, tch::Device::Cpu)).set_requires_grad(true);
     let images = first.to_tch().unwrap().0.flatten(1, 3);
-    let loss = (&images * &weight).sum(FieldType::Float);
+    let loss = (&images * &weight).sum(Kind::Float);
     drop(images);
     assert!((1..=15).all(|epoch| !slots(&mut batches, epoch).contains(&slot)));
     loss.backward();
     // The gradient is the sum of the images.
-    let expected = Tensor::from_slice(&values).reshape([-1, 8 * 8 * 3]).sum_dim_intlist(0, false, FieldType::Float);
+    let expected = Tensor::from_slice(&values).reshape([-1, 8 * 8 * 3]).sum_dim_intlist(0, false, Kind::Float);
     assert_eq!(bytes(&weight.grad()), bytes(&expected));
 }
 
@@ -143,7 +143,7 @@ fn a_copy_leaves_the_slot_free_and_does_not_change() {
             (batch.to_tch().unwrap().0.copy(), expected)
         })
         .collect();
-    // More copies than there are slots.
+    // There are more copies than slots.
     assert_eq!(copies.len(), 7);
     (1..=15).for_each(|epoch| drop(slots(&mut batches, epoch)));
     drop(batches);
@@ -153,16 +153,16 @@ fn a_copy_leaves_the_slot_free_and_does_not_change() {
 }
 
 #[test]
-fn tensors_may_be_written_to_and_dropped_on_another_thread_after_the_loader() {
+fn tensors_can_be_written_and_outlive_the_loader() {
     let mut batches = loader().dtype(Dtype::F32).host().unwrap();
     let (mut images, _) = batches.epoch(0).next().unwrap().unwrap().to_tch().unwrap();
     drop(batches);
     let _ = images.fill_(0.25);
-    std::thread::spawn(move || assert_eq!(images.mean(FieldType::Float).double_value(&[]), 0.25)).join().unwrap();
+    std::thread::spawn(move || assert_eq!(images.mean(Kind::Float).double_value(&[]), 0.25)).join().unwrap();
 }
 
 #[test]
-fn keeping_every_slot_is_an_error_and_no_hang() {
+fn keeping_every_slot_is_an_error_not_a_hang() {
     let mut batches = loader().prefetch(2).timeout(Duration::from_millis(300)).host().unwrap();
     let kept: Vec<_> = batches.epoch(0).map_while(|batch| batch.ok()).map(|batch| batch.to_tch().unwrap().0).collect();
     assert!((2..7).contains(&kept.len()), "{}", kept.len());
@@ -177,7 +177,7 @@ fn errors_name_the_field_or_the_sample() {
     let first = || unlabeled().into_iter().next().unwrap().unwrap();
     let said = first().to_tch().unwrap_err().to_string();
     assert!(said.starts_with("sample 0 (s0): ") && said.contains("no label"), "{said}");
-    // A field that exists but is hidden is left out of the map.
+    // The label, which the dataset does not have, is left out of the map.
     let fields = first().into_tch().unwrap().fields().unwrap();
     assert_eq!(fields.into_keys().collect::<Vec<_>>(), ["image"]);
 }

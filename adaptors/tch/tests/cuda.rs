@@ -1,9 +1,9 @@
-//! Promise: tensors of batches in device memory are that memory, bit-identical to host batches,
-//! whatever the loader's stream. However late the device reaches the work that reads a tensor, its
-//! memory is not written before. A tensor occupies its slot until the last one that shares its
-//! storage is dropped. Uploads from page-locked batches have the same bits.
+//! Promise: tensors of device batches share the batch's memory and are bit-identical to host
+//! batches, whichever stream the loader uses. The memory of a tensor is not reused until the device
+//! has finished all work that reads it. A tensor occupies its slot until the last tensor that
+//! shares its storage is dropped. Uploads from page-locked batches are bit-identical as well.
 //!
-//! Without the feature `cuda`, or without a driver, nothing is tested.
+//! Without the feature `cuda` or without a driver, the tests do nothing.
 #![cfg(feature = "cuda")]
 
 #[path = "../../../tests/support/require.rs"]
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use samples::{loader, source};
-use tch::{Device, FieldType, Tensor};
+use tch::{Device, Kind, Tensor};
 use warpfeed::cuda::cudarc::driver::CudaStream;
 use warpfeed::field::{NdArray, Ragged};
 use warpfeed::{Augment, Batches, CudaBatch, Dtype, LastBatch, Layout, Loader, Normalize};
@@ -22,7 +22,8 @@ use warpfeed_tch::{ToTch, stream};
 
 const GPU: Device = Device::Cuda(0);
 
-/// The stream that libtorch uses, and a separate one for the loader. `None` without a driver.
+/// Returns the stream that libtorch uses, and a separate one for the loader. Returns `None` without
+/// a driver.
 fn streams() -> Option<[Arc<CudaStream>; 2]> {
     if let Err(e) = warpfeed::cuda::available() {
         require::missing("cuda", e);
@@ -32,7 +33,7 @@ fn streams() -> Option<[Arc<CudaStream>; 2]> {
     Some([stream(0).unwrap(), warpfeed::cuda::stream(0).unwrap()])
 }
 
-/// Bytes of a tensor in the order of its elements, read by torch.
+/// Returns the bytes of a tensor in element order, as torch reads them.
 fn bytes(tensor: &Tensor) -> Vec<u8> {
     let tensor = tensor.to_device(Device::Cpu).contiguous();
     let mut bytes = vec![0; tensor.numel() * tensor.kind().elt_size_in_bytes()];
@@ -53,19 +54,19 @@ fn floats() -> Loader {
     of_type(Dtype::F16, Layout::Nchw)
 }
 
-/// Images and labels of epoch `epoch`, from host batches.
+/// Returns the images and labels of epoch `epoch`, from host batches.
 fn expected(loader: Loader, epoch: u64) -> Vec<(Vec<u8>, Vec<i64>)> {
     let mut batches = loader.host().unwrap();
     let epoch = batches.epoch(epoch).map(|batch| batch.unwrap());
     epoch.map(|batch| (batch.images().bytes().to_vec(), batch.labels().unwrap().to_vec())).collect()
 }
 
-/// Milliseconds of work on libtorch's stream, which delay the work queued after it.
+/// Queues a few milliseconds of work on libtorch's stream, to delay the work that follows.
 struct Busy(Tensor);
 
 impl Busy {
     fn new() -> Self {
-        Busy(Tensor::ones([4096, 4096], (FieldType::Float, GPU)))
+        Busy(Tensor::ones([4096, 4096], (Kind::Float, GPU)))
     }
 
     fn queue(&self) {
@@ -76,10 +77,10 @@ impl Busy {
 }
 
 #[test]
-fn device_tensors_are_the_batch_with_the_bits_of_host_batches() {
+fn device_tensors_are_bit_identical_to_host_batches() {
     let Some(streams) = streams() else { return };
     for (dtype, kind) in
-        [(Dtype::U8, FieldType::Uint8), (Dtype::F32, FieldType::Float), (Dtype::F16, FieldType::Half), (Dtype::Bf16, FieldType::BFloat16)]
+        [(Dtype::U8, Kind::Uint8), (Dtype::F32, Kind::Float), (Dtype::F16, Kind::Half), (Dtype::Bf16, Kind::BFloat16)]
     {
         for layout in [Layout::Nhwc, Layout::Nchw] {
             let expected = expected(of_type(dtype, layout), 0);
@@ -92,7 +93,7 @@ fn device_tensors_are_the_batch_with_the_bits_of_host_batches() {
                     let (x, y) = batch.to_tch().unwrap();
                     assert_eq!((x.device(), x.kind(), address(&x)), (GPU, kind, slot));
                     assert_eq!(x.size(), shape.into_iter().map(|n| n as i64).collect::<Vec<_>>());
-                    assert_eq!((y.device(), y.kind()), (GPU, FieldType::Int64));
+                    assert_eq!((y.device(), y.kind()), (GPU, Kind::Int64));
                     seen.push((bytes(&x), Vec::<i64>::try_from(y.to_device(Device::Cpu)).unwrap()));
                 }
                 assert!(seen == expected, "{dtype:?} {layout:?}");
@@ -132,7 +133,7 @@ fn every_field_comes_by_its_name() {
 }
 
 #[test]
-fn tensors_that_are_dropped_at_once_were_read_before_their_memory_is_written() {
+fn dropped_tensors_are_read_before_memory_is_reused() {
     let Some(streams) = streams() else { return };
     let busy = Busy::new();
     for stream in &streams {
@@ -157,7 +158,7 @@ fn slots(batches: &mut Batches<CudaBatch>, epoch: u64) -> Vec<u64> {
     batches.epoch(epoch).map(|batch| batch.unwrap().images().device_ptr()).collect()
 }
 
-/// Checks the promise for any tensor that `kept` derives from the images of a batch.
+/// Checks that a tensor that `kept` derives from a batch's images keeps its slot occupied.
 fn holds_the_slot(stream: &Arc<CudaStream>, kept: impl FnOnce(Tensor) -> Tensor) {
     let mut batches = floats().prefetch(2).cuda(stream).unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
@@ -169,7 +170,7 @@ fn holds_the_slot(stream: &Arc<CudaStream>, kept: impl FnOnce(Tensor) -> Tensor)
     assert!(filled.len() >= 100 && !filled.contains(&slot));
     assert_eq!(bytes(&kept), before);
     drop(kept);
-    // Now the slot is filled again.
+    // Now the slot is refilled.
     assert!((16..30).any(|epoch| slots(&mut batches, epoch).contains(&slot)));
 }
 
@@ -190,10 +191,10 @@ fn a_tensor_saved_for_the_backward_pass_holds_the_slot() {
         let mut batches = of_type(Dtype::F32, Layout::Nhwc).prefetch(2).cuda(stream).unwrap();
         let first = batches.epoch(0).next().unwrap().unwrap();
         let slot = first.images().device_ptr();
-        let weight = Tensor::ones([8 * 8 * 3], (FieldType::Float, GPU)).set_requires_grad(true);
+        let weight = Tensor::ones([8 * 8 * 3], (Kind::Float, GPU)).set_requires_grad(true);
         let images = first.to_tch().unwrap().0.flatten(1, 3);
-        let expected = images.sum_dim_intlist(0, false, FieldType::Float).copy();
-        let loss = (&images * &weight).sum(FieldType::Float);
+        let expected = images.sum_dim_intlist(0, false, Kind::Float).copy();
+        let loss = (&images * &weight).sum(Kind::Float);
         drop(images);
         assert!((1..=15).all(|epoch| !slots(&mut batches, epoch).contains(&slot)));
         loss.backward();
@@ -203,7 +204,7 @@ fn a_tensor_saved_for_the_backward_pass_holds_the_slot() {
 }
 
 #[test]
-fn tensors_may_be_written_to_and_dropped_on_another_thread_after_the_loader() {
+fn tensors_can_be_written_and_outlive_the_loader() {
     let Some(streams) = streams() else { return };
     let busy = Busy::new();
     for stream in &streams {
@@ -212,12 +213,12 @@ fn tensors_may_be_written_to_and_dropped_on_another_thread_after_the_loader() {
         drop(batches);
         busy.queue();
         let _ = images.fill_(0.25);
-        std::thread::spawn(move || assert_eq!(images.mean(FieldType::Float).double_value(&[]), 0.25)).join().unwrap();
+        std::thread::spawn(move || assert_eq!(images.mean(Kind::Float).double_value(&[]), 0.25)).join().unwrap();
     }
 }
 
 #[test]
-fn keeping_every_slot_is_an_error_and_no_hang() {
+fn keeping_every_slot_is_an_error_not_a_hang() {
     let Some(streams) = streams() else { return };
     for stream in &streams {
         let mut batches = loader().prefetch(2).timeout(Duration::from_millis(300)).cuda(stream).unwrap();
@@ -228,7 +229,7 @@ fn keeping_every_slot_is_an_error_and_no_hang() {
 }
 
 #[test]
-fn uploads_from_page_locked_batches_that_are_dropped_at_once_have_their_bits() {
+fn page_locked_uploads_survive_an_early_drop() {
     let Some(_) = streams() else { return };
     let busy = Busy::new();
     let mut batches = floats().pinned(true).prefetch(2).host().unwrap();
@@ -237,7 +238,7 @@ fn uploads_from_page_locked_batches_that_are_dropped_at_once_have_their_bits() {
         for batch in batches.epoch(epoch) {
             let (images, _) = batch.unwrap().to_tch().unwrap();
             busy.queue();
-            uploaded.push(images.to_device_(GPU, FieldType::Half, true, false));
+            uploaded.push(images.to_device_(GPU, Kind::Half, true, false));
         }
         let expected = expected(floats(), epoch);
         assert_eq!(uploaded.len(), expected.len());

@@ -18,8 +18,9 @@ use crate::progress::Measuring;
 /// Measure the speed of the loader
 ///
 /// Runs the loader with batches in host memory, discards the batches, and prints statistics after a
-/// warm-up. --step holds each batch as a training step would; the stall fraction is then the share
-/// of the time that the step waits for data. The last lines name the limit of the loader.
+/// warm-up. --step holds each batch for the duration of a training step; the stall fraction is then
+/// the share of time in which the step waits for data. The last lines name the bottleneck of the
+/// loader.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -63,8 +64,8 @@ pub(crate) struct Args {
     trace: Option<PathBuf>,
 }
 
-// Options of `bench` and `doctor`. Not a doc comment, because clap would use it as the command's
-// help.
+// Options of `bench` and `doctor`. This is not a doc comment, because clap would use it as the help
+// text of the command.
 #[derive(clap::Args)]
 pub(crate) struct Measured {
     /// Dataset
@@ -91,7 +92,7 @@ impl Measured {
     }
 }
 
-/// The crops of `Augment`.
+/// Augmentation, named after the constructors of `Augment`.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Recipe {
     /// Random resized crop and flip
@@ -104,7 +105,7 @@ impl Recipe {
     pub(crate) fn augment(self, size: u32) -> Augment {
         match self {
             Recipe::Train => Augment::train(size),
-            // The usual ratio: 256 for 224.
+            // Use the common ratio of 256 to 224.
             Recipe::Eval => Augment::eval(size.saturating_mul(8).div_ceil(7), size),
         }
     }
@@ -141,7 +142,7 @@ impl Args {
             Element::F16 => Dtype::F16,
             Element::Bf16 => Dtype::Bf16,
         };
-        // The measurement ignores labels.
+        // Allow missing labels, because the measurement does not need labels.
         let mut loader = Loader::source(source)
             .unlabeled(true)
             .convert_to_u8(true)

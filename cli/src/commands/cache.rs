@@ -9,14 +9,15 @@ use crate::{Outcome, progress, size};
 
 /// Show, fill, check, refresh or empty the cache of datasets in object stores
 ///
-/// A cache is a folder that keeps what loaders read from stores. Loaders use it if their program
-/// names it (Rust: Cache::open, Python: cache_dir). Processes that use the folder meanwhile go on.
+/// A cache is a folder with data that loaders have read from stores. Loaders use it if their
+/// program sets it (Rust: Cache::open, Python: cache_dir). Processes that are using the folder can
+/// continue.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   warpfeed cache show /local/cache
   warpfeed cache warm s3://bucket/train --dir /local/cache --bytes 500GB
-  warpfeed cache check /local/cache   # drops damaged blocks
+  warpfeed cache check /local/cache   # deletes damaged blocks
   warpfeed cache refresh /local/cache # the next opening finds new objects
   warpfeed cache empty /local/cache")]
 pub(crate) struct Args {
@@ -26,13 +27,13 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// List the datasets in the cache, and their bytes
+    /// List the datasets in the cache with their sizes
     Show(Folder),
     /// Read a dataset once, in its own order, until the cache is full
     Warm(Box<Warm>),
-    /// Read every block, and drop the damaged ones; exits with 1 if there were any
+    /// Read every block and delete the damaged ones; exits with 1 if there were any
     Check(Folder),
-    /// Drop the kept listings, so that the next opening lists again and finds new objects
+    /// Delete the cached listings, so that the next opening lists again and finds new objects
     Refresh(Refresh),
     /// Delete all blocks and listings; other files stay
     Empty(Folder),
@@ -49,7 +50,7 @@ struct Folder {
 struct Refresh {
     #[command(flatten)]
     folder: Folder,
-    /// Drop only the listings of URLs that begin with this one
+    /// Delete only the listings of URLs that begin with this one
     #[arg(long, value_name = "URL", default_value = "")]
     url: String,
 }
@@ -62,7 +63,7 @@ struct Warm {
     /// Folder of the cache [default: $XDG_CACHE_HOME/warpfeed/blocks, or ~/.cache/warpfeed/blocks]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Most bytes that the cache may take, such as 500GB
+    /// Maximum size of the cache, such as 500GB
     #[arg(long, value_name = "SIZE", value_parser = size::parse_bytes)]
     bytes: u64,
     #[command(flatten)]
@@ -97,12 +98,12 @@ impl Args {
             Action::Check(Folder { dir }) => {
                 let dir = folder(dir)?;
                 let Contents { blocks, damaged, .. } = check(&dir)?;
-                writeln!(out, "{}: {blocks} blocks are sound, {damaged} damaged ones were deleted", dir.display())?;
+                writeln!(out, "{}: {blocks} valid blocks, {damaged} damaged blocks deleted", dir.display())?;
                 return Ok(if damaged == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
             Action::Refresh(Refresh { folder: Folder { dir }, url }) => {
                 let dir = folder(dir)?;
-                writeln!(out, "{}: dropped {} listings", dir.display(), refresh(&dir, &url)?)?;
+                writeln!(out, "{}: deleted {} listings", dir.display(), refresh(&dir, &url)?)?;
             }
             Action::Empty(Folder { dir }) => {
                 let dir = folder(dir)?;

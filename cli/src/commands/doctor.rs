@@ -1,4 +1,4 @@
-//! Measures the parts of the loader alone and together, and derives settings.
+//! Measures the stages of the loader, first separately and then together, and derives settings.
 
 use std::hint::black_box;
 use std::io::Write as _;
@@ -20,12 +20,12 @@ use crate::Outcome;
 use crate::measure::measure;
 use crate::size::bytes;
 
-/// Find the limit of a dataset on this machine, and settings for it
+/// Find the bottleneck of a dataset on this machine, and settings for it
 ///
 /// Measures reading, decoding, resizing, memory and (with a GPU) copying to the GPU, each alone.
 /// Then measures the loader with different numbers of workers, and with decoding on the GPU. Prints
-/// the limit of the loader, and settings in Rust and Python. Takes about half a minute and uses all
-/// cores.
+/// the bottleneck of the loader, and settings in Rust and Python. Takes about half a minute and
+/// uses all cores.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,23 +35,27 @@ Examples:
 
 The disk is measured only if the dataset is not yet cached in memory.
 The line 'first reading' shows how much came from the disk.
-For shards in a store, it says what a full shuffle and blocks cost, and which to use.")]
+For shards in a store, the output compares the cost of a full shuffle and of
+shuffle_window, and suggests one.")]
 pub(crate) struct Args {
     #[command(flatten)]
     measured: Measured,
 }
 
-/// Duration of the short measurements, and of the loader runs.
+/// Duration of each short measurement.
 const SHORT: Duration = Duration::from_millis(1500);
+/// Duration of each run of the loader.
 const RUN: Duration = Duration::from_secs(3);
-/// Maximum number of samples, and of bytes, that are read and decoded alone.
+/// Maximum number of samples for the measurements of one thread.
 const SAMPLES: usize = 2000;
+/// Maximum number of bytes for the measurements of one thread.
 const BYTES: usize = 512 << 20;
-/// Number of batches ahead if the GPU decodes.
+/// Prefetch depth for decoding on the GPU.
 const GPU_PREFETCH: usize = 4;
-/// Bytes of decoded pages that a window may need, of the 256 MiB that are kept.
+/// Maximum total size of the decoded pages that a shuffle window may need. The cache of pages is
+/// 256 MiB.
 const PAGES: usize = 192 << 20;
-/// Size of the blocks for measuring memory, in bytes; larger than the caches.
+/// Size in bytes of the blocks with which memory is measured. They are larger than the CPU caches.
 const BLOCK: usize = 64 << 20;
 
 impl Args {
@@ -70,13 +74,14 @@ impl Args {
         let decoding = gpu.as_ref().map_err(Clone::clone);
         let decoding = decoding.and_then(|_| self.decode_on_gpu(&source, cores, GPU_PREFETCH, Duration::ZERO));
         let (fewest, best) = fewest_of_the_best(&runs);
-        // Samples decoded by workers cost no device time.
+        // Prefer the workers, which need no device time, unless decoding on the GPU is clearly
+        // faster.
         let on_gpu = decoding.as_ref().ok().filter(|stats| stats.samples_per_second() > 1.2 * best);
         let (workers, prefetch, stats) = match on_gpu {
             Some(stats) => (cores, GPU_PREFETCH, stats),
             None => {
                 let stats = &runs[fewest].1;
-                // Enough batches ahead to cover the 99th percentile of the waits.
+                // Prefetch enough batches to cover the 99th percentile of the waits.
                 let uneven = (stats.wait.p99_seconds / stats.wait.p50_seconds.max(1e-9)).ceil();
                 (runs[fewest].0, (uneven as usize).clamp(2, 8), stats)
             }
@@ -160,7 +165,7 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Runs the loader with images decoded on the first GPU and returns its statistics.
+    /// Runs the loader with decoding on the first GPU, and returns its statistics.
     fn decode_on_gpu(
         &self,
         source: &Arc<dyn Source>,
@@ -172,7 +177,7 @@ impl Args {
         doctor_gpu::run(loader, RUN / 4, RUN - RUN / 4, step)
     }
 
-    /// Runs the loader for [`RUN`], of which the first quarter is the warm-up, and returns its
+    /// Runs the loader for [`RUN`], the first quarter of which is warm-up, and returns its
     /// statistics.
     fn load(&self, source: &Arc<dyn Source>, workers: usize, prefetch: usize, step: Duration) -> Result<Stats> {
         let mut batches = self.loader(source, workers, prefetch).host()?;
@@ -186,43 +191,46 @@ impl Args {
             .augment(Augment::train(self.measured.size))
             .workers(workers)
             .prefetch(prefetch)
-            // The measurement ignores labels.
+            // The measurement does not need labels.
             .unlabeled(true)
     }
 }
 
-/// Returns the index of the run with the fewest workers that comes close to the best, and the
-/// samples per second of the best.
+/// Returns the index of the run that has the fewest workers among those whose rate is close to the
+/// best, and the best rate in samples per second.
 fn fewest_of_the_best(runs: &[(usize, Stats)]) -> (usize, f64) {
     let rate = |run: &(usize, Stats)| run.1.samples_per_second();
     let best = runs.iter().map(rate).fold(0.0, f64::max);
     (runs.iter().position(|run| rate(run) >= 0.97 * best).unwrap_or(0), best)
 }
 
-/// Verdict on the chosen run. It does not advise more workers, because they were measured without a
-/// gain.
+/// Returns the verdict for the chosen run. It does not advise more workers, because runs with more
+/// workers were not faster.
 fn conclusion(stats: &Stats) -> Verdict {
     let mut stats = stats.clone();
     stats.cores = stats.cores.min(stats.workers);
     stats.verdict()
 }
 
-/// The options of the order, in Rust and in Python.
+/// Returns the options that set the sample order, in Rust and in Python.
 fn shuffle(window: Option<usize>) -> (String, String) {
     match window {
-        Some(window) => (format!(".shuffle_window({window}).seed(42)"), format!("shuffle=42, shuffle_window={window}")),
-        None => (".shuffle(42)".to_owned(), "shuffle=42".to_owned()),
+        Some(window) => {
+            (format!(".shuffle_window({window}).seed(42)"), format!("shuffle=True, seed=42, shuffle_window={window}"))
+        }
+        None => (".shuffle(42)".to_owned(), "shuffle=True, seed=42".to_owned()),
     }
 }
 
-/// Measurements of one thread: reading, decoding and resizing alone.
+/// Measurements of a single thread that reads, decodes and resizes.
 struct Alone {
     samples: usize,
     bytes: usize,
-    /// Seconds of the first read, and the bytes that came from the disk, if the system counts them.
+    /// Duration of the first read in seconds.
     first: f64,
+    /// Number of bytes of the first read that came from the disk, if the system reports it.
     from_disk: Option<u64>,
-    /// Seconds of the second read.
+    /// Duration of the second read in seconds.
     again: f64,
     decoded: usize,
     decode: f64,
@@ -230,16 +238,18 @@ struct Alone {
 }
 
 impl Alone {
-    /// Mean bytes of a sample.
+    /// Returns the average size of a sample in bytes.
     fn mean(&self) -> usize {
         self.bytes / self.samples.max(1)
     }
 
-    /// Samples of a window to shuffle in, whose decoded pages fit into the memory that a source in
-    /// pages keeps. `None` if a full shuffle costs nothing: the pages of all `samples` fit, or a
-    /// source of this `kind` has none.
+    /// Returns the maximum number of samples in a shuffle window such that their decoded pages fit
+    /// into the source's cache of pages. Returns `None` if a full shuffle costs nothing extra,
+    /// because the pages of all `samples` samples fit or because sources of this `kind` have no
+    /// pages.
     fn window(&self, kind: &str, samples: usize) -> Option<usize> {
-        // A page of Parquet has several images. A full shuffle would decode one for each of them.
+        // A Parquet page contains several images, and a full shuffle would decode a whole page for
+        // each image.
         let window = (PAGES / self.mean().max(1)).max(1);
         (kind == "parquet" && window < samples).then_some(window)
     }
@@ -310,8 +320,8 @@ impl Alone {
     }
 }
 
-/// Reads a sample and one byte per cache line, so that mapped pages are loaded. Returns the number
-/// of its bytes.
+/// Reads a sample and touches one byte per cache line, so that mapped pages are loaded. Returns the
+/// size of the sample in bytes.
 fn touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usize> {
     let sample = source.read(index, scratch)?;
     let mut total = 0;
@@ -322,16 +332,16 @@ fn touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usi
     Ok(total)
 }
 
-/// Bytes that the process read from storage (Linux).
+/// Returns the number of bytes that the process has read from storage (Linux only).
 fn disk_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
 }
 
-/// Number of samples that are decoded together, as in the loader.
+/// Number of samples that are decoded together. It is the same as in the loader.
 const GROUP: usize = 8;
 
-/// Buffers and tools of a worker.
+/// The buffers and the decoder of a worker.
 struct Workbench {
     augment: Augment,
     encoded: [Vec<u8>; GROUP],
@@ -351,7 +361,8 @@ impl Workbench {
         }
     }
 
-    /// Decodes and resizes the samples of `group`. Returns the seconds of each.
+    /// Decodes and resizes the samples in `group`. Returns the seconds that each of the two steps
+    /// took.
     fn run(&mut self, source: &dyn Source, group: &[usize]) -> Result<(f64, f64)> {
         let codecs = Codecs::new().convert_to_u8(true);
         let mut plans: Vec<Plan> = Vec::new();
@@ -378,7 +389,7 @@ impl Workbench {
     }
 }
 
-/// Returns the bytes per second that `threads` threads copy from memory to memory.
+/// Measures how many bytes per second `threads` threads copy in memory.
 fn memory_speed(threads: usize) -> f64 {
     let start = Instant::now();
     let copied: usize = std::thread::scope(|scope| {
@@ -402,8 +413,8 @@ fn memory_speed(threads: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// Statistics of one second in which `workers` workers decoded all the time and the consumer
-    /// only waited.
+    /// Returns the statistics of a second in which `workers` workers are decoding all the time and
+    /// the consumer is always waiting.
     fn run(workers: usize, samples: u64) -> (usize, Stats) {
         let mut stats = Stats::default();
         (stats.workers, stats.cores, stats.seconds, stats.waited_seconds) = (workers, 4, 1.0, 1.0);
@@ -413,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn parquet_is_shuffled_in_windows_whose_pages_fit_into_memory_unless_all_fit() {
+    fn parquet_gets_a_shuffle_window_unless_all_pages_fit() {
         let alone = |bytes| {
             let (first, again, decode, resize) = (1.0, 1.0, 1.0, 1.0);
             Alone { samples: 1000, bytes, first, from_disk: None, again, decoded: 1000, decode, resize }
@@ -423,12 +434,12 @@ mod tests {
         assert!((window - 1) * 110_000 < PAGES && (window + 1) * 110_000 > PAGES, "{window}");
         let (rust, python) = shuffle(Some(window));
         assert_eq!(rust, format!(".shuffle_window({window}).seed(42)"));
-        assert_eq!(python, format!("shuffle=42, shuffle_window={window}"));
+        assert_eq!(python, format!("shuffle=True, seed=42, shuffle_window={window}"));
         for (kind, alone, samples) in [("parquet", &photographs, 1000), ("arrow", &photographs, 1_281_167)] {
             assert_eq!(alone.window(kind, samples), None, "{kind}, {samples} samples");
         }
-        assert_eq!(shuffle(None), (".shuffle(42)".to_owned(), "shuffle=42".to_owned()));
-        // Values that are larger than the memory, and empty ones.
+        assert_eq!(shuffle(None), (".shuffle(42)".to_owned(), "shuffle=True, seed=42".to_owned()));
+        // Samples that are larger than the memory, and empty samples.
         assert_eq!(alone(1 << 60).window("parquet", 1000), Some(1));
         assert_eq!(alone(0).window("parquet", 1000), None);
     }
@@ -443,6 +454,6 @@ mod tests {
             assert!(!verdict.text.contains("workers("), "{verdict}");
             assert!(verdict.text.starts_with("decode-bound"), "{verdict}");
         }
-        assert!(run(1, 1322).1.verdict().text.contains("workers(4)"), "the whole verdict advises more");
+        assert!(run(1, 1322).1.verdict().text.contains("workers(4)"), "the unmodified verdict advises more workers");
     }
 }

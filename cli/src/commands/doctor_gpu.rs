@@ -1,16 +1,16 @@
 #![allow(unsafe_code)]
-//! Measures the copy to the GPU alone, and a loader there.
+//! Measures copying to the GPU, and runs a loader on the GPU.
 //!
 //! **Invariants**
-//! 1. The page-locked memory stays alive and unchanged until the stream that copies it is
-//!    synchronized.
+//! 1. The page-locked memory stays alive and unchanged until the stream that copies from it has
+//!    been synchronized.
 
 use std::time::Duration;
 
 use warpfeed::{Loader, Result, Stats};
 
-/// Returns the bytes per second of copies from page-locked memory to the first GPU. A copy is as
-/// large as a batch.
+/// Measures how many bytes per second are copied from page-locked memory to the first GPU. Each
+/// copy has the size of a batch.
 #[cfg(feature = "cuda")]
 pub(crate) fn copy_speed() -> Result<f64> {
     use std::time::Instant;
@@ -23,11 +23,11 @@ pub(crate) fn copy_speed() -> Result<f64> {
     let pinned = Pinned::new(&context, BYTES, AfterFork::Absent)?;
     let (memory, stream) = (DeviceBuffer::new(&context, BYTES)?, Stream::new(&context)?);
     let mut seconds = 0.0;
-    // The first round is the warm-up.
+    // The first round is a warm-up.
     for _ in 0..2 {
         let start = Instant::now();
         for _ in 0..COPIES {
-            // SAFETY: invariant 1, and nothing reads the target.
+            // SAFETY: invariant 1, and nothing else accesses the target.
             unsafe { stream.upload(&memory, 0, &pinned)? };
         }
         stream.synchronize()?;
@@ -36,21 +36,21 @@ pub(crate) fn copy_speed() -> Result<f64> {
     Ok((COPIES * BYTES) as f64 / seconds)
 }
 
-/// Runs `loader` on the first GPU as [`measure`](crate::measure::measure) says.
+/// Runs `loader` on the first GPU, like [`measure`](crate::measure::measure).
 #[cfg(feature = "cuda")]
 pub(crate) fn run(loader: Loader, warmup: Duration, time: Duration, step: Duration) -> Result<Stats> {
     let mut batches = loader.cuda(&warpfeed::cuda::stream(0)?)?;
     crate::measure::measure(&mut batches, warmup, time, step, |_, _| ())
 }
 
-/// Returns an error, because this build cannot use a GPU.
+/// Fails, because this build has no GPU support.
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn run(_: Loader, _: Duration, _: Duration, _: Duration) -> Result<Stats> {
-    Err(warpfeed::Error::config("this build is without the feature \"cuda\""))
+    Err(warpfeed::Error::config("this build lacks the feature \"cuda\""))
 }
 
-/// Returns an error, because this build cannot use a GPU.
+/// Fails, because this build has no GPU support.
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn copy_speed() -> Result<f64> {
-    Err(warpfeed::Error::config("this build is without the feature \"cuda\""))
+    Err(warpfeed::Error::config("this build lacks the feature \"cuda\""))
 }

@@ -16,7 +16,7 @@ use crate::{Outcome, progress};
 
 /// Describe a dataset: samples, classes, formats, sizes
 ///
-/// Reads every image in full to list samples that do not decode or are damaged, as verify does.
+/// Reads every image completely to list samples that do not decode or are damaged, like verify.
 /// With --headers it reads only headers.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -42,15 +42,15 @@ pub(crate) struct Args {
     data: DataArgs,
 }
 
-/// Maximum number of printed lines of a list.
+/// Maximum number of printed lines per list.
 const SHOWN: usize = 20;
 
-/// Totals over all samples.
+/// Totals of all samples.
 #[derive(Default, Serialize)]
 struct Report {
     source: &'static str,
     samples: usize,
-    /// Number of samples per label; `null` counts those without a label.
+    /// Number of samples per label. Samples without a label are counted under `null`.
     labels: BTreeMap<String, usize>,
     classes: Vec<String>,
     formats: BTreeMap<&'static str, usize>,
@@ -58,14 +58,14 @@ struct Report {
     progressive: usize,
     restart_markers: usize,
     turned: usize,
-    /// Number of samples with each other field.
+    /// Number of samples that have each field other than the image and the label.
     fields: BTreeMap<String, usize>,
     annotated: Annotated,
     /// Number of samples whose bytes or label cannot be read, or whose image does not decode.
     unreadable: usize,
     /// Number of samples that decode but are damaged.
     damaged: usize,
-    /// Problems of both, with the messages of `verify`.
+    /// Messages about unreadable and damaged samples, as printed by `verify`.
     findings: Vec<String>,
     bytes: Spread,
     width: Spread,
@@ -73,7 +73,7 @@ struct Report {
     shorter_side: Spread,
 }
 
-/// Summary of a list of numbers.
+/// A summary of a list of numbers.
 #[derive(Default, Serialize)]
 struct Spread {
     min: u64,
@@ -95,7 +95,7 @@ impl Spread {
     }
 }
 
-/// Facts about one sample.
+/// What was found in one sample.
 struct Seen {
     label: Option<i64>,
     bytes: u64,
@@ -108,8 +108,9 @@ struct Seen {
 #[derive(Default, Serialize)]
 struct Annotated {
     boxes: usize,
-    /// Number of samples with a field of boxes, and of those in which it is empty.
+    /// Number of samples with a field of boxes.
     samples: usize,
+    /// Number of samples whose field of boxes is empty.
     samples_without_boxes: usize,
     /// Maximum number of boxes in a sample.
     most_boxes: usize,
@@ -119,8 +120,9 @@ struct Annotated {
     classes: BTreeMap<i64, usize>,
     /// Number of samples with a mask for each box.
     box_masks: usize,
-    /// Number of samples with a mask of the image, and of pixels per mask value.
+    /// Number of samples with a mask.
     masks: usize,
+    /// Number of pixels per mask value.
     mask_values: BTreeMap<i64, u64>,
 }
 
@@ -144,7 +146,7 @@ impl Annotated {
         if *samples > 0 {
             writeln!(
                 out,
-                "boxes        {boxes} of {samples} samples, up to {most_boxes} of one; {none} samples have none"
+                "boxes        {boxes} in {samples} samples, up to {most_boxes} per sample; {none} samples have none"
             )?;
             let Annotated { crowds, labeled_points, box_masks, .. } = self;
             writeln!(
@@ -182,7 +184,7 @@ impl Args {
     }
 }
 
-/// Reads the facts about sample `index`. Returns `None` if it has no image.
+/// Inspects sample `index`. Returns `None` if the sample has no image.
 fn see(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<u8>) -> warpfeed::Result<Option<Seen>> {
     let sample = source.read(index, scratch)?;
     let Some((image, bytes)) = sample.image() else { return Ok(None) };
@@ -277,7 +279,7 @@ impl Report {
             writeln!(out, "jpeg         {}", list(&self.chroma))?;
             writeln!(
                 out,
-                "             {progressive} progressive, {restart_markers} with restart markers, {turned} turned by EXIF"
+                "             {progressive} progressive, {restart_markers} with restart markers, {turned} rotated by EXIF"
             )?;
         }
         if !self.fields.is_empty() {
@@ -311,7 +313,7 @@ impl Report {
     }
 }
 
-/// Formats the counts, the most frequent first: `jpeg 60, png 4`.
+/// Formats counts with the most frequent entry first, such as `jpeg 60, png 4`.
 fn list<K: AsRef<str>>(counts: &BTreeMap<K, usize>) -> String {
     let mut all: Vec<(&str, usize)> = counts.iter().map(|(name, n)| (name.as_ref(), *n)).collect();
     all.sort_by_key(|&(_, n)| std::cmp::Reverse(n));

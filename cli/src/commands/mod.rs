@@ -1,4 +1,4 @@
-//! The sub-commands, with their arguments and output.
+//! The subcommands, with their arguments and output.
 
 pub(crate) mod bench;
 #[cfg(feature = "stores")]

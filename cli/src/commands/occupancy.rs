@@ -8,9 +8,9 @@ use crate::{Outcome, output, size};
 
 /// Show the occupancy of a CUDA kernel for each block size
 ///
-/// Occupancy is the number of warps that a multiprocessor can hold. The calculation is that of the
-/// CUDA Occupancy Calculator and needs no GPU or driver. `nvcc -Xptxas -v` and `cuobjdump
-/// --dump-resource-usage` print a kernel's registers and shared memory.
+/// Occupancy is the number of warps that can be resident on a multiprocessor. The calculation is
+/// the same as in the CUDA Occupancy Calculator and needs no GPU or driver. `nvcc -Xptxas -v` and
+/// `cuobjdump --dump-resource-usage` print a kernel's registers and shared memory.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// Registers per thread
     #[arg(long, value_name = "N")]
     regs: u32,
-    /// Shared memory per block, static and dynamic together, such as 4096 or 48KiB
+    /// Shared memory per block, static plus dynamic, such as 4096 or 48KiB
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = shared)]
     smem: usize,
     /// Compute capability of the GPU; H100 and H200 have 9.0

@@ -1,4 +1,4 @@
-//! Draws masks, boxes with their classes, and points over the images of a sheet.
+//! Draws masks, boxes with their classes, and points over the images on a sheet.
 
 use font8x8::{BASIC_FONTS, LATIN_FONTS, UnicodeFonts as _};
 use warpfeed::field::{Annotations, Mask};
@@ -8,28 +8,28 @@ use warpfeed::{Dtype, HostBatch, Loader};
 use crate::canvas::{Canvas, Color};
 use crate::data::FollowArgs;
 
-/// Width and height of a letter in dots. The last column and row are empty.
+/// Width and height of a letter in dots. The last column and the last row are empty.
 pub(super) const LETTER: u32 = 8;
 /// Maximum number of boxes drawn per sample.
 const MOST: usize = 64;
-/// Number of samples that are read to find a dataset's annotations.
+/// Maximum number of samples that are read to determine which annotations a dataset has.
 const LOOKED_AT: usize = 64;
-/// Value of a mask outside the image, and of pixels without a class in Pascal VOC.
+/// Mask value outside the image, and of pixels without a class in Pascal VOC.
 const NO_CLASS: i64 = 255;
 /// Radius of a point in pixels.
 const DOT: i64 = 1;
 
-/// Annotations of a dataset.
+/// The annotations to draw for a dataset.
 pub(super) struct Overlay {
-    /// Annotations that occur in the first samples.
+    /// Annotations found in the first samples.
     found: Annotations,
     box_masks: bool,
     mask: bool,
 }
 
 impl Overlay {
-    /// Reads the first samples. Masks of images are drawn if each of these samples has one, and
-    /// masks of boxes if each sample with boxes has them.
+    /// Determines the annotations from the first samples. Masks are drawn if each of these samples
+    /// has a mask, and box masks are drawn if each of these samples with boxes has box masks.
     pub(super) fn of(source: &dyn Source, follow: FollowArgs) -> Self {
         let mut overlay = Overlay { found: Annotations::default(), box_masks: true, mask: true };
         let mut scratch = Vec::new();
@@ -66,8 +66,8 @@ impl Overlay {
         loader
     }
 
-    /// Draws the annotations of sample `place` of the batch. Its image has `side` by `side`
-    /// pixels and its upper left corner at `at`.
+    /// Draws the annotations of sample `place` of the batch. The image of the sample has `side` by
+    /// `side` pixels, and its upper left corner is at `at` on the sheet.
     pub(super) fn draw(
         &self,
         sheet: &mut Canvas,
@@ -125,7 +125,7 @@ impl Overlay {
     }
 }
 
-/// One image of the sheet.
+/// One image on the sheet.
 struct Tile<'a> {
     sheet: &'a mut Canvas,
     at: (u32, u32),
@@ -133,13 +133,13 @@ struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// The pixel at (x, y), if it lies in the image.
+    /// Returns the pixel at (x, y), if it is inside the image.
     fn pixel(&mut self, x: i64, y: i64) -> Option<&mut Color> {
         let inside = (0..self.side).contains(&x) && (0..self.side).contains(&y);
         inside.then(|| self.sheet.pixel(self.at.0 + x as u32, self.at.1 + y as u32))
     }
 
-    /// Blends a color into a pixel with equal weights.
+    /// Replaces a pixel by the mean of the pixel and a color.
     fn tint(&mut self, pixel: usize, color: Color) {
         let (x, y) = (pixel as i64 % self.side, pixel as i64 / self.side);
         if let Some(pixel) = self.pixel(x, y) {
@@ -170,7 +170,7 @@ impl Tile<'_> {
         let name = fitted(name, (self.side - 1) as u32 / LETTER);
         let (long, high) = (name.chars().count() as i64 * i64::from(LETTER), i64::from(LETTER));
         if long > 0 && high < self.side {
-            // Near the image's edge, the name moves inwards.
+            // Move the name inwards if it would exceed the edge of the image.
             let [x, y] = [(x1, long), (y1, high)].map(|(at, length)| at.min(self.side - length - 1).max(0));
             self.fill((x, x + long + 1), (y, y + high + 1), color);
             let at = (self.at.0 + x as u32 + 1, self.at.1 + y as u32 + 1);
@@ -178,7 +178,8 @@ impl Tile<'_> {
         }
     }
 
-    /// Draws a dot: white with a dark rim if the point is visible, dark if it is hidden.
+    /// Draws a point as a dot. A visible point is white with a dark rim, and a hidden point is
+    /// dark.
     fn point(&mut self, [x, y, visibility]: [f32; 3]) {
         if visibility > 0.0 {
             let (x, y) = (x.floor() as i64, y.floor() as i64);
@@ -191,7 +192,7 @@ impl Tile<'_> {
     }
 }
 
-/// Returns the color of a class, which differs strongly from those of neighboring classes.
+/// Returns the color of a class. Classes with consecutive numbers have very different colors.
 fn color(class: i64) -> Color {
     const COLORS: [[u8; 3]; 10] = [
         [230, 60, 50],
@@ -214,7 +215,7 @@ fn contrast([r, g, b]: Color) -> Color {
     if luma > 140 { [20; 3] } else { [255; 3] }
 }
 
-/// Returns `text`, or if it exceeds `letters` letters, its beginning followed by two dots.
+/// Returns `text`, truncated to `letters` letters including two dots if it is longer.
 pub(super) fn fitted(text: &str, letters: u32) -> String {
     let letters = letters as usize;
     if text.chars().count() <= letters {
@@ -225,7 +226,7 @@ pub(super) fn fitted(text: &str, letters: u32) -> String {
 }
 
 /// Draws `text` with its upper left corner at `at`, in dots of `dot` pixels. Text wider than `room`
-/// is cut.
+/// is truncated.
 pub(super) fn draw_text(sheet: &mut Canvas, text: &str, at: (u32, u32), room: u32, dot: u32, ink: Color) {
     for (letter, left) in text.chars().zip((0..room).step_by((LETTER * dot) as usize)) {
         let rows = BASIC_FONTS.get(letter).or_else(|| LATIN_FONTS.get(letter)).or_else(|| BASIC_FONTS.get('?'));

@@ -16,35 +16,35 @@ use crate::{Outcome, progress};
 /// By default JPEGs are rewritten losslessly so that crops decode faster. Other programs can still
 /// read them. The new files are written under temporary names and renamed at the end, so an
 /// interrupted run never leaves an incomplete file. With shards, the same command continues an
-/// interrupted run. If images do not decode, the command lists them and packs nothing; see
-/// --keep-bad.
+/// interrupted run. If images do not decode, the command lists them and does not finish the pack;
+/// see --keep-bad.
 ///
-/// Several machines that share a folder or a store pack the --part 0/64, 1/64, ... of one set.
-/// --merge then checks them and makes them a set.
+/// Several machines that share a folder or a store can pack the --part 0/64, 1/64, ... of one set.
+/// --merge then checks the parts and combines them.
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("decodes").args(["quality", "max_side", "raw"]).multiple(true))]
 #[command(after_help = "\
 Examples:
   warpfeed pack images images.lmdb
-  # Shards train-000000.tar and on, opened as 'train-{000000..000123}.tar':
+  # Shards from train-000000.tar on, opened as 'train-{000000..000123}.tar':
   warpfeed pack train.lmdb train.tar --shard-size 1GB
   # Unchanged files:
   warpfeed pack images same.tar --keep-bytes
   # Smaller photographs:
   warpfeed pack photos small.lmdb --max-side 500
-  # A part on each machine (or --part auto in an array of SLURM), then the set:
+  # One part per machine (or --part auto in a SLURM array), then the set:
   warpfeed pack photos train.tar --shard-size 1GB --part 3/64
   warpfeed pack --progress train.tar
   warpfeed pack --merge train.tar
-  # Images of 16 bits, shrunk and converted to 8 bits:
-  warpfeed pack scans small.tar --max-side 500 --to-8-bits
+  # 16-bit images, shrunk and converted to 8 bits:
+  warpfeed pack scans small.tar --max-side 500 --convert-to-u8
   # Into an object store:
   warpfeed pack photos s3://bucket/train.tar --shard-size 1GB
   # Decoded pixels of small images:
   warpfeed pack --from images --to raw.lmdb --raw 64x64")]
 pub(crate) struct Args {
-    /// Dataset and output; the output's name ends in .lmdb or .tar and may be an s3://, gs:// or
-    /// az:// URL of shards
+    /// Dataset and output; the name of the output ends in .lmdb or .tar, and may be an s3://, gs://
+    /// or az:// URL of shards
     #[arg(value_names = ["FROM", "TO"], num_args = 2, required_unless_present_all = ["from", "to"], required_unless_present_any = ["merge", "progress"], conflicts_with_all = ["from", "to"])]
     paths: Vec<PathBuf>,
     /// Dataset, instead of FROM
@@ -56,29 +56,29 @@ pub(crate) struct Args {
     /// Maximum size of a tar shard, such as 1GB or 512MiB [default: one file]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     shard_size: Option<u64>,
-    /// Number of samples of a tar shard, instead of --shard-size
+    /// Number of samples per tar shard, instead of --shard-size
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "shard_size")]
     shard_samples: Option<u64>,
-    /// Pack one part of the shards: 3/64 is the fourth of 64; auto takes it from an array of SLURM
-    /// or AWS Batch; auto/64 also from an indexed job of Kubernetes
+    /// Pack one part of the shards: 3/64 is the fourth of 64; auto reads it from a SLURM or AWS
+    /// Batch array; auto/64 also supports an indexed Kubernetes job
     #[arg(long, value_name = "PART", value_parser = PartChoice::parse)]
     part: Option<PartChoice>,
-    /// Make the packed parts of OUT a set
+    /// Check the packed parts of OUT and combine them into a set
     #[arg(long, value_name = "OUT", conflicts_with_all = ["paths", "from", "to", "part"])]
     merge: Option<PathBuf>,
-    /// Print the progress of all parts of OUT, also while they are packed
+    /// Print the progress of all parts of OUT, even while they are packed
     #[arg(long, value_name = "OUT", conflicts_with_all = ["paths", "from", "to", "part", "merge", "force"])]
     progress: Option<PathBuf>,
     /// Compare only the sizes of shards, not their checksums (with --merge)
     #[arg(long, requires = "merge")]
     quick: bool,
-    /// Pack only the samples with the keys in this file, one on each line
+    /// Pack only the samples with the keys in this file, one per line
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
-    /// Replace an existing output when the new one is complete
+    /// Replace an existing output once the new one is complete
     #[arg(long)]
     force: bool,
-    /// Keep images that do not decode, unchanged
+    /// Pack images that do not decode, unchanged
     #[arg(long)]
     keep_bad: bool,
     /// Refuse damaged images even if they decode
@@ -94,15 +94,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "raw")]
     max_side: Option<u32>,
     /// Store decoded pixels, resized to this shorter side (256) or exact size (224x224); about ten
-    /// times larger
+    /// times as large
     #[arg(long, value_name = "SIZE", value_parser = raw_size)]
     raw: Option<RawSize>,
-    /// Convert images of 16 bits and floats that are re-encoded or stored as pixels to 8 bits:
-    /// the upper byte, and 0 to 1; without it they stay unchanged
+    /// Convert 16-bit and float images that are re-encoded or stored as pixels to 8 bits: 16-bit
+    /// values keep the upper byte, floats from 0 to 1 are scaled; without it such images are
+    /// stored unchanged
     #[arg(long, requires = "decodes")]
     convert_to_u8: bool,
-    /// Color behind transparent pixels of images that are re-encoded or stored as pixels, such
-    /// as 255,255,255 [default: alpha is dropped]
+    /// Color behind transparent pixels of images that are re-encoded or stored as pixels, such as
+    /// 255,255,255 [default: alpha is dropped]
     #[arg(long, value_name = "R,G,B", value_parser = color, requires = "decodes")]
     background: Option<[u8; 3]>,
     /// Number of threads that read and encode; 0 means one per core
@@ -127,7 +128,7 @@ fn color(text: &str) -> Result<[u8; 3], String> {
     color.ok_or_else(|| "expected red, green and blue from 0 to 255, such as 255,255,255".to_owned())
 }
 
-/// Maximum number of images that a warning lists.
+/// Maximum number of images listed in a warning.
 const SHOWN: usize = 10;
 
 impl Args {
@@ -183,12 +184,13 @@ impl Args {
     }
 }
 
-/// PartChoice of a set, as the user gives it.
+/// The part of a set that the user chose.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum PartChoice {
     /// A part and the number of parts.
     Of(u64, u64),
-    /// That of the cluster, and the number of parts if given.
+    /// Takes the part from the environment of an array job. Contains the number of parts, if the
+    /// user gave it.
     Auto(Option<u64>),
 }
 
@@ -207,7 +209,7 @@ impl PartChoice {
         }
     }
 
-    /// The part, and the number of parts.
+    /// Returns the part and the number of parts.
     pub(crate) fn find(self) -> warpfeed::Result<(u64, u64)> {
         match self {
             PartChoice::Of(part, parts) => Ok((part, parts)),
@@ -216,7 +218,7 @@ impl PartChoice {
     }
 }
 
-/// The lines of the file at `path` that are not empty.
+/// Returns the non-empty lines of the file at `path`.
 fn lines(path: &Path) -> warpfeed::Result<Vec<String>> {
     let text = std::fs::read_to_string(path).map_err(|e| warpfeed::Error::io(path, &e))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -248,21 +250,21 @@ fn progress(target: &Path) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints what was packed into `to`. `set` is false for a part.
+/// Prints a summary of the pack at `to`. `set` is false if the pack is only a part.
 fn tell(to: &Path, report: &Report, set: bool) -> Outcome {
-    warn("could not be recoded and stay unchanged", report.refused_count, &report.refused);
+    warn("could not be recoded and were stored unchanged", report.refused_count, &report.refused);
     warn("are damaged but decode", report.damaged_count, &report.damaged);
     if report.duplicate_keys > 0 {
-        say(format_args!("warpfeed: warning: {} samples repeat the key of an earlier one", report.duplicate_keys));
+        say(format_args!("warpfeed: warning: {} samples repeat the key of an earlier sample", report.duplicate_keys));
     }
 
     let done = [
         (report.repacked, "repacked"),
         (report.encoded, "re-encoded"),
         (report.raw, "as arrays"),
-        (report.kept, "kept"),
-        (report.refused_count - report.undecodable_count, "kept (not recodable)"),
-        (report.undecodable_count, "kept (undecodable)"),
+        (report.kept, "unchanged"),
+        (report.refused_count - report.undecodable_count, "unchanged (not recodable)"),
+        (report.undecodable_count, "unchanged (undecodable)"),
     ];
     let done = done.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
     let (place, pattern) = match &report.written.paths[..] {

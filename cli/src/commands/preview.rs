@@ -13,8 +13,8 @@ use crate::output;
 
 /// Draw a contact sheet of an augmented batch, with its labels, masks, boxes and points
 ///
-/// Masks are tints, and boxes have the names of their classes. A visible point is white with a dark
-/// rim, and a hidden point is dark. Samples that do not decode are gray.
+/// Masks are tinted, and boxes show the names of their classes. A visible point is white with a
+/// dark rim, and a hidden point is dark. Samples that do not decode are gray.
 ///
 /// A training loop with the same batch size, seed and augmentation gets the same images.
 #[derive(clap::Args)]
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// Seed of the shuffle and the augmentation
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Epoch whose first batch is drawn
+    /// Epoch of the batch; its first batch is drawn
     #[arg(long, default_value_t = 0)]
     epoch: u64,
     #[command(flatten)]
@@ -51,11 +51,11 @@ pub(crate) struct Args {
     data: DataArgs,
 }
 
-/// Pixels between the images.
+/// Number of pixels between the images.
 const GAP: u32 = 6;
-/// Pixels of a dot if the text has room.
+/// Number of pixels per dot of a letter, if the text fits.
 const DOT: u32 = 2;
-/// Pixels between an image and its text.
+/// Number of pixels between an image and its text.
 const LEAD: u32 = 4;
 /// Height of a line of text below an image.
 const LINE: u32 = LEAD + LETTER * DOT;
@@ -108,7 +108,8 @@ impl Args {
                 None if *label == -1 => String::new(),
                 None => label.to_string(),
             };
-            // Text that is too wide gets smaller dots, and is truncated if that is not enough.
+            // Text that is too wide is drawn with smaller dots, and is truncated if it is still too
+            // wide.
             let dot = if text.chars().count() as u32 * LETTER * DOT <= self.size + DOT { DOT } else { 1 };
             let text = fitted(&text, (self.size + dot) / (LETTER * dot));
             draw_text(&mut sheet, &text, (x, y + self.size + LEAD), self.size, dot, INK);
@@ -128,9 +129,9 @@ impl Args {
     }
 }
 
-/// Chooses the number of columns of a sheet of `count` images. The sheet is at most three times
-/// as wide as high, has as few empty places in the last row as possible, and is then as square as
-/// possible.
+/// Chooses the number of columns for `count` images. The sheet is at most three times as wide as it
+/// is high. Among such sheets, the one with the fewest empty cells in the last row is chosen, and
+/// among these the one that is closest to a square.
 fn columns(count: u32) -> u32 {
     let least = (f64::from(count)).sqrt().ceil().max(1.0) as u32;
     let most = (f64::from(3 * count)).sqrt() as u32;
@@ -149,7 +150,7 @@ mod tests {
             let (columns, rows) = (columns(count), count.div_ceil(columns(count)));
             assert!(columns >= rows && columns <= 3 * rows + 1 && columns * rows - count < columns, "{count}");
         }
-        // A prime number has no full rows.
+        // A prime number of images cannot fill all rows.
         assert!(columns(31) * 31_u32.div_ceil(columns(31)) - 31 <= 2);
     }
 

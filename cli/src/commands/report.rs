@@ -1,4 +1,4 @@
-//! Report about a run: one HTML file that contains the data and works without a network.
+//! Writes a report about a run, as one HTML file that contains the data and works offline.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::{Outcome, output};
 
 /// Write a report about a loader's run
 ///
-/// The report is one HTML file that works without a network. It shows the limit of the loader, the
+/// The report is one HTML file that works offline. It shows the bottleneck of the loader, the
 /// workers' time by stage, the stall over time and the slowest samples. With --trace it also shows
 /// a timeline of the traced batches. The input is the output of `warpfeed bench --json`, or
 /// `batches.stats()` as JSON.
@@ -72,14 +72,14 @@ fn read(path: &Path) -> warpfeed::Result<Value> {
 pub fn write(out: &Path, title: &str, stats: &Stats, trace: Option<&Path>) -> warpfeed::Result<()> {
     let spans = trace.map(|path| timeline(&read(path)?, path)).transpose()?;
     let data = json!({ "title": title, "stats": stats, "verdict": stats.verdict(), "spans": spans });
-    // Escaped, so that the data cannot end the script element.
+    // Escape `<`, so that the data cannot end the script element.
     let data = data.to_string().replace('<', "\\u003c");
     let page = include_str!("report.html").replace("/*DATA*/", &data);
     output::write(out, page.as_bytes())
 }
 
-/// Returns the earliest spans of a trace, row by row: name, begin and end in microseconds, depth,
-/// and details.
+/// Returns the earliest spans of a trace, by row. A span consists of its name, its begin and end in
+/// microseconds, its depth, and details.
 fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
     let events = trace.get("traceEvents").and_then(Value::as_array);
     let events =
@@ -107,7 +107,7 @@ fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
     let left_out = spans.len().saturating_sub(SPANS);
     spans.truncate(SPANS);
     let (from, to) = spans.iter().fold((f64::MAX, f64::MIN), |(from, to), s| (from.min(s.0), to.max(s.1)));
-    // Row order: the consumer, the other rows of the host, the device.
+    // Order the rows: first the consumer, then the other rows of the host, then the device.
     let mut rows: Vec<_> = names.into_iter().collect();
     rows.sort_by_key(|((process, thread), name)| (*process, name != "consumer", *thread));
     let rows: Vec<Value> = rows

@@ -1,5 +1,5 @@
-//! Requests to a store: their number and price for a full shuffle and for `shuffle_window`, and
-//! which of the two fits.
+//! Compares the number and the price of store requests between a full shuffle and `shuffle_window`,
+//! and suggests one of the two.
 
 use std::path::Path;
 
@@ -8,39 +8,40 @@ use warpfeed::sampler::{Sampler, Shuffled};
 use warpfeed::trace::Bottleneck;
 use warpfeed::{Stats, Verdict};
 
-/// Dollars for a GET request to S3 in us-east-1. Those of Google and Azure differ by less than a
-/// quarter.
+/// Price of a GET request to S3 in us-east-1, in dollars. The prices of Google and Azure differ by
+/// less than a quarter.
 const DOLLARS: f64 = 0.0004 / 1000.0;
-/// A full shuffle whose requests cost more than this in an epoch is not suggested.
+/// Maximum cost in dollars of an epoch's requests at which a full shuffle is still suggested.
 const DEAR: f64 = 1.0;
-/// Bytes that a loader plans together: half of what it fetches ahead, with some left for the gaps
-/// between samples. The blocks of a window of this size are one request each.
+/// Number of bytes that a loader plans in one round: half of its prefetch budget, minus some bytes
+/// for the gaps between samples. In a window of this size, each block is one request.
 const ROUND: u64 = 112 << 20;
 /// Number of blocks in a window.
 const BLOCKS: u64 = 64;
-/// Maximum bytes of a request.
+/// Maximum number of bytes per request.
 const MOST: u64 = 4 << 20;
-/// Seconds to the first byte from which a server is slow.
+/// Minimum time to the first byte, in seconds, for a server to count as slow.
 const SLOW: f64 = 0.02;
-/// Bytes of a request from which a larger one does not help.
+/// Request size in bytes above which even larger requests do not help.
 const LARGE: f64 = 1e6;
 
-/// The requests of an epoch of one process.
+/// The requests of one process in an epoch.
 pub(super) struct Requests {
     full: u64,
     windowed: u64,
     window: usize,
-    /// Whether the store charges for them.
+    /// Whether the store charges for requests.
     paid: bool,
-    /// Whether the loader was limited by them, and whether the server refused some.
+    /// Whether requests limited the loader.
     slow: bool,
+    /// Whether the server refused some requests.
     refused: bool,
 }
 
 impl Requests {
-    /// Derives them from a run of the loader on the dataset at `path`, which has `samples` samples
-    /// of `mean` bytes. `None` for a dataset on this machine, and for one whose samples are
-    /// objects of their own or pages, which blocks do not join.
+    /// Estimates the requests, given a run of the loader on the dataset at `path`, which contains
+    /// `samples` samples of `mean` bytes. Returns `None` if the dataset is local, or if its samples
+    /// are separate objects or pages, which blocks cannot combine.
     pub(super) fn of(
         path: &Path,
         kind: &str,
@@ -64,13 +65,13 @@ impl Requests {
         })
     }
 
-    /// The window to use, in samples, or `None` for a full shuffle.
+    /// Returns the suggested window in samples, or `None` for a full shuffle.
     pub(super) fn window(&self) -> Option<usize> {
         let helps = self.windowed * 2 <= self.full;
         (helps && (self.slow || self.refused || self.paid && self.full as f64 * DOLLARS > DEAR)).then_some(self.window)
     }
 
-    /// One line with the numbers, and one with the choice and its reason.
+    /// Returns a line with the numbers, and a line with the suggestion and its reason.
     pub(super) fn lines(&self) -> [String; 2] {
         let dollars = |requests: u64| format!("${:.4}", requests as f64 * DOLLARS);
         let whose = if self.paid { "at S3's price" } else { "if this were S3; this server charges nothing" };
@@ -100,12 +101,12 @@ impl Requests {
     }
 }
 
-/// The requests of an epoch of samples of `mean` bytes that follow each other in one object.
+/// Counts the requests of an epoch, for samples of `mean` bytes that are adjacent in one object.
 fn requests(order: &dyn Sampler, mean: u64) -> u64 {
     let len = order.len(0);
     let round = (ROUND / mean).clamp(1, len.max(1));
     let most = (MOST / mean).max(1);
-    // A few rounds stand for the epoch.
+    // Count only a few rounds, which are representative of the epoch.
     let (mut requests, mut seen) = (0, 0);
     for begin in (0..len).step_by(round as usize).take(8) {
         let mut samples: Vec<u64> =
@@ -139,10 +140,10 @@ mod tests {
     }
 
     #[test]
-    fn a_full_shuffle_is_suggested_unless_its_requests_are_dear_slow_or_refused() {
+    fn a_full_shuffle_is_suggested_unless_requests_are_a_problem() {
         let imagenet = of("s3://bucket/train", 1_281_167, |_| ());
-        // A window of 1,220 samples in 64 blocks of 20: one request for each block.
-        // A few of its samples are neighbors by chance.
+        // A window has 1,220 samples in 64 blocks of 20, with one request per block. In the full
+        // shuffle, a few samples are adjacent by chance.
         assert!((1_279_000..=1_281_167).contains(&imagenet.full) && imagenet.window == 1_024, "{}", imagenet.full);
         assert!((75_000..85_000).contains(&imagenet.windowed), "{}", imagenet.windowed);
         assert_eq!(imagenet.window(), None);
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_on_this_machine_and_samples_that_are_objects_have_no_such_choice() {
+    fn local_datasets_and_single_objects_get_no_suggestion() {
         let stats = Stats::default();
         assert!(Requests::of(Path::new("x.tar"), "tar", 9, 9, &stats, &stats.verdict()).is_none());
         let mut network = NetworkStats::default();

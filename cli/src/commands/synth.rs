@@ -8,14 +8,14 @@ use warpfeed_synth::Synth;
 
 use crate::{Outcome, progress, size};
 
-/// Draw a learnable image set: class folders, or figures with boxes, masks and points
+/// Draw a learnable image dataset: class folders, or figures with boxes, masks and points
 ///
-/// Each image shows several figures of one outline and texture, which make the class. Sizes, JPEG
-/// qualities and subsampling vary as in real sets. Some images are gray, progressive, or PNG. The
-/// same options give the same bytes on every machine.
+/// Each image shows several figures. Their outline and texture define the class. Sizes, JPEG
+/// qualities and subsampling vary as in real datasets. Some images are gray, progressive, or PNG.
+/// The same options produce the same bytes on every machine.
 ///
-/// With --layout coco or voc, an image shows figures of several classes. The annotations give the
-/// box and the visible pixels of each figure, and for COCO three points. Every fifth image is
+/// With --layout coco or voc, an image shows figures of several classes. The annotations contain
+/// the box and the visible pixels of each figure, and for COCO three points. Every fifth image is
 /// held out.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Number of classes, 1 to 1024
     #[arg(long, value_name = "N", default_value_t = 10)]
     classes: usize,
-    /// Longer side of most images, 32 to 4096; some images have half of it, some twice as much
+    /// Longer side of most images, 32 to 4096; some images have half or twice this size
     #[arg(long, value_name = "PIXELS", default_value_t = 256)]
     side: u32,
     /// Seed of the images
@@ -50,7 +50,7 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Layout {
-    /// A folder for each class
+    /// One folder per class
     Folders,
     /// COCO: JSON with boxes, run lengths and points
     Coco,

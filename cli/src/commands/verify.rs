@@ -20,10 +20,10 @@ use crate::{Outcome, progress};
 ///
 /// Also checks boxes, masks and points against their image, and the hashes of MDS shards.
 ///
-/// Prints one line to stdout for each bad sample, in the order of the dataset: its number, key,
-/// file and cause. The cause of a sample that decodes but is damaged begins with 'damaged: '. The
-/// totals go to stderr. The exit code is 1 if a sample does not decode or a shard differs from its
-/// hash. Damage alone changes it only with --strict.
+/// Prints one line per bad sample to stdout, in the order of the dataset: its number, key, file and
+/// cause. If a sample decodes but is damaged, the cause begins with 'damaged: '. The totals go to
+/// stderr. The exit code is 1 if a sample does not decode or a shard does not match its hash.
+/// Damaged samples change the exit code only with --strict.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,8 +34,8 @@ Examples:
 Exit codes:
   0  every sample decodes
   1  a sample does not decode (or is damaged, with --strict), a shard
-     differs from its hash, or the dataset cannot be opened
-  2  the command line is wrong")]
+     does not match its hash, or the dataset cannot be opened
+  2  the command line is invalid")]
 pub(crate) struct Args {
     /// Dataset
     path: PathBuf,
@@ -101,14 +101,16 @@ impl Args {
                 deep += u64::from(checked.deep);
                 let Some(found) = checked.found else { continue };
                 *(if found.tolerated { &mut damaged } else { &mut bad }) += 1;
-                // The bar is hidden while a result is written to the same terminal.
+                // Hide the progress bar while a result is written to the same terminal.
                 bar.suspend(|| found.write(&mut out, self.json))?;
             }
         }
         bar.finish_and_clear();
         let mut more = if damaged > 0 { format!(", {damaged} damaged that decode") } else { String::new() };
         if deep > 0 {
-            more += &format!(", {deep} of more than 8 bits, for which a loader needs convert_to_u8 or a Map");
+            more += &format!(
+                ", {deep} with more than 8 bits per channel, which a loader reads only with convert_to_u8 or a Map"
+            );
         }
         if files > 0 {
             more += &format!(", damaged files: {files}");
@@ -119,14 +121,14 @@ impl Args {
     }
 }
 
-/// Result of checking a sample.
+/// The result of checking a sample.
 pub(crate) struct Checked {
     pub(crate) found: Option<Found>,
-    /// Whether its image is sound, but 8 bits cannot hold its values.
+    /// Whether the image is valid but contains values that do not fit into 8 bits.
     deep: bool,
 }
 
-/// Problem of a sample.
+/// A problem with a sample.
 pub(crate) struct Found {
     pub(crate) error: Error,
     /// Whether the sample still decodes.
@@ -147,7 +149,7 @@ impl Found {
     }
 }
 
-/// Checks boxes, masks and points against the image `image` and the classes of the set.
+/// Checks boxes, masks and points against the encoded image `image` and the classes of the dataset.
 fn annotations(source: &dyn Source, sample: &Sample<'_>, image: &[u8], follow: FollowArgs) -> warpfeed::Result<()> {
     let found = Annotations::read(sample, Info::read(image)?.oriented.annotated(follow.exif()))?;
     let classes = source.classes().len();
@@ -160,8 +162,8 @@ fn annotations(source: &dyn Source, sample: &Sample<'_>, image: &[u8], follow: F
     }
 }
 
-/// Checks that sample `index` can be read, has a usable label, and has a sound image that decodes
-/// in full. Boxes, masks and points must fit the image.
+/// Checks that sample `index` can be read, has a usable label, and has a valid image that decodes
+/// completely. Boxes, masks and points must match the image.
 pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<u8>) -> Checked {
     let (mut key, mut deep) = (String::new(), false);
     let body = AssertUnwindSafe(|| {
@@ -191,8 +193,8 @@ pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scrat
     Checked { deep: deep && found.is_none(), found }
 }
 
-/// The condition of an image. `deep` tells whether it is sound, but an image of 8 bits cannot hold
-/// its values.
+/// Checks an image. Sets `deep` if the image is valid but contains values that do not fit into 8
+/// bits.
 fn condition(bytes: &[u8], deep: &mut bool) -> Condition {
     let decoded = || -> warpfeed::Result<()> {
         let codecs = Codecs::new();
@@ -200,7 +202,8 @@ fn condition(bytes: &[u8], deep: &mut bool) -> Condition {
         let whole = Rect::full(original.size());
         original.decode(whole, &mut Pixels::new())
     };
-    // The values of a JPEG have 8 bits, and only a check tells its damage.
+    // The values of a JPEG have 8 bits, so `deep` does not apply, and only a complete check finds
+    // damage.
     if Info::read(bytes).is_ok_and(|info| info.jpeg.is_some()) {
         return decode::check(bytes);
     }

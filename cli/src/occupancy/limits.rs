@@ -6,9 +6,9 @@ use warpfeed::{Error, Result};
 /// A compute capability, such as 9.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Capability {
-    /// Number of the architecture.
+    /// Major version, which identifies the architecture.
     pub major: u32,
-    /// Number of the variant.
+    /// Minor version, which identifies the variant.
     pub minor: u32,
 }
 
@@ -28,41 +28,44 @@ impl fmt::Display for Capability {
     }
 }
 
-/// Resources of one multiprocessor: the technical specifications per compute capability from the
-/// CUDA C++ Programming Guide, and the allocation units of the CUDA Occupancy Calculator.
+/// Resources of one multiprocessor. They come from the table of technical specifications per
+/// compute capability in the CUDA C++ Programming Guide, and from the allocation units in the CUDA
+/// Occupancy Calculator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The compute capability of these limits.
+    /// Compute capability to which these limits apply.
     pub capability: Capability,
-    /// Name of the architecture, with an example device.
+    /// Name of the architecture, and an example of a device.
     pub name: &'static str,
-    /// Threads per warp.
+    /// Number of threads per warp.
     pub warp_size: u32,
     /// Maximum number of threads per block.
     pub threads_per_block: u32,
-    /// Warps per multiprocessor.
+    /// Maximum number of warps per multiprocessor.
     pub warps: u32,
-    /// Blocks per multiprocessor.
+    /// Maximum number of blocks per multiprocessor.
     pub blocks: u32,
-    /// 32-bit registers per multiprocessor, which is also the maximum per block.
+    /// Number of 32-bit registers per multiprocessor, which is also the maximum per block.
     pub registers: u32,
     /// Maximum number of registers per thread.
     pub registers_per_thread: u32,
-    /// Registers are allocated to warps in multiples of this number.
+    /// Granularity, in registers, of the allocation of registers to warps.
     pub register_unit: u32,
-    /// Partitions of a multiprocessor, each with its own registers and scheduler.
+    /// Number of partitions per multiprocessor. Each partition has its own registers and scheduler.
     pub partitions: u32,
     /// Bytes of shared memory per multiprocessor.
     pub shared: usize,
-    /// Maximum number of bytes of shared memory per block, after opting in above 48 KB.
+    /// Maximum number of bytes of shared memory per block. A kernel must opt in to use more than 48
+    /// KB.
     pub shared_per_block: usize,
     /// Bytes of shared memory that the driver reserves per block.
     pub shared_reserved: usize,
-    /// Shared memory is allocated to blocks in multiples of this many bytes.
+    /// Granularity, in bytes, of the allocation of shared memory to blocks.
     pub shared_unit: usize,
 }
 
-/// Major, minor, name, warps, blocks, and KB of shared memory per multiprocessor.
+/// A row of the table: major version, minor version, name, and the numbers of warps, of blocks and
+/// of KB of shared memory per multiprocessor.
 type Line = (u32, u32, &'static str, u32, u32, usize);
 
 const TABLE: [Line; 13] = [
@@ -86,7 +89,7 @@ impl Limits {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](warpfeed::ErrorKind::Config) if `capability` is not in the table. The
-    /// error lists those that are.
+    /// error lists the supported compute capabilities.
     pub fn of(capability: Capability) -> Result<Self> {
         let found = Self::all().find(|limits| limits.capability == capability);
         found.ok_or_else(|| {
@@ -98,7 +101,8 @@ impl Limits {
     /// Iterates over the compute capabilities in the table, oldest first.
     pub fn all() -> impl Iterator<Item = Limits> {
         TABLE.into_iter().map(|(major, minor, name, warps, blocks, kilobytes)| {
-            // From 8.0 on, the driver reserves 1 KB per block, and the allocation unit is smaller.
+            // From compute capability 8.0 on, the driver reserves 1 KB per block, and the
+            // allocation unit is smaller.
             let (shared_reserved, shared_unit) = if major >= 8 { (1024, 128) } else { (0, 256) };
             Limits {
                 capability: Capability { major, minor },

@@ -1,13 +1,13 @@
-//! Computes how many warps of a kernel a multiprocessor can run at once, and which resource limits
-//! the number.
+//! Computes how many warps of a kernel can be resident on a multiprocessor, and which resource
+//! limits their number.
 //!
 //! The calculation follows NVIDIA's published rules: the technical specifications per compute
 //! capability in the CUDA C++ Programming Guide, and the allocation granularities of the CUDA
-//! Occupancy Calculator. It does not need a GPU or a driver. On an H200 the results equal the
-//! driver's for every configuration in `tests/program/occupancy.rs`.
+//! Occupancy Calculator. It does not need a GPU or a driver. On an H200, the results equal those of
+//! the driver for every configuration in `tests/program/occupancy.rs`.
 //!
-//! 1. `limits`: the resources of a multiprocessor by compute capability: [`Limits`].
-//! 2. `table`: occupancy by block size, as text and as a plot: [`Table`].
+//! 1. `limits`: [`Limits`], the resources of a multiprocessor by compute capability.
+//! 2. `table`: [`Table`], the occupancy by block size, as text and as a plot.
 //!
 //! ```
 //! use warpfeed_cli::occupancy::{Factor, Limits, Usage};
@@ -26,27 +26,27 @@ pub use table::{Row, Table};
 /// Resources used by a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// 32-bit registers per thread, as reported by `ptxas -v` or `cuFuncGetAttribute`.
+    /// Number of 32-bit registers per thread, as reported by `ptxas -v` or `cuFuncGetAttribute`.
     pub registers: u32,
-    /// Bytes of shared memory per block, static and dynamic together.
+    /// Shared memory per block in bytes, including both static and dynamic memory.
     pub shared: usize,
 }
 
 /// The resource that limits the number of blocks on a multiprocessor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Factor {
-    /// Maximum number of warps (threads) per multiprocessor.
+    /// The maximum number of warps (and therefore threads) per multiprocessor.
     Warps,
     /// The register file.
     Registers,
     /// Shared memory.
     SharedMemory,
-    /// Maximum number of blocks per multiprocessor.
+    /// The maximum number of blocks per multiprocessor.
     Blocks,
 }
 
 impl Factor {
-    /// Name in words: `warps`, `registers`, `shared memory`, `blocks`.
+    /// Returns the name in English: `warps`, `registers`, `shared memory` or `blocks`.
     pub fn name(self) -> &'static str {
         match self {
             Factor::Warps => "warps",
@@ -60,7 +60,7 @@ impl Factor {
 /// Occupancy of one multiprocessor at one block size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Occupancy {
-    /// Threads per block.
+    /// Number of threads per block.
     pub block: u32,
     /// Number of resident blocks.
     pub blocks: u32,
@@ -68,18 +68,18 @@ pub struct Occupancy {
     pub warps: u32,
     /// Maximum number of resident warps.
     pub max_warps: u32,
-    /// Number of blocks that each resource on its own would allow, in the order of [`Factor`], or
-    /// `u32::MAX` if the kernel does not use it.
+    /// Number of blocks that each resource alone would allow, in the order of [`Factor`]. It is
+    /// `u32::MAX` if the kernel does not use the resource.
     pub allowed: [(Factor, u32); 4],
 }
 
 impl Occupancy {
-    /// Resident warps divided by the maximum, 0 to 1.
+    /// Returns the number of resident warps divided by the maximum, from 0 to 1.
     pub fn fraction(&self) -> f64 {
         f64::from(self.warps) / f64::from(self.max_warps)
     }
 
-    /// The resource that allows the fewest blocks, or the first of several in the order of
+    /// Returns the resource that allows the fewest blocks. Ties are resolved in the order of
     /// [`Factor`].
     pub fn limiting(&self) -> Factor {
         self.allowed.iter().min_by_key(|(_, blocks)| *blocks).map_or(Factor::Warps, |(factor, _)| *factor)
@@ -87,16 +87,18 @@ impl Occupancy {
 }
 
 impl Limits {
-    /// Computes the occupancy of blocks of `block` threads of a kernel that needs `usage`. A launch
-    /// that would fail (too many threads, registers or bytes per block) has 0 blocks.
+    /// Computes the occupancy for a kernel with `usage` that is launched with `block` threads per
+    /// block. If the launch would fail because a block has too many threads, registers or bytes,
+    /// the result has 0 blocks.
     pub fn occupancy(&self, usage: Usage, block: u32) -> Occupancy {
         let warps = block.div_ceil(self.warp_size);
         let fits = block > 0 && block <= self.threads_per_block;
         let by_warps = if fits { self.warps / warps } else { 0 };
 
         // Registers are allocated to whole warps in units of 256, and each of the four partitions
-        // has a quarter of the file. A launch fails if a block, with its warps rounded up to a
-        // multiple of the partitions, does not fit into the file.
+        // has a quarter of the register file. A launch fails if a block does not fit into the
+        // register file after its number of warps has been rounded up to a multiple of the number
+        // of partitions.
         let per_warp = (usage.registers * self.warp_size).next_multiple_of(self.register_unit);
         let assumed = per_warp * warps.next_multiple_of(self.partitions);
         let by_registers = if usage.registers > self.registers_per_thread || assumed > self.registers {
@@ -135,7 +137,7 @@ mod tests {
         (o.blocks, o.limiting())
     }
 
-    /// Expected values computed by hand from the programming guide's table.
+    /// The expected values were computed by hand from the table in the programming guide.
     #[test]
     fn each_resource_can_be_the_limit() {
         assert_eq!(blocks("9.0", 32, 0, 256), (8, Factor::Warps));

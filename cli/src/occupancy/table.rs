@@ -2,9 +2,9 @@ use std::fmt::{self, Write as _};
 
 use super::{Factor, Limits, Occupancy, Usage};
 
-/// Occupancy of a kernel for every block size that is a multiple of the warp size.
+/// The occupancy of a kernel for every block size that is a multiple of the warp size.
 ///
-/// `Display` prints it as text, [`svg`](Table::svg) as a plot.
+/// `Display` formats the table as text, and [`svg`](Table::svg) draws it as a plot.
 #[derive(Debug, Clone)]
 pub struct Table {
     limits: Limits,
@@ -12,17 +12,17 @@ pub struct Table {
     rows: Vec<Row>,
 }
 
-/// One block size.
+/// A row of the table, for one block size.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// Threads, warps, blocks and the limiting resource.
+    /// Occupancy at this block size.
     pub occupancy: Occupancy,
-    /// Whether this block size has the maximum number of warps.
+    /// Whether this block size allows the maximum number of warps in the table.
     pub best: bool,
 }
 
 impl Table {
-    /// Computes the table for a kernel that needs `usage` on a multiprocessor with `limits`.
+    /// Computes the table for a kernel with `usage` on a multiprocessor with `limits`.
     pub fn new(limits: Limits, usage: Usage) -> Self {
         let sizes = (1..=limits.threads_per_block / limits.warp_size).map(|warps| warps * limits.warp_size);
         let all = sizes.map(|block| limits.occupancy(usage, block)).collect::<Vec<_>>();
@@ -32,13 +32,14 @@ impl Table {
         Table { limits, usage, rows }
     }
 
-    /// The block sizes, smallest first.
+    /// Returns the block sizes, smallest first.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
 
-    /// Returns the largest block size with the maximum number of warps, as the driver does. `None`
-    /// if the kernel cannot be launched at all.
+    /// Returns the occupancy at the largest block size with the maximum number of warps, which is
+    /// the size that the driver suggests. Returns `None` if the kernel cannot be launched with any
+    /// block size.
     pub fn best(&self) -> Option<Occupancy> {
         self.rows.iter().rev().find(|row| row.best).map(|row| row.occupancy)
     }
@@ -51,8 +52,8 @@ impl Table {
         )
     }
 
-    /// Returns a bar chart as a self-contained SVG document. It has one bar per block size, whose
-    /// height is the occupancy and whose color is the limiting resource.
+    /// Returns a bar chart as a self-contained SVG document, with one bar per block size. The
+    /// height shows the occupancy, and the color shows the limiting resource.
     pub fn svg(&self) -> String {
         const WIDTH: f64 = 860.0;
         const HEIGHT: f64 = 360.0;
@@ -118,7 +119,7 @@ impl Table {
     }
 }
 
-/// The Okabe-Ito palette, which is safe for color-blind readers.
+/// Returns the color of a resource, from the Okabe-Ito palette, which suits color-blind readers.
 fn color(factor: Factor) -> &'static str {
     match factor {
         Factor::Warps => "#009e73",

@@ -1,5 +1,5 @@
 //! Promise: `inspect` counts boxes, masks and points, `verify` checks them, `preview` draws them,
-//! and `pack` keeps them. The tests run the real binary in a temporary tree.
+//! and `pack` preserves them. The tests run the real binary in a temporary folder.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::support::{json, ok, text, warpfeed};
 
-/// Every command handles a drawn set and its ground truth, packed or not.
+/// Every command supports a synthetic dataset with annotations, whether it is packed or not.
 #[test]
 fn annotated_sets_are_counted_checked_and_drawn() {
     let dir = TempDir::new().unwrap();
@@ -27,7 +27,7 @@ fn annotated_sets_are_counted_checked_and_drawn() {
         assert_eq!(count(packed), counted, "{path}");
         assert!(counted["boxes"].as_u64().unwrap() > 20 && counted["samples"] == 16, "{counted}");
         let shown = ok(dir.path(), &["inspect", packed]);
-        assert!(shown.contains(&format!("boxes        {} of 16 samples, up to ", counted["boxes"])), "{shown}");
+        assert!(shown.contains(&format!("boxes        {} in 16 samples, up to ", counted["boxes"])), "{shown}");
         assert!(shown.contains("\nlabel    boxes  class\n"), "{shown}");
         assert_eq!(warpfeed(dir.path(), &["verify", packed]).status.code(), Some(0));
         let sheet = |path: &str, out: &str| {
@@ -36,7 +36,8 @@ fn annotated_sets_are_counted_checked_and_drawn() {
         };
         assert_eq!(sheet(path, "a.png"), sheet(packed, "b.png"));
     }
-    // Annotations are drawn: without them the same images give a different sheet.
+    // The annotations are drawn, because the same images without annotations produce a different
+    // sheet.
     let sheet = |path: &str| {
         ok(dir.path(), &["preview", path, "--out", "x.png", "--images", "16", "--size", "64", "--augment", "eval"]);
         image::open(dir.path().join("x.png")).unwrap().into_rgb8()
@@ -51,10 +52,12 @@ fn annotated_sets_are_counted_checked_and_drawn() {
     let bad = warpfeed(dir.path(), &["verify", voc]);
     let out = text(&bad.stdout);
     assert!(
-        bad.status.code() == Some(1) && out.contains("field \"mask.png\": annotated in 5x5 pixels, its image has "),
+        bad.status.code() == Some(1)
+            && out.contains("field \"mask.png\": annotations are for 5x5 pixels, but the image has "),
         "{out}"
     );
-    // Images whose size differs from the declared one, and an image that EXIF turns upside down.
+    // Images whose size differs from the declared size, and an image that EXIF rotates by 180
+    // degrees.
     let path = dir.path().join(coco);
     let whole = fs::read_to_string(&path).unwrap();
     let mut resized = json(&whole);
@@ -63,7 +66,7 @@ fn annotated_sets_are_counted_checked_and_drawn() {
     let bad = warpfeed(dir.path(), &["verify", coco]);
     let out = text(&bad.stdout);
     assert_eq!((bad.status.code(), out.lines().count()), (Some(1), 1), "{out}");
-    assert!(out.contains("annotated in 640x480 pixels, its image has "), "{out}");
+    assert!(out.contains("annotations are for 640x480 pixels, but the image has "), "{out}");
     fs::create_dir(dir.path().join("turned")).unwrap();
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/orientation/3.jpg");
     fs::copy(fixture, dir.path().join("turned/a.jpg")).unwrap();
@@ -88,6 +91,6 @@ fn annotated_sets_are_counted_checked_and_drawn() {
     let bad = warpfeed(dir.path(), &["verify", coco]);
     let out = text(&bad.stdout);
     assert_eq!((bad.status.code(), out.lines().count()), (Some(1), 2), "{out}");
-    assert!(out.contains("annotation 1: category 9 is not among the 3 categories of the file"), "{out}");
+    assert!(out.contains("annotation 1: unknown category 9: the file lists 3 categories"), "{out}");
     assert!(out.contains("annotation 8: x from 0 to 999, the image is "), "{out}");
 }

@@ -1,4 +1,4 @@
-//! Runs the real binary in a temporary tree, and checks its output and exit codes.
+//! Runs the real binary in a temporary folder, and checks its output and exit codes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,14 +9,14 @@ use tempfile::TempDir;
 
 use crate::support::{fails, json, ok, text, warpfeed};
 
-/// Creates a temporary tree with 12 images of three classes in `set`.
+/// Creates a temporary folder with 12 images of three classes in `set`.
 fn tree() -> TempDir {
     let dir = TempDir::new().unwrap();
     ok(dir.path(), &["synth", "--out", "set", "--images", "12", "--classes", "3", "--side", "64"]);
     dir
 }
 
-/// Returns the relative path and bytes of every file below `dir`.
+/// Returns the relative path and the content of every file below `dir`.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let (mut found, mut left) = (BTreeMap::new(), vec![dir.to_owned()]);
     while let Some(folder) = left.pop() {
@@ -64,8 +64,8 @@ fn every_help_text_has_examples() {
         assert!(all.contains(&format!("  {command} ")), "{all}");
         let help = ok(dir.path(), &[command, "--help"]);
         assert!(help.contains("Examples:\n") && help.contains(&format!("warpfeed {command} ")), "{help}");
-        // Examples must be pasteable: a wrapped line would break, and trailing words would become
-        // arguments.
+        // Users must be able to paste the examples: a wrapped line would break, and trailing words
+        // would become arguments.
         let (_, examples) = help.split_once("Examples:\n").unwrap();
         for line in examples.lines().take_while(|line| !line.is_empty()) {
             assert!(line.len() < 80 && line.starts_with("  "), "{line:?} of {command}");
@@ -102,19 +102,16 @@ fn a_cache_is_shown_checked_and_emptied_and_no_other_folder() {
     }
     let shown = "cache: 3 blocks, 24.6 kB\n  s3://b/one: 2 blocks, 16.4 kB\n  s3://b/two: 1 blocks, 8.2 kB\n";
     assert_eq!(ok(dir.path(), &["cache", "show", "cache"]), shown);
-    assert_eq!(
-        ok(dir.path(), &["cache", "check", "cache"]),
-        "cache: 3 blocks are sound, 0 damaged ones were deleted\n"
-    );
+    assert_eq!(ok(dir.path(), &["cache", "check", "cache"]), "cache: 3 valid blocks, 0 damaged blocks deleted\n");
     let part = fs::read_dir(path.join("blocks")).unwrap().next().unwrap().unwrap().path();
     let block = fs::read_dir(part).unwrap().next().unwrap().unwrap().path();
     fs::write(block, "damaged").unwrap();
     let checked = warpfeed(dir.path(), &["cache", "check", "cache"]);
     let found = (checked.status.code(), text(&checked.stdout));
-    assert_eq!(found, (Some(1), "cache: 2 blocks are sound, 1 damaged ones were deleted\n".to_owned()));
+    assert_eq!(found, (Some(1), "cache: 2 valid blocks, 1 damaged blocks deleted\n".to_owned()));
     store.list("s3://b/three/").unwrap();
     assert!(ok(dir.path(), &["cache", "show", "cache"]).contains("s3://b/three/: a listing of 1 objects, "));
-    for (url, shown) in [("s3://b/one", "cache: dropped 0 listings\n"), ("s3://b/", "cache: dropped 1 listings\n")] {
+    for (url, shown) in [("s3://b/one", "cache: deleted 0 listings\n"), ("s3://b/", "cache: deleted 1 listings\n")] {
         assert_eq!(ok(dir.path(), &["cache", "refresh", "cache", "--url", url]), shown);
     }
     assert_eq!(ok(dir.path(), &["cache", "empty", "cache"]), "cache: deleted 2 blocks, 16.4 kB\n");
@@ -123,13 +120,13 @@ fn a_cache_is_shown_checked_and_emptied_and_no_other_folder() {
     fs::write(dir.path().join("photos/x.jpg"), "x").unwrap();
     for action in ["show", "check", "refresh", "empty"] {
         let refused = fails(dir.path(), 1, &["cache", action, "photos"]);
-        assert!(refused.contains("a cache needs its own folder, and this one contains \"x.jpg\""), "{refused}");
+        assert!(refused.contains("a cache needs its own folder, but this one contains \"x.jpg\""), "{refused}");
     }
     assert!(dir.path().join("photos/x.jpg").exists());
 }
 
 #[test]
-fn a_wrong_command_line_exits_with_code_2() {
+fn an_invalid_command_line_exits_with_code_2() {
     let dir = TempDir::new().unwrap();
     for args in [
         &[][..],
@@ -159,8 +156,8 @@ fn a_missing_or_empty_dataset_is_named() {
     fs::create_dir(dir.path().join("empty")).unwrap();
     for command in ["inspect", "verify", "bench", "doctor"] {
         let err = fails(dir.path(), 1, &[command, "nowhere"]);
-        // The error has the absolute path, because a relative one does not show where the program
-        // looked.
+        // The error states the absolute path, because a relative path does not reveal where the
+        // tool looked.
         let nowhere = format!("warpfeed: {}: io: ", dir.path().join("nowhere").display());
         assert!(err.starts_with(&nowhere), "{err}");
         assert_eq!(err.lines().count(), 1, "{err}");
@@ -238,7 +235,7 @@ fn inspect_says_how_many_samples_each_class_has() {
     }
 }
 
-/// Adds a text file named .jpg and a truncated JPEG. Returns their keys.
+/// Adds a text file with the extension `.jpg` and a truncated JPEG. Returns their keys.
 fn spoil(set: &Path) -> [&'static str; 2] {
     fs::write(set.join("dotted-triangle/text.jpg"), "I am no image").unwrap();
     let whole = files(set).into_iter().find(|(path, _)| path.extension().is_some_and(|e| e == "jpg")).unwrap();
@@ -247,13 +244,13 @@ fn spoil(set: &Path) -> [&'static str; 2] {
 }
 
 #[test]
-fn verify_counts_images_that_a_loader_does_not_read_as_they_are() {
+fn verify_counts_images_deeper_than_8_bits() {
     let dir = tree();
     let deep = image::ImageBuffer::from_pixel(4, 4, image::Luma([40_000_u16]));
     deep.save(dir.path().join("set/plain-disc/deep.png")).unwrap();
     let verified = warpfeed(dir.path(), &["verify", "set"]);
     assert_eq!((verified.status.code(), text(&verified.stdout)), (Some(0), String::new()));
-    let counted = "set: 13 samples, 0 bad, 1 of more than 8 bits, for which a loader needs convert_to_u8 or a Map\n";
+    let counted = "set: 13 samples, 0 bad, 1 with more than 8 bits per channel, which a loader reads only with convert_to_u8 or a Map\n";
     assert_eq!(text(&verified.stderr), counted);
 }
 
@@ -305,7 +302,7 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
         let output = warpfeed(dir.path(), args);
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
-    // Each command reports damage that libjpeg tolerates, and none fails.
+    // Each command reports damage that libjpeg tolerates, but no command fails.
     let (code, out, err) = run(&["verify", "set"]);
     assert_eq!((code, &*err), (Some(0), "set: 12 samples, 0 bad, 1 damaged that decode\n"));
     assert!(
@@ -319,9 +316,9 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
     assert_eq!(code, Some(0));
     let named = "1 images are damaged but decode:\n  sample ";
     assert!(err.contains(named) && err.contains(&format!(" ({zeroed}): {cause}\n")), "{err}");
-    assert!(out.contains(": 10 repacked, 1 kept, 1 kept (not recodable)\n"), "{out}");
+    assert!(out.contains(": 10 repacked, 1 unchanged, 1 unchanged (not recodable)\n"), "{out}");
 
-    // With --strict, damage is an error.
+    // With --strict, damage makes the command fail.
     assert_eq!(run(&["verify", "set", "--strict"]).0, Some(1));
     assert_eq!(run(&["inspect", "set", "--strict"]).0, Some(1));
     let (code, out, err) = run(&["pack", "set", "strict.lmdb", "--strict"]);
@@ -329,7 +326,7 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
     assert!(err.contains("1 of 12 images are damaged, so the pack was not finished: sample "), "{err}");
     assert!(err.contains(&format!(" ({zeroed}): {cause}")), "{err}");
 
-    // Undecodable images fail all three commands, which name the same keys.
+    // If images do not decode, all three commands fail and name the same keys.
     let keys = spoil(&dir.path().join("set"));
     let (code, out, err) = run(&["verify", "set"]);
     assert_eq!((code, &*err), (Some(1), "set: 14 samples, 2 bad, 1 damaged that decode\n"));
@@ -368,7 +365,7 @@ fn preview_draws_a_sheet_of_the_batch() {
     assert!(ink(70..90) > 100, "names below the first row of images");
     assert_eq!(ink(0..6), 0, "nothing in the margin");
 
-    // The sheet also shows places for samples that do not decode.
+    // The sheet also has cells for samples that do not decode.
     spoil(&dir.path().join("set"));
     let output = warpfeed(dir.path(), &["preview", "set", "--out", "all.png", "--images", "99", "--size", "64"]);
     assert_eq!(output.status.code(), Some(0));
@@ -380,7 +377,7 @@ fn preview_draws_a_sheet_of_the_batch() {
     assert!(err.contains("no/such/folder.png: io: "), "{err}");
 }
 
-/// Returns key, label and image of every sample.
+/// Returns the key, the label and the image of every sample.
 fn samples(path: &Path) -> Vec<(String, Option<i64>, Vec<u8>)> {
     let (source, mut scratch) = (warpfeed::source::open(path).unwrap(), Vec::new());
     let mut read = |i| {
@@ -394,7 +391,7 @@ fn samples(path: &Path) -> Vec<(String, Option<i64>, Vec<u8>)> {
 fn pack_converts_any_kind_to_any_other() {
     let dir = tree();
     let shown = ok(dir.path(), &["pack", "--from", "set", "--to", "set.lmdb", "--keep-bytes"]);
-    assert!(shown.starts_with("set.lmdb: 12 samples, ") && shown.contains(": 12 kept"), "{shown}");
+    assert!(shown.starts_with("set.lmdb: 12 samples, ") && shown.contains(": 12 unchanged"), "{shown}");
     // Positional arguments give the same result.
     ok(dir.path(), &["pack", "set.lmdb", "one.tar", "--keep-bytes"]);
     let shown =
@@ -444,17 +441,29 @@ fn pack_converts_deep_images_when_asked() {
     let output = warpfeed(dir.path(), &pack);
     let err = text(&output.stderr);
     assert!(
-        err.contains("could not be recoded and stay unchanged") && err.contains("--to-8-bits keeps the upper 8"),
+        err.contains("could not be recoded and were stored unchanged")
+            && err.contains("--convert-to-u8 keeps the upper 8"),
         "{err}"
     );
-    let told = ok(dir.path(), &[&pack[..], &["--to-8-bits"]].concat());
+    let told = ok(dir.path(), &[&pack[..], &["--convert-to-u8"]].concat());
     assert!(told.ends_with("1 re-encoded\n"), "{told}");
     ok(
         dir.path(),
-        &["pack", "set", "clear.tar", "--quality", "90", "--max-side", "40", "--to-8-bits", "--background", "0, 9,255"],
+        &[
+            "pack",
+            "set",
+            "clear.tar",
+            "--quality",
+            "90",
+            "--max-side",
+            "40",
+            "--convert-to-u8",
+            "--background",
+            "0, 9,255",
+        ],
     );
     for (options, expected) in [
-        (&["--to-8-bits"][..], "<--quality <Q>|--max-side <PIXELS>|--raw <SIZE>>"),
+        (&["--convert-to-u8"][..], "<--quality <Q>|--max-side <PIXELS>|--raw <SIZE>>"),
         (&["--max-side", "40", "--background", "1,2"], "expected red, green and blue from 0 to 255"),
     ] {
         let err = fails(dir.path(), 2, &[&["pack", "set", "more.tar"], options].concat());
@@ -477,14 +486,14 @@ fn pack_refuses_to_lose_data() {
     assert!(err.starts_with("warpfeed: set.zip: ") && err.contains(".lmdb or .tar"), "{err}");
     let err = fails(dir.path(), 1, &["pack", "--from", "nowhere", "--to", "out.tar"]);
     assert!(err.starts_with(&format!("warpfeed: {}: io: ", dir.path().join("nowhere").display())), "{err}");
-    // If the target cannot be written, the error names the target and not a sample. Here its folder
-    // is a file.
+    // If the target cannot be written, the error names the target and not a sample. Here, the
+    // folder of the target is a file.
     fs::write(dir.path().join("taken"), "").unwrap();
     let err = fails(dir.path(), 1, &["pack", "--from", "set", "--to", "taken/x.tar"]);
     assert!(err.starts_with("warpfeed: taken: io: "), "{err}");
     fs::remove_file(dir.path().join("taken")).unwrap();
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 2, "something besides the set and its LMDB: {left:?}");
+    assert_eq!(left.len(), 2, "unexpected files: {left:?}");
 }
 
 #[test]
@@ -525,10 +534,10 @@ fn pack_lists_images_that_it_could_not_recode() {
     let output = warpfeed(dir.path(), &["pack", "--from", "set", "--to", "set.tar", "--keep-bad"]);
     assert_eq!(output.status.code(), Some(0));
     let err = text(&output.stderr);
-    assert!(err.contains("stay unchanged:\n") && err.contains(&format!(" ({cut}): ")), "{err}");
+    assert!(err.contains("were stored unchanged:\n") && err.contains(&format!(" ({cut}): ")), "{err}");
     let out = text(&output.stdout);
     assert!(out.starts_with("set.tar: 14 samples, "), "{out}");
-    assert!(out.contains(": 11 repacked, 1 kept, 2 kept (undecodable)\n"), "the parts add up: {out}");
+    assert!(out.contains(": 11 repacked, 1 unchanged, 2 unchanged (undecodable)\n"), "the counts add up: {out}");
 }
 
 #[test]
@@ -563,7 +572,7 @@ fn bench_reports_for_people_and_for_programs() {
 
     assert_eq!(
         fails(dir.path(), 1, &["bench", "set", "--batch-size", "0"]),
-        "warpfeed: config: --batch-size 0: a batch has at least one sample\n"
+        "warpfeed: config: --batch-size 0: expected at least 1\n"
     );
     spoil(&dir.path().join("set"));
     let err = fails(dir.path(), 1, &quick);
@@ -573,7 +582,7 @@ fn bench_reports_for_people_and_for_programs() {
 #[test]
 fn a_report_is_one_file_that_needs_no_network() {
     let dir = tree();
-    // 12 images in batches of 2: enough batches for a trace and a verdict.
+    // 12 images in batches of 2 give enough batches for a trace and a verdict.
     let bench =
         ["bench", "set", "--batch-size", "2", "--size", "32", "--seconds", "0.4", "--warmup", "0.1", "--workers", "2"];
     let straight = ["--report", "straight.html", "--trace", "trace.json", "--json"];
@@ -592,20 +601,20 @@ fn a_report_is_one_file_that_needs_no_network() {
             options.contains(".batch_size(2)") && options.contains(".augment(Augment.train(side=32))"),
             "{options}"
         );
-        assert!(after.contains("stats.options"), "the page shows them");
+        assert!(after.contains("stats.options"), "the page shows the options");
         let rows = data["spans"]["rows"].as_array().unwrap();
         let rows: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
-        // One worker may have done all the work in the short window.
+        // In such a short run, one worker may have done all the work.
         let workers = rows.strip_prefix(&["consumer", "coordinator"]).unwrap_or_else(|| panic!("{rows:?}"));
         assert!([&["worker 0"][..], &["worker 1"], &["worker 0", "worker 1"]].contains(&workers), "{rows:?}");
-        // The text between the two parts is data and may contain `prefetch(4)`.
+        // Leave out the data between the two parts, which may contain `prefetch(4)`.
         let page = [before, after].concat();
         assert!(page.contains("prefers-color-scheme: dark"));
         for load in ["src=", "href=", "@import", "url(", "fetch("] {
             assert!(!page.contains(load), "{load}");
         }
     }
-    // A key with `</script>` stays data.
+    // A key that contains `</script>` must not end the script element.
     fs::write(dir.path().join("evil.json"), r#"{"workers": 1, "slowest": [{"key": "</script><b>"}]}"#).unwrap();
     ok(dir.path(), &["report", "evil.json", "--out", "evil.html"]);
     assert!(!fs::read_to_string(dir.path().join("evil.html")).unwrap().contains("</script><b>"));
@@ -629,7 +638,7 @@ fn doctor_ends_with_a_line_of_rust_and_one_of_python() {
     }
     let mut lines = shown.trim_end().lines().rev();
     let (python, last) = (lines.next().unwrap(), lines.next().unwrap());
-    let begin = "warpfeed.Loader(\"set\", batch_size=4, shuffle=42, augment=warpfeed.Augment.train(32), num_workers=";
+    let begin = "warpfeed.Loader(\"set\", batch_size=4, shuffle=True, seed=42, augment=warpfeed.Augment.train(32), num_workers=";
     assert!(python.starts_with(begin) && python.ends_with(')'), "{python}");
     assert!(
         last.starts_with("Loader::new(\"set\").batch_size(4).shuffle(42).augment(Augment::train(32)).workers("),

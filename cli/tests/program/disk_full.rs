@@ -1,8 +1,8 @@
 //! Promise: if the disk fills up while a file is written, the error names the file, and no partial
-//! files remain. A trace stays readable.
+//! files remain. A trace that is cut off stays readable.
 //!
-//! The real program runs with a limit on the file size. If mounts are allowed, it also runs on a
-//! file system of a few hundred KiB.
+//! The tests run the real binary with a limit on the file size. If mounting is allowed, they also
+//! run it on a file system of a few hundred KiB.
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code)]
 
@@ -22,29 +22,29 @@ fn pack(target: &Path, most: u64) -> Output {
     )
 }
 
-/// Runs a command whose files have at most `most` bytes.
+/// Runs a command with a limit of `most` bytes per file.
 fn run(command: &mut Command, most: u64) -> Output {
     let limited = move || {
         let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
-        // SAFETY: two system calls with plain arguments. The signal is ignored because a full disk
-        // gives an error and not a signal.
+        // SAFETY: both system calls get valid arguments and are async-signal-safe. The signal is
+        // ignored, because a full disk causes an error and not a signal.
         let done = unsafe {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
             libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit)
         };
         if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     };
-    // SAFETY: `limited` only makes system calls.
+    // SAFETY: `limited` only makes async-signal-safe system calls.
     unsafe { command.pre_exec(limited) };
     command.output().unwrap()
 }
 
 #[test]
-fn packing_onto_a_full_disk_is_an_error_and_leaves_nothing_behind() {
+fn packing_onto_a_full_disk_fails_and_leaves_no_files() {
     for name in ["x.tar", "x.lmdb"] {
         // LMDB returns EIO for a short write.
         let cause = if name == "x.lmdb" { "is the disk full?" } else { "File too large" };
-        // Fails at the beginning, in the middle, and in the last write.
+        // Make the first write, a write in the middle, and the last write fail.
         for most in [0, 100 << 10, 500 << 10] {
             let root = tempfile::tempdir().unwrap();
             let target = root.path().join(name);
@@ -56,12 +56,12 @@ fn packing_onto_a_full_disk_is_an_error_and_leaves_nothing_behind() {
             assert!(left.is_empty(), "{name}, {most} bytes: {left:?}");
         }
         let root = tempfile::tempdir().unwrap();
-        assert!(pack(&root.path().join(name), 1 << 30).status.success(), "it is packed if there is room");
+        assert!(pack(&root.path().join(name), 1 << 30).status.success(), "packing succeeds with enough space");
     }
 }
 
 #[test]
-fn pages_and_images_that_do_not_fit_leave_the_file_that_was_there() {
+fn failed_writes_keep_the_existing_file() {
     let root = tempfile::tempdir().unwrap();
     let program = |args: &[&str], most: u64| {
         run(Command::new(env!("CARGO_BIN_EXE_warpfeed")).args(args).current_dir(root.path()), most)
@@ -118,19 +118,20 @@ fn a_trace_that_does_not_fit_stays_readable() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(events(), 0, "the only window does not fit");
     assert!(traced(1 << 30).status.success() && events() > 20);
-    // Not even the head fits.
+    // With this limit, not even the header fits.
     let output = traced(50);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("trace.json") && said.contains("File too large"), "{said}");
     assert!(!path.exists());
 }
 
-/// Uses a real file system that is full, mounted in its own namespace if users may create one.
+/// Uses a real file system that is full. It is mounted in a private namespace, if users are allowed
+/// to create one.
 #[test]
-fn packing_onto_a_full_file_system_is_an_error_and_leaves_nothing_behind() {
+fn packing_onto_a_full_file_system_fails_and_leaves_no_files() {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini");
     let root = tempfile::tempdir().unwrap();
-    // Runs `script` with $1 = the file system, $2 = the program, $3 = the dataset.
+    // Runs `script`, in which $1 is the file system, $2 is the binary and $3 is the dataset.
     let mounted = |kib: usize, script: &str| {
         let script = format!("mount -t tmpfs -o size={kib}k none \"$1\" || exit 77; {script}");
         let mut unshare = Command::new("unshare");
@@ -148,13 +149,13 @@ fn packing_onto_a_full_file_system_is_an_error_and_leaves_nothing_behind() {
             let output = mounted(kib, &script).unwrap();
             let (left, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
             let after = left.split_once("ended ").unwrap_or_else(|| panic!("{left}, {said}")).1;
-            assert_eq!(after, "1\n", "{name} on {kib} KiB ended so, and left this behind: {said}");
+            assert_eq!(after, "1\n", "{name} on {kib} KiB: exit code and remaining files; {said}");
             // LMDB returns EIO for a short write.
             let cause =
                 said.contains("No space left on device") || (name == "x.lmdb" && said.contains("is the disk full?"));
             assert!(said.contains(name) && cause, "{name} on {kib} KiB: {said}");
         }
         let output = mounted(4096, &format!("\"$2\" pack --from \"$3\" --to \"$1/{name}\" && ls \"$1\"")).unwrap();
-        assert!(output.status.success(), "it is packed if there is room");
+        assert!(output.status.success(), "packing succeeds with enough space");
     }
 }

@@ -1,5 +1,5 @@
-//! The program reads the formats of other libraries: `tests/fixtures/formats` has 12 images of 4
-//! classes in each.
+//! Checks that the tool reads the formats of other libraries. `tests/fixtures/formats` contains 12
+//! images of 4 classes in each format.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use warpfeed::source::{DATA_FORMATS, OwnedSample, Source, open};
 
 use crate::support::{json, ok};
 
-/// Each format's name, and datasets of it below the fixtures.
+/// Name of each format, and its datasets in the fixtures.
 const SETS: [(&str, &[&str]); 13] = [
     ("arrow", &["arrow/saved"]),
     ("beton", &["beton/train.beton"]),
@@ -29,7 +29,7 @@ const SETS: [(&str, &[&str]); 13] = [
     ("torch", &["arrays/tuple.pt", "arrays/dict.pth"]),
 ];
 
-/// Formats whose own tests inspect and pack them.
+/// Formats that have separate tests of `inspect` and `pack`.
 const OWN: [&str; 6] = ["folder", "tar", "coco", "yolo", "voc", "table"];
 
 fn fixtures() -> PathBuf {
@@ -51,8 +51,8 @@ fn copy(from: &Path, to: &Path) {
 /// The label and the fields of a sample.
 type Fields = (Option<i64>, Vec<(String, Vec<u8>)>);
 
-/// The samples without their keys. Packed numbers and text are files, so fields are compared as
-/// files.
+/// Returns the samples without their keys. Numbers and text become files when they are packed, so
+/// fields are compared in the form of files.
 fn samples(source: &dyn Source) -> Vec<Fields> {
     let mut scratch = Vec::new();
     (0..source.len())
@@ -70,7 +70,7 @@ fn samples(source: &dyn Source) -> Vec<Fields> {
 }
 
 #[test]
-fn every_format_is_inspected_and_packed_as_it_is_read() {
+fn every_format_is_inspected_and_packed() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
     for name in
@@ -97,7 +97,7 @@ fn every_format_is_inspected_and_packed_as_it_is_read() {
 }
 
 #[test]
-fn every_format_has_a_dataset_that_is_inspected_and_packed() {
+fn every_format_has_a_dataset_in_the_fixtures() {
     let tested: BTreeSet<_> = SETS.iter().map(|set| set.0).chain(OWN).collect();
     assert_eq!(tested, DATA_FORMATS.iter().map(|format| format.name).collect());
 }

@@ -1,4 +1,4 @@
-//! Tests of the program. Most run the built binary.
+//! Tests of the command-line tool. Most of them run the built binary.
 
 mod annotated;
 mod auto_traits;

@@ -1,4 +1,5 @@
-//! Promise: the occupancy calculator agrees with the driver. Without a driver the test is skipped.
+//! Promise: the occupancy calculator agrees with the driver. The test is skipped if there is no
+//! driver.
 #![cfg(feature = "cuda")]
 
 use warpfeed::cuda::cudarc::driver::sys::CUfunction_attribute;

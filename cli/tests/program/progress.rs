@@ -1,4 +1,5 @@
-//! Promise: long commands show a progress bar on stderr if it is a terminal, and nothing otherwise.
+//! Promise: long commands show a progress bar on stderr if stderr is a terminal, and nothing
+//! otherwise.
 #![cfg(unix)]
 #![allow(unsafe_code)] // for the pseudo-terminal
 
@@ -14,8 +15,8 @@ use std::ptr::null_mut;
 fn terminal() -> (File, OwnedFd) {
     let (mut shows, mut written) = (-1, -1);
     let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: the pointers refer to live locals or are null, which is allowed for the name and the
-    // settings.
+    // SAFETY: each pointer either refers to a live local or is null, which is allowed for the name
+    // and the settings.
     let opened = unsafe {
         libc::openpty(&raw mut shows, &raw mut written, null_mut(), null_mut(), (&raw const size).cast_mut())
     };
@@ -24,14 +25,14 @@ fn terminal() -> (File, OwnedFd) {
     unsafe { (File::from_raw_fd(shows), OwnedFd::from_raw_fd(written)) }
 }
 
-/// Runs the program with stderr on a terminal, and returns the terminal's output.
+/// Runs the tool with stderr connected to a terminal, and returns the output on the terminal.
 fn shown(args: &[&str]) -> String {
     let (mut shows, written) = terminal();
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpfeed"));
     command.args(args).env("TERM", "xterm").env_remove("NO_COLOR").stdout(Stdio::null()).stderr(written);
     let mut process = command.spawn().unwrap();
-    // Closes this process's copy of the other end. Reading then ends with the child, with an error
-    // as usual for terminals.
+    // Close this process's copy of the other end, so that reading ends when the child exits. It
+    // ends with an error, as usual for terminals.
     drop(command);
     let mut text = Vec::new();
     let _ = shows.read_to_end(&mut text);

@@ -1,12 +1,12 @@
-//! Runs the real binary on a table. Every command opens it with the given columns and list of
-//! classes.
+//! Runs the real binary on a table. Every command opens the table with the given columns and class
+//! list.
 
 use std::fs;
 
 use crate::support::{json, ok, text, warpfeed};
 
 #[test]
-fn every_command_opens_a_table_with_the_given_columns_and_classes() {
+fn every_command_uses_the_given_columns_and_classes() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
     ok(dir, &["synth", "--out", "set", "--images", "12", "--classes", "3", "--side", "64"]);

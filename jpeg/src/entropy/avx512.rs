@@ -1,15 +1,18 @@
-//! AVX-512: sixteen lanes in vector elements, with one symbol of each per step.
+//! AVX-512: sixteen lanes in vector elements. Each step decodes one symbol of every lane.
 //!
-//! Windows and table entries are gathered, and values computed, for all lanes at once. Coefficients
-//! are in zigzag order here. A 32-bit scatter therefore also clears the next coefficient, which has
-//! either not been decoded yet or is zero already.
+//! A step gathers the windows and table entries of all lanes, computes the values, and scatters
+//! them. One step costs two gathers and a scatter, so vectors pay off only if many lanes are busy
+//! (`FEW_LANES` in `machine`).
+//!
+//! Coefficients are in zigzag order here, so a 32-bit scatter also clears the coefficient after the
+//! stored one. That coefficient either has not been decoded yet or is already zero.
 
 use std::arch::x86_64::*;
 
 use super::lanes::{LANES, LINKS, Lanes, Pointers};
 use super::table::{CODE_BITS, CODES, Step, Table};
 
-/// The links of a pattern, in the layout for vector lookups.
+/// The links of a pattern, laid out for vector lookups.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(super) struct Links {
@@ -18,12 +21,12 @@ pub(super) struct Links {
     pub(super) next: [u32; LINKS],
 }
 
-/// Decodes the first `count` lanes until at least one of them has reached its end. All lanes stop
-/// at their exact positions.
+/// Decodes with the first `count` lanes until at least one of them has reached its end. The
+/// positions of all lanes are then exact.
 ///
 /// # Safety
-/// The invariants of [`super::Machine`] hold for `memory`, `links` and the first `count` of
-/// `lanes`, and the core has AVX-512 F, BW, DQ and VL, BMI1, BMI2 and LZCNT.
+/// The invariants of [`super::Machine`] must hold for `memory`, `links` and the first `count` of
+/// `lanes`, and the CPU must have AVX-512 F, BW, DQ and VL, BMI1, BMI2 and LZCNT.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt")]
 pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, count: usize) {
     let busy = ((1u32 << count) - 1) as u16;
@@ -35,14 +38,14 @@ pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, co
     let limit = _mm512_set1_epi32(memory.limit as u32 as i32);
     let number = |n: i32| _mm512_set1_epi32(n);
     loop {
-        // SAFETY: every busy lane is at `limit` or before it, and four more bytes after that are
-        // readable. The other lanes are masked.
+        // SAFETY: every busy lane is at or before `limit`, and at least four bytes from there on
+        // are readable. The other lanes are masked out.
         let window = unsafe {
             let bytes = _mm512_srli_epi32::<3>(bit);
             _mm512_mask_i32gather_epi32::<1>(_mm512_setzero_si512(), busy, bytes, memory.stream.cast())
         };
         let window = _mm512_sllv_epi32(_mm512_shuffle_epi8(window, swapped), _mm512_and_si512(bit, number(7)));
-        // SAFETY: a busy lane's table has an entry for each value of that many bits.
+        // SAFETY: the table of a busy lane has an entry for each value of `CODE_BITS` bits.
         let entry = unsafe {
             let index = _mm512_add_epi32(table, _mm512_srli_epi32::<{ 32 - CODE_BITS as u32 }>(window));
             let codes = memory.tables.add(CODES);
@@ -61,8 +64,8 @@ pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, co
         let place = _mm512_add_epi32(at, advance);
         let ends = _mm512_cmpge_epu32_mask(place, last);
         let place = _mm512_min_epu32(place, last);
-        // SAFETY: a busy lane has not reached its end, and has room for one block after it. The
-        // coefficient after `place` is in the same block or in the next one.
+        // SAFETY: a busy lane has not reached its end, after which there is space for one more
+        // block. The coefficient after `place` is in the same block or in the next one.
         unsafe {
             let value = _mm512_and_si512(value, number(0xffff));
             _mm512_mask_i32scatter_epi32::<2>(memory.coefficients.cast(), busy, place, value);
@@ -76,7 +79,7 @@ pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, co
         }
     }
     let store = |to: &mut [u32; LANES], from| {
-        // SAFETY: sixteen numbers.
+        // SAFETY: the array has sixteen numbers.
         unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), from) }
     };
     store(&mut lanes.bit, bit);
@@ -89,12 +92,12 @@ pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, co
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt")]
 fn load(from: &[u32]) -> __m512i {
     let from: &[u32; LANES] = from.try_into().expect("one number for each lane");
-    // SAFETY: sixteen numbers.
+    // SAFETY: the array has sixteen numbers.
     unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
 }
 
-/// The length, advance and value of [`Step`] for all lanes, whose entries are for codes at the starts of
-/// the windows.
+/// Returns the length, advance and value of each lane's [`Step`]. `entry` contains the table
+/// entries of the codes at the starts of the windows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt")]
 fn steps(window: __m512i, entry: __m512i) -> [__m512i; 3] {
@@ -108,10 +111,11 @@ fn steps(window: __m512i, entry: __m512i) -> [__m512i; 3] {
     [_mm512_and_si512(entry, _mm512_set1_epi32(0xff)), _mm512_shuffle_epi8(entry, byte(1)), value]
 }
 
-/// `step` with the steps of the lanes `slow`, whose codes or values are too long for the vectors.
+/// Returns `step` after recomputing the steps of the lanes in `slow`, whose codes or values are too
+/// long for the vectors.
 ///
 /// # Safety
-/// The `bit` and `table` of these lanes satisfy the contract of [`one`].
+/// The `bit` and `table` of these lanes must satisfy the contract of [`one`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt")]
 unsafe fn long_steps(memory: &Pointers, slow: u16, step: [__m512i; 3], bit: __m512i, table: __m512i) -> [__m512i; 3] {
@@ -143,8 +147,8 @@ unsafe fn one(memory: &Pointers, bit: u32, table: u32) -> Step {
         let bytes = memory.stream.add((bit >> 3) as usize).cast::<u64>().read_unaligned();
         (bytes, &*memory.tables.add(table as usize).cast::<Table>())
     };
-    // If the code is invalid, the lane moves to the end of the stream, where its owner notices that
-    // it left its segment.
+    // After an invalid code, the lane moves to the end of the stream. This tells the lane's owner
+    // that the lane left its segment.
     let none = Step { length: memory.limit as u32 - bit, advance: 63, value: 0 };
     table.long(u64::from_be(bytes) << (bit & 7), 1).unwrap_or(none)
 }

@@ -1,6 +1,6 @@
-//! Choice of the entropy decoder.
+//! Chooses the entropy decoder.
 
-/// The code that decodes entropy-coded data. Only the functions below create one, after checking
+/// An implementation of entropy decoding. Only the functions below create a value, after checking
 /// the CPU.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backend(Kind);
@@ -16,12 +16,13 @@ pub(super) enum Kind {
 }
 
 impl Backend {
-    /// Plain registers, for any CPU.
+    /// Returns the implementation in plain registers, for any CPU.
     pub(crate) fn scalar() -> Backend {
         Backend(Kind::Scalar)
     }
 
-    /// Plain registers, if this CPU has BMI1, BMI2, LZCNT and MOVBE.
+    /// Returns the implementation in plain registers that uses BMI1, BMI2, LZCNT and MOVBE, if this
+    /// CPU has them.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn bmi() -> Option<Backend> {
         let able = is_x86_feature_detected!("bmi1")
@@ -31,7 +32,8 @@ impl Backend {
         able.then_some(Backend(Kind::Bmi))
     }
 
-    /// Vectors where many lanes are busy, if this CPU also has AVX-512 F, BW, DQ and VL.
+    /// Returns the implementation that uses vectors when many lanes are busy, if this CPU also has
+    /// AVX-512 F, BW, DQ and VL.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn avx512() -> Option<Backend> {
         let able = is_x86_feature_detected!("avx512f")

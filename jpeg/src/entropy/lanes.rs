@@ -2,41 +2,42 @@
 
 /// Maximum number of lanes of any backend.
 pub(super) const LANES: usize = 16;
-/// Bytes after the stream that a window may reach.
+/// Number of bytes after the stream that a lane may read.
 pub(super) const SLACK_BYTES: usize = 320;
 /// Maximum number of links: one for each block of the MCU patterns in use.
 pub(super) const LINKS: usize = 32;
 
-/// Positions of the lanes.
+/// State of the lanes. Element `i` of each array belongs to lane `i`.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(super) struct Lanes {
-    /// Next bit in the stream.
+    /// Offset of the next bit in the stream.
     pub(super) bit: [u32; LANES],
-    /// Next coefficient.
+    /// Index of the next coefficient.
     pub(super) at: [u32; LANES],
-    /// Coefficient to stop at.
+    /// Index of the coefficient at which the lane stops.
     pub(super) end: [u32; LANES],
-    /// Table for the next symbol, as an offset.
+    /// Offset of the table for the next symbol.
     pub(super) table: [u32; LANES],
-    /// Current block of the MCU.
+    /// Link of the current block in the MCU.
     pub(super) link: [u32; LANES],
 }
 
-/// One block of an MCU in the order of a scan.
+/// One block of an MCU, linked to the next block in scan order.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Link {
-    /// AC table of this block, and DC table of the next block.
+    /// Offset of the AC table of this block.
     pub(super) ac: u32,
+    /// Offset of the DC table of the next block.
     pub(super) next_dc: u32,
-    /// Link of the next block.
+    /// Index of the link of the next block.
     pub(super) next: u32,
 }
 
-/// Pointers that the backends access.
+/// Pointers to the memory that the backends access.
 pub(super) struct Pointers {
     pub(super) stream: *const u8,
-    /// Last bit at which a lane may be.
+    /// Maximum bit offset of a lane.
     pub(super) limit: u64,
     pub(super) coefficients: *mut i16,
     pub(super) tables: *const u32,

@@ -1,16 +1,21 @@
 //! The lanes and their memory.
 //!
-//! **Invariants** of [`Machine`], which the unsafe code of the backends relies on. Only this file
-//! changes the fields that they name.
-//! - `stream` ends with [`SLACK_BYTES`] that belong to no slot, and a lane's `bit` is at most
-//!   `limit`, the first bit of those. A backend checks this at least once per block. Within a
-//!   block, `bit` moves by less than 256 bytes, and a read extends at most 24 bytes past it.
+//! All lanes share one stream buffer and one block buffer. An image reserves a [`Slot`] of both
+//! buffers, and a free lane decodes one piece of the image. Backends use unchecked pointers into
+//! both buffers, which saves several bounds checks per symbol.
+//!
+//! **Invariants** of [`Machine`], on which the unsafe code of the backends relies. Only this file
+//! changes the fields mentioned here.
+//! - `stream` ends with [`SLACK_BYTES`] bytes that do not belong to any slot, and a lane's `bit` is
+//!   at most `limit`, the first bit of these bytes. A backend checks this at least once per block.
+//!   Within a block, `bit` advances by less than 256 bytes, and a read extends at most 24 bytes
+//!   past `bit`.
 //! - A busy lane has `at < end`, and owns the coefficients up to `end` plus [`SLACK_BLOCKS`]
 //!   blocks. A backend stores at `at` or later in the same block, or at the first coefficient after
 //!   that block, and stops at `end`.
 //! - A lane's `table`, and `ac` and `next_dc` of every link, are offsets of whole tables. A lane's
 //!   `link` and every link's `next` are indices of links.
-//! - Memory only grows while a lane is busy.
+//! - While a lane is busy, memory may grow but not shrink.
 //! - A [`Backend`] exists only if the CPU has the instructions that it is named after.
 
 use std::ops::Range;
@@ -26,22 +31,23 @@ use super::table::{STRIDE, Table};
 use crate::error::{Result, reserve};
 use crate::huffman::Spec;
 
-/// Maximum memory of each kind that a thread keeps after a large image.
+/// Maximum number of bytes of each kind of memory that a thread retains after a large image.
 pub(crate) const KEPT_BYTES: usize = 64 << 20;
 
-/// Number of lanes in plain registers.
+/// Maximum number of lanes in plain registers.
 const SCALAR_LANES: usize = 3;
-/// Maximum number of tables for which vectors are used. Vectors gather from the tables of all
-/// lanes, which have to stay in the L1 cache. Two images with their own tables have this many;
-/// images that share the standard tables have four in total.
+/// Maximum number of tables in use for which vectors pay off. Vectors gather from the tables of all
+/// lanes, which must stay in the L1 cache. Two images with tables of their own use this many;
+/// images that share the standard tables use four in total.
 #[cfg(target_arch = "x86_64")]
 const FEW_TABLES: usize = 8;
-/// Minimum number of busy lanes for vectors. With fewer, plain registers are faster.
+/// Minimum number of busy lanes for which vectors pay off. With fewer lanes, plain registers are
+/// faster.
 #[cfg(target_arch = "x86_64")]
 const FEW_LANES: usize = 7;
-/// Number of blocks after a lane's end that it may write before it stops.
+/// Number of blocks after its end to which a lane may write before it stops.
 const SLACK_BLOCKS: usize = 1;
-/// Number of tables that are cached, because most images have the same ones as earlier images.
+/// Maximum number of cached tables. Most images have the same tables as earlier images.
 const TABLES: usize = 24;
 
 /// 64 coefficients in zigzag order, aligned to cache lines.
@@ -49,43 +55,43 @@ const TABLES: usize = 24;
 #[repr(C, align(128))]
 struct Block([i16; 64]);
 
-/// The blocks of an MCU in the order of a scan, and their tables. Images with equal patterns
-/// share one.
+/// The blocks of an MCU in scan order, and their tables. Images with equal patterns share a single
+/// one.
 struct Pattern {
     links: Range<usize>,
-    /// DC and AC table of each block. An MCU has at most ten blocks.
+    /// DC and AC table of each block, of which an MCU has at most ten.
     tables: ArrayVec<(usize, usize), 10>,
     users: usize,
 }
 
-/// A table that is cached while there is room.
+/// A table in the cache.
 struct Cached {
     spec: Spec,
     ac: bool,
     users: usize,
-    /// Time of its last use.
+    /// Time at which the table was last used.
     used: u64,
 }
 
-/// A part of a machine's memory that one image uses.
+/// A range of a machine's memory that one image uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// Bytes of the stream.
+    /// Range of bytes in the stream.
     pub(crate) stream: Range<usize>,
-    /// Blocks of coefficients.
+    /// Range of coefficient blocks.
     pub(crate) blocks: Range<usize>,
 }
 
 /// The lanes and all of their memory.
 pub(crate) struct Machine {
     backend: Backend,
-    /// Ends with [`SLACK_BYTES`].
+    /// The entropy-coded bytes of all slots, followed by [`SLACK_BYTES`] bytes.
     stream: Vec<u8>,
     blocks: Vec<Block>,
     tables: Vec<Table>,
-    /// Description of each of `tables`.
+    /// For each of `tables`, its specification and its users.
     cached: Vec<Cached>,
-    /// Number of tables that a pattern uses.
+    /// Number of tables that patterns use.
     tables_in_use: usize,
     clock: u64,
     links: [Link; LINKS],
@@ -120,7 +126,7 @@ impl Machine {
         }
     }
 
-    /// Whether another lane should be started.
+    /// Returns whether another lane can be started.
     pub(crate) fn has_room(&self) -> bool {
         let lanes = match self.backend.kind() {
             #[cfg(target_arch = "x86_64")]
@@ -130,11 +136,11 @@ impl Machine {
         self.busy < lanes
     }
 
-    /// Finds or creates the pattern of an MCU from the DC and AC tables of its blocks. `None` if
-    /// too many patterns are in use.
+    /// Finds or creates the pattern of an MCU from the DC and AC tables of its blocks. Returns
+    /// `None` if too many patterns are in use.
     ///
     /// # Errors
-    /// If a specification is not a valid table, or if there is no memory for it.
+    /// If a specification is not a valid table, or if memory is exhausted.
     pub(crate) fn pattern(&mut self, blocks: &[(&Spec, &Spec)]) -> Result<Option<usize>> {
         let mut tables = ArrayVec::new();
         let before = self.clock;
@@ -178,7 +184,7 @@ impl Machine {
         }
     }
 
-    /// Releases a pattern. No lane may be using it.
+    /// Releases a pattern. No lane may still use it.
     pub(crate) fn release(&mut self, pattern: usize) {
         let pattern = &mut self.patterns[pattern];
         pattern.users -= 1;
@@ -190,8 +196,8 @@ impl Machine {
         }
     }
 
-    /// Index of the table that `spec` describes. Tables used after the time `before` are not
-    /// evicted.
+    /// Returns the index of the table for `spec`, building it if necessary. Does not evict tables
+    /// that were used after the time `before`.
     fn table(&mut self, spec: &Spec, ac: bool, before: u64) -> Result<usize> {
         self.clock += 1;
         if let Some(i) = self.cached.iter().position(|c| c.ac == ac && c.spec == *spec) {
@@ -199,8 +205,8 @@ impl Machine {
             return Ok(i);
         }
         let cached = Cached { spec: spec.clone(), ac, users: 0, used: self.clock };
-        // Evicts the least recently used table without users, unless the current image has asked
-        // for it. That image counts as a user only once it has all of its tables.
+        // Evict the least recently used table without users, except for tables that the current
+        // image has just requested. An image counts as a user only once it has all of its tables.
         let old = |c: &&Cached| c.users == 0 && c.used <= before;
         let oldest = self.cached.iter().filter(old).min_by_key(|c| c.used).map(|c| c.used);
         match self.cached.iter().position(|c| self.cached.len() >= TABLES && Some(c.used) == oldest) {
@@ -218,18 +224,18 @@ impl Machine {
         }
     }
 
-    /// Reserves memory for `bytes` of stream and `blocks` blocks. `None` if there is none, or if
-    /// offsets would not fit into 32 bits, as the vectors require.
+    /// Reserves memory for `bytes` bytes of stream and `blocks` blocks. Returns `None` if no memory
+    /// is available, or if offsets would not fit into 32 bits, as the vectors require.
     pub(crate) fn reserve(&mut self, bytes: usize, blocks: usize) -> Option<Slot> {
-        // Bytes after a segment's end are not shared with another slot, so that a lane that leaves
-        // its segment is found beyond its end.
+        // Slots do not share the bytes after their ends, so that a lane that leaves its segment
+        // always stops past the end of the segment.
         let bytes = bytes + SLACK_BYTES;
         if let Some(i) = self.free.iter().position(|s| s.stream.len() >= bytes && s.blocks.len() >= blocks) {
             return Some(self.free.swap_remove(i));
         }
         if self.free.len() == self.slots.len() {
-            // No memory is in use, so it is laid out again, instead of adding to slots that are too
-            // small.
+            // No memory is in use, so divide it into slots anew instead of adding to slots that are
+            // too small.
             assert!(self.busy == 0, "a busy lane works in a slot");
             self.free.clear();
             self.slots.clear();
@@ -238,7 +244,7 @@ impl Machine {
             }
         }
         let end = self.slots.iter().fold((0, 0), |end, s| (end.0.max(s.stream.end), end.1.max(s.blocks.end)));
-        // Reserves more than requested, so that the slot can be reused for the next image.
+        // Reserve more than requested, so that the next image can reuse the slot.
         let (bytes, blocks) = (bytes + bytes / 4, blocks + blocks / 4);
         if (end.0 + bytes + SLACK_BYTES) * 8 > u32::MAX as usize || (end.1 + blocks) * 64 > i32::MAX as usize {
             return None;
@@ -254,34 +260,35 @@ impl Machine {
         Some(slot)
     }
 
-    /// Returns memory. No lane may be working in it.
+    /// Returns a slot. No lane may still work in it.
     pub(crate) fn free(&mut self, slot: Slot) {
         self.free.push(slot);
     }
 
-    /// Bytes of a slot's stream.
+    /// Returns the stream bytes of a slot.
     pub(crate) fn stream(&mut self, slot: &Slot) -> &mut [u8] {
         &mut self.stream[slot.stream.clone()]
     }
 
-    /// All coefficients. Block `i` has the 64 coefficients from `64 * i` on, in zigzag order.
+    /// Returns all coefficients. Block `i` consists of the 64 coefficients from `64 * i` on, in
+    /// zigzag order.
     pub(crate) fn coefficients(&self) -> &[i16] {
         // SAFETY: blocks are arrays of 64 coefficients, without padding.
         unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.blocks.len() * 64) }
     }
 
-    /// The DC coefficient of a block.
+    /// Returns the DC coefficient of a block.
     pub(crate) fn dc(&mut self, block: usize) -> &mut i16 {
         &mut self.blocks[block].0[0]
     }
 
-    /// Number of blocks that must be reserved for a lane that decodes `blocks` of them.
+    /// Returns the number of blocks to reserve for a lane that decodes `blocks` blocks.
     pub(crate) fn room(blocks: usize) -> usize {
         blocks + SLACK_BLOCKS
     }
 
-    /// Starts a lane at `bit` of the stream. It decodes `count` blocks, whole MCUs, from block
-    /// `first` on. Returns the number of the lane.
+    /// Starts a lane at bit `bit` of the stream. The lane decodes `count` blocks, which must be a
+    /// whole number of MCUs, to the blocks from `first` on. Returns the index of the lane.
     pub(crate) fn start(&mut self, bit: usize, first: usize, count: usize, pattern: usize) -> usize {
         let lane = self.busy;
         assert!(lane < LANES && bit <= self.last_bit() && count > 0);
@@ -301,7 +308,7 @@ impl Machine {
     /// Decodes until at least one lane has finished.
     ///
     /// # Panics
-    /// If no lane is busy, or if one has finished and was not [stopped](Machine::stop).
+    /// If no lane is busy, or if a lane has finished but has not been [stopped](Machine::stop).
     pub(crate) fn run(&mut self) {
         let (at, end) = (&self.lanes.at[..self.busy], &self.lanes.end[..self.busy]);
         assert!(self.busy > 0 && at.iter().zip(end).all(|(at, end)| at < end));
@@ -312,8 +319,8 @@ impl Machine {
             tables: self.tables.as_ptr().cast(),
             links: self.links.as_ptr(),
         };
-        // SAFETY: `start` made every busy lane valid, none has reached its end, and memory has not
-        // shrunk since. This CPU supports the backend.
+        // SAFETY: `start` made every busy lane valid, no lane has reached its end, and memory has
+        // not shrunk since. This CPU supports the backend.
         unsafe {
             match self.backend.kind() {
                 Kind::Scalar => scalar::run(&memory, &mut self.lanes, self.busy),
@@ -327,12 +334,12 @@ impl Machine {
         }
     }
 
-    /// The bit at which a busy lane stopped, if it has finished.
+    /// Returns the bit at which a busy lane stopped, or `None` if the lane has not finished.
     pub(crate) fn finished(&self, lane: usize) -> Option<usize> {
         (self.lanes.at[lane] >= self.lanes.end[lane]).then(|| self.lanes.bit[lane] as usize)
     }
 
-    /// Removes a lane. The last busy lane takes over its number.
+    /// Removes a lane. The last busy lane takes over its index.
     pub(crate) fn stop(&mut self, lane: usize) {
         assert!(lane < self.busy);
         self.busy -= 1;
@@ -353,13 +360,14 @@ mod tests {
 
     use super::*;
 
-    /// Checks a precondition of the unsafe code of the backends, which no caller can skip.
+    /// Checks that no caller can violate a precondition of the backends' unsafe code.
     #[test]
     fn a_machine_runs_only_lanes_that_have_not_finished() {
         let refused = |machine: &mut Machine| catch_unwind(AssertUnwindSafe(|| machine.run())).is_err();
         let mut machine = Machine::new(Backend::scalar());
         assert!(refused(&mut machine), "no lane is busy");
-        // One code of one bit: a difference of zero, and the end of a block.
+        // The table has a single one-bit code, which means both a DC difference of zero and the end
+        // of a block.
         let spec = Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[0]);
         let pattern = machine.pattern(&[(&spec, &spec)]).unwrap().unwrap();
         let slot = machine.reserve(8, Machine::room(1)).unwrap();
@@ -372,16 +380,16 @@ mod tests {
         assert!(refused(&mut machine), "the lane was stopped");
     }
 
-    /// An image of ten blocks whose first table is not used again until the last tables are
+    /// An image of ten blocks that uses its first table again only after its last tables have been
     /// created.
     #[test]
-    fn a_table_is_not_replaced_by_another_of_its_image() {
+    fn a_table_is_not_evicted_by_its_own_image() {
         let mut machine = Machine::new(Backend::scalar());
-        // One code of one bit, with a different symbol for each table.
+        // Each table has a single one-bit code, with a different symbol.
         let spec = |symbol: u8| Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[symbol]);
         let others: Vec<_> = (0..TABLES as u8).map(|i| spec(100 + i)).collect();
         for pair in others.chunks(2) {
-            // All tables are in use, so only the image's own tables could be evicted.
+            // All other tables are in use, so only the image's own tables could be evicted.
             machine.table(&pair[0], true, 0).unwrap();
             machine.table(&pair[1], true, 0).unwrap();
         }

@@ -1,19 +1,20 @@
-//! Huffman decoding of many segments side by side.
+//! Interleaved Huffman decoding of many segments.
 //!
-//! Decoding a symbol is a chain of dependent steps, so a single segment leaves most of a core idle.
-//! Restart segments and the streams of different images are independent. Each gets a **lane**,
-//! and lanes advance in turn.
+//! Huffman decoding is a chain of dependent steps: each lookup needs the position after the
+//! previous code. Decoding a single segment therefore leaves most of a core idle. Restart segments
+//! and the streams of different images are independent of each other. Each one is decoded in a
+//! **lane**. The lanes take turns, so that one lane computes while the others wait for memory.
 //!
-//! 1. `table`: lookup tables that return runs and values of one or two symbols in one step.
+//! 1. `table`: lookup tables that return the runs and values of one or two symbols in one step.
 //! 2. `lanes`: the positions of the lanes, and the memory that they access.
 //! 3. `scalar`: one to three lanes in plain registers.
 //! 4. `avx512`: sixteen lanes in vectors.
-//! 5. `backend`: [`Backend`], the choice between them.
+//! 5. `backend`: [`Backend`], which chooses between the two.
 //! 6. `machine`: [`Machine`], the lanes and all of their memory.
 //!
-//! 64-bit Arm decodes with `scalar`. NEON cannot load from sixteen addresses at once, so a lookup
-//! would move each address out of a vector and each entry back. Such a CPU has 31 registers for the
-//! 24 numbers of three lanes.
+//! On 64-bit Arm, `scalar` is used. NEON has no gather instruction, so each lookup would have to
+//! move its address out of a vector and its entry back. These CPUs have 31 registers, enough for
+//! the 24 numbers of three lanes.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;

@@ -1,24 +1,26 @@
-//! One to three lanes in plain registers: while one lane waits for its lookup, the others proceed.
+//! Decodes with one to three lanes in plain registers. While one lane waits for its lookup, the
+//! others proceed.
 //!
-//! A branch decides whether a block ends. It is mispredicted about once per block, which costs less
-//! than choosing the next table and the next place by conditional moves at every lookup.
+//! A branch decides whether a block ends, and is mispredicted about once per block. The alternative
+//! would cost more: conditional moves that choose the next table and position at every lookup.
 
 use super::lanes::{Lanes, Link, Pointers, SLACK_BYTES};
 use super::table::{BITS, LONGEST, LONGEST_CODE, ODD, Table, TableEntry};
 
-/// Minimum number of bits that a lane holds after a refill.
+/// Minimum number of bits that a lane has read ahead after a refill.
 const HELD: usize = 56;
 /// Maximum distance, in bytes, between a lane's next bit and the position it reads from next.
 const AHEAD: usize = 8;
-/// There are two lookups between refills. A lane checks for the end of the stream at the start of
-/// each block, and a block has at most 64 symbols.
+/// Checks the constants: there are at most two lookups between refills, a lane checks for the end
+/// of the stream only at the start of each block, and a block has at most 64 symbols.
 const _: () = assert!(2 * LONGEST <= HELD && SLACK_BYTES >= 64 * LONGEST_CODE / 8 + 2 * AHEAD + 8);
 
-/// Decodes the first `count` lanes, one to three, until at least one of them has reached its end.
-/// That lane stops exactly there.
+/// Decodes with the first `count` lanes, one to three, until at least one of them has reached its
+/// end. A lane stops exactly at its end.
 ///
 /// # Safety
-/// The invariants of [`super::Machine`] hold for `memory` and for the first `count` of `lanes`.
+/// The invariants of [`super::Machine`] must hold for `memory` and for the first `count` of
+/// `lanes`.
 pub(super) unsafe fn run(memory: &Pointers, lanes: &mut Lanes, count: usize) {
     // SAFETY: guaranteed by the caller.
     unsafe {
@@ -30,10 +32,10 @@ pub(super) unsafe fn run(memory: &Pointers, lanes: &mut Lanes, count: usize) {
     }
 }
 
-/// [`run`], compiled for CPUs with shifts that do not set flags.
+/// Same as [`run`], compiled for CPUs with shift instructions that do not set flags.
 ///
 /// # Safety
-/// Those of [`run`], on a CPU with BMI1, BMI2, LZCNT and MOVBE.
+/// Same as for [`run`]. In addition, the CPU must have BMI1, BMI2, LZCNT and MOVBE.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "bmi1,bmi2,lzcnt,movbe")]
 pub(super) unsafe fn run_bmi(memory: &Pointers, lanes: &mut Lanes, count: usize) {
@@ -47,10 +49,10 @@ pub(super) unsafe fn run_bmi(memory: &Pointers, lanes: &mut Lanes, count: usize)
     }
 }
 
-/// A lane in registers, inside a block, with pointers instead of offsets.
+/// State of a lane inside a block, in registers, with pointers instead of offsets.
 #[derive(Clone, Copy)]
 struct Lane {
-    /// Next bits of the stream, from the top.
+    /// Next bits of the stream, starting at the most significant bit.
     bits: u64,
     /// Number of valid bits, in the lower six bits. The upper bits are arbitrary.
     held: u64,
@@ -60,16 +62,16 @@ struct Lane {
     table: *const Table,
     /// Last coefficient of the block.
     last: *mut i16,
-    /// Position of the latest coefficient, relative to `last`: -63 is the block's first, 0 its end,
-    /// and -64 the position before the block.
+    /// Position of the latest coefficient, relative to `last`: -63 for the first coefficient of the
+    /// block, 0 for the last one, and -64 before the first one.
     place: isize,
     link: *const Link,
-    /// Value of `last` when the lane is finished.
+    /// Value that `last` has once the lane is finished.
     end: *mut i16,
 }
 
-/// Everything is spelled out for each lane, because the compiler keeps a loop over lanes as a loop,
-/// and their state in memory.
+/// Decodes with `L` lanes. Macros repeat the code for each lane, because the compiler would not
+/// unroll a loop over lanes and would keep their state in memory.
 #[inline(always)]
 unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
     macro_rules! each {
@@ -89,7 +91,7 @@ unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
     let mut lane: [Lane; 3] = unsafe { [Lane::load(memory, lanes, 0); 3] };
     let mut more = true;
     each!(I {
-        // SAFETY: as above; a lane at a block's first coefficient has that block.
+        // SAFETY: as above. A lane that is at the first coefficient of a block owns this block.
         unsafe {
             lane[I] = Lane::load(memory, lanes, I);
             more &= lane[I].place > -64 || dc(memory, &mut lane[I]);
@@ -97,10 +99,11 @@ unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
     });
     macro_rules! steps {
         ($all:lifetime) => {
-            // One step of each lane in turn, so that the other lanes' work is within the
-            // core's reorder window while one lane waits.
+            // Execute one step of each lane in turn, so that while one lane waits, the work of the
+            // others is within the CPU's reorder window.
             each!(I {
-                // SAFETY: the lane has not reached its end, and holds enough bits for a lookup.
+                // SAFETY: the lane has not reached its end, and has read ahead enough bits for a
+                // lookup.
                 unsafe {
                     if !step(&mut lane[I]) && !turn(memory, &mut lane[I]) {
                         break $all;
@@ -122,10 +125,10 @@ unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
 }
 
 impl Pointers {
-    /// A read position that no lane inside its segment reaches.
+    /// Returns a read position that a lane never reaches inside its segment.
     #[inline(always)]
     fn beyond(&self) -> *const u8 {
-        // SAFETY: there is slack after the limit.
+        // SAFETY: the slack after the limit is longer than `AHEAD`.
         unsafe { self.stream.add(self.limit as usize / 8 + AHEAD) }
     }
 }
@@ -136,8 +139,8 @@ impl Lane {
     #[inline(always)]
     unsafe fn load(memory: &Pointers, lanes: &Lanes, i: usize) -> Lane {
         let (bit, at) = (lanes.bit[i] as usize, lanes.at[i] as usize);
-        // SAFETY: offsets and indices of a valid lane are inside the memory that they refer to,
-        // which has a block after `end`.
+        // SAFETY: the offsets and indices of a valid lane are inside the memory that they refer to,
+        // which includes one more block after `end`.
         let mut lane = unsafe {
             Lane {
                 bits: 0,
@@ -178,8 +181,8 @@ impl Lane {
         self.held = self.held.wrapping_sub(length);
     }
 
-    /// Marks the lane as finished, at a position after all segments. There its owner notices that
-    /// the lane left its segment.
+    /// Marks the lane as finished, at a position after all segments. This tells the lane's owner
+    /// that the lane left its segment.
     #[inline(always)]
     fn lose(&mut self, memory: &Pointers) {
         self.next = memory.beyond();
@@ -193,7 +196,8 @@ impl Lane {
 /// Eight bytes must be readable at `next`.
 #[inline(always)]
 unsafe fn refill(lane: &mut Lane) {
-    // SAFETY: guaranteed by the caller. Bits that were read before are read again, unchanged.
+    // SAFETY: guaranteed by the caller. Bits that have been read before are read again, with the
+    // same values.
     unsafe {
         lane.bits |= u64::from_be(lane.next.cast::<u64>().read_unaligned()) >> (lane.held & 63);
         lane.next = lane.next.add((!lane.held >> 3 & 7) as usize);
@@ -207,21 +211,21 @@ unsafe fn refill(lane: &mut Lane) {
 /// The lane's table must be valid.
 #[inline(always)]
 unsafe fn look_up<'a>(lane: &Lane) -> &'a TableEntry {
-    // SAFETY: a table starts with an entry for each value of that many bits.
+    // SAFETY: a table starts with an entry for each value of `BITS` bits.
     unsafe { &*lane.table.cast::<TableEntry>().add((lane.bits >> (64 - BITS)) as usize) }
 }
 
-/// The second value of an entry, with its bits after the window.
+/// Returns the second value of an entry, including the bits of the value that are after the window.
 #[inline(always)]
 fn second_value(entry: &TableEntry, bits: u64) -> i16 {
     entry.values[1].wrapping_add((bits << BITS >> 1 >> (entry.rest & 63)) as i16)
 }
 
-/// Decodes the one or two symbols of a lookup. Returns `false`, and does nothing, if the block ends
-/// with them or the entry is not valid.
+/// Decodes the one or two symbols of a lookup. Returns `false` without decoding anything if the
+/// block ends with these symbols or if the entry is not valid.
 ///
 /// # Safety
-/// The lane must be valid, and hold [`LONGEST`] bits.
+/// The lane must be valid and must have read ahead at least [`LONGEST`] bits.
 #[inline(always)]
 unsafe fn step(lane: &mut Lane) -> bool {
     // SAFETY: the lane is valid.
@@ -231,7 +235,7 @@ unsafe fn step(lane: &mut Lane) -> bool {
     if second >= 0 {
         return false;
     }
-    // SAFETY: both are after `place` and before the block's end.
+    // SAFETY: both positions are after `place` and before the end of the block.
     unsafe {
         *lane.last.offset(first) = entry.values[0];
         *lane.last.offset(second) = second_value(entry, lane.bits);
@@ -241,15 +245,15 @@ unsafe fn step(lane: &mut Lane) -> bool {
     true
 }
 
-/// Decodes what [`step`] could not, and moves on to the next block if this one ends. Returns
-/// `false` if there is no next block.
+/// Decodes what [`step`] could not decode, and moves to the next block if the current block ends.
+/// Returns `false` if there is no next block.
 ///
 /// # Safety
-/// Like [`step`].
+/// Same as [`step`].
 #[inline(always)]
 unsafe fn turn(memory: &Pointers, lane: &mut Lane) -> bool {
-    // SAFETY: the lane is valid, and stays in its block or moves to the next one, which exists
-    // unless the block was the last.
+    // SAFETY: the lane is valid, and it stays in its block or moves to the next one, which exists
+    // unless the block was the last one.
     unsafe {
         let entry = look_up(lane);
         let first = lane.place + isize::from(entry.first);
@@ -263,8 +267,8 @@ unsafe fn turn(memory: &Pointers, lane: &mut Lane) -> bool {
             }
         } else {
             *lane.last.offset(first) = entry.values[0];
-            // If the symbol ends the block, this stores a zero in the last place, which is zero
-            // already.
+            // If the symbol ends the block, this statement stores a zero at the last position,
+            // which is already zero.
             let second = (first + isize::from(entry.second)).min(0);
             *lane.last.offset(second) = second_value(entry, lane.bits);
             lane.take(entry.head());
@@ -277,15 +281,15 @@ unsafe fn turn(memory: &Pointers, lane: &mut Lane) -> bool {
     }
 }
 
-/// Decodes the DC coefficient of the block that starts at the lane's position. Returns `false` if
-/// the stream has ended.
+/// Decodes the DC coefficient of the block at the lane's position. Returns `false` if the stream
+/// has ended.
 ///
 /// # Safety
-/// The lane must be valid, and not have reached its end.
+/// The lane must be valid and must not have reached its end.
 #[inline(always)]
 unsafe fn dc(memory: &Pointers, lane: &mut Lane) -> bool {
-    // SAFETY: the lane is valid, and so is its link. After the previous block there is enough slack
-    // to refill from.
+    // SAFETY: the lane and its link are valid. After the previous block, there is enough slack to
+    // refill from.
     unsafe {
         refill(lane);
         let entry = look_up(lane);
@@ -308,14 +312,14 @@ unsafe fn dc(memory: &Pointers, lane: &mut Lane) -> bool {
     true
 }
 
-/// Decodes one symbol whose code has at least `shortest` bits, and whose entry is not valid.
-/// Returns `false` if the code does not exist.
+/// Decodes one symbol whose code has at least `shortest` bits and has no valid entry. Returns
+/// `false` if the code is invalid.
 ///
 /// # Safety
-/// The lane must be valid, and not have reached its end.
+/// The lane must be valid and must not have reached its end.
 #[inline(always)]
 unsafe fn long(memory: &Pointers, lane: &mut Lane, shortest: usize) -> bool {
-    // SAFETY: the lane is valid; the place is in its block.
+    // SAFETY: the lane is valid, and `place` is inside its block.
     unsafe {
         refill(lane);
         let Some(step) = (*lane.table).long(lane.bits, shortest) else {

@@ -1,8 +1,15 @@
+//! Lookup tables that decode one or two symbols at a time.
+//!
+//! A symbol with its value takes five bits on average, so a window of 11 bits often contains two
+//! symbols. An entry contains everything that depends on the window: the total length, both
+//! advances, and both values. This halves the number of dependent lookups, which are the bottleneck
+//! of Huffman decoding. In return, each table needs 2048 entries, so common tables are cached.
+
 use crate::error::Result;
 use crate::huffman::{Code, Spec, extend};
 
-/// Number of bits that index `pairs`. Tables should stay in the L1 cache, and most photographs have
-/// their own.
+/// Number of bits that index `pairs`. More bits would make tables too large for the L1 cache,
+/// because most photographs have tables of their own.
 pub(super) const BITS: usize = 11;
 
 /// Number of bits that index `codes`.
@@ -11,36 +18,37 @@ pub(super) const CODE_BITS: usize = 10;
 /// A Huffman table for the interleaved decoders. One lookup returns the total length of codes and
 /// values, the advance of the coefficient index, and the values themselves.
 ///
-/// Most entries of `pairs` contain two symbols, since a symbol with its value has five bits on
+/// Most entries of `pairs` contain two symbols, because a symbol with its value takes five bits on
 /// average.
 #[derive(Clone)]
 #[repr(C, align(64))]
 pub(super) struct Table {
     pub(super) pairs: [TableEntry; 1 << BITS],
-    /// Entries for the vectors, which compute the value: total length, advance, length of the code,
-    /// and 32 minus the value's size, 8 bits each. 0 if the code is longer than the index, or
-    /// longer than [`WINDOW`] with its value.
+    /// Entries for the vectors, which compute values themselves: total length, advance, length of
+    /// the code, and 32 minus the size of the value, in 8 bits each. An entry is 0 if the code is
+    /// longer than the index, or if the code and the value together are longer than [`WINDOW`].
     pub(super) codes: [u32; 1 << CODE_BITS],
-    /// One past the largest code of each length, shifted up to 16 bits; 0 if there is none.
+    /// For each length, one past the largest code, left-aligned in 16 bits, or 0 if there is no
+    /// such code.
     limit: [u32; 17],
-    /// Offset from a code of each length to the index of its symbol.
+    /// For each length, the difference between a code and the index of its symbol.
     offset: [i32; 17],
     symbols: [u8; 256],
     ac: bool,
 }
 
-/// The start of a window, decoded: one symbol and its value, or two.
+/// The decoded start of a window: one symbol and its value, or two symbols and their values.
 ///
-/// - `first` is the distance from the place of the latest coefficient to that of the first value,
-///   and `second` the distance from there to the place of the second value.
-/// - A single symbol counts as the second one. Before its value is stored, a zero is stored at the
-///   next place, which is still empty.
-/// - A single value may extend past the window. The bits after the window are then added; `rest`
-///   gives their number.
+/// - `first` is the distance from the position of the latest coefficient to the first value, and
+///   `second` the distance from there to the second value.
+/// - A single symbol counts as the second one. Its first value is then a zero, which is stored at
+///   the next position, where no coefficient has been stored yet.
+/// - A single value may extend past the window. The bits after the window are then added to the
+///   value; `rest` encodes their number.
 /// - An entry is not valid if `first` leads to the last coefficient or beyond. There are three
-///   cases: the first value of a pair ends the block, a single symbol is at the last place, or
-///   `first` is [`ODD`]. `ODD` marks a code that is invalid, longer than the window, or as long as
-///   the window, so that the sign of its value is unknown.
+///   cases: the first value of a pair ends the block, a single symbol is at the last position, or
+///   `first` is [`ODD`]. `ODD` marks a code that is invalid, longer than the window, or exactly as
+///   long as the window, so that the sign of its value is unknown.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct TableEntry {
@@ -56,42 +64,42 @@ pub(super) struct TableEntry {
 /// Maximum number of bits of a code and its value.
 pub(super) const LONGEST_CODE: usize = 16 + 15;
 
-/// Maximum number of bits of an entry whose code is within the window.
+/// Maximum number of bits of an entry whose code fits into the window.
 pub(super) const LONGEST: usize = BITS + 15;
 
 impl TableEntry {
-    /// `length` in the lower eight bits, with other data above it.
+    /// Returns `length` in the lower eight bits. The upper bits contain other data.
     #[inline(always)]
     pub(super) fn head(&self) -> u64 {
         u32::from_le_bytes([self.length, self.first, self.second, self.rest]).into()
     }
 }
 
-/// `rest` if no bits after the window belong to the value.
+/// Value of `rest` if the value has no bits after the window.
 const NONE: u8 = 63;
 
 const NO_ENTRY: TableEntry = TableEntry { length: 0, first: ODD, second: 0, rest: NONE, values: [0; 2] };
 
-/// See [`TableEntry`].
+/// Value of `first` in an invalid entry; see [`TableEntry`].
 pub(super) const ODD: u8 = 64;
 
-/// The advance of a symbol that ends its block.
+/// Advance of a symbol that ends its block.
 const END: u8 = 63;
 
 /// Minimum number of bits in a vector's window.
 const WINDOW: u32 = 25;
 
-/// Offset of [`Table::codes`], in `u32`s. Only vectors look codes up there.
+/// Offset of [`Table::codes`] in a table, in `u32`s. Only vectors use `codes`.
 #[cfg(target_arch = "x86_64")]
 pub(super) const CODES: usize = 2 << BITS;
 
-/// Size of a table, in `u32`s.
+/// Size of a table in `u32`s.
 pub(super) const STRIDE: usize = size_of::<Table>() / 4;
 
-/// A code and the value after it.
+/// A decoded code and the value after it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
-    /// Number of bits of both.
+    /// Total number of bits.
     pub(super) length: u32,
     pub(super) advance: u8,
     pub(super) value: i32,
@@ -99,7 +107,7 @@ pub(super) struct Step {
 
 impl Table {
     /// # Errors
-    /// Those of [`Spec::codes`].
+    /// Same as [`Spec::codes`].
     pub(super) fn new(spec: &Spec, ac: bool) -> Result<Table> {
         let mut table = Table {
             pairs: [NO_ENTRY; 1 << BITS],
@@ -129,8 +137,8 @@ impl Table {
             let first = code << (BITS - length);
             let single = TableEntry { length: total as u8, first: 1, second: advance, rest: NONE, values: [0; 2] };
             if let Some(behind @ 1..) = (total as usize).checked_sub(BITS) {
-                // The window has the value's upper bits, the first of which is its sign. The lower
-                // bits count the same for either sign.
+                // The window contains the upper bits of the value, of which the first one
+                // determines the sign. The lower bits contribute equally for either sign.
                 let known = BITS - length;
                 for bits in 0..if known > 0 { 1 << known } else { 0 } {
                     let least = extend((bits as u32) << behind, size) as i16;
@@ -151,7 +159,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Adds a second symbol to each entry whose window contains a complete one.
+    /// Adds a second symbol to each entry whose window contains a complete second symbol.
     fn pair(&mut self) {
         let single = self.pairs;
         let mut window = 0;
@@ -162,7 +170,7 @@ impl Table {
                 window += 1;
                 continue;
             }
-            // All windows that start with this symbol and value.
+            // Visit all windows that start with this symbol and value.
             let left = BITS - length;
             for (rest, pair) in self.pairs[window..window + (1 << left)].iter_mut().enumerate() {
                 let next = single[rest << length];
@@ -181,7 +189,7 @@ impl Table {
         }
     }
 
-    /// Advance of `symbol`, and the size of its value.
+    /// Returns the advance of `symbol` and the size of its value in bits.
     fn meaning(&self, symbol: u8) -> (u8, u32) {
         match (self.ac, symbol >> 4, symbol & 15) {
             (false, ..) => (0, symbol.into()),
@@ -190,8 +198,8 @@ impl Table {
         }
     }
 
-    /// Decodes the symbol at the start of the 64-bit `window` without the lookup tables. Its code
-    /// has at least `shortest` bits. `None` if there is no such code.
+    /// Decodes the symbol at the start of the 64-bit `window` without the lookup tables. The code
+    /// has at least `shortest` bits. Returns `None` if the code is invalid.
     #[cold]
     #[inline(never)]
     pub(super) fn long(&self, window: u64, shortest: usize) -> Option<Step> {

@@ -1,9 +1,9 @@
-//! AVX2 code, for two blocks, or 16 to 32 samples, at a time.
+//! AVX2 code, which processes two blocks, or 16 to 32 samples, at a time.
 //!
 //! **Invariants**
 //! - Functions marked `target_feature` run only through `kernels`, which checks the CPU for AVX2.
 //! - Every pointer comes from a slice whose length was asserted, in the same function, to cover all
-//!   vectors read or written, or the caller guarantees that.
+//!   vectors that are read or written, or the caller guarantees this.
 
 use std::arch::x86_64::*;
 use std::arch::x86_64::{
@@ -19,21 +19,22 @@ use std::arch::x86_64::{
 use super::functions::Kernels;
 use super::rows::SORT;
 
-/// Type of a shift's constant in the instructions.
+/// Type of the constant in shift intrinsics.
 type Shift = i32;
-/// Blocks per vector.
+/// Number of blocks per vector.
 const BLOCKS: usize = 2;
-/// 16-bit elements per vector.
+/// Number of 16-bit elements per vector.
 const SAMPLES: usize = 16;
 
 super::idct::pairs!("avx2");
 super::idct::transform!("avx2");
 super::rows::rows!("avx2", is_x86_feature_detected!("avx2"));
 
-/// Loads eight coefficients from `a` into the lower half, and eight from `b` into the upper one.
+/// Loads eight coefficients from `a` into the lower half of a vector, and eight from `b` into the
+/// upper half.
 ///
 /// # Safety
-/// They must be readable.
+/// Eight coefficients must be readable at `a` and at `b`.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn load_rows(a: *const i16, b: *const i16) -> Vector {
@@ -41,7 +42,7 @@ unsafe fn load_rows(a: *const i16, b: *const i16) -> Vector {
     unsafe { _mm256_loadu2_m128i(b.cast(), a.cast()) }
 }
 
-/// Stores two rows of samples of both blocks, `stride` apart.
+/// Stores two rows of samples, `stride` apart, for both blocks.
 ///
 /// # Safety
 /// 16 samples must be writable at `to`, and 16 at `to + stride`.
@@ -57,7 +58,8 @@ unsafe fn store_rows(upper: Vector, lower: Vector, to: *mut u8, stride: usize) {
     }
 }
 
-/// Moves the bytes of each half to `places`. Negative ones become 0.
+/// Rearranges the bytes within each half: byte `i` of the result is the byte at index `places[i]`,
+/// or 0 if the index is negative.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn shuffle(v: Vector, places: &[i8; 32]) -> Vector {
@@ -65,7 +67,7 @@ fn shuffle(v: Vector, places: &[i8; 32]) -> Vector {
     _mm256_shuffle_epi8(v, unsafe { _mm256_loadu_si256(places.as_ptr().cast()) })
 }
 
-/// Loads sixteen samples from `at` on as 16-bit numbers.
+/// Loads sixteen samples, starting at `at`, as 16-bit numbers.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn wide(row: &[u8], at: usize) -> Vector {
@@ -73,7 +75,7 @@ fn wide(row: &[u8], at: usize) -> Vector {
     _mm256_cvtepu8_epi16(unsafe { _mm_loadu_si128(row[at..at + 16].as_ptr().cast()) })
 }
 
-/// Stores `even` and `odd` samples, which fit into 8 bits, alternately.
+/// Stores `even` and `odd` samples alternately. The samples must fit into 8 bits.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store_pairs(even: Vector, odd: Vector, to: &mut [u8]) {
@@ -82,7 +84,7 @@ fn store_pairs(even: Vector, odd: Vector, to: &mut [u8]) {
     unsafe { _mm256_storeu_si256(to.cast(), _mm256_or_si256(even, _mm256_slli_epi16::<8>(odd))) };
 }
 
-/// Stores sixteen samples, which fit into 8 bits.
+/// Stores sixteen samples, which must fit into 8 bits.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store_low(samples: Vector, to: &mut [u8]) {
@@ -91,25 +93,26 @@ fn store_low(samples: Vector, to: &mut [u8]) {
     unsafe { _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(pack(samples, samples))) };
 }
 
-/// Limits the elements of `first`, then `second`, to 0 to 255, and packs them.
+/// Clamps the elements of `first` and `second` to 0 to 255, and packs them into one vector.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn pack(first: Vector, second: Vector) -> Bytes {
     _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(first, second))
 }
 
-/// The upper 16 bits of `2 * v * factor`.
+/// Returns the upper 16 bits of `2 * v * factor`.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn mul_high_twice(v: Vector, factor: i16) -> Vector {
     _mm256_mulhi_epi16(add_i16(v, v), set_i16(factor))
 }
 
-/// Distance ahead of the written bytes, in bytes, at which pixels are prefetched into the cache.
-/// The images of a group exceed the L2 cache together, and are written a few rows at a time.
+/// Distance in bytes between the pixels being written and the ones being prefetched. Prefetching
+/// helps because the images of a group together exceed the L2 cache, and are written only a few
+/// rows at a time.
 const AHEAD: usize = 2048;
 
-/// Prefetches what will be written a while after `at`.
+/// Prefetches the memory at [`AHEAD`] bytes after `at`, which will be written soon.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn prefetch(rgb: &[u8], at: usize) {
@@ -119,8 +122,9 @@ fn prefetch(rgb: &[u8], at: usize) {
     }
 }
 
-/// For each channel, the index of the pixel at each byte. 16 pixels form three blocks of 16 bytes,
-/// and in exactly one of them a given byte belongs to the channel.
+/// For each channel, the index of the pixel whose value each byte contains. 16 pixels form three
+/// blocks of 16 bytes, and a byte at a given position belongs to a channel in exactly one of the
+/// three blocks.
 const SPREAD: [[i8; 16]; 3] = {
     let mut spread = [[0; 16]; 3];
     let mut byte = 0;
@@ -131,7 +135,7 @@ const SPREAD: [[i8; 16]; 3] = {
     spread
 };
 
-/// For each block of 16 bytes and each channel, all ones at the channel's bytes.
+/// For each block of 16 bytes and each channel, a mask that selects the channel's bytes.
 const CHOOSE: [[[i8; 16]; 3]; 3] = {
     let mut choose = [[[0; 16]; 3]; 3];
     let mut byte = 0;
@@ -142,7 +146,7 @@ const CHOOSE: [[[i8; 16]; 3]; 3] = {
     choose
 };
 
-/// Interleaves and writes 32 pixels, 96 bytes.
+/// Interleaves and writes 32 pixels (96 bytes).
 #[inline]
 #[target_feature(enable = "avx2")]
 fn interleave(channels: [Bytes; 3], to: &mut [u8]) {

@@ -1,10 +1,11 @@
-//! AVX-512 code, for four blocks at a time. Code limited by memory or by shuffles stays with AVX2.
+//! AVX-512 code, which processes four blocks at a time. Functions that are limited by memory or by
+//! shuffles use the AVX2 code instead.
 //!
 //! **Invariants**
 //! - Functions marked `target_feature` run only through [`kernels`], which checks the CPU for
 //!   AVX-512 F and BW.
 //! - Every pointer comes from a slice whose length was asserted, in the same function, to cover all
-//!   vectors read or written.
+//!   vectors that are read or written.
 
 use std::arch::x86_64::*;
 use std::arch::x86_64::{
@@ -20,10 +21,10 @@ use super::avx2;
 use super::functions::Kernels;
 use crate::header::NATURAL;
 
-/// Type of a shift's constant in the instructions.
+/// Type of the constant in shift intrinsics.
 type Shift = u32;
 
-/// The functions of this file, and AVX2 functions for the rest, if this CPU can run them.
+/// Returns the functions of this file, completed with AVX2 functions, if this CPU supports both.
 pub(super) fn kernels() -> Option<Kernels> {
     let able = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
     avx2::kernels().filter(|_| able).map(|kernels| Kernels {
@@ -35,7 +36,7 @@ pub(super) fn kernels() -> Option<Kernels> {
     })
 }
 
-/// Zigzag index of each natural index.
+/// For each natural index, the zigzag index.
 const ZIGZAG: [u16; 64] = {
     let mut zigzag = [0; 64];
     let mut i = 0;
@@ -49,13 +50,14 @@ const ZIGZAG: [u16; 64] = {
 #[target_feature(enable = "avx512f,avx512bw")]
 fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut [u8], stride: usize) {
     assert!(offsets.is_empty() || samples.len() >= 7 * stride + 8 * offsets.len() + 24);
-    // SAFETY: both halves are inside the array of 64.
+    // SAFETY: both halves are inside the array of 64 numbers.
     let halves = |of: &[u16; 64]| unsafe {
         [_mm512_loadu_si512(of.as_ptr().cast()), _mm512_loadu_si512(of[32..].as_ptr().cast())]
     };
     let (quant, order) = (halves(quant), halves(&ZIGZAG));
     for (i, four) in offsets.chunks(4).enumerate() {
-        // The last block of an incomplete group of four is repeated. Those results are padding.
+        // If fewer than four blocks are left, the last block is repeated. The repeated results end
+        // up in the padding.
         let mut natural = [[_mm512_setzero_si512(); 4]; 2];
         for block in 0..4 {
             let at = four[block.min(four.len() - 1)] as usize;
@@ -68,7 +70,8 @@ fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut 
                 natural[half][block] = _mm512_mullo_epi16(values, quant[half]);
             }
         }
-        // Turns four rows of one block each into one row of four blocks.
+        // Combine four vectors that each contain rows of one block into vectors that each contain
+        // one row of all four blocks.
         let mut rows = [_mm512_setzero_si512(); 8];
         for (half, [a, b, c, d]) in natural.into_iter().enumerate() {
             let (ab, cd) = (_mm512_shuffle_i32x4::<0x44>(a, b), _mm512_shuffle_i32x4::<0x44>(c, d));

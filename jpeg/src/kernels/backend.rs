@@ -1,4 +1,4 @@
-//! Choice of the instruction set.
+//! Chooses the instruction set.
 
 use super::functions::Kernels;
 #[cfg(target_arch = "aarch64")]
@@ -9,8 +9,8 @@ use super::{avx2, avx512};
 use crate::entropy;
 use crate::segments::{self, Unstuff};
 
-/// An instruction set to decode with. A value exists only for instruction sets that the CPU has,
-/// because only their files create it, after checking the CPU.
+/// An instruction set to decode with. A value exists only if this CPU has the instruction set,
+/// because only the file for that instruction set can create its functions, after checking the CPU.
 #[derive(Clone, Copy)]
 pub(crate) struct Backend {
     name: &'static str,
@@ -20,7 +20,7 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    /// Plain Rust, for any CPU.
+    /// Returns plain Rust, for any CPU.
     pub(crate) fn scalar() -> Backend {
         Backend {
             name: "scalar",
@@ -30,15 +30,15 @@ impl Backend {
         }
     }
 
-    /// The best one that this CPU has, or the one named by the environment variable
-    /// `WARPFEED_JPEG`, if the CPU has it.
+    /// Returns the best instruction set of this CPU, or the one that the environment variable
+    /// `WARPFEED_JPEG` names, if the CPU has it.
     pub(crate) fn choose() -> Backend {
         let named = std::env::var("WARPFEED_JPEG").unwrap_or_default();
         let available = Self::available();
         *available.iter().find(|b| b.name == named).unwrap_or(&available[available.len() - 1])
     }
 
-    /// All that this CPU has, the best one last.
+    /// Returns all instruction sets of this CPU, the best one last.
     pub(crate) fn available() -> Vec<Backend> {
         #[cfg(target_arch = "x86_64")]
         let vectors = [
@@ -59,7 +59,7 @@ impl Backend {
         &self.kernels
     }
 
-    /// Copies a segment without its stuffed zeros.
+    /// Returns the function that copies a segment without its stuffed zeros.
     pub(crate) fn unstuff(&self) -> Unstuff {
         self.unstuff
     }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_those_of_plain_rust_even_at_the_limits_of_16_bits() {
+    fn blocks_equal_plain_rust_at_the_limits_of_16_bits() {
         let scalar = Backend::scalar().kernels;
         for Backend { name, kernels, .. } in Backend::available() {
             for case in 0..1200 {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_those_of_plain_rust() {
+    fn rows_equal_plain_rust() {
         let scalar = Backend::scalar().kernels;
         for Backend { name, kernels, .. } in Backend::available() {
             for case in 0..1200 {

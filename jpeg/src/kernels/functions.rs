@@ -1,6 +1,7 @@
-//! Functions of an instruction set.
+//! The functions that each instruction set provides.
 
-/// Padding at the right of every row, in samples, so that kernels work with whole vectors.
+/// Number of padding samples at the right end of every row, which let kernels work with whole
+/// vectors.
 pub(crate) const PADDING: usize = 64;
 
 /// See [`Kernels::idct`].
@@ -10,26 +11,27 @@ pub(crate) type Transform =
 /// See [`Kernels::ycc`].
 pub(super) type Convert = fn(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]);
 
-/// One set of functions. The documented lengths say how much they read and write. If a vector
-/// extends beyond that, into [`PADDING`], the slice must include it.
+/// The functions of one instruction set. They read and write as many samples as documented. Where
+/// vectors may extend past these into the [`PADDING`], the slices must include the padding.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernels {
     /// Dequantizes and transforms the blocks that start at `offsets` in the coefficients, and
-    /// writes them side by side: eight rows of `8 * offsets.len()` samples, `stride` apart. Writes
-    /// up to [`PADDING`] more samples per row.
+    /// writes them next to each other: eight rows of `8 * offsets.len()` samples, `stride` apart.
+    /// Writes up to [`PADDING`] more samples per row.
     pub(crate) idct: Transform,
-    /// Like `idct`, for coefficients in zigzag order, as lanes store them.
+    /// Like `idct`, but for coefficients in zigzag order, in which lanes store them.
     pub(crate) idct_of_lanes: Transform,
     /// Doubles the samples of a row with the triangle filter (`h2v1_fancy_upsample`). `row` starts
-    /// one sample early, and `n` samples become `2 * n`. Reads and writes up to [`PADDING`] more.
+    /// one sample before the first of the `n` samples, which become `2 * n`. Reads and writes up to
+    /// [`PADDING`] more samples.
     pub(crate) h2v1: fn(row: &[u8], n: usize, wide: &mut [u8]),
-    /// Interpolates a row between two (`h1v2_fancy_upsample`), from three parts of `near` and one
-    /// of `far`. `bias` is 1 above `near` and 2 below it.
+    /// Interpolates a row between two rows (`h1v2_fancy_upsample`): three parts of `near` and one
+    /// part of `far`. `bias` is 1 for the row above `near` and 2 for the row below.
     pub(crate) h1v2: fn(near: &[u8], far: &[u8], n: usize, bias: u8, between: &mut [u8]),
-    /// Doubles a row in both directions at once (`h2v2_fancy_upsample`). The rows start one sample
-    /// early.
+    /// Doubles a row in both directions (`h2v2_fancy_upsample`). The input rows start one sample
+    /// before the first sample to double.
     pub(crate) h2v2: fn(near: &[u8], far: &[u8], n: usize, wide: &mut [u8]),
-    /// Converts Y, Cb, Cr to interleaved RGB of exactly `rgb.len() / 3` pixels (`ycc_rgb_convert`).
-    /// Reads up to [`PADDING`] more samples.
+    /// Converts exactly `rgb.len() / 3` pixels from Y, Cb and Cr to interleaved RGB
+    /// (`ycc_rgb_convert`). Reads up to [`PADDING`] more samples.
     pub(crate) ycc: Convert,
 }

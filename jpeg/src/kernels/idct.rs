@@ -1,17 +1,22 @@
-//! The inverse transform of vectors of coefficients, written once for all widths.
+//! The inverse transform on vectors of coefficients, written once for all vector widths.
 //!
-//! Each width's file defines what this code uses: `Vector`, of 16-bit elements; `Sums`, of 32-bit
-//! elements, half as many; the type `Shift` of a shift's constant; and the operations on them. Each
-//! 128 bits of a vector hold a row of one block.
+//! This is libjpeg's accurate integer transform; `scalar` documents its source and constants. Every
+//! 128 bits of a vector contain one row of a block. One pass transforms eight columns at once, a
+//! transposition swaps rows and columns, and a second pass completes the block.
 //!
-//! Two operations differ between instruction sets. `dot` returns the sums of two products, for one
-//! half of the elements. x86 multiplies and adds neighboring elements, so `pairs` interleaves two
-//! vectors first. NEON multiplies and adds two vectors, so there `pairs` changes nothing.
+//! The file for each instruction set defines what this code uses: `Vector`, with 16-bit elements;
+//! `Sums`, with half as many 32-bit elements; `Shift`, the type of the constant in shift
+//! intrinsics; and the operations on these types.
+//!
+//! Two operations differ between instruction sets. `dot` returns the sums of two products for one
+//! half of the elements. x86 multiplies and adds adjacent elements, so `pairs` first interleaves
+//! two vectors. NEON multiplies and adds elements of two vectors, so its `pairs` returns the
+//! vectors unchanged.
 
 macro_rules! transform {
     ($features:literal) => {
-        /// One dimension of the transform, with a column in each 16-bit element. See `scalar::pass`
-        /// for the constants.
+        /// One-dimensional transform, with a column in each 16-bit element. See `scalar::pass` for
+        /// the constants.
         #[inline]
         #[target_feature(enable = $features)]
         fn pass<const SHIFT: Shift>(x: &mut [Vector; 8]) {
@@ -43,7 +48,7 @@ macro_rules! transform {
             }
         }
 
-        /// Transposes rows and columns, in each 128 bits.
+        /// Transposes rows and columns within every 128 bits.
         #[inline]
         #[target_feature(enable = $features)]
         fn transpose(x: &mut [Vector; 8]) {
@@ -61,11 +66,11 @@ macro_rules! transform {
     };
 }
 
-/// The operations that differ, for the widths of x86.
+/// The x86 versions of the operations that differ.
 #[cfg(target_arch = "x86_64")]
 macro_rules! pairs {
     ($features:literal) => {
-        /// Sums of 32 bits have the type of all vectors.
+        /// 32-bit sums have the same type as all other vectors.
         type Sums = Vector;
         /// The elements of two vectors, interleaved.
         type Pairs = [Vector; 2];
@@ -77,14 +82,16 @@ macro_rules! pairs {
             [zip_low_i16(a, b), zip_high_i16(a, b)]
         }
 
-        /// The elements of one half of two vectors, times `a` and times `b`, added.
+        /// Returns, for one half of the elements, `a` times the first vector plus `b` times the
+        /// second one.
         #[inline]
         #[target_feature(enable = $features)]
         fn dot(v: Pairs, half: usize, a: i32, b: i32) -> Sums {
             madd_i16(v[half], set_i32((a & 0xffff) | (b << 16)))
         }
 
-        /// The elements of one half of the second vector, times 2^13, if the first one is zero.
+        /// Returns one half of the elements of the second vector, times 2^13. The first vector must
+        /// be zero.
         #[inline]
         #[target_feature(enable = $features)]
         fn scaled(v: Pairs, half: usize) -> Sums {

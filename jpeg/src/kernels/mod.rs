@@ -1,14 +1,14 @@
-//! The arithmetic from coefficients to pixels. Each instruction set has its own version, and all
-//! give the same bits.
+//! The arithmetic that converts coefficients to pixels. There is one version for each instruction
+//! set, and all versions produce the same bits.
 //!
-//! 1. `functions`: [`Kernels`], the functions of an instruction set.
-//! 2. `scalar`: plain Rust, the reference for the others.
-//! 3. `idct`: the transform of vectors, written once for all widths.
+//! 1. `functions`: [`Kernels`], the functions that each instruction set provides.
+//! 2. `scalar`: plain Rust, the reference for the other versions.
+//! 3. `idct`: the inverse transform on vectors, written once for all widths.
 //! 4. `rows`: blocks and rows of samples, written once for AVX2 and NEON.
 //! 5. `avx2`: two blocks and 32 pixels at a time.
-//! 6. `avx512`: four blocks at a time, and `avx2` for the rest.
+//! 6. `avx512`: four blocks at a time; the other functions are those of `avx2`.
 //! 7. `neon`: one block and 16 pixels at a time, on 64-bit Arm.
-//! 8. `backend`: [`Backend`], the choice between them.
+//! 8. `backend`: [`Backend`], which chooses the instruction set.
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]

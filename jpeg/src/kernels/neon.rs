@@ -1,9 +1,9 @@
-//! NEON code, for one block, or eight to sixteen samples, at a time.
+//! NEON code, which processes one block, or eight to sixteen samples, at a time.
 //!
 //! **Invariants**
 //! - Functions marked `target_feature` run only through `kernels`, which checks the CPU for NEON.
 //! - Every pointer comes from a slice whose length was asserted, in the same function, to cover all
-//!   vectors read or written, or the caller guarantees that.
+//!   vectors that are read or written, or the caller guarantees this.
 
 use std::arch::aarch64::*;
 use std::arch::aarch64::{
@@ -17,24 +17,24 @@ use std::arch::is_aarch64_feature_detected;
 use super::functions::Kernels;
 use super::rows::SORT;
 
-/// Type of a shift's constant in the instructions.
+/// Type of the constant in shift intrinsics.
 type Shift = i32;
-/// Blocks per vector.
+/// Number of blocks per vector.
 const BLOCKS: usize = 1;
-/// 16-bit elements per vector.
+/// Number of 16-bit elements per vector.
 const SAMPLES: usize = 8;
 
 super::idct::transform!("neon");
 super::rows::rows!("neon", is_aarch64_feature_detected!("neon"));
 
-/// Two vectors whose elements are multiplied and added.
+/// Two vectors whose elements `dot` multiplies and adds.
 type Pairs = [Vector; 2];
 
 fn pairs(a: Vector, b: Vector) -> Pairs {
     [a, b]
 }
 
-/// The elements of one half of two vectors, times `a` and times `b`, added.
+/// Returns, for one half of the elements, `a` times the first vector plus `b` times the second one.
 #[inline]
 #[target_feature(enable = "neon")]
 fn dot(v: Pairs, half: usize, a: i32, b: i32) -> Sums {
@@ -46,7 +46,7 @@ fn dot(v: Pairs, half: usize, a: i32, b: i32) -> Sums {
     }
 }
 
-/// The elements of one half of the second vector, times 2^13.
+/// Returns one half of the elements of the second vector, times 2^13.
 #[inline]
 #[target_feature(enable = "neon")]
 fn scaled(v: Pairs, half: usize) -> Sums {
@@ -59,7 +59,7 @@ fn zero() -> Vector {
     set_i16(0)
 }
 
-/// Limits the elements of `first`, then `second`, to 16 bits.
+/// Clamps the elements of `first` and `second` to 16 bits, and packs them into one vector.
 #[inline]
 #[target_feature(enable = "neon")]
 fn narrow(first: Sums, second: Sums) -> Vector {
@@ -96,10 +96,11 @@ fn zip_high_i64(a: Vector, b: Vector) -> Vector {
     vreinterpretq_s16_s64(vzip2q_s64(vreinterpretq_s64_s16(a), vreinterpretq_s64_s16(b)))
 }
 
-/// Loads eight coefficients. A vector has one block, so both pointers are the same.
+/// Loads eight coefficients from `a`. A vector contains only one block, so both pointers are the
+/// same.
 ///
 /// # Safety
-/// They must be readable.
+/// Eight coefficients must be readable at `a`.
 #[inline]
 #[target_feature(enable = "neon")]
 unsafe fn load_rows(a: *const i16, _: *const i16) -> Vector {
@@ -107,7 +108,7 @@ unsafe fn load_rows(a: *const i16, _: *const i16) -> Vector {
     unsafe { vld1q_s16(a) }
 }
 
-/// Stores two rows of samples of a block, `stride` apart.
+/// Stores two rows of samples, `stride` apart, of one block.
 ///
 /// # Safety
 /// Eight samples must be writable at `to`, and eight at `to + stride`.
@@ -123,7 +124,8 @@ unsafe fn store_rows(upper: Vector, lower: Vector, to: *mut u8, stride: usize) {
     }
 }
 
-/// Moves the bytes to the first sixteen `places`. Negative ones become 0.
+/// Rearranges the bytes: byte `i` of the result is the byte at index `places[i]`, or 0 if the index
+/// is negative. Uses only the first sixteen `places`.
 #[inline]
 #[target_feature(enable = "neon")]
 fn shuffle(v: Vector, places: &[i8; 32]) -> Vector {
@@ -132,7 +134,7 @@ fn shuffle(v: Vector, places: &[i8; 32]) -> Vector {
     vreinterpretq_s16_s8(vqtbl1q_s8(vreinterpretq_s8_s16(v), places))
 }
 
-/// Loads eight samples from `at` on as 16-bit numbers.
+/// Loads eight samples, starting at `at`, as 16-bit numbers.
 #[inline]
 #[target_feature(enable = "neon")]
 fn wide(row: &[u8], at: usize) -> Vector {
@@ -140,7 +142,7 @@ fn wide(row: &[u8], at: usize) -> Vector {
     vreinterpretq_s16_u16(vmovl_u8(unsafe { vld1_u8(row[at..at + 8].as_ptr()) }))
 }
 
-/// Stores `even` and `odd` samples, which fit into 8 bits, alternately.
+/// Stores `even` and `odd` samples alternately. The samples must fit into 8 bits.
 #[inline]
 #[target_feature(enable = "neon")]
 fn store_pairs(even: Vector, odd: Vector, to: &mut [u8]) {
@@ -149,7 +151,7 @@ fn store_pairs(even: Vector, odd: Vector, to: &mut [u8]) {
     unsafe { vst1q_u8(to, vreinterpretq_u8_s16(vsliq_n_s16::<8>(even, odd))) };
 }
 
-/// Stores eight samples, which fit into 8 bits.
+/// Stores eight samples, which must fit into 8 bits.
 #[inline]
 #[target_feature(enable = "neon")]
 fn store_low(samples: Vector, to: &mut [u8]) {
@@ -158,24 +160,24 @@ fn store_low(samples: Vector, to: &mut [u8]) {
     unsafe { vst1_u8(to, vmovn_u16(vreinterpretq_u16_s16(samples))) };
 }
 
-/// Limits the elements of `first`, then `second`, to 0 to 255, and packs them.
+/// Clamps the elements of `first` and `second` to 0 to 255, and packs them into one vector.
 #[inline]
 #[target_feature(enable = "neon")]
 fn pack(first: Vector, second: Vector) -> Bytes {
     vqmovun_high_s16(vqmovun_s16(first), second)
 }
 
-/// The upper 16 bits of `2 * v * factor`.
+/// Returns the upper 16 bits of `2 * v * factor`.
 #[inline]
 #[target_feature(enable = "neon")]
 fn mul_high_twice(v: Vector, factor: i16) -> Vector {
     vqdmulhq_n_s16(v, factor)
 }
 
-/// Does nothing: Rust has no stable prefetch for Arm.
+/// Does nothing, because Rust has no stable prefetch intrinsic for Arm.
 fn prefetch(_: &[u8], _: usize) {}
 
-/// Interleaves and writes sixteen pixels, 48 bytes.
+/// Interleaves and writes sixteen pixels (48 bytes).
 #[inline]
 #[target_feature(enable = "neon")]
 fn interleave([red, green, blue]: [Bytes; 3], to: &mut [u8]) {

@@ -1,18 +1,20 @@
 //! Blocks and rows of samples, written once for AVX2 and NEON.
 //!
-//! Each width's file defines what this code uses: that of [`idct`](super::idct); `BLOCKS`, the
-//! blocks in a vector, and `SAMPLES`, its 16-bit elements; `Bytes`, a vector of as many bits with
-//! twice as many samples; and the operations that load, pack and store.
+//! The file for each instruction set defines what this code uses: everything that
+//! [`idct`](super::idct) needs; `BLOCKS` and `SAMPLES`, the numbers of blocks and of 16-bit
+//! elements per vector; `Bytes`, a vector of the same width with twice as many samples; and the
+//! operations that load, pack and store.
 //!
 //! **Invariants**
 //! - Functions marked `target_feature` run only through `kernels`, which checks the CPU for `able`.
 //! - Every pointer comes from a slice whose length was asserted, in the same function, to cover all
-//!   vectors read or written.
+//!   vectors that are read or written.
 
 use crate::header::NATURAL;
 
-/// For each row in natural order and each eight coefficients in zigzag order, the shuffle that
-/// moves them to their places, twice sixteen bytes.
+/// For each row in natural order, and for every eight coefficients in zigzag order, the shuffle
+/// that moves those of the coefficients that belong to the row to their positions. The sixteen
+/// bytes of a shuffle are repeated for both halves of a vector.
 pub(super) const SORT: [[[i8; 32]; 8]; 8] = {
     let mut sort = [[[-1; 32]; 8]; 8];
     let mut k = 0;
@@ -28,7 +30,7 @@ pub(super) const SORT: [[[i8; 32]; 8]; 8] = {
     sort
 };
 
-/// One row of `natural`, from the given vectors of `zigzag`.
+/// Computes one row in natural order from the given vectors of `zigzag`.
 macro_rules! row {
     ($zigzag:ident, $row:literal: $first:literal $($from:literal)*) => {{
         let taken = |from: usize| shuffle($zigzag[from], &SORT[$row][from]);
@@ -40,7 +42,7 @@ macro_rules! row {
 
 macro_rules! rows {
     ($features:literal, $able:expr) => {
-        /// The functions of this file, if this CPU can run them.
+        /// Returns the functions of this file, if this CPU can run them.
         pub(super) fn kernels() -> Option<Kernels> {
             $able.then_some(Kernels {
                 // SAFETY: the CPU has the features, see the invariants of `rows`.
@@ -78,8 +80,8 @@ macro_rules! rows {
             });
             for (i, blocks) in offsets.chunks(BLOCKS).enumerate() {
                 let block = |at: u32| coefficients[at as usize..at as usize + 64].as_ptr();
-                // The last of an odd number of blocks is transformed twice. The second result is
-                // padding.
+                // If the number of blocks is odd, the last block is transformed twice. The second
+                // result ends up in the padding.
                 let (a, b) = (block(blocks[0]), block(blocks[blocks.len() - 1]));
                 let mut rows: [Vector; 8] = std::array::from_fn(|row| {
                     // SAFETY: `a` and `b` are 64 coefficients each.
@@ -106,8 +108,8 @@ macro_rules! rows {
             }
         }
 
-        /// Converts 64 coefficients in zigzag order to eight rows in natural order, in each 128
-        /// bits. A row needs three to five of the vectors.
+        /// Converts 64 coefficients from zigzag order to eight rows in natural order, within every
+        /// 128 bits. Each row takes its coefficients from three to five of the vectors.
         #[inline]
         #[target_feature(enable = $features)]
         fn natural(zigzag: &[Vector; 8]) -> [Vector; 8] {
@@ -175,15 +177,16 @@ macro_rules! rows {
             }
         }
 
-        /// Computes red, green and blue of the pixels of two vectors.
+        /// Computes the red, green and blue of the pixels in two vectors.
         #[inline]
         #[target_feature(enable = $features)]
         fn convert(y: &[u8], cb: &[u8], cr: &[u8], at: usize) -> [Bytes; 3] {
             let half = |at: usize| {
                 let center = set_i16(128);
                 let (y, cb, cr) = (wide(y, at), sub_i16(wide(cb, at), center), sub_i16(wide(cr, at), center));
-                // The whole parts of the factors are added separately, so that 16 bits suffice for
-                // the rest: 1.402 = 1 + 0.402, 1.772 = 2 - 0.228, 0.71414 = 1 - 0.28586.
+                // The integer parts of the factors are applied separately, so that 16 bits suffice
+                // for the fractional parts: 1.402 = 1 + 0.402, 1.772 = 2 - 0.228, 0.71414 = 1 -
+                // 0.28586.
                 let one = set_i16(1);
                 let part = |v, factor| shr_i16::<1>(add_i16(mul_high_twice(v, factor), one));
                 let red = add_i16(part(cr, 26345), cr);

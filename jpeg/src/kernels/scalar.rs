@@ -1,9 +1,10 @@
-//! Plain Rust.
+//! Plain Rust code, which is the reference for the vector code.
 //!
-//! The transform is libjpeg's accurate integer transform (Loeffler, Ligtenberg and Moschytz, 1989;
-//! 13-bit constants), with the widths of libjpeg-turbo's SIMD code. Products with the quantization
-//! table and sums of two inputs wrap at 16 bits, and results between the passes saturate there.
-//! Coefficients of real images come nowhere near either limit.
+//! The transform is libjpeg's accurate integer transform (Loeffler, Ligtenberg and Moschytz,
+//! "Practical fast 1-D DCT algorithms with 11 multiplications", 1989; 13-bit constants), with the
+//! integer widths of libjpeg-turbo's SIMD code. Products with the quantization table and sums of
+//! two inputs wrap at 16 bits, and the results between the passes saturate at 16 bits. Coefficients
+//! of real images do not come near either limit.
 
 use super::functions::Kernels;
 use crate::header::NATURAL;
@@ -45,7 +46,7 @@ fn idct<const ZIGZAG: bool>(
     }
 }
 
-/// One dimension of the transform, of eight values, scaled down by `SHIFT` bits.
+/// One-dimensional transform of eight values. The results are scaled down by `SHIFT` bits.
 fn pass<const SHIFT: u32>(x: [i16; 8]) -> [i16; 8] {
     const F_0_298: i32 = 2446;
     const F_0_390: i32 = 3196;
@@ -104,7 +105,7 @@ fn h2v2(near: &[u8], far: &[u8], n: usize, wide: &mut [u8]) {
 }
 
 fn ycc(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]) {
-    // Factors of JFIF 1.02, times 2^16.
+    // The factors are those of JFIF 1.02, times 2^16.
     for (((pixel, &y), &cb), &cr) in rgb.chunks_exact_mut(3).zip(y).zip(cb).zip(cr) {
         let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
         pixel[0] = (y + ((91881 * cr + 32768) >> 16)).clamp(0, 255) as u8;

@@ -1,8 +1,9 @@
 //! Rewrites JPEGs losslessly for fast crops.
 //!
-//! 1. `tokens`: an image as Huffman symbols, from a sequential scan or from coefficient planes.
-//! 2. `tables`: the Huffman tables, standard or optimized for the image.
-//! 3. `write`: marker segments and data.
+//! 1. `tokens`: reads an image as Huffman symbols, from a sequential scan or from coefficient
+//!    planes.
+//! 2. `tables`: chooses the Huffman tables, standard ones or ones optimized for the image.
+//! 3. `write`: writes marker segments and data.
 //! 4. `rewrite`: [`repack()`], which runs these steps.
 
 mod rewrite;

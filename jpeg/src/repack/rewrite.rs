@@ -6,28 +6,29 @@ use crate::error::{Error, Result};
 use crate::header::{Header, unsupported};
 use crate::markers::next_marker;
 
-/// Rewrites the JPEG `bytes` so that a crop can be decoded alone, and appends the result to `out`.
-/// The coefficients are the same, so every decoder gives the same pixels.
+/// Rewrites the JPEG `bytes` so that a crop can be decoded without the rest of the image, and
+/// appends the result to `out`. The coefficients stay the same, so every decoder produces the same
+/// pixels.
 ///
-/// The result is a sequential JPEG with one scan, baseline unless a quantization table has 16-bit
-/// values. Its restart markers are an eighth of an MCU row apart, but at least 32 and at most 64
-/// pixels, or the whole row if that is narrower. An APP9 segment lists the lengths of the data
-/// between them, so that a decoder of crops does not search for the markers. A Huffman table is the
-/// standard one, unless a table optimized for the image saves more than 512 bytes. Decoders keep
-/// the standard tables; for a small image, building another table takes longer than decoding the
-/// bytes that it saves.
+/// The result is a sequential JPEG with one scan. It is baseline unless a quantization table has
+/// 16-bit values. There is a restart marker after every eighth of an MCU row, but the distance is
+/// at least 32 and at most 64 pixels, or a whole row if the image is narrower. An APP9 segment
+/// lists the lengths of the data between the markers, so that a decoder need not search for the
+/// markers. Each Huffman table is the standard one, unless a table optimized for the image saves
+/// more than 512 bytes. Decoders cache the standard tables; for a small image, building another
+/// table takes longer than decoding the bytes that the table saves.
 ///
-/// The result keeps the segments that pixels depend on: the JFIF segment without its thumbnail,
-/// Adobe's color transform, and the EXIF orientation alone in an EXIF segment. It also keeps ICC
-/// profiles. It drops comments, thumbnails, other EXIF entries, XMP, other application segments,
-/// and any bytes after the image. Rewriting the result gives the same bytes.
+/// The result retains everything that affects pixels: the JFIF segment without its thumbnail,
+/// Adobe's color transform, and the EXIF orientation, as the only entry of an EXIF segment. It also
+/// retains ICC profiles. It does not contain comments, thumbnails, other EXIF entries, XMP, other
+/// application segments, or any bytes after the image. Rewriting the result yields the same bytes.
 ///
-/// Allocates only `out` and tables for the image. Scratch memory is thread-local.
+/// Allocates only `out` and tables for the image. Scratch memory is thread-local and reused.
 ///
 /// # Errors
 /// If the coding is lossless, arithmetic, hierarchical or 12-bit; if an MCU would have more than 10
 /// blocks; or if [`Decoder::damage`](crate::Decoder::damage) finds damage, even if decoders accept
-/// it. `out` is then unchanged.
+/// it. After an error, `out` is unchanged.
 ///
 /// ```
 /// use warpfeed_jpeg::repack;
@@ -56,7 +57,7 @@ pub fn repack(bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
     })
 }
 
-/// The MCUs of the interleaved scan to write.
+/// Returns the grid of MCUs for the interleaved scan to write.
 fn grid(header: &Header) -> Result<Grid> {
     let frame = &header.frame;
     if let Some(kind) = frame.foreign_kind() {
@@ -72,22 +73,22 @@ fn grid(header: &Header) -> Result<Grid> {
     Ok(Grid { across, down, interval: interval(across, width) })
 }
 
-/// Number of MCUs in a restart segment, for rows of `across` MCUs of `width` pixels.
+/// Returns the number of MCUs in a restart segment, for rows of `across` MCUs of `width` pixels.
 ///
 /// A segment costs about five bytes: its marker, the padding of the last byte, and the DC
-/// differences that start again from zero. Narrow segments fit crops more closely and give more
-/// parallelism; wide ones cost fewer bytes. Below 32 pixels (4 blocks) the cost exceeds 3 % at
-/// usual qualities.
+/// differences that restart from zero. Narrow segments match crops more closely and allow more
+/// parallelism, while wide segments cost fewer bytes. Below 32 pixels (4 blocks), the cost exceeds
+/// 3 % at usual qualities.
 fn interval(across: u32, width: u32) -> u32 {
     across.div_ceil(8).clamp(32 / width, 64 / width).min(across)
 }
 
-/// Copies the application segments before the first scan that are worth keeping.
+/// Copies the relevant application segments that precede the first scan.
 fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {
     let segments = || {
         let mut at = 2;
         std::iter::from_fn(move || {
-            // The header was parsed, so every segment before the scan is complete.
+            // The header has been parsed, so every segment before the scan is complete.
             let (marker, place) = next_marker(bytes, at).ok().filter(|&(_, place)| place < header.scan.at)?;
             at = place + 2;
             if matches!(marker, 0x01 | 0xd0..=0xd7) {
@@ -104,8 +105,8 @@ fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {
         write::segment(out, 0xe0, &[&body[..12], &[0, 0]]);
     }
     if header.orientation != 1 {
-        // A big-endian TIFF structure, one directory, one entry: tag 0112, SHORT, one value (EXIF
-        // 2.3, 4.6.2).
+        // A big-endian TIFF structure with one directory and one entry: tag 0112, type SHORT, one
+        // value (EXIF 2.3, 4.6.2).
         let tiff = b"Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0";
         write::segment(out, 0xe1, &[tiff, &[header.orientation, 0, 0, 0, 0, 0, 0]]);
     }

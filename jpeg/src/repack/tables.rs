@@ -1,18 +1,18 @@
-//! Choice of a Huffman table: the standard one, or one optimized for the symbols (ITU T.81, annex
+//! Chooses a Huffman table: the standard one, or one optimized for the symbols (ITU T.81, annex
 //! K.2).
 
 use crate::huffman::Spec;
 
-/// Minimum bytes that an optimized table must save compared with the standard one.
+/// Minimum number of bytes that an optimized table must save over the standard one.
 ///
-/// A decoder keeps the standard tables from one image to the next, but builds any other table for
-/// each image. In this crate's decoder this takes 7 us, as long as decoding 1,400 bytes. Images
-/// below 300 pixels save less than that with all of their tables together. The threshold is below
-/// 1,400 because bytes must also be stored and read.
+/// A decoder caches the standard tables, but has to build any other table for each image. In this
+/// crate's decoder, building a table takes 7 us, as long as decoding 1,400 bytes. For images below
+/// 300 pixels, all optimized tables together save fewer bytes than that. The threshold is lower
+/// than 1,400 bytes because bytes must also be stored and read.
 const WORTH: u64 = 512;
 
 /// Returns the table for symbols that occur `counts[symbol]` times, for `ac` or DC coefficients of
-/// `chroma` or luminance: the standard one unless another saves more than [`WORTH`].
+/// `chroma` or luminance: the standard one unless an optimized one saves more than [`WORTH`].
 pub(super) fn choose(counts: &[u32; 256], ac: bool, chroma: bool) -> Spec {
     let (standard, own) = (Spec::standard(ac, chroma), optimal(counts));
     match (bits(&standard, counts, ac), bits(&own, counts, ac)) {
@@ -21,8 +21,8 @@ pub(super) fn choose(counts: &[u32; 256], ac: bool, chroma: bool) -> Spec {
     }
 }
 
-/// Total bits of the table's segment and the coded symbols. `None` if a symbol that occurs has no
-/// code.
+/// Returns the total number of bits of the table's segment and the coded symbols, or `None` if a
+/// symbol that occurs has no code.
 fn bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
     let (mut coded, mut bits) = (0, 8 * spec.values().len() as u64);
     for code in spec.codes(ac).ok()? {
@@ -33,21 +33,22 @@ fn bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
     (coded == counts.iter().map(|&n| u64::from(n)).sum::<u64>()).then_some(bits)
 }
 
-/// Upper bound of the code length for 64-bit counts.
+/// Upper bound on the code length for 64-bit counts.
 const LONGEST: usize = 128;
 
 /// Builds the optimal table with codes of at most 16 bits for symbols that occur `counts[symbol]`
 /// times, like libjpeg's `jpeg_gen_optimal_table`. Symbols that do not occur get no code. The code
-/// of all ones stays free.
+/// that consists of ones stays unused.
 fn optimal(counts: &[u32; 256]) -> Spec {
-    // Figure K.1. Two ascending queues, of the symbols and of the new nodes, replace its search for
-    // the two smallest. The reserved symbol 256 keeps the code of all ones free: it is the rarest
-    // and gets one of the longest codes.
+    // Figure K.1 searches for the two smallest weights. Two sorted queues, one of the symbols and
+    // one of the new nodes, replace this search. The reserved symbol 256 keeps the code that
+    // consists of ones unused: it is the rarest symbol and gets one of the longest codes.
     let weight_of = |s: usize| counts.get(s).map_or(1, |&n| u64::from(n) << 16);
     let mut leaves: Vec<(u64, usize)> = (0..257).map(|s| (weight_of(s), s)).filter(|&(n, _)| n > 0).collect();
     leaves.sort_unstable();
     let count = leaves.len();
-    // Leaves have the numbers 0 to count - 1, and nodes follow in the order of their creation.
+    // Leaves have the indices 0 to count - 1. Nodes have the indices from count on, in the order of
+    // creation.
     let (mut weight, mut parent): (Vec<u64>, _) = (leaves.iter().map(|&(n, _)| n).collect(), vec![0; 2 * count - 1]);
     let (mut leaf, mut node) = (0, count);
     while weight.len() < 2 * count - 1 {
@@ -62,7 +63,7 @@ fn optimal(counts: &[u32; 256]) -> Spec {
         let sum = least() + least();
         weight.push(sum);
     }
-    // Every parent has a higher number than its children, so lengths are computed from the root
+    // Every parent has a higher index than its children, so lengths are computed from the root
     // down.
     let mut length = vec![0usize; 2 * count - 1];
     for i in (0..length.len() - 1).rev() {
@@ -85,7 +86,7 @@ fn optimal(counts: &[u32; 256]) -> Spec {
     let longest = bits.iter().rposition(|&n| n > 0).expect("there is at least the reserved code");
     bits[longest] -= 1;
 
-    // Figure K.4.
+    // Figure K.4: sort the symbols by code length.
     let mut order: Vec<(usize, usize)> =
         leaves.iter().zip(&length).map(|(&(_, s), &l)| (l, s)).filter(|&(_, s)| s < 256).collect();
     order.sort_unstable();
@@ -98,7 +99,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Follows figure K.1 literally. Returns the total bits of all symbols, and the longest code.
+    /// Follows figure K.1 literally. Returns the total number of bits of all symbols, and the
+    /// length of the longest code.
     fn drawn(counts: &[u32; 256]) -> (u64, usize) {
         let mut freq: Vec<u64> = counts.iter().map(|&n| n.into()).chain([1]).collect();
         let (mut size, mut others) = ([0usize; 257], [usize::MAX; 257]);
@@ -131,7 +133,7 @@ mod tests {
         let codes: Vec<_> = spec.codes(true).unwrap().collect();
         assert_eq!(codes.len(), counts.iter().filter(|&&n| n > 0).count());
         let free = codes.iter().all(|c| c.length <= 16 && c.code != (((1u32 << c.length) - 1) as u16));
-        assert!(free, "a code of all ones, or too long a code");
+        assert!(free, "a code is all ones or too long");
         codes.iter().map(|c| u64::from(c.length) * u64::from(counts[usize::from(c.symbol)])).sum()
     }
 
@@ -148,7 +150,8 @@ mod tests {
         }
     }
 
-    /// A symbol with a long code in the standard table, and one bit in an optimized table.
+    /// Uses a symbol that has a long code in the standard table, and a code of one bit in an
+    /// optimized table.
     #[test]
     fn an_optimized_table_must_save_more_than_it_costs() {
         let mut counts = [0; 256];
@@ -160,7 +163,7 @@ mod tests {
         let mut chosen = Vec::new();
         while saved(&counts) < 2 * 8 * WORTH {
             let own = choose(&counts, true, false) != Spec::standard(true, false);
-            assert_eq!(own, saved(&counts) > 8 * WORTH, "{} bits are saved", saved(&counts));
+            assert_eq!(own, saved(&counts) > 8 * WORTH, "{} bits saved", saved(&counts));
             chosen.push(own);
             counts[0x42] += 1;
         }
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn symbols_that_the_standard_table_lacks_get_a_table_of_their_own() {
+    fn symbols_missing_from_the_standard_table_get_an_optimal_one() {
         let mut counts = [0; 256];
         counts[0x0b] = 1;
         assert_eq!(bits(&Spec::standard(true, false), &counts, true), None);

@@ -1,8 +1,9 @@
-//! An image's coefficients as Huffman symbols, an intermediate form between coded bits and blocks.
+//! The coefficients of an image as Huffman symbols, an intermediate form between coded bits and
+//! blocks.
 //!
-//! Most files have one sequential scan. Repacking keeps its symbols except for DC differences, and
-//! changes only the codes. This needs no coefficient planes and takes half the time. All other
-//! files go through [`Coefficients`].
+//! Most files have a single sequential scan. Repacking then reuses the symbols of this scan, except
+//! for DC differences, and changes only the codes. This avoids coefficient planes and halves the
+//! time. All other files are decoded to [`Coefficients`] first.
 
 use crate::bits::Bits;
 use crate::coefficients::{Coefficients, NO_EOI};
@@ -12,26 +13,27 @@ use crate::huffman::{Lookup, extend};
 use crate::markers::is_closed;
 use crate::scan::{AC_SIZE, DC_SIZE};
 
-/// Number of table pairs: one for the first and the black component, one for the others.
+/// Number of table pairs: one pair for the first component and black, and one pair for the other
+/// components.
 pub(super) const GROUPS: usize = 2;
 
-/// Table pair of component `index` of a frame.
+/// Returns the table pair for component `index` of a frame.
 pub(super) fn group(index: usize) -> usize {
     usize::from(index == 1 || index == 2)
 }
 
-/// Number of codes: 256 symbols each for DC and AC of each group.
+/// Number of codes: 256 symbols each for the DC and AC tables of each group.
 pub(super) const CODES: usize = 2 * GROUPS * 256;
 
-/// First code of a table.
+/// Returns the first code of a table.
 pub(super) fn table_start(ac: bool, group: usize) -> usize {
     (usize::from(ac) * GROUPS + group) * 256
 }
 
-/// Symbols of an image in writing order, split into restart segments.
+/// The symbols of an image in the order in which they are written, split into restart segments.
 pub(super) struct Tokens {
-    /// Code in the upper 16 bits, and its extra bits in the lower 16. The symbol's lower four bits
-    /// give their number.
+    /// The symbols: the code in the upper 16 bits, and its extra bits in the lower 16 bits. The
+    /// lower four bits of the symbol are the number of extra bits.
     list: Vec<u32>,
     /// End of each segment in `list`.
     ends: Vec<usize>,
@@ -44,7 +46,7 @@ pub(super) struct Tokens {
 pub(super) struct Grid {
     pub(super) across: u32,
     pub(super) down: u32,
-    /// MCUs in a restart segment. Segments may span the end of a row.
+    /// Number of MCUs per restart segment. Segments may span the end of a row.
     pub(super) interval: u32,
 }
 
@@ -66,7 +68,7 @@ impl Tokens {
         starts.zip(&self.ends).map(|(start, &end)| &self.list[start..end])
     }
 
-    /// Frees memory left over from an unusually large image.
+    /// Frees memory that remains from an unusually large image.
     pub(super) fn trim(&mut self) {
         const KEPT: usize = 4 << 20;
         if self.list.capacity() > KEPT {
@@ -75,10 +77,10 @@ impl Tokens {
         }
     }
 
-    /// Reads the image and returns the quantization table of each component.
+    /// Reads the symbols of an image. Returns the quantization table of each component.
     ///
     /// # Errors
-    /// If the data violates T.81 anywhere, even where all decoders continue.
+    /// If the data violates T.81 anywhere, even if all decoders would continue.
     pub(super) fn read(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<[[u16; 64]; 4]> {
         self.list.clear();
         self.ends.clear();
@@ -104,7 +106,7 @@ impl Tokens {
         Ok(quant)
     }
 
-    /// Reads one sequential scan of all components, symbol by symbol.
+    /// Reads a single sequential scan of all components, symbol by symbol.
     fn read_scan(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<()> {
         let tables = scan_tables(bytes, header)?;
         let blocks: Vec<usize> = mcu_blocks(&header.frame).flat_map(|(i, (h, v))| [i].repeat(h * v)).collect();
@@ -163,19 +165,19 @@ impl Tokens {
             k += run + 1;
             if size == 0 && run != 15 {
                 if run != 0 {
-                    return Err(format!("the AC symbol {symbol:#04x}"));
+                    return Err(format!("the invalid AC symbol {symbol:#04x}"));
                 }
                 break;
             }
             if k > 64 || size > AC_SIZE {
-                return Err(format!("an AC coefficient {} of {size} bits", k - 1));
+                return Err(format!("an AC coefficient {} with {size} bits", k - 1));
             }
         }
         self.list.extend_from_slice(&block[..count]);
         Ok(())
     }
 
-    /// Converts the coefficients of any number of scans.
+    /// Converts coefficients that were decoded from any number of scans.
     fn read_planes(&mut self, coefficients: &Coefficients, frame: &Frame, grid: &Grid) -> Result<()> {
         if let Some(damage) = coefficients.damage() {
             return Err(Error::new(damage));
@@ -196,9 +198,9 @@ impl Tokens {
                         self.dc(i, block[0].into(), &mut last[i])?;
                         self.ac(i, block)?;
                     } else {
-                        // Scans of one component omit the blocks that pad an MCU. As in jpegtran,
-                        // each repeats only the previous block's DC coefficient, which costs the
-                        // fewest bits.
+                        // Scans of a single component omit the blocks that only pad an MCU. As in
+                        // jpegtran, each padding block repeats the DC coefficient of the previous
+                        // block and has no other coefficients, which costs the fewest bits.
                         let before = last[i];
                         self.dc(i, before, &mut last[i])?;
                         self.push(table_start(true, group(i)), 0);
@@ -222,7 +224,7 @@ impl Tokens {
             return Err(Error::new(format!("jpeg DC coefficient {value} follows {last}: more than {DC_SIZE} bits")));
         }
         *last = value;
-        // For all symbols of the block.
+        // Reserve capacity for all symbols of the block.
         reserve(&mut self.list, 1 + 64)?;
         self.push(table_start(false, group(i)) + usize::from(size), bits);
         Ok(())
@@ -255,7 +257,7 @@ impl Tokens {
     }
 }
 
-/// The DC and AC tables of each component of the first scan.
+/// Returns the DC and AC tables of each component of the first scan.
 fn scan_tables(bytes: &[u8], header: &Header) -> Result<Vec<(Lookup, Lookup)>> {
     let named = |cause: &str| Error::new(format!("jpeg SOS at byte {}: {cause}", header.scan.at));
     let mut tables = Vec::new();
@@ -269,15 +271,16 @@ fn scan_tables(bytes: &[u8], header: &Header) -> Result<Vec<(Lookup, Lookup)>> {
     Ok(tables)
 }
 
-/// Components of an MCU, each with its columns and rows of blocks. With one component an MCU is one
-/// block, regardless of the sampling factors (T.81, A.2.2).
+/// Returns the components of an MCU, each with the number of columns and rows of its blocks. If
+/// there is only one component, an MCU is one block, regardless of the sampling factors (T.81,
+/// A.2.2).
 fn mcu_blocks(frame: &Frame) -> impl Iterator<Item = (usize, (usize, usize))> + '_ {
     let single = frame.components().len() == 1;
     let extent = move |c: &Component| if single { (1, 1) } else { (c.h.into(), c.v.into()) };
     frame.components().iter().map(extent).enumerate()
 }
 
-/// Size of a number in bits, and these bits (T.81, F.1.2.1.1).
+/// Returns the size of a number in bits, and these bits (T.81, F.1.2.1.1).
 fn size_and_bits(value: i32) -> (u8, u32) {
     let size = 32 - value.unsigned_abs().leading_zeros();
     let bits = if value < 0 { value.wrapping_sub(1) } else { value } as u32;

@@ -21,8 +21,8 @@ pub(super) fn frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64]; 4]) 
     let frame = &header.frame;
     let count = frame.components().len();
     let quant = &quant[..count];
-    // Components with equal tables share one.
-    let index = |i: usize| quant.iter().position(|table| *table == quant[i]).expect("it is in there") as u8;
+    // Components with equal tables share a single one.
+    let index = |i: usize| quant.iter().position(|table| *table == quant[i]).expect("the table is its own match") as u8;
     let mut extended = false;
     for i in (0..count).filter(|&i| usize::from(index(i)) == i) {
         let wide = quant[i].iter().any(|&q| q > 255);
@@ -41,7 +41,7 @@ pub(super) fn frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64]; 4]) 
     body.push(count as u8);
     for (i, c) in frame.components().iter().enumerate() {
         // The sampling factors of a single component have no meaning (T.81, A.2.2). Some readers
-        // use them all the same, so 1x1 is written.
+        // use them anyway, so write 1x1.
         let (h, v) = if count == 1 { (1, 1) } else { (c.h, c.v) };
         body.extend([c.id, h << 4 | v, index(i)]);
     }
@@ -75,7 +75,8 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
     body.extend([0, 63, 0]);
     segment(out, 0xda, &[&body]);
 
-    // About one byte in 256 is ff and needs a stuffed zero. If there are more, the buffer grows.
+    // About one byte in 256 is `ff` and needs a stuffed zero. If there are more such bytes, the
+    // buffer grows.
     out.reserve((bits / 8 + bits / 1024) as usize + 3 * segments + 2);
     let mut from = out.len();
     for (i, tokens) in tokens.segments().enumerate() {
@@ -98,8 +99,9 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
     out.extend([0xff, 0xd9]);
 }
 
-/// Appends room for the lengths of all restart segments but the last, and returns its place. `None`
-/// for so few segments that a search for one of them takes no time, and for more than fit.
+/// Appends space for the lengths of all restart segments except the last, and returns the offset of
+/// this space. Returns `None` if there are so few segments that a search takes no time, or more
+/// than fit into the application segment.
 fn lengths(out: &mut Vec<u8>, segments: usize) -> Option<usize> {
     const FEW: usize = 16;
     let count = segments - 1;
@@ -109,16 +111,16 @@ fn lengths(out: &mut Vec<u8>, segments: usize) -> Option<usize> {
     })
 }
 
-/// Bit writer of a restart segment.
+/// Bit writer for a restart segment.
 struct Bits<'a> {
     out: &'a mut Vec<u8>,
-    /// The lowest `held` bits, fewer than 32, are not written yet.
+    /// Bits that have not been written yet: the lowest `held` bits, fewer than 32.
     window: u64,
     held: u32,
 }
 
 impl Bits<'_> {
-    /// Appends the lowest `count` bits, at most 32; the others must be zero.
+    /// Appends the lowest `count` bits of `bits`, at most 32. The other bits must be zero.
     fn put(&mut self, bits: u32, count: u32) {
         self.window = self.window << count | u64::from(bits);
         self.held += count;

@@ -1,21 +1,25 @@
-//! AVX-512 code, for 64 bytes at a time.
+//! AVX-512 code, which processes 64 bytes at a time.
+//!
+//! One comparison finds the `ff` bytes in a vector, and another comparison, with the bytes one
+//! position later, finds the zeros after them. `VPCOMPRESSB` then removes these zeros and packs the
+//! other bytes. There is no branch per byte; the loop ends at the first marker.
 //!
 //! **Invariants**
 //! - Functions marked `target_feature` run only through [`unstuff`], which checks the CPU for
-//!   AVX-512 F, BW and VBMI2, and for BMI1 and POPCNT.
-//! - Every pointer comes from a slice of as many bytes as are read or written.
+//!   AVX-512 F, BW and VBMI2, BMI1, and POPCNT.
+//! - Every pointer comes from a slice that contains all bytes that are read or written.
 
 use std::arch::x86_64::*;
 
 use super::unstuff::{self, Unstuff};
 
-/// Bytes per vector.
+/// Number of bytes per vector.
 const STEP: usize = 64;
-/// Distance ahead of the copied bytes, in bytes, at which data is prefetched. Files are usually not
-/// in the cache, and the CPU does not prefetch across pages.
+/// Distance in bytes between the data being copied and the data being prefetched. Prefetching helps
+/// because files are usually not in the cache, and the CPU does not prefetch across pages.
 const AHEAD: usize = 512;
 
-/// The function of this file, if this CPU can run it.
+/// Returns the function of this file, if this CPU can run it.
 pub(super) fn unstuff() -> Option<Unstuff> {
     let able = is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
@@ -26,14 +30,15 @@ pub(super) fn unstuff() -> Option<Unstuff> {
     able.then_some(|data, at, stream, written| unsafe { copy(data, at, stream, written) })
 }
 
-/// Like [`unstuff::scalar`].
+/// Does the same as [`unstuff::scalar`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,bmi1,popcnt")]
 fn copy(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
     let ff = _mm512_set1_epi8(-1);
-    // Whether the next byte is the zero after the last `ff`. It is dropped then instead of skipped,
-    // so that no load waits for the vector before it.
+    // 1 if the next byte is the zero after an `ff` at the end of the last vector. This zero is
+    // masked out of the next vector, because advancing `at` past it would make each load depend on
+    // the previous vector.
     let mut after_ff = 0;
-    // The byte after each one is needed too.
+    // Each byte is compared with the byte after it, so one extra byte is read.
     while let (Some(from), Some(to)) = (data.get(at..at + STEP + 1), stream.get_mut(written..written + STEP)) {
         _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(AHEAD).cast());
         // SAFETY: `from` has more bytes than a vector.
@@ -42,7 +47,7 @@ fn copy(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> Op
         let before_zero = _mm512_testn_epi8_mask(bytes, bytes) >> 1 | u64::from(from[STEP] == 0) << (STEP - 1);
         let stuffed = is_ff & before_zero;
         let marker = is_ff & !before_zero;
-        // All bytes before the first marker, without those after an `ff`.
+        // All bytes before the first marker, except the zeros after an `ff`.
         let keep = marker.wrapping_sub(1) & !marker & !(stuffed << 1 | after_ff);
         let kept = _mm512_maskz_compress_epi8(keep, bytes);
         // SAFETY: `to` has as many bytes as a vector.

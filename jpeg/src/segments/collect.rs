@@ -1,29 +1,30 @@
-//! Finds the segments and copies their bytes.
+//! Finds restart segments and copies their bytes.
 
 use super::needed::{MARKER, Segment};
 use super::unstuff::Unstuff;
 use crate::lengths::Lengths;
 
-/// Why segments cannot be collected.
+/// The reason why segments cannot be collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The markers are not those of a valid file.
+    /// The markers do not match a valid file.
     Damaged,
-    /// There is not enough room for the bytes.
+    /// The bytes do not fit into the stream.
     NoRoom,
 }
 
-/// Whether a marker's second byte is that of the marker before segment `index`, which is not 0.
+/// Returns whether `marker` is the second byte of the marker that should precede segment `index`,
+/// which must not be 0.
 fn is_before(index: u32, marker: u8) -> bool {
     marker == 0xd0 | ((index - 1) & 7) as u8
 }
 
 /// Copies the bytes of `segments` from the entropy-coded `data` to `stream`, without the zeros
-/// stuffed after each `ff`. A stream as long as `data` always has enough room. Does not read past
-/// the last segment. Bytes in `stream` after the copied ones are unspecified.
+/// stuffed after each `ff`. `stream` is always long enough if it is as long as `data`. Does not
+/// read past the last segment. The bytes in `stream` after the copied ones are unspecified.
 ///
-/// `lengths` saves the search. If a marker is not at the place that they give, the data is
-/// searched. Damage inside segments that are not needed is found by the search only.
+/// `lengths` make searching for markers unnecessary. If a marker is not where `lengths` say, the
+/// data is searched. Only a search detects damage inside segments that are not needed.
 pub(crate) fn collect(
     data: &[u8],
     lengths: Lengths<'_>,
@@ -37,8 +38,8 @@ pub(crate) fn collect(
     search(data, segments, stream, unstuff)
 }
 
-/// Like [`collect`], from the places that `lengths` gives. Returns `false` if they are not those of
-/// `data`.
+/// Like [`collect`], but computes positions from `lengths`. Returns `false` if these positions do
+/// not match `data`.
 fn jump(
     data: &[u8],
     lengths: Lengths<'_>,
@@ -53,7 +54,7 @@ fn jump(
             let Some(length) = places.next() else { return Ok(false) };
             at += length;
             index += 1;
-            // Every marker counts, as in the search, so that damage is treated alike.
+            // Check every marker, as the search does, so that both treat damage alike.
             match data.get(at..at + MARKER) {
                 Some(&[0xff, marker]) if is_before(index, marker) => at += MARKER,
                 _ => return Ok(false),
@@ -74,7 +75,7 @@ fn jump(
     Ok(true)
 }
 
-/// Like [`collect`], by a search for the markers.
+/// Like [`collect`], but searches for the markers.
 fn search(data: &[u8], segments: &mut [Segment], stream: &mut [u8], unstuff: Unstuff) -> Result<(), Refusal> {
     let (mut index, mut at, mut written) = (0, 0, 0);
     let skip = |index: &mut u32, at: &mut usize| {
@@ -94,7 +95,7 @@ fn search(data: &[u8], segments: &mut [Segment], stream: &mut [u8], unstuff: Uns
         segment.bytes.start = written;
         (at, written) = unstuff(data, at, stream, written).ok_or(Refusal::NoRoom)?;
         segment.bytes.end = written;
-        // Fill bytes belong before a marker. Before a stuffed zero they are damage.
+        // Fill bytes may only precede a marker. Before a stuffed zero, they are damage.
         let after = data.get(at..).and_then(|rest| rest.iter().find(|&&byte| byte != 0xff));
         if after == Some(&0) {
             return Err(Refusal::Damaged);
@@ -118,8 +119,8 @@ mod tests {
     /// The bytes of each segment.
     type Collected = Result<Vec<Vec<u8>>, Refusal>;
 
-    /// Collects a region with the file's lengths, and by a search. `None` for the lengths if they
-    /// do not help.
+    /// Collects a region using the file's lengths, and by searching. The first result is `None` if
+    /// the lengths cannot be used.
     fn both(jpeg: &[u8], region: Rect) -> (Option<Collected>, Collected) {
         let header = Header::read(jpeg).unwrap();
         let layout = Layout::new(&header).unwrap();
@@ -182,7 +183,7 @@ mod tests {
         for _ in 0..2000 {
             let mut damaged = jpeg.clone();
             for _ in 0..1 + random.below(2) {
-                // A length, or the number of a marker.
+                // Change a length or the number of a marker.
                 let (at, bits) = match random.below(2) {
                     0 => (app + random.below(2 * markers.len()), 255),
                     _ => (markers[random.below(markers.len())], 7),
@@ -206,11 +207,11 @@ mod tests {
         let (random, size) = (&mut Random::new(3), (400, 300));
         let (one, other) = (packed(random, size), packed(random, size));
         let scan = |jpeg: &[u8]| Header::read(jpeg).unwrap().scan.data;
-        // As a program does that keeps the segments of the header and replaces the data.
+        // A program might keep the header's segments but replace the data.
         let mixed = [&one[..scan(&one)], &other[scan(&other)..]].concat();
         let (jumped, _) = both(&mixed, Rect::new(0, 0, size.0, size.1));
         assert_eq!(jumped, None);
-        // A length is missing.
+        // One length is missing.
         let mut short = one;
         let app = short.windows(Lengths::ID.len()).position(|bytes| bytes == Lengths::ID).unwrap();
         let bytes = u16::from_be_bytes([short[app - 2], short[app - 1]]) - 2;

@@ -1,10 +1,10 @@
-//! Restart segments: which of them a window needs, their positions in a file, and their unstuffed
+//! Restart segments: which ones a window needs, where they are in a file, and their unstuffed
 //! bytes.
 //!
-//! 1. `needed`: the segments that a window needs.
-//! 2. `unstuff`: copies one segment: plain Rust, and `avx512`.
+//! 1. `needed`: lists the segments that a window needs.
+//! 2. `unstuff`: copies one segment, in plain Rust. `avx512` does the same with vectors.
 //! 3. `collect`: finds the segments and copies their bytes.
-//! 4. `uncached`: copies all of them to the memory of a batch.
+//! 4. `uncached`: copies bytes past the caches, to the memory of a batch.
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]

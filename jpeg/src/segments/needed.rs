@@ -1,45 +1,45 @@
-//! The segments that a window needs.
+//! Lists the segments that a window needs.
 
 use std::ops::Range;
 
 use crate::layout::{Layout, Window};
 
-/// Bytes of a marker, and of an `ff` with its stuffed zero.
+/// Length in bytes of a marker, and of an `ff` with its stuffed zero.
 pub(super) const MARKER: usize = 2;
 
 /// A run of MCUs that can be decoded independently of everything before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Number of the segment in the scan.
+    /// Index of the segment in the scan.
     pub(super) index: u32,
-    /// MCUs of the segment up to the last one needed, counted row by row.
+    /// MCUs of the segment up to the last needed one. MCUs are numbered row by row.
     pub(crate) mcus: Range<u32>,
-    /// Whether the segment has more MCUs, after the last one needed.
+    /// Whether the segment continues after the last needed MCU.
     pub(crate) cut: bool,
-    /// Unstuffed bytes of the segment, in the memory that `collect` filled.
+    /// Range of the segment's unstuffed bytes in the stream that `collect` fills.
     pub(crate) bytes: Range<usize>,
 }
 
 impl Segment {
-    /// Whether the segment may have `bits` bits after its last needed MCU. In a whole segment, they
-    /// only fill its last byte.
+    /// Returns whether the segment may have `bits` bits after its last needed MCU. After the last
+    /// MCU of a complete segment, only padding up to the next byte is allowed.
     pub(crate) fn may_leave(&self, bits: usize) -> bool {
         self.cut || bits < 8
     }
 }
 
-/// The first and last MCU of each row of `window`, counted row by row.
+/// Returns the first and the last MCU of each row of `window`. MCUs are numbered row by row.
 fn rows(layout: &Layout, window: &Window) -> impl Iterator<Item = (u32, u32)> {
     let (across, columns) = (layout.mcus.0, window.columns.clone());
     window.rows.clone().map(move |row| (row * across + columns.start, row * across + columns.end - 1))
 }
 
-/// MCUs of a segment.
+/// Returns the number of MCUs per segment.
 fn length(layout: &Layout, interval: u32) -> u32 {
     if interval == 0 { layout.mcus.0 * layout.mcus.1 } else { interval }
 }
 
-/// The number of segments that `window` needs.
+/// Returns the number of segments that `window` needs.
 pub(crate) fn count(layout: &Layout, window: &Window, interval: u32) -> usize {
     let interval = length(layout, interval);
     let (mut count, mut end) = (0, 0);
@@ -52,7 +52,8 @@ pub(crate) fn count(layout: &Layout, window: &Window, interval: u32) -> usize {
 }
 
 /// Replaces `segments` with the list of segments that `window` needs, in order. Returns `None` if
-/// `bytes` bytes of data cannot hold that many: each has at least one byte and a marker after it.
+/// `bytes` bytes of data cannot contain so many segments: each segment has at least one byte,
+/// followed by a marker.
 pub(crate) fn needed(
     layout: &Layout,
     window: &Window,

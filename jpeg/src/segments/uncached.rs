@@ -1,16 +1,16 @@
-//! A copy to memory that this CPU does not read soon.
+//! Copies to memory that this CPU will not read soon.
 
-/// Copies `from` to `to`, which is as long, past the CPU's caches. The memory of a batch is larger
-/// than the caches, and a usual store would first load each line of it.
+/// Copies `from` to `to`, which must have the same length, past the CPU's caches. The memory of a
+/// batch exceeds the caches, and ordinary stores would first load each cache line.
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     use std::arch::x86_64::{_mm_loadu_si128, _mm_sfence, _mm_stream_si128};
 
-    /// Bytes of a cache line.
+    /// Number of bytes per cache line.
     const LINE: usize = 64;
     assert_eq!(from.len(), to.len());
-    // Lines that are written in part are copied as usual.
+    // Cache lines that are written only partially are copied with ordinary stores.
     let head = to.as_ptr().align_offset(LINE).min(to.len());
     let (start, lines) = to.split_at_mut(head);
     start.copy_from_slice(&from[..head]);
@@ -24,12 +24,12 @@ pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
         }
     }
     to.1.copy_from_slice(from.1);
-    // SAFETY: every x86-64 CPU has SSE. Without the fence, another thread or a device could miss
-    // these stores after it has seen later ones.
+    // SAFETY: every x86-64 CPU has SSE. Without the fence, another thread or a device that sees
+    // later stores might not yet see these.
     unsafe { _mm_sfence() };
 }
 
-/// Copies `from` to `to`, which is as long.
+/// Copies `from` to `to`, which must have the same length.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     to.copy_from_slice(from);

@@ -1,11 +1,12 @@
-//! Copies one segment without its stuffed zeros. All versions give the same bytes.
+//! Copies one segment without its stuffed zeros. All versions produce the same bytes.
 
 /// Copies from `data[at..]` to `stream[written..]` until a marker or the end of the data, without
-/// the zero stuffed after each `ff`. Returns both positions, or `None` if there is no room. Copies
-/// a few more bytes, because whole vectors cost less than an exact stop.
+/// the zero stuffed after each `ff`. Returns the positions after the last byte read and after the
+/// last byte written, or `None` if `stream` is too short. May write a few more bytes, because
+/// copying whole vectors costs less than stopping exactly.
 pub(crate) type Unstuff = fn(data: &[u8], at: usize, stream: &mut [u8], written: usize) -> Option<(usize, usize)>;
 
-/// The version of the backend `name`, if this CPU can run it; else plain Rust.
+/// Returns the version for the backend `name` if this CPU can run it, otherwise plain Rust.
 pub(crate) fn unstuff(name: &str) -> Unstuff {
     #[cfg(target_arch = "x86_64")]
     if let Some(vectors) = super::avx512::unstuff().filter(|_| name == "avx512") {
@@ -15,7 +16,7 @@ pub(crate) fn unstuff(name: &str) -> Unstuff {
     scalar
 }
 
-/// Plain Rust, for any CPU.
+/// The plain Rust version, for any CPU.
 pub(super) fn scalar(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
     loop {
         (at, written) = copy_until_ff(data, at, stream, written)?;
@@ -30,9 +31,9 @@ pub(super) fn scalar(data: &[u8], mut at: usize, stream: &mut [u8], mut written:
 /// Number of bytes that are copied at a time.
 const STEP: usize = 32;
 
-/// Copies from `at` on until the next `ff` or the end of the data, and returns both positions, or
-/// `None` if there is no room. Copies a few more bytes, which the next call overwrites, because
-/// whole vectors cost less than an exact stop.
+/// Copies from `at` on until the next `ff` or the end of the data. Returns the positions in `data`
+/// and in `stream`, or `None` if `stream` is too short. May write a few more bytes, which the next
+/// call overwrites, because copying whole vectors costs less than stopping exactly.
 fn copy_until_ff(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
     while let (Some(from), Some(to)) = (data[at..].first_chunk::<STEP>(), stream[written..].first_chunk_mut::<STEP>()) {
         *to = *from;
@@ -51,15 +52,16 @@ fn copy_until_ff(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usi
     Some((at, written))
 }
 
-/// Returns the position of the first `ff`.
+/// Returns the position of the first `ff`, if there is one.
 fn find_ff(bytes: &[u8; STEP]) -> Option<usize> {
-    // No branch per byte, so that the compiler vectorizes the loop.
+    // The loop has no branch per byte, so that the compiler vectorizes it.
     let any = bytes.iter().fold(false, |any, &byte| any | (byte == 0xff));
     any.then(|| {
         let mut mask = 0;
         for (i, word) in bytes.chunks_exact(8).enumerate() {
             let word = !u64::from_le_bytes(word.try_into().expect("eight bytes"));
-            // Sets the upper bit of each zero byte (no carry leaves a byte), then packs these bits.
+            // Set the upper bit of each byte that is zero (no carry crosses a byte), and then pack
+            // these bits.
             let low = 0x7f7f_7f7f_7f7f_7f7f;
             let zero = !(((word & low) + low) | word | low);
             mask |= ((zero >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56 & 0xff) << (8 * i);
@@ -74,7 +76,7 @@ mod tests {
 
     use crate::kernels::Backend;
 
-    /// Byte by byte.
+    /// The reference implementation, which copies byte by byte.
     fn naive(data: &[u8], mut at: usize) -> (usize, Vec<u8>) {
         let mut bytes = Vec::new();
         while at < data.len() {
@@ -93,7 +95,7 @@ mod tests {
         (at, bytes)
     }
 
-    /// Bytes with many of the two that matter, some in their usual pairs.
+    /// Generates bytes with many `ff` and zeros, some of them in the usual pairs.
     fn data() -> impl Strategy<Value = Vec<u8>> {
         let byte = prop_oneof![
             20 => (1u8..255).prop_map(|byte| vec![byte]),
@@ -125,7 +127,7 @@ mod tests {
                 prop_assert_eq!(found, Some((end, before + expected.len())), "{:?}", backend.name());
                 prop_assert!(stream[before..].starts_with(&expected), "{:?}", backend.name());
                 prop_assert!(stream[..before].iter().all(|&byte| byte == 0x55), "{:?}", backend.name());
-                // Too little room is an error, never a shorter copy.
+                // If the stream is too short, the call must fail instead of copying less.
                 if expected.len() > short {
                     let mut stream = vec![0x55; before + expected.len() - 1 - short];
                     prop_assert_eq!(backend.unstuff()(&data, skip, &mut stream, before), None, "{:?}", backend.name());

@@ -1,5 +1,5 @@
-//! Restart markers that are missing, extra, out of order or do not match the headers. The result
-//! must be libjpeg's pixels, or an error with its place.
+//! Tests restart markers that are missing, extra, out of order or inconsistent with the headers.
+//! Decoding must produce libjpeg's pixels, or an error that states the position.
 
 use proptest::prelude::*;
 
@@ -10,20 +10,22 @@ use crate::header::Header;
 use crate::libjpeg::{self, Options, encode};
 use crate::pixels::{Pixels, Rect};
 
-/// An edit of a file's markers. Numbers count restart markers, modulo their count.
+/// An edit of a file's markers. An index of a restart marker is taken modulo the number of restart
+/// markers.
 #[derive(Debug, Clone, Copy)]
 enum Edit {
     Remove(usize),
     Repeat(usize),
     Swap(usize, usize),
     Renumber(usize, u8),
-    /// Inserts a marker into the scan's bytes, at this fraction of 65536.
+    /// Inserts a marker into the scan's data. The first field is the position, in units of 1/65536
+    /// of the data.
     Insert(u16, u8),
-    /// Sets another restart interval.
+    /// Sets a different restart interval.
     Interval(u16),
-    /// Adds rows to the header's number of rows, or removes some.
+    /// Increases or decreases the number of rows in the header.
     Rows(i16),
-    /// Cuts the file at this fraction of the scan.
+    /// Truncates the file inside the scan, at this position in units of 1/65536 of the data.
     Cut(u16),
 }
 
@@ -95,7 +97,7 @@ proptest! {
         let options = Options { restart, ..Options::new(80, h, v) };
         let mut jpeg = encode(&pixels, width as u32, height as u32, channels, &options);
         for edit in &edits {
-            // After an earlier edit, a marker may follow the headers instead of data.
+            // After an earlier edit, the headers may be followed by a marker instead of data.
             if Header::read(&jpeg).is_ok_and(|header| header.scan.data + 2 < jpeg.len()) {
                 edit.apply(&mut jpeg);
             }
@@ -118,7 +120,7 @@ proptest! {
                     }
                     (Ok(_), _) => {}
                     (Err(e), Ok(expected)) => {
-                        prop_assert!(expected.warnings > 0, "libjpeg has no warnings: {e}");
+                        prop_assert!(expected.warnings > 0, "libjpeg gives no warnings: {e}");
                         let text = e.to_string();
                         prop_assert!(text.starts_with("jpeg ") && text.contains("byte"), "{text}");
                     }

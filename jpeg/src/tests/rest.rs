@@ -1,5 +1,5 @@
-//! Bits after the last MCU of a segment. They change no pixel, and libjpeg only warns of them. Each
-//! decoder finds them in the segments that it decodes to the end.
+//! Tests bits after the last MCU of a segment. They do not change any pixel, and libjpeg only
+//! warns. Each decoder detects them in the segments that it decodes to the end.
 
 use super::{decode, decoders};
 use crate::coefficients::Coefficients;
@@ -9,7 +9,7 @@ use crate::layout::Window;
 use crate::libjpeg::{self, Options, encode, with_rest};
 use crate::pixels::{Pixels, Rect};
 
-/// Images with their size and restart interval.
+/// Returns images with their size and restart interval.
 fn images() -> Vec<(Vec<u8>, (u32, u32), u32)> {
     let random = &mut Random::new(23);
     let mut list = Vec::new();
@@ -26,14 +26,14 @@ fn images() -> Vec<(Vec<u8>, (u32, u32), u32)> {
     list
 }
 
-/// The damage that the plain decoder finds in the whole file.
+/// Returns the damage that the plain decoder finds in the whole file.
 fn plain(jpeg: &[u8]) -> Option<String> {
     let mut coefficients = Coefficients::default();
     coefficients.decode(jpeg, &Jpeg::open(jpeg).unwrap().header).unwrap();
     coefficients.damage()
 }
 
-/// The pixels of a region and the damage that was met, by every backend.
+/// Returns the pixels of a region and the damage found, and asserts that all backends agree.
 fn by_all(jpeg: &[u8], region: Rect) -> (Vec<u8>, Option<String>) {
     let found = decoders().into_iter().map(|mut decoder| {
         let mut out = Pixels::new();
@@ -46,8 +46,8 @@ fn by_all(jpeg: &[u8], region: Rect) -> (Vec<u8>, Option<String>) {
 }
 
 #[test]
-fn a_byte_after_the_last_mcu_of_any_segment_is_found_by_every_backend() {
-    // A segment ends with 0 to 7 bits that only fill its last byte.
+fn every_backend_finds_a_byte_after_the_last_mcu() {
+    // A segment ends with 0 to 7 bits of padding.
     for (jpeg, (width, height), restart) in images() {
         let whole = Rect::new(0, 0, width, height);
         let (pixels, none) = by_all(&jpeg, whole);
@@ -74,7 +74,7 @@ fn a_byte_after_the_last_mcu_of_any_segment_is_found_by_every_backend() {
 }
 
 #[test]
-fn a_crop_meets_the_bits_after_a_segment_that_it_decodes_to_the_end() {
+fn a_crop_finds_bits_after_a_segment_that_it_completes() {
     let (random, mut met) = (&mut Random::new(5), [0; 2]);
     for (jpeg, (width, height), restart) in images() {
         let opened = Jpeg::open(&jpeg).unwrap();

@@ -1,5 +1,6 @@
-//! Small images of every sampling, whole, cropped and damaged, decoded in one group. No C code
-//! encodes them, so Miri can check every access. Without Miri they are also compared with libjpeg.
+//! Decodes small images with every sampling, whole, cropped and damaged, in one group. They are not
+//! encoded by C code, so Miri can run these tests and check every memory access. Without Miri, the
+//! images are also compared with libjpeg.
 //!
 //! ```bash
 //! cargo +nightly miri test -p warpfeed-jpeg --lib tests::small
@@ -33,8 +34,8 @@ fn images(random: &mut Random) -> Vec<Vec<u8>> {
             let mut jpeg = Vec::new();
             let mut encoder = Encoder::new(&mut jpeg, random.pick(&[20, 85, 100]));
             encoder.set_sampling_factor(sampling);
-            // The encoder panics with both options. Without markers it writes one scan per
-            // component.
+            // The encoder panics if both options are set. Without restart markers, it writes one
+            // scan per component.
             match restart {
                 0 => encoder.set_optimized_huffman_tables(random.below(2) == 0),
                 n => encoder.set_restart_interval(n),
@@ -78,7 +79,7 @@ fn a_part_has_the_pixels_of_the_whole() {
 }
 
 #[test]
-fn damaged_images_in_a_group_are_as_alone() {
+fn damaged_images_in_a_group_decode_as_alone() {
     for (mut decoder, mut alone) in decoders().into_iter().zip(decoders()) {
         let random = &mut Random::new(8);
         let mut files = images(random);

@@ -1,4 +1,4 @@
-//! Fuzzing of the decoder, compared with libjpeg.
+//! Fuzzes the decoder, and compares it with libjpeg.
 
 use super::coefficients::Coefficients;
 use super::header::{Coding, Header};
@@ -13,7 +13,7 @@ use crate::pixels::{Pixels, Rect};
 pub(crate) fn random_jpeg(random: &mut Random, longest: usize) -> Vec<u8> {
     let (width, height) = (1 + random.below(longest), 1 + random.below(longest));
     let channels = random.pick(&[1, 3, 3, 3, 3, 3, 4]);
-    // With a black component an MCU has at most ten blocks.
+    // With a black component, the last factors would exceed the limit of ten blocks per MCU.
     let factors = [(1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (2, 2), (4, 1), (3, 1), (4, 2)];
     let (h, v) = random.pick(&factors[..factors.len() - usize::from(channels == 4)]);
     let options = Options {
@@ -28,7 +28,7 @@ pub(crate) fn random_jpeg(random: &mut Random, longest: usize) -> Vec<u8> {
     encode(&pixels, width as u32, height as u32, channels, &options)
 }
 
-/// Damages a file in one of several ways: accidental damage and deliberate forgery.
+/// Damages a file in one of several ways, which simulate accidental or deliberate damage.
 pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
     let data = Header::read(jpeg).map_or(2, |h| h.scan.data);
     for _ in 0..1 + random.below(3) {
@@ -54,7 +54,7 @@ pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
                 let to = random.below(jpeg.len());
                 jpeg.splice(to..to, piece);
             }
-            // Changes the fields of the frame header and the restart interval.
+            // Change fields of the frame header and the restart interval.
             9 | 10 => {
                 if let Some(sof) = (0..data.min(jpeg.len())).find(|&i| jpeg[i..].starts_with(&[0xff, 0xc0])) {
                     let field = (sof + 4 + random.below(15)).min(jpeg.len() - 1);
@@ -71,13 +71,13 @@ pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
     jpeg.truncate(1 << 20);
 }
 
-/// The damage of a file as a whole.
+/// Returns the damage of a whole file.
 pub(crate) fn condition(jpeg: &[u8]) -> Result<Option<String>> {
     Decoder::new().damage(&Jpeg::open(jpeg)?)
 }
 
-/// Reports whether all samples stay close to -512..=511. Far outside, libjpeg's C code wraps around
-/// and its SIMD code saturates.
+/// Returns whether all samples stay close to -512..=511. Far outside this range, libjpeg's C code
+/// wraps around and its SIMD code saturates.
 pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
     coefficients.planes().iter().all(|plane| {
         plane.data.chunks_exact(64).all(|block| {
@@ -86,8 +86,9 @@ pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
     })
 }
 
-/// Decodes one damaged file: no panic, the same result from all backends, and libjpeg's result if
-/// it has one. Returns whether the whole file was decoded.
+/// Decodes one damaged file. There must be no panic, all backends must return the same result, and
+/// this result must be libjpeg's if libjpeg decodes the file. Returns whether the whole file was
+/// decoded.
 fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> bool {
     let random = &mut Random::new(seed);
     let whole = random_jpeg(random, 48);
@@ -96,18 +97,18 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     let Some(size) = size(&jpeg) else { return false };
     counts[0] += 1;
     if size.area() > 1 << 20 {
-        // Checks only that a small region is refused or decoded within bounds.
+        // Only check that a small region is rejected or decoded within bounds.
         let region = Rect::new(size.width / 2, size.height / 2, 1, 1);
         decoders.iter_mut().for_each(|decoder| drop(decode(decoder, &jpeg, region, &mut Pixels::new())));
         return false;
     }
-    // Decodes a part first. If the file has restart markers, the needed segments are cut out of the
-    // stream.
+    // Decode a region first. If the file has restart markers, only the needed segments are
+    // extracted.
     let (x, y) = (random.below(size.width as usize) as u32, random.below(size.height as usize) as u32);
     let mut part = |left: u32| 1 + random.below(left as usize) as u32;
     let some = agreed(seed, decoders, &jpeg, Rect::new(x, y, part(size.width - x), part(size.height - y)));
     let all = agreed(seed, decoders, &jpeg, Rect::full(size));
-    // A truncated file gives the same error for every part.
+    // A truncated file must produce the same error for every region.
     match (&some, &all) {
         (Err(some), Err(all)) => assert_eq!(some.to_string(), all.to_string(), "seed {seed}"),
         (Ok(_), Err(all)) => assert!(all.to_string().contains("exceeds 32 bits"), "seed {seed}: {all}"),
@@ -125,15 +126,15 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     let header = Header::read(&jpeg).unwrap();
     let mut coefficients = Coefficients::default();
     if let Err(e) = coefficients.decode(&jpeg, &header) {
-        panic!("seed {seed}: the lanes took what the plain decoder refuses: {e}");
+        panic!("seed {seed}: the lanes accepted what the plain decoder rejects: {e}");
     }
     let smoothed = header.frame.coding == Coding::Progressive && coefficients.is_unfinished();
     let turned = header.orientation != 1;
     if let (Ok(expected), true, false, false) = (libjpeg::decode(&jpeg), is_tame(&coefficients), smoothed, turned) {
         counts[2] += 1;
         counts[3] += u64::from(expected.warnings > 0);
-        // Every warning of libjpeg is found while the whole image is decoded, except those about
-        // the header.
+        // Decoding the whole image detects everything that libjpeg warns about, except in the
+        // header.
         let same_header = whole.starts_with(&jpeg[..header.scan.data]);
         assert!(
             damage.is_some() || expected.warnings == 0 || !same_header,
@@ -145,7 +146,7 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     true
 }
 
-/// Decodes a region with all backends and asserts that they agree on its pixels and its damage.
+/// Decodes a region with all backends, and asserts that they agree on the pixels and on the damage.
 fn agreed(seed: u64, decoders: &mut [Decoder], jpeg: &[u8], region: Rect) -> Result<(Vec<u8>, Option<String>)> {
     let mut found = decoders.iter_mut().map(|decoder| {
         let mut out = Pixels::new();

@@ -1,4 +1,4 @@
-//! Fuzzing of JPEG rewriting, compared with libjpeg.
+//! Fuzzes JPEG repacking, and compares the result with libjpeg.
 
 use super::repack;
 use crate::fuzz::{self, Random};
@@ -7,15 +7,15 @@ use crate::libjpeg;
 
 const FROM_A_SET: &[u8] = include_bytes!("../fixtures/triangle.jpg");
 
-/// Checks that a damaged file is refused without output, or rewritten to a file with the same
-/// pixels that does not change when it is rewritten again.
+/// Checks that a damaged file is either rejected without any output, or rewritten to a file that
+/// has the same pixels and that a second rewrite does not change.
 fn repacked(seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut jpeg = match random.below(64) {
         0 => FROM_A_SET.to_vec(),
         _ => random_jpeg(random, 48),
     };
-    // Damaged data is usually refused, so a third of the cases stay valid.
+    // Damaged data is usually rejected, so leave a third of the files undamaged.
     if random.below(3) > 0 {
         damage(random, &mut jpeg);
     }
@@ -32,11 +32,11 @@ fn repacked(seed: u64) -> bool {
     if let Ok(expected) = libjpeg::decode(&jpeg) {
         let found = libjpeg::decode(&packed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         assert!(found.rgb == expected.rgb, "seed {seed}: pixels differ");
-        assert!(found.warnings <= expected.warnings, "seed {seed}: damaged by rewriting");
+        assert!(found.warnings <= expected.warnings, "seed {seed}: rewriting caused damage");
     }
     let mut again = Vec::new();
     repack(&packed, &mut again).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-    assert!(again == packed, "seed {seed}: rewriting changes it again");
+    assert!(again == packed, "seed {seed}: a second rewrite changes it");
     true
 }
 

@@ -1,5 +1,5 @@
 //! libjpeg as the oracle of the JPEG tests: it decodes files, and writes files of every kind. It is
-//! mozjpeg's C code without SIMD, whose decoder is that of libjpeg-turbo.
+//! mozjpeg's C code without SIMD, which has the decoder of libjpeg-turbo.
 
 #![allow(unsafe_code, dead_code, unreachable_pub, missing_docs, clippy::undocumented_unsafe_blocks)]
 
@@ -12,7 +12,7 @@ use mozjpeg_sys::*;
 #[derive(Debug, Clone)]
 pub struct Options {
     pub quality: u8,
-    /// Sampling factors (h, v) of Y, Cb and Cr, or of gray alone. Black has those of Y.
+    /// Sampling factors (h, v) of Y, Cb and Cr, or of gray alone. Black uses the factors of Y.
     pub sampling: [(u8, u8); 3],
     /// Number of MCUs between restart markers; 0 for no markers.
     pub restart: u32,
@@ -31,7 +31,7 @@ impl Options {
 
 /// Inserts `rest` after the last MCU of segment `number`, before the marker.
 pub fn with_rest(jpeg: &[u8], number: usize, rest: &[u8]) -> Vec<u8> {
-    // Of a file that libjpeg wrote, so each marker before the scan has a length.
+    // libjpeg wrote the file, so each marker before the scan has a length.
     let mut scan = 2;
     while jpeg[scan + 1] != 0xda {
         scan += 2 + usize::from(u16::from_be_bytes([jpeg[scan + 2], jpeg[scan + 3]]));
@@ -41,7 +41,7 @@ pub fn with_rest(jpeg: &[u8], number: usize, rest: &[u8]) -> Vec<u8> {
     [&jpeg[..at], rest, &jpeg[at..]].concat()
 }
 
-/// A file as decoded by libjpeg.
+/// A file decoded by libjpeg.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decoded {
     pub width: u32,
@@ -115,8 +115,8 @@ pub fn with_restarts(jpeg: &[u8], restart: u32, optimize: bool) -> Result<Vec<u8
     })
 }
 
-/// Writes the same coefficients to a sequential file that is not interleaved: one scan for each
-/// component, in order.
+/// Writes the same coefficients to a sequential file without interleaving: one scan per component,
+/// in order.
 pub fn one_scan_per_component(jpeg: &[u8], restart: u32) -> Result<Vec<u8>, String> {
     decompress(jpeg, |d| unsafe {
         let coefficients = jpeg_read_coefficients(d);
@@ -142,7 +142,7 @@ pub fn one_scan_per_component(jpeg: &[u8], restart: u32) -> Result<Vec<u8>, Stri
 }
 
 /// Decodes to RGB with libjpeg's defaults: the slow integer IDCT and fancy upsampling. Four
-/// components become CMYK, which is converted to RGB like Pillow does.
+/// components become CMYK and are then converted to RGB as in Pillow.
 pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
     decompress(jpeg, |d| unsafe {
         let four = d.num_components == 4;
@@ -165,7 +165,7 @@ pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
 /// Pillow's `cmyk2rgb` (libImaging/Convert.c) for one color; `left` is 255 minus black.
 fn without_ink(ink: u8, left: u8) -> u8 {
     let product = u32::from(ink) * u32::from(left);
-    // Divides by 255, rounded to the nearest.
+    // Divides by 255, rounded to the nearest integer.
     left - ((2 * product + 255) / 510) as u8
 }
 

@@ -1,5 +1,5 @@
-//! A crop's pixels are those of a full decode, cropped, whatever the sampling, the size, the
-//! restart interval and the other images of the group.
+//! Tests that the pixels of a crop equal those of a full decode, whatever the sampling, the size,
+//! the restart interval and the other images in the group.
 
 use std::ops::RangeInclusive;
 
@@ -7,8 +7,8 @@ use crate::libjpeg::{self, Decoded, Options};
 use proptest::prelude::*;
 use warpfeed_jpeg::{Decoder, Job, Jpeg, Pixels, Rect, Size, repack};
 
-/// 4:4:4, 4:2:2, 4:4:0, 4:2:0, 4:1:1 and its vertical counterpart, and samplings that cameras do
-/// not use.
+/// 4:4:4, 4:2:2, 4:4:0, 4:2:0, 4:1:1 and its vertical counterpart, followed by samplings that
+/// cameras do not use.
 const SAMPLINGS: [[(u8, u8); 3]; 10] = [
     [(1, 1), (1, 1), (1, 1)],
     [(2, 1), (1, 1), (1, 1)],
@@ -22,7 +22,7 @@ const SAMPLINGS: [[(u8, u8); 3]; 10] = [
     [(2, 1), (2, 1), (2, 1)],
 ];
 
-/// Noise on slopes, whose samples stay close enough to the range of 8 bits that decoders agree.
+/// Draws noise on slopes, with samples close enough to the 8-bit range that all decoders agree.
 fn pixels(width: u32, height: u32, channels: u32, noise: u32) -> Vec<u8> {
     let place = |i: u32| (i / channels % width, i / channels / width, i % channels);
     let sample = |i: u32| {
@@ -32,14 +32,14 @@ fn pixels(width: u32, height: u32, channels: u32, noise: u32) -> Vec<u8> {
     (0..width * height * channels).map(sample).collect()
 }
 
-/// A box in the image, from four 16-bit numbers.
+/// Maps four 16-bit numbers to a box in the image.
 fn region(size: Size, [x, y, width, height]: [u16; 4]) -> Rect {
     let part = |of: u32, number: u16| (of * u32::from(number)) >> 16;
     let (x, y) = (part(size.width, x), part(size.height, y));
     Rect::new(x, y, part(size.width - x, width) + 1, part(size.height - y, height) + 1)
 }
 
-/// The rows of `region` in a whole image.
+/// Returns the pixels of `region` from a whole image.
 fn cropped(image: &Decoded, region: Rect) -> Vec<u8> {
     let rows = image.rgb.chunks_exact(3 * image.width as usize);
     let (from, count) = (3 * region.x as usize, 3 * region.width as usize);
@@ -50,7 +50,7 @@ fn cropped(image: &Decoded, region: Rect) -> Vec<u8> {
         .collect()
 }
 
-/// Decodes several boxes of a file at once.
+/// Decodes several boxes of a file in one group.
 fn decoded(jpeg: &[u8], regions: &[Rect]) -> Vec<Vec<u8>> {
     let jpeg = Jpeg::open(jpeg).unwrap();
     let mut outs = vec![Pixels::new(); regions.len()];
@@ -117,7 +117,8 @@ fn every_restart_interval_gives_the_same_pixels() {
         let pixels = pixels(width, height, 3, 40);
         let options = Options { sampling, ..Options::new(88, 1, 1) };
         let expected = libjpeg::decode(&libjpeg::encode(&pixels, width, height, 3, &options)).unwrap();
-        // From one MCU to more than exist: 12 by 10 if chroma is not subsampled.
+        // Restart intervals range from one MCU to more MCUs than exist, which are at most 12 by 10,
+        // without chroma subsampling.
         for restart in 1..=121 {
             let jpeg = libjpeg::encode(&pixels, width, height, 3, &Options { restart, ..options.clone() });
             let (middle, corner) = (Rect::new(37, 21, 30, 29), Rect::new(80, 60, 11, 15));

@@ -1,4 +1,4 @@
-//! Pixels and files, compared with those of libjpeg and of other decoders.
+//! Compares pixels and files with libjpeg and other decoders.
 
 #[path = "../libjpeg/mod.rs"]
 mod libjpeg;

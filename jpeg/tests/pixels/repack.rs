@@ -1,11 +1,12 @@
-//! A repacked JPEG has the pixels of the original, and the restart markers that a crop needs.
+//! Tests that a repacked JPEG has the same pixels as the original, and the restart markers that
+//! help to decode crops.
 
 use crate::libjpeg;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use proptest::prelude::*;
 use warpfeed_jpeg::{Decoder, Jpeg, Pixels, Rect, Size, repack};
 
-/// Encoding parameters of a test image.
+/// How a test image is encoded.
 #[derive(Debug, Clone)]
 struct Form {
     width: u16,
@@ -30,7 +31,8 @@ const PLAIN: Form = Form {
 };
 
 impl Form {
-    /// Edges, slopes and noise, so that coefficients of all sizes and long runs of zeros occur.
+    /// Draws edges, slopes and noise, which produce coefficients of all sizes and long runs of
+    /// zeros.
     fn pixels(&self) -> Vec<u8> {
         let channels = self.channels();
         let (w, h) = (usize::from(self.width), usize::from(self.height));
@@ -78,7 +80,7 @@ fn repacked(jpeg: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Pixels as decoded by the crate.
+/// Decodes with this crate.
 fn decoded(jpeg: &[u8]) -> Vec<u8> {
     let mut pixels = Pixels::new();
     let jpeg = Jpeg::open(jpeg).unwrap();
@@ -86,8 +88,8 @@ fn decoded(jpeg: &[u8]) -> Vec<u8> {
     pixels.data().to_vec()
 }
 
-/// Repacks `jpeg`, and checks with libjpeg that coefficients and pixels do not change, and that
-/// repacking again changes nothing.
+/// Repacks `jpeg`. Checks with libjpeg that the coefficients and pixels do not change, and checks
+/// that repacking the result again does not change it.
 fn check(jpeg: &[u8]) -> Vec<u8> {
     let packed = repacked(jpeg);
     assert_eq!(libjpeg::coefficients(jpeg).unwrap(), libjpeg::coefficients(&packed).unwrap());
@@ -100,7 +102,8 @@ fn check(jpeg: &[u8]) -> Vec<u8> {
     packed
 }
 
-/// The restart interval in DRI, and the number of RSTn markers, which must count up modulo 8.
+/// Returns the restart interval in DRI and the number of RSTn markers. Asserts that the markers
+/// count up modulo 8.
 fn restarts(jpeg: &[u8]) -> (usize, usize) {
     let dri = jpeg.windows(4).position(|w| w == [0xff, 0xdd, 0, 4]).expect("DRI") + 4;
     let marks: Vec<u8> =
@@ -117,7 +120,7 @@ const SAMPLINGS: [SamplingFactor; 11] = [
     SamplingFactor::F_4_1,
     SamplingFactor::F_4_2,
     SamplingFactor::F_1_4,
-    // The same factors in scans of one component each.
+    // The same factors, but with one scan per component.
     SamplingFactor::R_4_4_4,
     SamplingFactor::R_4_2_2,
     SamplingFactor::R_4_4_0,
@@ -127,14 +130,14 @@ const SAMPLINGS: [SamplingFactor; 11] = [
 fn form() -> impl Strategy<Value = Form> {
     let color = prop::sample::select(vec![ColorType::Rgb, ColorType::Luma, ColorType::Cmyk, ColorType::CmykAsYcck]);
     let sampling = prop::sample::select(&SAMPLINGS[..]);
-    // With restart markers, the encoder's own optimized tables lack codes.
+    // With restart markers, `jpeg_encoder` produces optimized Huffman tables that miss some codes.
     let coding = prop_oneof![(0u16..40, Just(false)), Just((0, true))];
     (1u16..200, 1u16..200, color, sampling, 5u8..=100, any::<bool>(), coding).prop_map(
         |(width, height, color, sampling, quality, progressive, (restart, optimized))| Form {
             width,
             height,
             color,
-            // Eight more blocks for black would exceed the limit of an MCU.
+            // Eight more blocks for black would exceed the limit of ten blocks per MCU.
             sampling: if color == ColorType::Luma || color == ColorType::Rgb || sampling != SamplingFactor::F_4_2 {
                 sampling
             } else {
@@ -162,7 +165,7 @@ fn options() -> impl Strategy<Value = libjpeg::Options> {
         restart,
         optimize: flags[0],
         progressive: flags[1],
-        // RGB without conversion, in one file in four.
+        // One of four files stores RGB without conversion.
         rgb: flags[2] && quality % 2 == 0,
         ..libjpeg::Options::new(quality, 1, 1)
     })
@@ -183,7 +186,7 @@ proptest! {
     }
 
     #[test]
-    fn repacking_keeps_pixels_and_coefficients_of_another_encoder(form in form()) {
+    fn repacking_keeps_pixels_of_a_second_encoder(form in form()) {
         check(&form.jpeg());
     }
 
@@ -201,8 +204,8 @@ proptest! {
         if repack(&jpeg, &mut packed).is_err() {
             prop_assert!(packed.is_empty());
         } else if let Ok(expected) = libjpeg::decode(&jpeg) {
-            // libjpeg no longer warns of the data. It may still warn of a newer JFIF or Adobe
-            // segment than it can read.
+            // After repacking, libjpeg no longer warns about the entropy-coded data. It may still
+            // warn about a JFIF or Adobe segment that is newer than the versions it supports.
             let found = libjpeg::decode(&packed).unwrap();
             prop_assert!(found.rgb == expected.rgb);
             prop_assert!(found.warnings <= expected.warnings);
@@ -228,7 +231,7 @@ fn every_sampling_and_coding_is_repacked() {
 }
 
 #[test]
-fn another_decoder_agrees() {
+fn a_second_decoder_agrees() {
     for (sampling, progressive) in
         [(SamplingFactor::F_1_1, false), (SamplingFactor::F_2_2, false), (SamplingFactor::F_2_2, true)]
     {
@@ -246,11 +249,12 @@ fn a_segment_is_an_eighth_of_a_row_and_32_to_64_pixels_wide() {
         let jpeg = Form { width, height: 40, sampling, ..PLAIN }.jpeg();
         restarts(&repacked(&jpeg))
     };
-    // 500 pixels are 63 MCUs of 8: 315 of them in 5 rows, in segments of 8.
+    // 500 pixels are 63 MCUs of 8 pixels each. The 315 MCUs in 5 rows are divided into segments of
+    // 8.
     assert_eq!(of(500, SamplingFactor::F_1_1), (8, 40 - 1));
-    // 32 MCUs of 16: 8 segments, in 3 rows.
+    // 32 MCUs of 16 pixels each make 8 segments per row, in 3 rows.
     assert_eq!(of(500, SamplingFactor::F_2_2), (4, 8 * 3 - 1));
-    // 47 MCUs are a prime number, so segments continue in the next row.
+    // 47, the number of MCUs in a row, is prime, so segments cross row boundaries.
     assert_eq!(of(375, SamplingFactor::F_1_1), (6, 40 - 1));
     // A wide image has many segments per row.
     assert_eq!(of(4096, SamplingFactor::F_2_2), (4, 64 * 3 - 1));
@@ -264,16 +268,17 @@ fn huffman_tables_are_made_for_the_image() {
     let form = Form { width: 640, height: 480, ..PLAIN };
     let (standard, packed) = (form.jpeg(), repacked(&form.jpeg()));
     assert!(packed.len() < standard.len(), "{} bytes became {}", standard.len(), packed.len());
-    // Compared with tables that are already optimal, only the restart segments cost bytes.
+    // Compared with a file whose tables are already optimal, only the restart segments cost bytes.
     let optimal = Form { optimized: true, ..form }.jpeg();
     let segments = restarts(&packed).1 + 1;
     assert!(packed.len() < optimal.len() + 8 * segments, "{} bytes became {}", optimal.len(), packed.len());
 }
 
-/// Building a table for a small image costs a decoder more time than the saved bytes are worth.
+/// For a small image, a decoder needs more time to build an optimized table than the saved bytes
+/// are worth.
 #[test]
 fn small_images_keep_the_standard_tables() {
-    // Contents of all DHT segments, up to SOS.
+    // Returns the contents of all DHT segments before SOS.
     let tables = |jpeg: &[u8]| {
         let (mut at, mut tables) = (2, Vec::new());
         while jpeg[at + 1] != 0xda {
@@ -293,7 +298,7 @@ fn small_images_keep_the_standard_tables() {
                 let options = libjpeg::Options { optimize, ..libjpeg::Options::new(90, sampling.0, sampling.1) };
                 libjpeg::encode(&rgb, width, height, 3, &options)
             };
-            // The result does not depend on the tables of the file.
+            // The result must not depend on the tables of the original file.
             let [plain, optimized] = [encode(false), encode(true)];
             assert_eq!(repacked(&plain), repacked(&optimized));
             assert_eq!(tables(&repacked(&plain)) == tables(&plain), standard, "{side} pixels, {sampling:?}");
@@ -304,7 +309,7 @@ fn small_images_keep_the_standard_tables() {
 #[test]
 fn only_segments_that_affect_pixels_are_kept() {
     let form = Form { width: 40, height: 24, ..PLAIN };
-    // A little-endian directory of three entries, the second of which is the orientation, 6.
+    // A little-endian directory with three entries, of which the second one is the orientation, 6.
     let mut tiff = b"II\x2a\0\x08\0\0\0\x03\0".to_vec();
     for (tag, value) in [(0x0100u16, 40u16), (0x0112, 6), (0x0213, 1)] {
         tiff.extend([tag.to_le_bytes(), [3, 0], [1, 0], [0, 0], value.to_le_bytes(), [0, 0]].concat());
@@ -316,12 +321,12 @@ fn only_segments_that_affect_pixels_are_kept() {
     encoder.add_icc_profile(b"profile").unwrap();
     encoder.add_app_segment(13, b"Photoshop 3.0\0 and more".to_vec()).unwrap();
     encoder.encode(&form.pixels(), 40, 24, ColorType::Rgb).unwrap();
-    jpeg.extend(b"something behind the image");
+    jpeg.extend(b"something after the image");
 
     let packed = repacked(&jpeg);
     let contains = |what: &[u8]| packed.windows(what.len()).any(|w| w == what);
     assert!(contains(b"JFIF\0") && contains(b"ICC_PROFILE\0\x01\x01profile"));
-    assert!(!contains(b"Photoshop") && !contains(b"something behind"));
+    assert!(!contains(b"Photoshop") && !contains(b"something after"));
     assert_eq!(Jpeg::open(&packed).unwrap().size(), Size::new(24, 40), "turned by its EXIF orientation");
     assert!(decoded(&jpeg) == decoded(&packed));
 }
@@ -336,12 +341,12 @@ fn files_that_cannot_be_repacked_are_refused_with_the_reason() {
         jpeg[at] = value;
         jpeg
     };
-    assert!(reason(&with(sof + 1, 0xc9)).contains("an arithmetic-coded JPEG, which is not supported"));
-    assert!(reason(&with(sof + 4, 12)).contains("a 12-bit JPEG, which is not supported"));
+    assert!(reason(&with(sof + 1, 0xc9)).contains("an arithmetic-coded JPEG is not supported"));
+    assert!(reason(&with(sof + 4, 12)).contains("a 12-bit JPEG is not supported"));
     assert!(reason(&with(sof + 11, 0x44)).contains("18 blocks in an MCU"));
     assert!(reason(&jpeg[..jpeg.len() / 2]).contains("damaged in MCU"));
-    // Fill bytes without a following marker: libjpeg-turbo decodes other pixels than the data
-    // describes, depending on which of its readers finds them.
+    // Fill bytes that are not followed by a marker: which pixels libjpeg-turbo invents depends on
+    // which of its two bit readers reaches them.
     let sos = jpeg.windows(2).position(|w| w == [0xff, 0xda]).unwrap();
     let stuffed = sos + jpeg[sos..].windows(2).position(|w| w == [0xff, 0]).unwrap();
     let mut filled = jpeg.clone();

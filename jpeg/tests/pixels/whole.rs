@@ -1,10 +1,10 @@
-//! The decoder compared with libjpeg, byte for byte: random images of every shape, whole and
+//! Compares the decoder with libjpeg byte for byte, for random images of all shapes, whole and
 //! cropped.
 
 use crate::libjpeg::{Options, decode, encode};
 use warpfeed_jpeg::{Decoder, Jpeg, Pixels, Rect, Size};
 
-/// A small generator (splitmix64), so that its seed is enough to name a failing case.
+/// A small random number generator (splitmix64). The seed is enough to reproduce a failing case.
 struct Random(u64);
 
 impl Random {
@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// Generates an image between smooth and noisy.
+/// Generates an image that is anything from smooth to noisy.
 fn image(random: &mut Random, width: u32, height: u32, channels: u32) -> Vec<u8> {
     let (roughness, slope) = (random.pick(&[0, 1, 8, 60, 255]), [random.within(0, 9), random.within(0, 9)]);
     let mut pixels = Vec::new();
@@ -42,7 +42,7 @@ fn image(random: &mut Random, width: u32, height: u32, channels: u32) -> Vec<u8>
     pixels
 }
 
-/// A random file, and its description for messages.
+/// Returns a random file, and a description of it for messages.
 fn random_jpeg(random: &mut Random, longest: u32) -> (Vec<u8>, String) {
     let (width, height) = (random.within(1, longest), random.within(1, longest));
     let channels = random.pick(&[1, 3, 3, 3, 4]);
@@ -51,7 +51,7 @@ fn random_jpeg(random: &mut Random, longest: u32) -> (Vec<u8>, String) {
         0 if channels < 4 => [(2, 2), (2, 1), (1, 2)],
         1 => [(1, 1), (2, 2), (1, 2)],
         2 if channels < 4 => [random.pick(&[(3, 1), (1, 3), (3, 2)]), (1, 1), (1, 1)],
-        // Black has the sampling factors of Y, and an MCU has at most ten blocks.
+        // Black has the sampling factors of Y, and an MCU can have at most ten blocks.
         _ if channels == 4 && luma.0 * luma.1 > 4 => [(2, 2), (1, 1), (1, 1)],
         _ => [luma, (1, 1), (1, 1)],
     };
@@ -73,7 +73,7 @@ fn random_region(random: &mut Random, size: Size) -> Rect {
     Rect::new(x, y, random.within(1, size.width - x), random.within(1, size.height - y))
 }
 
-/// The rows of `region` in the pixels of a whole image.
+/// Returns the pixels of `region` from the pixels of a whole image.
 fn cut(rgb: &[u8], width: u32, region: Rect) -> Vec<u8> {
     let row = |y: u32| ((y * width + region.x) as usize * 3, region.width as usize * 3);
     (region.y..region.y + region.height).map(row).flat_map(|(at, len)| rgb[at..at + len].to_vec()).collect()

@@ -1,8 +1,10 @@
-//! The formats of datasets, a folder each.
+//! Data formats, one folder per format.
 //!
-//! `arrow` and `parquet` read the files of the library `datasets`, `mds` MosaicML's shards,
-//! `litdata` LitData's chunks, `beton` FFCV's files, and `recordio` MXNet's. [`TokenFile`] has no name
-//! in [`DATA_FORMATS`], because its files are only numbers.
+//! Most folders are named after the format that they read. `arrow` and `parquet` read datasets
+//! written by the Hugging Face library `datasets`, `mds` reads MosaicML shards, `litdata` reads
+//! LitData chunks, `beton` reads FFCV files, and `recordio` reads MXNet files. [`TokenFile`] is not
+//! listed in [`DATA_FORMATS`], because its files contain only numbers and therefore cannot be
+//! detected.
 
 pub(super) mod arrays;
 pub(super) mod arrow;
@@ -47,7 +49,7 @@ pub use yolo::Yolo;
 
 use crate::options::DataFormat;
 
-/// All formats, in the order in which they are tried.
+/// All formats that are detected, in the order in which detection tries them.
 pub const DATA_FORMATS: &[DataFormat] = &[
     lmdb::ROW,
     tar::ROW,

@@ -1,4 +1,4 @@
-//! [`TokenFile`]: windows over files of tokens.
+//! The source [`TokenFile`], which reads fixed-length windows of token files.
 
 use std::fmt;
 use std::fs;
@@ -11,20 +11,21 @@ use crate::model::value::{Element, Numbers};
 use crate::model::{Sample, Source};
 use crate::values::Npy;
 
-/// Maximum tokens of a window.
+/// Maximum window length and maximum stride, in tokens.
 const MOST: usize = 1 << 24;
 
-/// Bytes of a file that are read for its header.
+/// Number of bytes that are read from the start of a file to detect its header and token type.
 const HEADER: usize = 64 << 10;
 
-/// Halves of 16 bits that are compared with the type when a file is opened.
+/// Maximum number of 16-bit words that [`check_type`] examines.
 const COMPARED: usize = 4096;
 
-/// No vocabulary has as many tokens.
+/// A value larger than any token number, whatever the vocabulary.
 const UNLIKELY: u32 = 1 << 24;
 
-/// The header of llm.c's files: 256 numbers of 32 bits, of which the first three are a magic
-/// number, a version and the number of tokens.
+/// Magic numbers of llm.c files, with the token type that each implies. The header consists of 256
+/// integers of 32 bits. The first three are the magic number, the version, and the number of
+/// tokens.
 const LLM_C: [(i32, TokenType); 2] = [(20_240_520, TokenType::U16), (20_240_801, TokenType::U32)];
 const LLM_C_BYTES: u64 = 1024;
 
@@ -58,17 +59,21 @@ impl TokenType {
     }
 }
 
-/// Windows over memory-mapped files of tokens, for language models.
+/// Fixed-length windows of tokens from memory-mapped files, for training language models.
 ///
-/// A file is a `.bin` of little-endian integers without a header, as nanoGPT, Megatron and others
-/// write them, or with the header of llm.c; or an `.npy` of one axis. A folder has any number of
-/// such files, which are sorted by name. A sample is `length` consecutive tokens of one file, in
-/// its field `tokens.npy`; it has no label. Windows begin every `stride` tokens. Tokens after the
-/// last whole window of a file are in no sample. A key names the file and the range of the tokens,
-/// such as `corpus.bin/1024..2049`.
+/// The following files are supported:
+/// - a `.bin` of little-endian integers without a header, as written by nanoGPT, Megatron and
+///   others,
+/// - a `.bin` with an llm.c header,
+/// - a one-dimensional `.npy`.
 ///
-/// `field::Tokens` delivers them, with the numbers of the documents in a
-/// window. For inputs and targets that are shifted by one take one token more than the stride:
+/// A folder may contain any number of these files, which are read in the order of their names. A
+/// sample is `length` consecutive tokens of one file, in the field `tokens.npy`. Samples have no
+/// label. A window starts every `stride` tokens. Tokens after the last complete window of a file
+/// are dropped. A key names the file and the token range, such as `corpus.bin/1024..2049`.
+///
+/// `field::Tokens` delivers the windows, together with the document index of each token. For
+/// next-token prediction, make the windows one token longer than the stride:
 ///
 /// ```no_run
 /// use warpfeed_sources::{TokenType, TokenFile};
@@ -83,30 +88,32 @@ pub struct TokenFile {
     stride: u64,
 }
 
-/// The windows of one file.
+/// The windows in one file.
 struct Windows {
     name: String,
-    /// Offset of the first token in the file.
+    /// Offset of the first token in the file, in bytes.
     start: u64,
     count: usize,
 }
 
 impl TokenFile {
-    /// Opens the file or the folder at `path`, whose tokens have the type `kind`. A window has
-    /// `length` tokens and begins `stride` tokens after the one before.
+    /// Opens the file or folder at `path`, whose tokens have the type `kind`. Each window contains
+    /// `length` tokens, and a window starts every `stride` tokens.
     ///
     /// # Errors
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) for a length or a stride that cannot work, and for a file of another
-    ///   type.
-    /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if no file has a whole window, or a file is damaged.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the length or the stride is out of
+    ///   range, or if a file contains tokens of a different type.
+    /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if no file contains a complete window, or
+    ///   a file is damaged.
     pub fn open(path: impl AsRef<Path>, kind: TokenType, length: usize, stride: usize) -> Result<Self> {
         Self::with(path, kind, (length, stride), true)
     }
 
-    /// As [`open`](TokenFile::open). Without `mapped`, the files are read instead of mapped.
+    /// Like [`open`](TokenFile::open), but maps the files into memory only if `mapped` is set.
+    /// Otherwise, reads copy the tokens.
     ///
     /// # Errors
-    /// Those of [`open`](TokenFile::open).
+    /// The errors of [`open`](TokenFile::open).
     pub fn with(
         path: impl AsRef<Path>,
         kind: TokenType,
@@ -115,10 +122,12 @@ impl TokenFile {
     ) -> Result<Self> {
         let path = path.as_ref();
         if !(1..=MOST).contains(&length) || !(1..=MOST).contains(&stride) {
-            return Err(Error::config(format!("windows of {length} tokens every {stride}: both must be 1 to {MOST}")));
+            return Err(Error::config(format!(
+                "window length {length}, stride {stride}: expected values from 1 to {MOST}"
+            )));
         }
         if cfg!(target_endian = "big") {
-            return Err(Error::config("files of tokens are little-endian; this machine is not"));
+            return Err(Error::config("token files are little-endian, but this machine is big-endian"));
         }
         let mut files = Vec::new();
         for path in files_at(path)? {
@@ -126,23 +135,24 @@ impl TokenFile {
             let (start, tokens) = tokens_of(&file, kind).map_err(|e| e.at_path(&path))?;
             let windows = (tokens + stride as u64).saturating_sub(length as u64) / stride as u64;
             if windows == 0 {
-                tracing::warn!("{}: {tokens} tokens, which make no window of {length}", path.display());
+                tracing::warn!("{}: only {tokens} tokens, too few for one window of {length}", path.display());
             }
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let count = usize::try_from(windows)
-                .map_err(|_| Error::in_source(format!("{windows} windows are too many")).at_path(&path))?;
+            let count = usize::try_from(windows).map_err(|_| {
+                Error::in_source(format!("{windows} windows exceed the address space of this machine")).at_path(&path)
+            })?;
             files.push((file, Windows { name, start, count }));
         }
         let files = Files::new(files, |windows| windows.count)?;
         if files.len() == 0 {
-            let cause = format!("no file has {length} tokens of {}, which make a window", kind.name());
+            let cause = format!("no file has the {length} tokens of {} that one window needs", kind.name());
             return Err(Error::in_source(cause).at_path(path));
         }
         Ok(TokenFile { files, kind, length, stride: stride as u64 })
     }
 }
 
-/// The files of a dataset at `path`.
+/// Lists the token files at `path`.
 fn files_at(path: &Path) -> Result<Vec<PathBuf>> {
     let io = |e: std::io::Error| Error::io(path, &e);
     if !fs::metadata(path).map_err(io)?.is_dir() {
@@ -158,12 +168,12 @@ fn files_at(path: &Path) -> Result<Vec<PathBuf>> {
     }
     files.sort();
     if files.is_empty() {
-        return Err(Error::in_source("no .bin or .npy files of tokens in this folder").at_path(path));
+        return Err(Error::in_source("the folder contains no token files (.bin or .npy)").at_path(path));
     }
     Ok(files)
 }
 
-/// Offset of the first token of a file, and the number of its tokens.
+/// Returns the offset of the first token in a file, and the number of tokens.
 fn tokens_of(file: &HeldFile, kind: TokenType) -> Result<(u64, u64)> {
     let mut scratch = Vec::new();
     let start = file.get(0, HEADER as u64, &mut scratch)?;
@@ -171,39 +181,44 @@ fn tokens_of(file: &HeldFile, kind: TokenType) -> Result<(u64, u64)> {
     let (offset, count) = if Npy::matches(start) {
         let npy = Npy::read(start).map_err(|e| Error::in_source(e.cause().to_owned()))?;
         let Some([count]) = npy.shape.as_deref() else {
-            return Err(Error::in_source(format!("an array of one axis is expected, not {}", npy.shown())));
+            return Err(Error::in_source(format!("expected an array with one axis, found {}", npy.shown())));
         };
         if (npy.kind, npy.size as u64, npy.big_endian) != (b'u', size, false) {
             let name = kind.name();
-            return Err(Error::config(format!("the tokens are {}; the dataset was opened with {name}", npy.shown())));
+            return Err(Error::config(format!(
+                "the tokens are {}, but the dataset was opened with {name}",
+                npy.shown()
+            )));
         }
         (npy.start as u64, *count as u64)
     } else if let Some((of, count)) = llm_c(start)? {
         if of != kind {
             let (of, name) = (of.name(), kind.name());
-            return Err(Error::config(format!("the header says {of}; the dataset was opened with {name}")));
+            return Err(Error::config(format!("the header says {of}, but the dataset was opened with {name}")));
         }
         (LLM_C_BYTES, count)
     } else {
         if !len.is_multiple_of(size) {
             let name = kind.name();
-            return Err(Error::in_source(format!("{len} bytes are not a whole number of tokens of {name}")));
+            return Err(Error::in_source(format!(
+                "the file has {len} bytes, which is not a multiple of the token size ({name})"
+            )));
         }
         check_type(start, kind)?;
         (0, len / size)
     };
     if count.checked_mul(size).and_then(|bytes| bytes.checked_add(offset)) != Some(len) {
         return Err(Error::in_source(format!(
-            "the header claims {count} tokens of {size} bytes from byte {offset} on, and the file has {len} bytes"
+            "the header claims {count} tokens of {size} bytes starting at byte {offset}, but the file has {len} bytes"
         )));
     }
     Ok((offset, count))
 }
 
-/// Type and number of the tokens after llm.c's header, if there is one.
+/// Returns the type and the number of the tokens if `start` begins with an llm.c header.
 ///
 /// # Errors
-/// If the header is not one that is known here.
+/// If the header is truncated or its version is unsupported.
 fn llm_c(start: &[u8]) -> Result<Option<(TokenType, u64)>> {
     let word = |at: usize| Some(i32::from_le_bytes(start.get(4 * at..4 * at + 4)?.try_into().ok()?));
     let Some((_, kind)) = LLM_C.iter().find(|(known, _)| word(0) == Some(*known)) else { return Ok(None) };
@@ -212,7 +227,7 @@ fn llm_c(start: &[u8]) -> Result<Option<(TokenType, u64)>> {
         (version, count) => {
             let shown = |word: Option<String>| word.unwrap_or_else(|| "none".to_owned());
             Err(Error::in_source(format!(
-                "the header of llm.c has version {} and {} tokens; versions 1 and 7 are known, with a header of 1024 bytes",
+                "llm.c header of version {} with {} tokens: expected version 1 or 7, and a header of 1024 bytes",
                 shown(version.map(|version| version.to_string())),
                 shown(count.and_then(|count| count.ok()).map(|count| count.to_string())),
             )))
@@ -220,29 +235,32 @@ fn llm_c(start: &[u8]) -> Result<Option<(TokenType, u64)>> {
     }
 }
 
+/// Checks whether the first tokens of a file without a header are plausible for the type `kind`.
+///
 /// # Errors
-/// If the first tokens show that the file has another type. Without a header nothing else would.
+/// If the tokens indicate a different type.
 fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
     let halves = start.as_chunks::<2>().0;
     let halves = &halves[..halves.len().min(COMPARED) & !1];
     if halves.len() < 64 {
         return Ok(());
     }
-    // Upper halves of tokens below `UNLIKELY`.
+    // Whether most words at odd (or even) positions could be the upper half of a 32-bit token below
+    // `UNLIKELY`.
     let are_small = |odd: usize| {
         let small = |half: &&[u8; 2]| u32::from(u16::from_le_bytes(**half)) < UNLIKELY >> 16;
         2 * halves.iter().skip(odd).step_by(2).filter(small).count() > halves.len() / 2
     };
     let most = |odd: usize| halves.iter().skip(odd).step_by(2).map(|half| u16::from_le_bytes(*half)).max();
-    // Tokens of one byte have no upper half; others may have a small one.
+    // The upper half of a u32 token is zero if the token is below 2^16, and small otherwise.
     let looks_wide = (most(1) == Some(0) && most(0) != Some(0)) || (most(1) < Some(64) && !are_small(0));
     match kind {
         TokenType::U16 if looks_wide => Err(Error::config(format!(
-            "every second of the first {} tokens is below 64, as in a file of u32: open it with that type",
+            "every second of the first {} tokens is below 64, which indicates u32: open the file with that type",
             halves.len()
         ))),
         TokenType::U32 if !are_small(1) => Err(Error::config(format!(
-            "most of the first {} tokens are {UNLIKELY} or more, as in a file of u16: open it with that type",
+            "most of the first {} tokens are {UNLIKELY} or more, which indicates u16: open the file with that type",
             halves.len() / 2
         ))),
         _ => Ok(()),
@@ -256,7 +274,7 @@ impl Source for TokenFile {
         let first = window as u64 * self.stride;
         let at = windows.start + first * self.kind.bytes();
         scratch.clear();
-        write!(scratch, "{}/{first}..{}", windows.name, first + self.length as u64).expect("a Vec takes everything");
+        write!(scratch, "{}/{first}..{}", windows.name, first + self.length as u64).expect("writing to a Vec succeeds");
         let key = scratch.len();
         let tokens = file.part(Some(index as u64), at..at + bytes, scratch).map_err(|e| e.at_path(&file.path))?;
         let tokens = Numbers::of_element(tokens.of(scratch), self.kind.element(), &[self.length]);

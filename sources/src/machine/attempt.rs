@@ -1,7 +1,7 @@
-//! Files under unique names while they are written, and locks.
+//! Temporary files with unique names, and file locks.
 //!
-//! A process holds a lock on what it writes. The lock ends with the process, so what a killed
-//! process left behind is told from what a running one still writes.
+//! A process holds a lock on each temporary file that it writes. The lock ends with the process, so
+//! an unlocked file was left behind by a killed process, and a locked file is still being written.
 
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// End of the name of everything that is not complete.
+/// Suffix of the name of every incomplete file.
 pub const PARTIAL: &str = ".partial";
 
-/// A locked file, which is removed when it is dropped.
+/// A locked file. Dropping this value removes the file.
 pub struct Locked {
     path: PathBuf,
     _file: File,
@@ -27,29 +27,33 @@ impl Drop for Locked {
 
 /// Result of an attempt to lock a file.
 pub enum Attempted {
-    /// The caller has the lock.
+    /// The caller holds the lock.
     Locked(Locked),
     /// Another process or thread holds the lock.
     Held,
-    /// There is no folder, it is read-only, or the file system has no locks.
+    /// The folder does not exist or is read-only, or its file system does not support locks.
     Unsupported,
 }
 
-/// Creates the file `path` and locks it, without waiting.
+/// Creates and locks the file `path` without waiting for the lock.
 pub fn try_lock(path: &Path) -> Result<Attempted> {
     loop {
         let Ok(file) = File::options().write(true).create(true).truncate(false).open(path) else {
             return Ok(Attempted::Unsupported);
         };
         match file.try_lock() {
-            // Its owner removes the file before it releases it.
+            // The previous owner removes the file before it releases the lock, so check that the
+            // path still refers to this file.
             Ok(()) if is_at(&file, path) => {
                 return Ok(Attempted::Locked(Locked { path: path.to_owned(), _file: file }));
             }
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(Attempted::Held),
             Err(TryLockError::Error(e)) => {
-                tracing::warn!("{}: {e}; do not pack or merge twice at the same time", path.display());
+                tracing::warn!(
+                    "{}: cannot lock this file ({e}); do not run two packs or merges here at once",
+                    path.display()
+                );
                 remove_if_there(path)?;
                 return Ok(Attempted::Unsupported);
             }
@@ -57,39 +61,42 @@ pub fn try_lock(path: &Path) -> Result<Attempted> {
     }
 }
 
-/// Returns `path` with an end that no other process chooses.
+/// Returns `path` with a suffix that no other process uses.
 pub fn unique(path: &Path) -> PathBuf {
     let mut unique = path.as_os_str().to_owned();
-    // The pid alone is the same in many containers that share a folder.
+    // Processes in containers that share a folder often have the same pid, so the pid alone is not
+    // unique.
     unique.push(format!(".{:016x}{PARTIAL}", random()));
     unique.into()
 }
 
-/// A number that no other process has.
+/// Returns a random number, different in each process.
 pub fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Creates a file with a [unique] name, and locks it, so that no other process takes it for
+/// Creates a file with a [unique] name, and locks it so that other processes do not remove it as
 /// abandoned.
 pub fn create(path: &Path) -> io::Result<(PathBuf, File)> {
     loop {
         let unique = unique(path);
         let file = File::create_new(&unique)?;
         match file.try_lock() {
-            // Another process may have taken it for abandoned before it was locked.
+            // Another process has locked the file to remove it as abandoned, so try a new name.
             Err(TryLockError::WouldBlock) => {}
             Ok(()) if !unique.exists() => {}
-            // Where files cannot be locked, they are not removed either.
+            // If the file system does not support locks, no process removes abandoned files, so the
+            // lock is not needed.
             Ok(()) | Err(TryLockError::Error(_)) => return Ok((unique, file)),
         }
         let _ = fs::remove_file(&unique);
     }
 }
 
-/// Removes the file at `path`, unless a process is writing it.
+/// Removes the file at `path` unless a process is still writing it.
 pub fn remove_abandoned(path: &Path) -> Result<()> {
-    // Its writer holds a lock on it. NFS locks only files that are open for writing.
+    // A writer would hold the lock. Open the file for writing, because NFS can only lock files that
+    // are open for writing.
     if let Ok(file) = File::options().write(true).open(path)
         && file.try_lock().is_ok()
     {
@@ -98,8 +105,9 @@ pub fn remove_abandoned(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes what killed processes left beside `target`: files and folders with a [unique] name of
-/// a file whose own name `is_own`. The caller holds the lock of the target.
+/// Removes files and folders next to `target` that killed processes left behind. Considers only
+/// [unique] names derived from a file name that `is_own` accepts. The caller must hold the lock of
+/// the target.
 pub fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> {
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
@@ -108,7 +116,7 @@ pub fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) -> Resu
         let parts = name.to_str().and_then(|name| name.strip_suffix(PARTIAL)?.rsplit_once('.'));
         if parts.is_some_and(|(own, end)| is_hex(end) && is_own(own)) {
             let path = entry.path();
-            tracing::info!("{}: left by a process that was ended, and removed", path.display());
+            tracing::info!("{}: removed: a killed process left it behind", path.display());
             match path.is_dir() {
                 true => fs::remove_dir_all(&path).map_err(|e| Error::io(&path, &e))?,
                 false => remove_if_there(&path)?,
@@ -118,14 +126,15 @@ pub fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) -> Resu
     Ok(())
 }
 
-/// Whether `text` is a number as [`unique`] writes it.
+/// Returns whether `text` is a number in the format that [`unique`] uses.
 pub fn is_hex(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Whether `path` still names the open `file`, which is locked and has no content.
+/// Returns whether `path` still refers to the open `file`, which is locked and empty.
 fn is_at(file: &File, path: &Path) -> bool {
-    // Elsewhere the standard library lacks file numbers. A random length tells files apart.
+    // Outside Unix, the standard library does not expose file ids, so give the file a random length
+    // and compare lengths.
     #[cfg(not(unix))]
     if file.set_len(random() % (1 << 20)).is_err() {
         return false;
@@ -142,13 +151,14 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Syncs the folder of `target`, so that a rename survives a power failure. Errors are ignored.
+/// Syncs the folder that contains `target`, so that a rename survives a power failure. Ignores
+/// errors.
 pub fn sync_folder_of(target: &Path) {
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
 }
 
-/// Removes a file that may be absent.
+/// Removes the file at `path` if it exists.
 pub fn remove_if_there(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path, &e)),

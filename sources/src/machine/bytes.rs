@@ -1,4 +1,4 @@
-//! Bytes of a large file: a memory map, or positioned reads.
+//! Random access to the bytes of a large file, through a memory map or positioned reads.
 
 use std::fs::File;
 use std::io;
@@ -6,14 +6,15 @@ use std::path::PathBuf;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Bytes with random access.
+/// A sequence of bytes with random access.
 pub(crate) trait Bytes {
     fn len(&self) -> u64;
 
-    /// The `len` bytes from offset `at`, which must lie inside. They may be read into `scratch`.
+    /// Returns the `len` bytes from offset `at` on, which must be in range. The implementation may
+    /// read them into `scratch`.
     fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]>;
 
-    /// Whether each read is a request to a store.
+    /// Returns whether each read is a request to a store.
     fn are_stored(&self) -> bool {
         false
     }
@@ -29,7 +30,7 @@ impl Bytes for &[u8] {
     }
 }
 
-/// A file that had `len` bytes when it was opened.
+/// An open file, and the length that it had when it was opened.
 #[derive(Debug)]
 pub(crate) struct Unmapped {
     pub(crate) file: File,
@@ -38,10 +39,10 @@ pub(crate) struct Unmapped {
 }
 
 impl Unmapped {
-    /// Fills `buffer` from offset `at`.
+    /// Fills `buffer` with the bytes from offset `at` on.
     ///
     /// # Errors
-    /// If the file is shorter, or cannot be read.
+    /// If the file is too short or cannot be read.
     pub(crate) fn read(&self, at: u64, buffer: &mut [u8]) -> Result<()> {
         read_exact_at(&self.file, buffer, at).map_err(|e| match e.kind() {
             io::ErrorKind::UnexpectedEof => Error::in_source(format!(
@@ -55,14 +56,14 @@ impl Unmapped {
     }
 }
 
-/// Maximum number of bytes of one sample, as for a file in a folder.
+/// Maximum size of one sample in bytes. It is the same as the limit for a file in a folder.
 const MOST: u64 = 1 << 31;
 
-/// Returns `len` bytes of `scratch`. `scratch` never shrinks, so no byte is zeroed once it has room
-/// for the largest sample.
+/// Returns the first `len` bytes of `scratch`, which grows if needed. `scratch` never shrinks, so
+/// no more bytes are zeroed once it fits the largest sample.
 ///
 /// # Errors
-/// If `len` exceeds 2 GiB or the available memory.
+/// If `len` exceeds 2 GiB, or the allocation fails.
 pub(crate) fn room(scratch: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
     if len > MOST {
         return Err(Error::in_source(format!("cannot read {len} bytes at once; the limit is {MOST}")));
@@ -71,7 +72,7 @@ pub(crate) fn room(scratch: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
     if scratch.len() < len {
         scratch
             .try_reserve(len - scratch.len())
-            .map_err(|_| Error::new(ErrorKind::Memory, format!("no memory to read {len} bytes")))?;
+            .map_err(|_| Error::new(ErrorKind::Memory, format!("cannot allocate {len} bytes to read")))?;
         scratch.resize(len, 0);
     }
     Ok(&mut scratch[..len])

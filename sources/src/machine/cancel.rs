@@ -1,4 +1,4 @@
-//! [`CancelToken`]: ends reads that nobody waits for.
+//! [`CancelToken`]: cancels reads whose results are no longer needed.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result, guarded};
 
-/// Interval at which a wait looks at its stop.
+/// Interval at which a waiting thread checks its token.
 pub(crate) const SLICE: Duration = Duration::from_millis(20);
 
 thread_local! {
     static CURRENT: RefCell<Option<CancelToken>> = const { RefCell::new(None) };
 }
 
-/// Tells the reads of a thread that nobody waits for them any more: the loader is being closed, its
-/// epoch was left, or the user gave up opening it. A read from a store then ends within a moment,
-/// with an error, even if the store does not answer.
+/// Cancels the reads of a thread when their results are no longer needed, because the loader is
+/// being closed, its epoch was abandoned, or the user cancelled opening. A read from a store then
+/// fails promptly, even if the store does not respond.
 ///
-/// A loader sets one for its own threads. Set one yourself to be able to give up opening a dataset
-/// :
+/// A loader sets a token for its own threads. To be able to cancel opening a dataset, set a token
+/// yourself:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -41,28 +41,30 @@ pub struct CancelToken {
 }
 
 impl CancelToken {
-    /// A stop that is set when `is_set` returns true. It is called often, on several threads.
+    /// Creates a token that counts as set once `is_set` returns true. `is_set` is called often, on
+    /// several threads.
     pub fn new(is_set: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         CancelToken { run: 0, is_set: Arc::new(move |_| is_set()) }
     }
 
-    /// The stop of one of several runs, which share `is_set`.
+    /// Creates the token of the run with the number `run`. Several runs share `is_set`, which
+    /// receives the number.
     #[doc(hidden)]
     pub fn of_run(run: u64, is_set: Arc<dyn Fn(u64) -> bool + Send + Sync>) -> Self {
         CancelToken { run, is_set }
     }
 
-    /// The stop that is set for the calling thread.
+    /// Returns the token of the calling thread, if it has one.
     pub fn current() -> Option<Self> {
         CURRENT.with_borrow(Clone::clone)
     }
 
-    /// Whether reads should end.
+    /// Returns whether reads should be cancelled.
     pub fn is_set(&self) -> bool {
         (self.is_set)(self.run)
     }
 
-    /// Runs `work` with this stop for the reads of the calling thread.
+    /// Runs `work` on the calling thread, with this token as the thread's token.
     pub fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         during(Some(self.clone()), work)
     }
@@ -74,14 +76,14 @@ impl std::fmt::Debug for CancelToken {
     }
 }
 
-/// Whether the reads of the calling thread should end. A [`Store`](crate::Store) whose
-/// methods wait for long looks at it now and then, and returns any error. Otherwise the loader does
-/// not wait for it, but its thread stays until it returns.
+/// Returns whether the reads of the calling thread should be cancelled. A [`Store`](crate::Store)
+/// whose methods block for a long time should check this regularly and, if it is true, return any
+/// error. Otherwise, the loader abandons the read, but its thread lives until the method returns.
 pub fn is_stopped() -> bool {
     CURRENT.with_borrow(|stop| stop.as_ref().is_some_and(CancelToken::is_set))
 }
 
-/// Runs `work` with `stop`, which may come from another thread.
+/// Runs `work` with the token `stop`, if there is one. The token may come from another thread.
 pub fn during<T>(stop: Option<CancelToken>, work: impl FnOnce() -> T) -> T {
     struct Restore(Option<CancelToken>);
     impl Drop for Restore {
@@ -93,20 +95,22 @@ pub fn during<T>(stop: Option<CancelToken>, work: impl FnOnce() -> T) -> T {
     work()
 }
 
+/// Returns an error if the reads of the calling thread should be cancelled.
+///
 /// # Errors
-/// If the reads of the calling thread should end.
+/// If the token of the calling thread is set.
 pub(crate) fn check() -> Result<()> {
     if is_stopped() { Err(cancelled()) } else { Ok(()) }
 }
 
 pub(crate) fn cancelled() -> Error {
-    Error::new(ErrorKind::Io, "the read was cancelled, because the loader is closed or its epoch was left")
+    Error::new(ErrorKind::Io, "the read was cancelled, because the loader was closed or its epoch was abandoned")
 }
 
 /// Sleeps for `pause`.
 ///
 /// # Errors
-/// If the reads of the calling thread should end.
+/// If the token of the calling thread is set before or during the pause.
 pub(crate) fn sleep(pause: Duration) -> Result<()> {
     let end = Instant::now() + pause;
     loop {
@@ -115,16 +119,16 @@ pub(crate) fn sleep(pause: Duration) -> Result<()> {
         if left.is_zero() {
             return Ok(());
         }
-        // Without a stop nothing can end the pause.
+        // Without a token, nothing can interrupt the pause, so sleep for all of it.
         std::thread::sleep(if CancelToken::current().is_some() { left.min(SLICE) } else { left });
     }
 }
 
-/// Runs `work`, which may block for long. If the calling thread has a stop, `work` runs on a thread
-/// of its own, with the same stop, and is left alone when the stop is set.
+/// Runs `work`, which may block for a long time. If the calling thread has a token, `work` runs on
+/// a separate thread with the same token, and is abandoned when the token is set.
 ///
 /// # Errors
-/// The error of `work`, or that it was cancelled.
+/// The error of `work`, or an error which says that the read was cancelled.
 pub(crate) fn patiently<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let Some(stop) = CancelToken::current() else { return work() };
     check()?;
@@ -151,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stop_is_that_of_its_thread_and_ends_with_the_work_also_after_a_panic() {
+    fn a_cancel_token_belongs_to_its_thread_and_work() {
         assert!(!is_stopped());
         let (set, unset) = (CancelToken::new(|| true), CancelToken::new(|| false));
         set.during(|| {
@@ -170,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_and_blocked_work_end_soon_after_the_stop_is_set() {
+    fn pauses_and_blocked_work_end_soon_after_a_cancel() {
         let flag = Arc::new(AtomicBool::new(false));
         let of = flag.clone();
         let stop = CancelToken::new(move || of.load(Ordering::Relaxed));
@@ -204,7 +208,7 @@ mod tests {
             assert!(pause.join().unwrap().is_err() && forever.join().unwrap().is_err());
             let _ = blocked.join().unwrap();
         });
-        assert!(begun.elapsed() < Duration::from_secs(60), "the pause alone is longer");
-        assert_eq!(noticed.recv_timeout(Duration::from_secs(60)), Ok(()), "the work sees the stop");
+        assert!(begun.elapsed() < Duration::from_secs(60), "the sleep was not interrupted");
+        assert_eq!(noticed.recv_timeout(Duration::from_secs(60)), Ok(()), "the abandoned work sees the token");
     }
 }

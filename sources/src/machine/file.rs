@@ -1,7 +1,8 @@
 //! Opens and reads the files that a dataset names.
 //!
-//! A list, a table or annotations may name any file. A pipe would block the worker that
-//! opens it, and a device may never end. So only regular files are opened, and reads are bounded.
+//! A list, a table or annotations may name any file. Opening a pipe would block the worker, and
+//! reading a device might never end. Therefore, only regular files are opened, and reads have a
+//! size limit.
 
 use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
@@ -11,15 +12,16 @@ use std::time::Duration;
 
 use crate::error;
 
-/// Initial size of a buffer. It grows to at most twice the largest file, so that one `read` fetches
-/// a file and a second one sees its end.
+/// Initial size of a read buffer. A buffer grows to at most twice the size of the largest file, so
+/// that one `read` fetches a whole file and a second `read` detects its end.
 pub(crate) const FIRST_READ: usize = 64 << 10;
 
-/// Maximum size of a file of a sample. A larger file is refused before it fills the memory.
+/// Maximum size of a sample's file. A larger file is rejected before it fills the memory.
 pub(crate) const MAX_FILE: u64 = 1 << 31;
 
 thread_local! {
-    /// Bytes that the files of the sample that this thread reads may still have.
+    /// Number of bytes that may still be read from files for the sample that this thread is
+    /// reading.
     static LEFT: Cell<Option<Left>> = const { Cell::new(None) };
 }
 
@@ -29,8 +31,8 @@ struct Left {
     of: u64,
 }
 
-/// Runs `read`, which reads a sample. Files of more than `most` bytes together are refused before
-/// they fill the memory.
+/// Runs `read`, which reads a sample. If the sample's files exceed `most` bytes in total, the read
+/// fails before they fill the memory.
 pub fn within<T>(most: u64, read: impl FnOnce() -> T) -> T {
     struct Restore(Option<Left>);
     impl Drop for Restore {
@@ -42,10 +44,10 @@ pub fn within<T>(most: u64, read: impl FnOnce() -> T) -> T {
     read()
 }
 
-/// Counts `bytes` of a file that is being read.
+/// Charges `bytes` bytes of a file against the sample's limit before they are read.
 ///
 /// # Errors
-/// If the sample then has more than its limit.
+/// If the sample would exceed its limit.
 fn count(bytes: u64) -> Result<()> {
     let Some(left) = LEFT.get() else { return Ok(()) };
     let Some(bytes) = left.bytes.checked_sub(bytes) else {
@@ -59,27 +61,28 @@ fn count(bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether a path in the data is relative and without `..`.
+/// Returns whether a path in the data is relative and contains no `..`.
 pub(crate) fn is_below(path: &str) -> bool {
     let stays = |part| matches!(part, Component::Normal(_) | Component::CurDir);
     !path.is_empty() && Path::new(path).components().all(stays)
 }
 
-/// Opens a regular file. Does not block on other kinds of file.
+/// Opens a regular file. Fails without blocking for other types of files.
 ///
 /// # Errors
-/// If it is a pipe, a socket, a device or a folder, or cannot be opened.
+/// If the path refers to a pipe, a socket, a device or a folder, or if the file cannot be opened.
 pub(crate) fn open(path: impl AsRef<Path>) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt;
-        // Without the flag, opening a pipe waits for its writer. Reads of regular files ignore it.
+        // Without `O_NONBLOCK`, opening a pipe would wait for a writer. The flag has no effect on
+        // reads of regular files.
         options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     }
     let opened = options.open(path.as_ref());
-    // Windows denies access to a folder.
+    // On Windows, opening a folder fails with "access denied".
     if cfg!(windows) && opened.is_err() && path.as_ref().is_dir() {
         return Err(Error::new(ErrorKind::InvalidInput, "a folder, not a regular file"));
     }
@@ -92,10 +95,12 @@ pub(crate) fn open(path: impl AsRef<Path>) -> Result<File> {
     Err(Error::new(ErrorKind::InvalidInput, format!("{found}, not a regular file")))
 }
 
-/// What `path` leads to. `None` if nothing is there.
+/// Returns the metadata of the file that `path` refers to, or `None` if nothing exists there.
+/// Unlike `Path::is_dir`, this does not treat an I/O error as "not a folder", which would select
+/// the wrong format.
 ///
 /// # Errors
-/// If the system cannot tell. `Path::is_dir` would say no, and another dataset would be opened.
+/// If the operating system cannot examine the path.
 pub(crate) fn found(path: &Path) -> error::Result<Option<fs::Metadata>> {
     match fs::metadata(path) {
         Ok(found) => Ok(Some(found)),
@@ -108,44 +113,45 @@ pub(crate) fn found(path: &Path) -> error::Result<Option<fs::Metadata>> {
     }
 }
 
-/// Whether `path` leads to anything.
+/// Returns whether `path` exists.
 ///
 /// # Errors
-/// If the system cannot tell.
+/// If the operating system cannot examine the path.
 pub(crate) fn exists(path: impl AsRef<Path>) -> error::Result<bool> {
     Ok(found(path.as_ref())?.is_some())
 }
 
-/// Whether `path` leads to a folder.
+/// Returns whether `path` is a folder.
 ///
 /// # Errors
-/// If the system cannot tell.
+/// If the operating system cannot examine the path.
 pub(crate) fn is_folder(path: impl AsRef<Path>) -> error::Result<bool> {
     Ok(found(path.as_ref())?.is_some_and(|found| found.is_dir()))
 }
 
-/// Whether `name` has this extension, in capitals or not.
+/// Returns whether `name` has this extension, ignoring case.
 pub(crate) fn has_extension(name: &str, extension: &str) -> bool {
     Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case(extension))
 }
 
-/// Whether `path` leads to a regular file.
+/// Returns whether `path` is a regular file.
 ///
 /// # Errors
-/// If the system cannot tell.
+/// If the operating system cannot examine the path.
 pub(crate) fn is_file(path: impl AsRef<Path>) -> error::Result<bool> {
     Ok(found(path.as_ref())?.is_some_and(|found| found.is_file()))
 }
 
-/// Renames a file, and replaces the file `to`. Windows refuses that for a moment while another
-/// process or a scanner has one of them open, so there it is tried for a second.
+/// Renames the file `from` to `to`, replacing an existing file. On Windows, this fails while
+/// another process, such as a virus scanner, has either file open, so the rename is retried for up
+/// to a second.
 pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
     let (from, to) = (from.as_ref(), to.as_ref());
     let mut tries = if cfg!(windows) { 100 } else { 1 };
     loop {
         tries -= 1;
         match fs::rename(from, to) {
-            // `ErrorKind` lacks sharing violations.
+            // 32 is ERROR_SHARING_VIOLATION, for which `ErrorKind` has no variant.
             Err(e) if tries > 0 && (e.kind() == ErrorKind::PermissionDenied || e.raw_os_error() == Some(32)) => {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -154,31 +160,33 @@ pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
     }
 }
 
-/// Reads a regular file of up to `most` bytes.
+/// Reads a whole regular file of at most `most` bytes.
 ///
 /// # Errors
-/// If it is larger, is not a regular file, cannot be read, or does not fit into memory.
+/// If the file exceeds the limit, is not a regular file, cannot be read, or does not fit into
+/// memory.
 pub(crate) fn read(path: impl AsRef<Path>, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     append(open(path)?, &mut bytes, most)?;
     Ok(bytes)
 }
 
-/// Appends the file of a sample, of up to 2 GiB, to `bytes`, for a
-/// [`Source`](crate::Source) of your own whose samples are files.
+/// Appends the content of a file of up to 2 GiB to `bytes`. For use in custom
+/// [`Source`](crate::Source) implementations.
 ///
 /// # Errors
-/// If it cannot be read, is larger, does not fit into memory, or is a folder, a pipe or a device.
+/// If the file cannot be read, exceeds 2 GiB, does not fit into memory, or is a folder, a pipe or a
+/// device.
 pub fn append_file(path: impl AsRef<Path>, bytes: &mut Vec<u8>) -> error::Result<()> {
     let path = path.as_ref();
     let appended = open(path).and_then(|file| append(file, bytes, MAX_FILE));
     appended.map_err(|e| error::Error::io(path, &e))
 }
 
-/// The first `len` bytes of a regular file.
+/// Reads the first `len` bytes of a regular file.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If the file cannot be read.
 pub(crate) fn start(path: &Path, len: usize) -> error::Result<Vec<u8>> {
     let mut start = Vec::new();
     let read = open(path).and_then(|file| file.take(len as u64).read_to_end(&mut start));
@@ -186,18 +194,18 @@ pub(crate) fn start(path: &Path, len: usize) -> error::Result<Vec<u8>> {
     Ok(start)
 }
 
-/// Reads a UTF-8 text of up to `most` bytes.
+/// Reads a UTF-8 text file of at most `most` bytes.
 ///
 /// # Errors
-/// The errors of [`read`]. Also if the text is not UTF-8.
+/// The errors of [`read`]. Also fails if the text is not UTF-8.
 pub(crate) fn read_text(path: impl AsRef<Path>, most: u64) -> Result<String> {
     String::from_utf8(read(path, most)?).map_err(|e| Error::new(ErrorKind::InvalidData, e))
 }
 
-/// Appends the rest of `file`, at most `most` bytes, to `bytes`.
+/// Appends the remaining content of `file`, which may have at most `most` bytes, to `bytes`.
 ///
 /// # Errors
-/// If the rest is longer, cannot be read, or does not fit into memory.
+/// If the remaining content is longer, cannot be read, or does not fit into memory.
 pub(crate) fn append(file: File, bytes: &mut Vec<u8>, most: u64) -> Result<()> {
     let len = file.metadata()?.len();
     if len > most {
@@ -209,10 +217,12 @@ pub(crate) fn append(file: File, bytes: &mut Vec<u8>, most: u64) -> Result<()> {
     if read as u64 > most { Err(too_large(most)) } else { Ok(()) }
 }
 
-/// Reads `file` to its end, into `scratch` from byte `from` on. Returns the end in `scratch`.
+/// Reads `file` to its end, into `scratch`, starting at offset `from`. Returns the end offset in
+/// `scratch`.
 ///
-/// `scratch` keeps its length from file to file, so no byte is zeroed once it is as long as the
-/// longest file. This saves the two system calls with which `File::read_to_end` gets the size.
+/// `scratch` keeps its length between files, so no more bytes are zeroed once it fits the longest
+/// file. This function also avoids the two system calls with which `File::read_to_end` determines
+/// the size.
 pub(crate) fn read_whole(file: &mut File, scratch: &mut Vec<u8>, from: usize) -> Result<usize> {
     let mut len = from;
     loop {
@@ -239,11 +249,11 @@ pub(crate) fn read_whole(file: &mut File, scratch: &mut Vec<u8>, from: usize) ->
 }
 
 fn too_large(most: u64) -> Error {
-    Error::other(format!("the file has more than {most} bytes, which is the limit"))
+    Error::other(format!("the file exceeds the limit of {most} bytes"))
 }
 
 fn no_memory(bytes: u64) -> Error {
-    Error::new(ErrorKind::OutOfMemory, format!("no memory for {bytes} bytes of the file"))
+    Error::new(ErrorKind::OutOfMemory, format!("cannot allocate {bytes} bytes for the file"))
 }
 
 #[cfg(test)]
@@ -256,7 +266,7 @@ mod tests {
         let path = folder.path().join("x");
         std::fs::write(&path, "12345").unwrap();
         assert_eq!(read(&path, 5).unwrap(), b"12345");
-        assert!(read(&path, 4).unwrap_err().to_string().contains("more than 4 bytes"));
+        assert!(read(&path, 4).unwrap_err().to_string().contains("exceeds the limit of 4 bytes"));
         assert_eq!(open(folder.path()).unwrap_err().to_string(), "a folder, not a regular file");
         std::fs::write(&path, b"\xff").unwrap();
         assert_eq!(read_text(&path, 5).unwrap_err().kind(), ErrorKind::InvalidData);
@@ -290,12 +300,12 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_device_that_never_ends_is_refused_and_a_sparse_file_too() {
+    fn devices_and_oversized_sparse_files_are_refused() {
         let e = open("/dev/zero").unwrap_err();
         assert_eq!(e.to_string(), "a pipe, a socket or a device, not a regular file");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sparse");
         File::create(&path).unwrap().set_len(MAX_FILE + 1).unwrap();
-        assert!(read(&path, MAX_FILE).unwrap_err().to_string().contains("which is the limit"));
+        assert!(read(&path, MAX_FILE).unwrap_err().to_string().contains("exceeds the limit of"));
     }
 }

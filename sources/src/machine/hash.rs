@@ -1,9 +1,9 @@
-/// 64-bit FNV-1a. Detects accidental damage, not forgery.
+/// Computes the 64-bit FNV-1a hash, which detects accidental damage but not forgery.
 pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     Hash::default().bytes(bytes).end()
 }
 
-/// 64-bit FNV-1a of several pieces.
+/// A 64-bit FNV-1a hash that is computed incrementally.
 #[derive(Clone, Copy)]
 pub struct Hash(u64);
 
@@ -24,12 +24,13 @@ impl Hash {
         self.bytes(&number.to_le_bytes())
     }
 
-    /// Text with its length, so that neighboring texts cannot be confused.
+    /// Adds a string and its length, so that moving the boundary between two strings changes the
+    /// hash.
     pub fn text(self, text: &str) -> Self {
         self.number(text.len() as u64).bytes(text.as_bytes())
     }
 
-    /// The hash of all that was added.
+    /// Returns the hash of everything added so far.
     pub fn end(self) -> u64 {
         self.0
     }

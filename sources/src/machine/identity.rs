@@ -1,4 +1,4 @@
-//! Detects that an opened file was replaced or written to.
+//! Detects whether an open file was replaced or modified.
 
 use std::fs::{self, Metadata};
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::time::SystemTime;
 
 use crate::error::{Error, Result};
 
-/// Identity of a file and of its content.
+/// Identifies a file and the version of its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Device and inode. Equal for all files on systems other than Unix.
+    /// Device and inode on Unix. On other systems, the value is the same for all files.
     file: (u64, u64),
     len: u64,
     modified: Option<SystemTime>,
@@ -27,11 +27,12 @@ impl Identity {
         Identity { file, len: metadata.len(), modified: metadata.modified().ok() }
     }
 
-    /// Compares with the file that is at `path` now, and returns its length if it is the same file.
-    /// If the file was removed or replaced, logs a warning, because an open file stays readable.
+    /// Compares this identity with the file that is at `path` now. Returns the current length if it
+    /// is the same file. Logs a warning if the file was removed or replaced, because the open file
+    /// stays readable.
     ///
     /// # Errors
-    /// If the file itself was written to, unless `may_be_written` is set.
+    /// If the file itself was modified, unless `may_be_written` is true.
     pub(crate) fn check(&self, path: &Path, may_be_written: bool) -> Result<Option<u64>> {
         let now = match fs::metadata(path) {
             Ok(metadata) => Identity::of(&metadata),
@@ -41,7 +42,7 @@ impl Identity {
             }
         };
         if now.file != self.file {
-            tracing::warn!("{}: replaced by another file; continuing with the open one", path.display());
+            tracing::warn!("{}: replaced by a different file; continuing with the open one", path.display());
             return Ok(None);
         }
         if now != *self && !may_be_written {
@@ -59,13 +60,13 @@ impl Identity {
         Ok(Some(now.len))
     }
 
-    /// The length when it was opened.
+    /// Returns the length that the file had when it was opened.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 }
 
-/// Seconds since 1970, as `stat` prints them.
+/// Formats a time as seconds since 1970, like `stat`.
 fn seconds(time: Option<SystemTime>) -> String {
     let since = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
     since.map_or_else(

@@ -1,9 +1,10 @@
-//! Index files next to the data, which save scanning the data again. Writes are atomic, and reads
-//! verify a hash.
+//! Reads and writes index files next to the data, so that the data is scanned only once. Writes are
+//! atomic, and reads verify a hash.
 //!
-//! The format is little-endian: a magic number of 8 bytes, the last of which is the version; then
-//! words, texts (`u32` length, bytes) and bytes in the order of the calls; then the FNV-1a hash of
-//! all of this.
+//! The format is little-endian. It begins with a magic number of 8 bytes, the last of which is the
+//! version. Numbers (`u32` or `u64`), strings (a `u32` length, then the bytes) and raw bytes follow
+//! in the order of the calls to `Encoder`. The last 8 bytes are the FNV-1a hash of everything
+//! before them.
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,9 +16,9 @@ use super::file;
 use super::hash::fnv1a;
 use crate::error::append;
 
-/// Bytes of the index file at `path`, if it begins with `magic`. An index only repeats the data, so
-/// a file that is missing, is not a regular file, is larger than 2 GiB or is another one is like
-/// none.
+/// Reads the index file at `path` if it begins with `magic`. Returns `None` if the file is missing,
+/// not regular, larger than 2 GiB or of a different kind, because an index can always be rebuilt
+/// from the data.
 pub(crate) fn load(path: &Path, magic: [u8; 8]) -> Option<Vec<u8>> {
     let read = || {
         let (mut file, mut bytes) = (file::open(path)?, magic.to_vec());
@@ -39,19 +40,19 @@ pub(crate) fn load(path: &Path, magic: [u8; 8]) -> Option<Vec<u8>> {
     }
 }
 
-/// End of the names that only this crate uses.
+/// Suffix of file names that no other program uses.
 const OWN: &str = "warpfeed-index";
 
-/// Writes `bytes`, an index, to `target` atomically. Under a name that other programs may use, a
-/// file that is not an index of the same kind stays.
+/// Writes the index `bytes` to `target` atomically. If other programs may use a file of this name,
+/// an existing file that is not an index of the same kind is not overwritten, and the call fails.
 pub(crate) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
     if bytes.is_empty() {
         return Err(ErrorKind::OutOfMemory.into());
     }
     if target.extension().is_none_or(|end| end != OWN) && is_foreign(target, bytes) {
-        return Err(io::Error::new(ErrorKind::AlreadyExists, "another file has this name"));
+        return Err(io::Error::new(ErrorKind::AlreadyExists, "a different file has this name"));
     }
-    // Several processes, and several threads of one, may open the same new data.
+    // Several processes, or several threads of one process, may be writing the same index.
     let (partial, mut file) = attempt::create(target)?;
     let written = file.write_all(bytes).and_then(|()| file::rename(&partial, target));
     if written.is_err() {
@@ -60,8 +61,8 @@ pub(crate) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Whether there is something at `target` that does not begin as the index `bytes` does. Versions
-/// may differ.
+/// Returns whether `target` exists and is not an index of the same kind as `bytes`. An index of a
+/// different version is of the same kind.
 fn is_foreign(target: &Path, bytes: &[u8]) -> bool {
     let kind = &bytes[..bytes.len().min(7)];
     let begins = file::open(target).and_then(|file| {
@@ -70,18 +71,18 @@ fn is_foreign(target: &Path, bytes: &[u8]) -> bool {
         Ok(start)
     });
     match begins {
-        // An empty file may be what a crash left.
+        // A crash may have left an empty file behind.
         Ok(start) => !start.is_empty() && start != kind,
         Err(e) => e.kind() != ErrorKind::NotFound,
     }
 }
 
-/// Modification time in ns since 1970; 0 on a system without file times.
+/// Returns the modification time in ns since 1970, or 0 on a system without file times.
 pub(crate) fn modified(metadata: &Metadata) -> u64 {
     metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// Encodes an index file. Without memory there is none, and its bytes are empty.
+/// Encodes an index file. If memory runs out, the value becomes `None`, and no index is written.
 pub(crate) struct Encoder(Option<Vec<u8>>);
 
 impl Encoder {
@@ -116,11 +117,11 @@ impl Encoder {
     }
 }
 
-/// Decodes an index file, without trusting any byte. Methods return `None` for missing bytes.
+/// Decodes an index file without trusting its content. Methods return `None` if bytes are missing.
 pub(crate) struct Decoder<'a>(&'a [u8]);
 
 impl<'a> Decoder<'a> {
-    /// Returns `None` if the magic number differs or the hash does not match.
+    /// Starts decoding. Returns `None` if the magic number differs or the hash does not match.
     pub(crate) fn new(bytes: &'a [u8], magic: [u8; 8]) -> Option<Self> {
         let (body, hash) = bytes.split_last_chunk()?;
         let body = (fnv1a(body) == u64::from_le_bytes(*hash)).then_some(body)?;
@@ -150,7 +151,7 @@ impl<'a> Decoder<'a> {
         std::str::from_utf8(text).ok()
     }
 
-    /// The rest, as text.
+    /// Returns the remaining bytes as a string, or `None` if they are not UTF-8.
     pub(crate) fn rest(self) -> Option<&'a str> {
         std::str::from_utf8(self.0).ok()
     }
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_write_one_index_at_once_all_succeed() {
+    fn threads_can_write_the_same_index_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("set.warpfeed-index");
         std::thread::scope(|scope| {
@@ -191,12 +192,12 @@ mod tests {
     }
 
     #[test]
-    fn written_data_reads_back_and_every_changed_bit_is_detected() {
+    fn an_index_reads_back_and_detects_every_bit_flip() {
         let bytes = bytes();
         let mut decoder = Decoder::new(&bytes, MAGIC).unwrap();
         assert_eq!((decoder.longs(), decoder.word(), decoder.text()), (Some([1 << 40]), Some(7), Some("dög")));
         assert_eq!(decoder.rest(), Some("rest"));
-        assert!(Decoder::new(&bytes, *b"wftests\x02").is_none(), "another version");
+        assert!(Decoder::new(&bytes, *b"wftests\x02").is_none(), "a different version");
         for bit in 0..8 * bytes.len() {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -215,13 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_written_whole_or_not_at_all() {
+    fn index_writes_are_atomic() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("index");
         store(&target, b"wftests\x01 one").unwrap();
         store(&target, b"wftests\x02 two").unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"wftests\x02 two");
-        // A folder has this name, so the write fails. No partial file remains.
+        // The name is taken by a folder, so the write fails and must leave no partial file behind.
         let taken = folder.path().join("taken");
         fs::create_dir(&taken).unwrap();
         assert!(store(&taken, b"three").is_err());
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_someone_else_is_not_replaced() {
+    fn an_unrelated_file_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("x.tar.index");
         for foreign in [&b"0 17\n"[..], b"wf", b"wfother\x01"] {

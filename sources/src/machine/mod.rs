@@ -1,12 +1,12 @@
-//! Files and threads of this machine.
+//! Local file I/O and thread pools.
 //!
-//! 1. `file`: opens and reads whole files. `slashes`: writes paths alike on every system.
-//! 2. `bytes`: reads large files, `pages` loads pages of memory maps, and `identity` detects
-//!    replaced files.
-//! 3. `index_file`: writes and reads the indexes next to datasets, and `hash` is their hash.
-//! 4. `attempt`: files under unique names while they are written, beside their targets, and locks.
-//! 5. `parallel`: opens many files, with the threads of a `pool`.
-//! 6. `retry`: reads again after transient errors. `cancel`: ends reads.
+//! 1. `file`: opens and reads whole files. `slashes`: normalizes paths across systems.
+//! 2. `bytes`: reads parts of large files. `pages`: loads pages of memory maps. `identity`: detects
+//!    files that were replaced or modified.
+//! 3. `index_file`: reads and writes index files next to datasets. `hash`: their checksum.
+//! 4. `attempt`: temporary files with unique names next to their targets, and locks.
+//! 5. `parallel`: opens many files at once on a `pool` of threads.
+//! 6. `retry`: retries after transient errors. `cancel`: cancels reads.
 
 pub mod attempt;
 pub(super) mod bytes;

@@ -1,3 +1,6 @@
+//! Runs work on several threads and returns the results in order, so that errors do not depend on
+//! thread timing.
+
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -8,16 +11,17 @@ use super::cancel::{CancelToken, during};
 use super::pool::Pool;
 use crate::error::{Error, ErrorKind, Result, collected, guarded, reserve};
 
-/// Maximum number of threads. The work mostly waits for the disk, hence more threads than cores.
+/// Maximum number of threads. It may exceed the number of cores, because the work mostly waits for
+/// the disk.
 const THREADS: usize = 16;
 
-/// Threads that wait for the answers of a store while a dataset is opened.
+/// Maximum number of threads that wait for responses from a store while a dataset is opened.
 pub(crate) const ASKING: usize = 128;
 
-/// Calls `open` for each item, on several threads, which end before the loader's threads start.
+/// Calls `open` for each item on several threads, which end before the function returns.
 ///
 /// # Errors
-/// The error of the first item that fails, whatever the speed of the threads.
+/// The error of the first item that fails, regardless of thread timing.
 pub(crate) fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     open: impl Fn(&T) -> Result<R> + Sync + Send,
@@ -25,7 +29,7 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(
     on_threads(THREADS, items, open)
 }
 
-/// Like [`in_parallel`], on up to `threads` threads.
+/// Like [`in_parallel`], but on up to `threads` threads.
 ///
 /// # Errors
 /// The errors of [`in_parallel`].
@@ -49,8 +53,8 @@ pub(crate) fn on_threads<T: Sync, R: Send>(
     collected(results.into_iter())
 }
 
-/// Starts `threads` threads with `start`, or fewer if the system refuses so many. `None` if it
-/// refuses two.
+/// Starts a pool of `threads` threads with `start`, or of fewer if not all can be spawned. Returns
+/// `None` if not even two can be spawned.
 fn as_many_as_start<P>(mut threads: usize, start: impl Fn(usize) -> Result<P>) -> Option<P> {
     while threads > 1 {
         match start(threads) {
@@ -61,22 +65,22 @@ fn as_many_as_start<P>(mut threads: usize, start: impl Fn(usize) -> Result<P>) -
     None
 }
 
-/// Results that wait for those before them.
+/// State of [`in_order`]: the results that wait for those of earlier items.
 struct Waiting<R> {
-    /// The next item that no thread has begun.
+    /// Index of the next item to start.
     next: usize,
-    /// Sizes of the items that were begun and whose results were not taken.
+    /// Total size of the items that have been started and whose results have not been taken yet.
     held: u64,
     ended: bool,
     results: BTreeMap<usize, Result<R>>,
 }
 
-/// Calls `work` for each item, on up to `threads` threads, and `take` on this one for each result in
-/// the order of the items, while later ones are under way. The sizes of the items that are under way
-/// or wait to be taken are at most `most` together, or it is one item.
+/// Calls `work` for each item on up to `threads` threads, and calls `take` on this thread for each
+/// result, in the order of the items. The total size of the items that are in progress or waiting
+/// to be taken is at most `most`, except that one item is always admitted.
 ///
 /// # Errors
-/// The first error in the order of the items, of `work` or `take`.
+/// The first error of `work` or `take`, in the order of the items.
 pub(crate) fn in_order<T: Sync, R: Send>(
     (threads, most): (usize, u64),
     items: &[T],
@@ -89,7 +93,8 @@ pub(crate) fn in_order<T: Sync, R: Send>(
     let lock = || waiting.lock().unwrap_or_else(PoisonError::into_inner);
     let wait = |guard: MutexGuard<'_, Waiting<R>>| drop(changed.wait(guard));
     let stop = CancelToken::current();
-    // The next item, once there is room for it. `None` at the end.
+    // Waits until the bound admits the next item and returns it. Returns `None` after the last
+    // item.
     let begin = || loop {
         let mut now = lock();
         let item = items.get(now.next).filter(|_| !now.ended)?;
@@ -121,7 +126,7 @@ pub(crate) fn in_order<T: Sync, R: Send>(
                 }
                 wait(now);
             };
-            // A panic would leave the threads waiting.
+            // Catch panics, because after a panic the threads would wait forever.
             let taken = guarded(|| result.and_then(&mut *take));
             let mut now = lock();
             now.held -= size(item);
@@ -142,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fewer_threads_do_if_the_system_refuses_more() {
+    fn fewer_threads_suffice_if_the_system_refuses_more() {
         let start =
             |most| move |threads| if threads <= most { Ok(threads) } else { Err(Error::in_source("no thread")) };
         let found = [16, 15, 8, 7, 2, 1, 0].map(|most| as_many_as_start(16, start(most)));
@@ -151,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn results_come_in_order_within_a_bound_and_an_error_ends_the_work() {
+    fn in_order_is_bounded_and_stops_at_an_error() {
         let items: Vec<u64> = (0..200).collect();
         for (most, fails) in [(40, None), (1, None), (100, Some(57)), (40, Some(0))] {
             let (held, peak, begun) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
@@ -172,9 +177,9 @@ mod tests {
             let until = fails.unwrap_or(200);
             assert_eq!(taken, (0..until).collect::<Vec<_>>());
             assert_eq!(end.is_err(), fails.is_some());
-            // One item may be larger than the bound.
+            // A single item may be larger than the bound.
             assert!(peak.into_inner() <= most.max(7), "bound {most}");
-            assert!(fails.is_none() || begun.into_inner() < 200, "items after the error were begun");
+            assert!(fails.is_none() || begun.into_inner() < 200, "items after the error were started");
         }
         let refused = in_order((4, 9), &items, |_| 1, |item| Ok(*item), &mut |item| match item {
             5 => Err(Error::in_source("full")),

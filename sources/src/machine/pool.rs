@@ -6,11 +6,11 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// A rayon pool that joins its threads when it is dropped.
 ///
-/// rayon does not join them. A thread that still ends after the call that used it may destroy its
-/// thread-local values while the program shuts down: in Python, its state of an interpreter that is
-/// gone.
+/// rayon itself does not join its threads. A thread could therefore destroy its thread-local values
+/// while the program shuts down. In Python, such a value might refer to an interpreter that no
+/// longer exists.
 pub struct Pool {
-    /// `None` in drop only.
+    /// The rayon pool. `None` only while this value is being dropped.
     pool: Option<Arc<rayon::ThreadPool>>,
     threads: Threads,
 }
@@ -18,23 +18,23 @@ pub struct Pool {
 type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
 
 impl Pool {
-    /// Starts the threads.
+    /// Starts a pool of `threads` threads.
     ///
     /// # Errors
-    /// If the system refuses a thread.
+    /// If a thread cannot be spawned.
     pub fn start(builder: rayon::ThreadPoolBuilder, threads: usize) -> Result<Self> {
         let handles = Threads::default();
         let started = handles.clone();
         let spawn = move |thread: rayon::ThreadBuilder| {
             let builder = std::thread::Builder::new().name(thread.name().unwrap_or("warpfeed").to_owned());
             let handle = builder.spawn(|| thread.run())?;
-            started.lock().expect("nothing panics while holding it").push(handle);
+            started.lock().expect("no thread panics while holding the lock").push(handle);
             Ok(())
         };
         match builder.num_threads(threads).spawn_handler(spawn).build() {
             Ok(pool) => Ok(Pool { pool: Some(Arc::new(pool)), threads: handles }),
             Err(e) => {
-                // Threads that did start end by themselves.
+                // The threads that were spawned end by themselves.
                 join(&handles);
                 let text = format!("cannot start {threads} worker threads: {e}");
                 Err(Error::new(ErrorKind::Io, text).with_source(e))
@@ -42,9 +42,10 @@ impl Pool {
         }
     }
 
-    /// The pool, for tasks that start others. Its threads end after all of these are dropped, too.
+    /// Returns a shared handle, for tasks that spawn further tasks onto the pool. The threads end
+    /// once all clones of the handle are dropped.
     pub fn shared(&self) -> &Arc<rayon::ThreadPool> {
-        self.pool.as_ref().expect("the pool leaves in drop only")
+        self.pool.as_ref().expect("the pool is taken only in drop")
     }
 }
 
@@ -57,9 +58,9 @@ impl Deref for Pool {
 }
 
 fn join(threads: &Threads) {
-    let threads = std::mem::take(&mut *threads.lock().expect("nothing panics while holding it"));
+    let threads = std::mem::take(&mut *threads.lock().expect("no thread panics while holding the lock"));
     for thread in threads {
-        // The task has reported a panic of its thread.
+        // A panic in this thread has already been reported by the task that caused it.
         let _ = thread.join();
     }
 }
@@ -81,7 +82,7 @@ mod tests {
 
     static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-    /// A value of a thread that takes a while to be destroyed.
+    /// A thread-local value with a slow destructor.
     struct Slow;
 
     impl Drop for Slow {
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_local_values_are_gone_when_the_pool_is_dropped() {
+    fn dropping_the_pool_destroys_thread_locals() {
         thread_local!(static VALUE: Cell<Option<Slow>> = const { Cell::new(None) });
         let pool = Pool::start(rayon::ThreadPoolBuilder::new(), 3).unwrap();
         pool.broadcast(|_| {

@@ -2,17 +2,18 @@ use std::time::Duration;
 
 use crate::error::{Error, Result, guarded};
 
-/// Default number of retries of a read after a transient error.
+/// Default number of retries per read after a transient error.
 pub const RETRIES: usize = 3;
-/// Maximum number of retries. With pauses of a second each, they take a quarter of an hour.
+/// Maximum number of retries per read. With pauses of at most one second, that many retries take
+/// about a quarter of an hour.
 const MOST_RETRIES: usize = 1000;
-/// The first pause before a sample is read again. Each further pause is four times as long, up to
-/// [`LONGEST_PAUSE`].
+/// Pause before the first retry. Each further pause is four times as long as the previous one, up
+/// to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs `attempt` for `sample`, guarded. Repeats it up to `times` times while its error is
-/// transient and `go_on` agrees.
+/// Runs `attempt`, which reads `sample`, and converts panics into errors. Retries up to `times`
+/// times, as long as the error is transient and `go_on` returns true.
 pub fn retried<T>(
     times: usize,
     sample: u64,
@@ -23,7 +24,7 @@ pub fn retried<T>(
     for time in 1..=times {
         match guarded(&mut attempt) {
             Err(e) if e.is_transient() && go_on() => {
-                tracing::warn!(sample, "read again in {pause:?} ({time} of {times} times): {e}");
+                tracing::warn!(sample, "retry {time} of {times} in {pause:?}: {e}");
                 std::thread::sleep(pause);
                 pause = (4 * pause).min(LONGEST_PAUSE);
             }
@@ -33,8 +34,10 @@ pub fn retried<T>(
     guarded(attempt)
 }
 
+/// Checks that `times` is a valid number of retries.
+///
 /// # Errors
-/// If a read would be retried too often.
+/// If `times` exceeds `MOST_RETRIES`.
 pub fn check_retries(times: usize) -> Result<()> {
     if times > MOST_RETRIES {
         return Err(Error::config(format!(

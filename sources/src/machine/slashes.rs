@@ -1,38 +1,38 @@
-//! Paths of Windows.
+//! Normalizes path separators, which differ between operating systems.
 
 use std::borrow::Cow;
 use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// A local path with `/` between its parts on every system, so that keys and layouts do not depend
-/// on the system. On Windows the prefix `\\?\` of a canonical path is removed, because `/` does not
-/// separate after it.
+/// Returns a local path with `/` between its components on every operating system, so that keys and
+/// layouts do not depend on the system. On Windows, removes the prefix `\\?\` of a canonical path,
+/// because `/` is not a separator after that prefix.
 pub(crate) fn slashed(path: &str) -> Cow<'_, str> {
     if cfg!(windows) { with_slashes(path).into() } else { path.into() }
 }
 
-/// `folder` as a prefix for file names.
+/// Returns `folder` as a prefix for file names.
 ///
 /// # Errors
-/// If it is not UTF-8.
+/// If the path is not UTF-8.
 pub(crate) fn root(folder: &Path) -> Result<String> {
     let Some(text) = folder.to_str() else {
         return Err(Error::in_source("the path is not UTF-8").at_path(folder));
     };
     let text = slashed(text);
-    // Names in the current folder have no prefix.
+    // The prefix of names in the current folder is empty.
     let slash = if text.is_empty() || text.ends_with('/') { "" } else { "/" };
     Ok(format!("{text}{slash}"))
 }
 
-/// A path of Windows with `/` between its parts.
+/// Converts the separators of a Windows path to `/`.
 fn with_slashes(path: &str) -> String {
     let Some(verbatim) = path.strip_prefix(r"\\?\") else { return path.replace('\\', "/") };
     match verbatim.strip_prefix(r"UNC\") {
         Some(share) => format!("//{share}").replace('\\', "/"),
         None if verbatim.as_bytes().get(1) == Some(&b':') => verbatim.replace('\\', "/"),
-        // Devices and volumes cannot be named in another way.
+        // The path of a device or a volume has no form without the prefix.
         None => path.to_owned(),
     }
 }
@@ -54,6 +54,10 @@ mod tests {
             assert_eq!(with_slashes(path), expected);
         }
         let kept = slashed(r"a\b/c");
-        assert_eq!(kept, if cfg!(windows) { "a/b/c" } else { r"a\b/c" }, "elsewhere a backslash is part of a name");
+        assert_eq!(
+            kept,
+            if cfg!(windows) { "a/b/c" } else { r"a\b/c" },
+            "on other systems, a backslash is part of a name"
+        );
     }
 }

@@ -8,21 +8,21 @@ use super::tree::Tree;
 use crate::error::Result;
 use crate::model::{Location, Stores};
 
-/// What is opened: a file or a folder of a medium, or a part of it.
+/// The dataset to open: a file or a folder, or one part of a dataset in that file or folder.
 #[derive(Clone)]
 pub(crate) struct At {
-    /// Its path, or its URL.
+    /// Path or URL of the file or folder.
     pub(crate) path: PathBuf,
-    /// The part, such as `train` in `all.lmdb/train`.
+    /// Name of the part to open, such as `train` in `all.lmdb/train`.
     pub(crate) part: Option<String>,
     pub(crate) medium: Medium,
 }
 
 impl At {
-    /// What is at `path`, a path or a URL.
+    /// Resolves `path`, which is a local path or a URL.
     ///
     /// # Errors
-    /// If the URL has no store.
+    /// If no store is registered for the URL.
     pub(crate) fn of(path: &Path, mapped: bool, stores: &Stores) -> Result<Self> {
         let (path, medium) = match Location::of(path) {
             Location::Path(path) => (path, Medium::Machine { mapped }),
@@ -34,17 +34,18 @@ impl At {
         Ok(At { path, part: None, medium })
     }
 
-    /// What is at `path` of this machine.
+    /// Resolves a local path.
     pub(crate) fn here(path: &Path) -> Self {
         At { path: path.to_owned(), part: None, medium: Medium::Machine { mapped: true } }
     }
 
-    /// The URL, without a slash at its end. A path of this machine need not be text.
+    /// Returns the URL without a trailing slash. The result is empty for a local path that is not
+    /// UTF-8.
     pub(crate) fn url(&self) -> &str {
         self.path.to_str().unwrap_or_default().trim_end_matches('/')
     }
 
-    /// The folder. That of a store must be [listed](Medium::list).
+    /// Returns the folder for listing. A folder in a store must have been [listed](Medium::list).
     pub(crate) fn tree(&self) -> Tree<'_> {
         match &self.medium {
             Medium::Machine { .. } => Tree::Local(&self.path),
@@ -52,20 +53,22 @@ impl At {
         }
     }
 
-    /// Lists what is below the URL, if it is in a store. Returns whether anything is there.
+    /// Lists the objects below the URL if the dataset is in a store. Returns false if there are
+    /// none. Always returns true for a local path.
     ///
     /// # Errors
-    /// If it cannot be listed.
+    /// If the objects cannot be listed.
     pub(crate) fn list(&mut self) -> Result<bool> {
         let url = self.url().to_owned();
         self.medium.list(&url)?;
         Ok(!matches!(&self.medium, Medium::Store { listed, .. } if listed.is_empty()))
     }
 
-    /// Whether it is a folder. That of a store is listed.
+    /// Returns whether the path or URL is a folder. If it is a folder in a store, its objects are
+    /// listed.
     ///
     /// # Errors
-    /// If the system or the store cannot tell. Nothing at a URL is the error of the URL.
+    /// If the operating system or the store reports an error, or if nothing exists at the URL.
     #[cfg(feature = "parquet")]
     pub(crate) fn is_folder(&mut self) -> Result<bool> {
         let url = self.url().to_owned();
@@ -81,7 +84,8 @@ impl At {
                 *listed = [object].into();
                 Ok(false)
             }
-            // The error of the URL itself is clearer, unless files lie below it.
+            // If no objects exist below the URL, report the error for the URL itself, which is
+            // clearer than an empty listing.
             Err(e) => {
                 if matches!(self.list(), Ok(true)) {
                     Ok(true)
@@ -92,10 +96,10 @@ impl At {
         }
     }
 
-    /// The files, brought to this machine if they are in a store.
+    /// Returns the dataset as local files. If it is in a store, it is downloaded first.
     ///
     /// # Errors
-    /// If nothing is there, or the store cannot bring it.
+    /// If nothing exists at the URL, or the download fails.
     pub(crate) fn brought(&self, companions: &Companions, mapped: bool) -> Result<Self> {
         let Medium::Store { remote, .. } = &self.medium else { return Ok(self.clone()) };
         let path = bring(companions, remote, self.url()).map_err(|e| e.at_path(&self.path))?;

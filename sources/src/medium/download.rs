@@ -1,4 +1,4 @@
-//! Datasets in stores whose formats need files of this machine: their files are brought to it.
+//! Downloads datasets from stores, for formats that need local files.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -8,53 +8,56 @@ use crate::error::{Error, Result};
 use crate::machine::parallel::in_order;
 use crate::model::Object;
 
-/// Number of requests in flight, and the bytes that they ask for together. Small files wait for the
-/// delay of the store, not for its rate.
+/// Maximum number of requests in flight. Many are needed for small files, because their downloads
+/// are limited by the latency of the store, not by its bandwidth.
 const REQUESTS: usize = 64;
+/// Maximum total size of the requests in flight.
 const BYTES: u64 = 128 << 20;
 
-/// What is brought with a file, by its URL.
+/// Rules for the companion files that are downloaded together with a file. Each rule is a function
+/// of a URL.
 pub(crate) struct Companions {
-    /// The folder of the files that this one names, which is brought whole.
+    /// Returns the folder to download as a whole, if the file refers to other files in it.
     pub(crate) folder: fn(&str) -> Option<&str>,
-    /// A file that is brought if it exists.
+    /// Returns the URL of a companion file, which is downloaded if it exists.
     pub(crate) beside: fn(&str) -> Option<String>,
-    /// Whether a file is left out.
+    /// Returns whether the file at a URL is excluded from the download.
     pub(crate) without: fn(&str) -> bool,
 }
 
 impl Companions {
-    /// A file is brought alone.
+    /// Downloads the file alone.
     pub(crate) const NONE: Self = Companions { folder: |_| None, beside: |_| None, without: |_| false };
 
-    /// An `index.json` names files in its folder.
+    /// Downloads the whole folder of an `index.json`, which names files in that folder.
     #[cfg(feature = "chunks")]
     pub(crate) const INDEXED: Self = Companions { folder: |url| url.strip_suffix("/index.json"), ..Self::NONE };
 }
 
-/// Brings the files of the dataset at `url` to this machine: one file, with the files that belong
-/// to it, or all files below the URL. Returns its path.
+/// Downloads the dataset at `url`: either one file with its companions, or all files below the URL.
+/// Returns the local path.
 ///
 /// # Errors
-/// If nothing is there, or the store cannot bring it.
+/// If nothing exists at the URL, or the download fails.
 pub(crate) fn bring(companions: &Companions, remote: &Remote, url: &str) -> Result<PathBuf> {
     let found = From { companions, remote }.bring(url)?;
-    found.ok_or_else(|| Error::in_source("nothing is at this URL, or below it").at_path(url))
+    found.ok_or_else(|| Error::in_source("no object exists at or below this URL").at_path(url))
 }
 
-/// `url` without its last part, and this part. `None` if nothing but a bucket is before it.
+/// Splits `url` into its parent and its last component. Returns `None` if `url` is only a bucket.
 fn split(url: &str) -> Option<(&str, &str)> {
     url.rsplit_once('/').filter(|(above, _)| !above.ends_with('/'))
 }
 
-/// A dataset in a store.
+/// A download from one store.
 struct From<'a> {
     companions: &'a Companions,
     remote: &'a Remote,
 }
 
 impl From<'_> {
-    /// The path of what is at `url`, on this machine. `None` if nothing is there.
+    /// Downloads the content at `url` and returns its local path, or `None` if nothing exists at
+    /// `url`.
     fn bring(&self, url: &str) -> Result<Option<PathBuf>> {
         let Some((above, name)) = split(url) else { return self.below(url) };
         if let Some(root) = (self.companions.folder)(url) {
@@ -66,7 +69,8 @@ impl From<'_> {
             Err(e) => {
                 return match self.listed(url) {
                     Ok(objects) if !objects.is_empty() => self.all(url, &objects).map(Some),
-                    // Web servers cannot list.
+                    // Plain web servers cannot list objects, so a missing object means that nothing
+                    // exists.
                     _ if e.is_absent() => Ok(None),
                     _ => Err(e),
                 };
@@ -83,10 +87,11 @@ impl From<'_> {
         if objects.is_empty() { Ok(None) } else { self.all(url, &objects).map(Some) }
     }
 
-    /// The objects below `url`, from the server: files that are here are not compared with it again.
+    /// Lists the objects below `url`, bypassing cached listings. The server reports the current
+    /// versions, so files that are already downloaded need no separate validation.
     fn listed(&self, url: &str) -> Result<Vec<Object>> {
         let mut objects = self.remote.list_now(url)?;
-        // Some stores have an object for each folder, whose name ends with a slash.
+        // Some stores represent each folder by an object whose name ends in a slash.
         objects.retain(|object| !object.url.ends_with('/') && !(self.companions.without)(&object.url));
         Ok(objects)
     }

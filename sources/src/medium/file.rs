@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
-//! Files of a dataset that stay open: mapped, read, or in a store.
+//! Open files of a dataset: memory-mapped, read with system calls, in a store, or in memory.
 //!
 //! # Invariants
-//! 1. Files are mapped for reading and never written here. A map stays valid after its file is
-//!    closed, renamed or removed. If another process truncates the file before its bytes are used,
-//!    [`fetch`] returns an error; its module describes truncation during use. If another process
-//!    overwrites the file, the bytes change.
+//! 1. Files are mapped read-only, and this crate never writes to them. A map stays valid after its
+//!    file is closed, renamed or removed. If another process truncates the file before its bytes
+//!    are used, [`fetch`] returns an error; the module of `fetch` describes truncation during use.
+//!    If another process overwrites the file, the mapped bytes change.
 
 use std::fs::Metadata;
 use std::ops::Range;
@@ -23,14 +23,14 @@ use crate::machine::pages::{Map, fetch};
 use crate::medium::ahead::Remote;
 use crate::model::Object;
 
-/// A file of a dataset, and whether it has changed since it was opened.
+/// An open file of a dataset. Detects changes to the file.
 pub(crate) struct HeldFile {
-    /// Its path, or its URL in a store.
+    /// Path of the file, or URL of the object.
     pub(crate) path: PathBuf,
     held: Held,
-    /// The last number that [`look`](HeldFile::look) was called with while the file was unchanged.
+    /// Latest value of `looks` for which [`look`](HeldFile::look) found the file unchanged.
     looked: AtomicU64,
-    /// The error of every read once the file has changed.
+    /// The error that every read returns once the file has changed.
     changed: Mutex<Option<Error>>,
 }
 
@@ -62,13 +62,13 @@ impl HeldFile {
         Ok((Self::new(path.to_owned(), held), metadata))
     }
 
-    /// The bytes of the file at `path` that are kept in memory.
+    /// Creates an in-memory file with the content `bytes`. `path` is used in error messages.
     #[cfg(any(test, feature = "annotations"))]
     pub(crate) fn in_memory(path: PathBuf, bytes: Vec<u8>) -> Self {
         Self::new(path, Held::Memory(bytes))
     }
 
-    /// An object of the store `remote`.
+    /// Opens an object of the store `remote`.
     pub(crate) fn stored(object: Object, remote: Arc<Remote>) -> Self {
         Self::new(PathBuf::from(&object.url), Held::Stored { object, remote })
     }
@@ -77,7 +77,7 @@ impl HeldFile {
         HeldFile { path, held, looked: AtomicU64::new(0), changed: Mutex::default() }
     }
 
-    /// Its length when it was opened.
+    /// Returns the length that the file had when it was opened.
     pub(crate) fn len(&self) -> u64 {
         match &self.held {
             Held::Map { map, .. } => map.len() as u64,
@@ -87,13 +87,14 @@ impl HeldFile {
         }
     }
 
-    /// Checks that the file is unchanged, once for each number `looks`; a transient error repeats
-    /// the check. Only threads that read from this file wait for the answer.
+    /// Checks that the file is unchanged, once per value of `looks`. A check that ends in a
+    /// transient error is repeated by the next call. Only threads that read this file wait for the
+    /// check.
     ///
     /// # Errors
     /// If it has changed.
     pub(crate) fn look(&self, looks: u64) -> Result<()> {
-        // The check is of the file and publishes no memory, so it needs no ordering.
+        // Relaxed suffices, because the check concerns the file and publishes no memory.
         if self.looked.load(Ordering::Relaxed) >= looks {
             return Ok(());
         }
@@ -101,7 +102,7 @@ impl HeldFile {
         if changed.is_none() && self.looked.load(Ordering::Relaxed) < looks {
             match self.check() {
                 Ok(()) => self.looked.store(looks, Ordering::Relaxed),
-                // The store may answer next time.
+                // The next check may succeed.
                 Err(e) if e.is_transient() => return Err(e),
                 // The error is permanent.
                 Err(e) => *changed = Some(e),
@@ -117,18 +118,19 @@ impl HeldFile {
     pub(crate) fn check(&self) -> Result<()> {
         match &self.held {
             Held::Map { identity, .. } | Held::Read { identity, .. } => identity.check(&self.path, false).map(drop),
-            // Every read of a store asks for the version that was opened.
+            // Every read from a store requests the version that was opened, so no check is needed.
             Held::Stored { .. } | Held::Memory(_) => Ok(()),
         }
     }
 
-    /// The last number that [`look`](HeldFile::look) was called with while the file was unchanged.
+    /// Returns the latest value of `looks` for which [`look`](HeldFile::look) found the file
+    /// unchanged.
     #[cfg(test)]
     pub(crate) fn looked(&self) -> u64 {
         self.looked.load(Ordering::Relaxed)
     }
 
-    /// The object and the store, for a file in one.
+    /// Returns the object and its store, if the file is in a store.
     pub(crate) fn object(&self) -> Option<(&Object, &Arc<Remote>)> {
         match &self.held {
             Held::Stored { object, remote } => Some((object, remote)),
@@ -136,7 +138,8 @@ impl HeldFile {
         }
     }
 
-    /// The bytes of a mapped file, which must be [loaded](HeldFile::load) before they are used.
+    /// Returns the bytes of a mapped file. They must be [loaded](HeldFile::load) before they are
+    /// used.
     pub(crate) fn map(&self) -> Option<&[u8]> {
         match &self.held {
             Held::Map { map, .. } => Some(map),
@@ -144,10 +147,11 @@ impl HeldFile {
         }
     }
 
-    /// Fills `to` from offset `at`. Not a read of a loader's order, whose bytes are fetched ahead.
+    /// Fills `to` with the bytes from offset `at` on. Meant for reads outside the loader's order,
+    /// which are never prefetched.
     ///
     /// # Errors
-    /// If the file is shorter, or cannot be read.
+    /// If the file is shorter or cannot be read.
     pub(crate) fn fill(&self, at: u64, to: &mut [u8]) -> Result<()> {
         match &self.held {
             Held::Map { map, .. } => {
@@ -166,11 +170,11 @@ impl HeldFile {
         }
     }
 
-    /// Like [`fill`](HeldFile::fill), for read `number` of a loader's order, which a store may have
-    /// fetched ahead.
+    /// Like [`fill`](HeldFile::fill), for the read with index `number` in a loader's order, which
+    /// may have been prefetched.
     ///
     /// # Errors
-    /// Those of [`fill`](HeldFile::fill).
+    /// The errors of [`fill`](HeldFile::fill).
     pub(crate) fn fill_for(&self, number: u64, at: u64, to: &mut [u8]) -> Result<()> {
         match &self.held {
             Held::Stored { object, remote } => remote.read(number, object, at, to),
@@ -178,11 +182,12 @@ impl HeldFile {
         }
     }
 
-    /// The bytes `range`, for read `number` of a loader's order if they are one: part of the map, or
-    /// appended to `page`.
+    /// Returns the bytes in `range`, either borrowed from the map or appended to `page`. `number`
+    /// is the index of the read if it belongs to the loader's order.
     ///
     /// # Errors
-    /// Those of [`fill`](HeldFile::fill). Also if there are more than a value may have.
+    /// The errors of [`fill`](HeldFile::fill). Also fails if the range exceeds the size limit of a
+    /// value.
     pub(crate) fn part(&self, number: Option<u64>, range: Range<u64>, page: &mut Vec<u8>) -> Result<Part<'_>> {
         if let Some(map) = self.map() {
             let bytes = &map[range.start as usize..range.end as usize];
@@ -199,10 +204,11 @@ impl HeldFile {
         Ok(Part::since(start, page))
     }
 
-    /// The `len` bytes from offset `at`, or what there is of them. Not a read of a loader's order.
+    /// Reads up to `len` bytes from offset `at` on. Returns fewer bytes at the end of the file.
+    /// Meant for reads outside the loader's order.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// If the bytes cannot be read.
     pub(crate) fn get<'a>(&'a self, at: u64, len: u64, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let (start, end) = (at.min(self.len()), at.saturating_add(len).min(self.len()));
         let read = match self.map() {
@@ -215,11 +221,12 @@ impl HeldFile {
         read.map_err(|e| e.at_path(&self.path))
     }
 
-    /// Loads `bytes` of the file's map, which end at byte `end` of the file.
+    /// Loads the pages of `bytes`, which is a slice of the file's map that ends at offset `end` of
+    /// the file.
     ///
     /// # Errors
-    /// If they cannot be loaded. If the file is still long enough, the medium failed, and the error
-    /// may be transient.
+    /// If the pages cannot be loaded. If the file is still long enough, the storage device failed,
+    /// so the error is marked as transient.
     pub(crate) fn load(&self, bytes: &[u8], end: u64) -> Result<()> {
         fetch(bytes, Map::Usual).map_err(|e| {
             let still_long = std::fs::metadata(&self.path).is_ok_and(|now| now.len() >= end);
@@ -234,7 +241,7 @@ impl std::fmt::Debug for HeldFile {
     }
 }
 
-/// For opening: the bytes of a map are not loaded first.
+/// Used while a dataset is opened. Bytes of a map are returned without loading their pages first.
 impl Bytes for HeldFile {
     fn len(&self) -> u64 {
         self.len()

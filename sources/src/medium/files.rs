@@ -9,27 +9,29 @@ use crate::medium::ahead::{Parts, Remote, ahead_of};
 use crate::model::{Lookahead, Prefetcher};
 use crate::stats::NetworkStats;
 
-/// The files of a dataset, here or in one store, each with `T`, the places of its samples. Samples
-/// are numbered through all files.
+/// All files of a dataset, which are either local or in one store. `T` describes the samples in a
+/// file. Samples are numbered consecutively across all files.
 pub(crate) struct Files<T> {
     files: Vec<(HeldFile, T)>,
-    /// Number of the first sample of each file, then of all samples.
+    /// Index of the first sample of each file, followed by the total number of samples.
     starts: Vec<usize>,
-    /// Number of requested checks.
+    /// Number of times that [`check`](Files::check) has been called.
     looks: AtomicU64,
 }
 
-/// Maximum number of files that are checked at once when an epoch begins.
+/// Maximum number of files that are all checked when an epoch begins. With more files, each is
+/// checked before its next read.
 const MOST_CHECKED: usize = 64;
 
-/// Whether `files` are unchanged, as far as that takes little time: a store takes longer to ask,
-/// and so do many files on a network.
+/// Returns whether `files` are unchanged, if this is cheap to determine. Returns `true` without a
+/// check for files in a store, and for many files, which may be on a network.
 pub(crate) fn are_unchanged<'a>(files: impl ExactSizeIterator<Item = &'a HeldFile> + Clone, looks: u64) -> bool {
     let quick = files.len() <= MOST_CHECKED && files.clone().all(|file| file.object().is_none());
     !quick || files.clone().all(|file| file.look(looks).is_ok())
 }
 
-/// What a [`Source`](crate::model::Source) does for its field of [`Files`].
+/// Implements the methods of a [`Source`](crate::model::Source) that delegate to its field of type
+/// [`Files`].
 macro_rules! of_files {
     ($($field:ident).+) => {
         $crate::model::forward::forward! { |this| this.$($field).+;
@@ -48,10 +50,11 @@ macro_rules! of_files {
 pub(crate) use of_files;
 
 impl<T> Files<T> {
-    /// The samples of `files`. `count` is the number of samples of a file.
+    /// Numbers the samples of `files` consecutively. `count` returns the number of samples in a
+    /// file.
     ///
     /// # Errors
-    /// If there are more samples than this machine can count.
+    /// If the number of samples overflows.
     pub(crate) fn new(files: Vec<(HeldFile, T)>, count: impl Fn(&T) -> usize) -> Result<Self> {
         let mut starts = vec![0_usize];
         for (file, places) in &files {
@@ -61,33 +64,37 @@ impl<T> Files<T> {
         Ok(Files { files, starts, looks: AtomicU64::new(0) })
     }
 
-    /// Number of samples.
+    /// Returns the number of samples in all files.
     pub(crate) fn len(&self) -> usize {
         self.starts[self.files.len()]
     }
 
-    /// The files with their places, and the number of the first sample of each.
+    /// Iterates over the files. Yields each file, its description, and the index of its first
+    /// sample.
     pub(crate) fn each(&self) -> impl ExactSizeIterator<Item = (&HeldFile, &T, usize)> + Clone {
         self.files.iter().zip(&self.starts).map(|((file, places), start)| (file, places, *start))
     }
 
-    /// The number of the file of sample `index`, and the sample's number in it.
+    /// Returns the index of the file that contains sample `index`, and the sample's index within
+    /// that file.
     pub(crate) fn number(&self, index: usize) -> (usize, usize) {
         assert!(index < self.len(), "sample {index} of {}", self.len());
-        // An empty file starts where the next one does, so the last file that starts at or before
+        // An empty file starts where the next file does, so the last file that starts at or before
         // `index` is not empty.
         let number = self.starts.partition_point(|&start| start <= index) - 1;
         (number, index - self.starts[number])
     }
 
-    /// The file of sample `index`, its places, and the sample's number in it.
+    /// Returns the file that contains sample `index`, the file's description, and the sample's
+    /// index within the file.
     pub(crate) fn locate(&self, index: usize) -> (&HeldFile, &T, usize) {
         let (number, place) = self.number(index);
         let (file, places) = &self.files[number];
         (file, places, place)
     }
 
-    /// Like [`locate`](Files::locate), and checks the file if that was requested.
+    /// Like [`locate`](Files::locate), but first checks that the file is unchanged, if a check was
+    /// requested.
     ///
     /// # Errors
     /// If the file has changed.
@@ -97,43 +104,44 @@ impl<T> Files<T> {
         Ok(found)
     }
 
-    /// The path or the URL of the file of sample `index`.
+    /// Returns the path or the URL of the file that contains sample `index`.
     pub(crate) fn path(&self, index: usize) -> &Path {
         &self.locate(index).0.path
     }
 
-    /// Asks each file to be checked when it is next read. To check all of them here would delay an
-    /// epoch by seconds for 10,000 files on a network.
+    /// Requests a check of each file before its next read. Checking all files immediately would
+    /// delay the epoch by seconds if there are 10,000 files on a network.
     ///
     /// # Errors
-    /// None. The method has the signature of [`Source::check`](crate::Source::check).
+    /// Never. The return type is required by [`Source::check`](crate::Source::check).
     pub(crate) fn check(&self) -> Result<()> {
         self.looks.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Whether the files are unchanged, as far as that takes little time.
+    /// Returns whether the files are unchanged, if this is cheap to determine.
     pub(crate) fn is_unchanged(&self) -> bool {
         are_unchanged(self.files.iter().map(|(file, _)| file), self.looks.load(Ordering::Relaxed))
     }
 
-    /// The store of all files, if they are in one.
+    /// Returns the store that contains all files, if they are in a store.
     pub(crate) fn remote(&self) -> Option<&Arc<Remote>> {
         Some(self.files.first()?.0.object()?.1)
     }
 
-    /// What was asked of the store.
+    /// Returns the counters of the requests to the store.
     pub(crate) fn network(&self) -> Option<NetworkStats> {
         self.remote().map(|remote| remote.network())
     }
 
-    /// Bytes of samples to hold ahead of need, for files in a store.
+    /// Returns the size in bytes of the prefetch buffer. It is 0 for local files.
     pub(crate) fn ahead_bytes(&self) -> usize {
         self.remote().map_or(0, |_| ahead_of(self.files.iter().map(|(file, _)| file.len())))
     }
 
-    /// Fetches the samples of `order` ahead, if they are in a store. `range` is the part of the
-    /// file that a sample needs, by its number in the file.
+    /// Starts prefetching the samples of `order` if the files are in a store. `range` returns the
+    /// byte range that a sample needs, given the description of its file and the sample's index
+    /// within the file.
     pub(crate) fn follow(
         self: &Arc<Self>,
         order: Lookahead,

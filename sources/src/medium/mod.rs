@@ -1,15 +1,17 @@
-//! The files of a dataset: on this machine, or in a store. A format says which part of which file
-//! a sample needs, and reads it in one way.
+//! Access to the files of a dataset, whether they are local or in an object store. A format
+//! determines which bytes of which file a sample needs, and reads them the same way from every
+//! medium.
 //!
-//! 1. `file`: [`HeldFile`], a file that stays open: mapped, read, or an object of a store.
-//! 2. `files`: [`Files`], all files of a dataset with the samples in them: finds the file of a
-//!    sample, checks for changes, and fetches ahead.
-//! 3. [`Part`]: bytes that the medium lends, or has copied to a page.
-//! 4. `place`: [`Medium`], where the files lie; opens them.
-//! 5. `ahead`: reads from stores ahead of need. `stored`: files that samples name in a store.
-//! 6. `download`: brings whole files to this machine.
-//! 7. `tree`: lists what lies in a folder or a store, `siblings` what lies around images, and
-//!    `splits` chooses among the files. `at`: [`At`], what is opened.
+//! 1. `file`: [`HeldFile`], an open file: memory-mapped, read with system calls, or an object in a
+//!    store.
+//! 2. `files`: [`Files`], all files of a dataset. Finds the file of a sample, checks for changes,
+//!    and prefetches.
+//! 3. [`Part`], bytes that are borrowed from the medium or copied to a page buffer.
+//! 4. `place`: [`Medium`], which knows where the files are and opens them.
+//! 5. `ahead`: prefetches from stores. `stored`: reads files in a store that samples refer to.
+//! 6. `download`: downloads whole files to a local folder.
+//! 7. `tree`: lists a folder or a store. `siblings`: lists the files and folders next to images.
+//!    `splits`: selects the files of one split. `at`: [`At`], the dataset to open.
 
 pub(super) mod ahead;
 mod at;

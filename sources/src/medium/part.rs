@@ -3,7 +3,8 @@ use std::ops::Range;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::file::MAX_FILE;
 
-/// Bytes of a row: a part of the medium, or of the page, which is the memory filled for the row.
+/// Bytes of a row. They are borrowed from the medium or stored in the page, which is the buffer
+/// that is filled for the row.
 #[derive(Debug, Clone)]
 pub(crate) enum Part<'a> {
     Borrowed(&'a [u8]),
@@ -11,12 +12,12 @@ pub(crate) enum Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// What was appended to `page` since it had `start` bytes.
+    /// Returns the bytes that were appended to `page` since its length was `start`.
     pub(crate) fn since(start: usize, page: &[u8]) -> Self {
         Part::Page(start..page.len())
     }
 
-    /// The bytes.
+    /// Returns the bytes. `page` is the page of the row.
     pub(crate) fn of<'p>(&self, page: &'p [u8]) -> &'p [u8]
     where
         'a: 'p,
@@ -27,11 +28,11 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// The same part after `medium`, from which it may borrow, was copied to byte `start` of the
-    /// page. What was in the page before has moved by `moved` bytes.
+    /// Adjusts the part after `medium`, from which it may borrow, has been copied to offset `start`
+    /// of the page, and the earlier content of the page has moved by `moved` bytes.
     pub(crate) fn moved<'b>(self, medium: &[u8], start: usize, moved: usize) -> Part<'b> {
         match self {
-            // Empty bytes may lie anywhere.
+            // An empty slice may point outside `medium`.
             Part::Borrowed([]) => Part::Borrowed(&[]),
             Part::Borrowed(bytes) => {
                 let from = start + bytes.as_ptr().addr() - medium.as_ptr().addr();
@@ -44,12 +45,12 @@ impl<'a> Part<'a> {
     /// Appends `len` zeros to `page`.
     ///
     /// # Errors
-    /// If `len` exceeds the size of a file of a sample, or the memory.
+    /// If `len` exceeds the size limit of a sample's file, or the allocation fails.
     pub(crate) fn append(page: &mut Vec<u8>, len: u64) -> Result<()> {
         if len > MAX_FILE {
-            return Err(Error::in_source(format!("a value of {len} bytes; the limit is {MAX_FILE}")));
+            return Err(Error::in_source(format!("a value has {len} bytes; the limit is {MAX_FILE}")));
         }
-        let no_memory = |_| Error::new(ErrorKind::Memory, format!("no memory for a value of {len} bytes"));
+        let no_memory = |_| Error::new(ErrorKind::Memory, format!("cannot allocate {len} bytes for a value"));
         page.try_reserve(len as usize).map_err(no_memory)?;
         page.resize(page.len() + len as usize, 0);
         Ok(())

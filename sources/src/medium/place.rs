@@ -9,34 +9,37 @@ use crate::machine::parallel::{ASKING, in_parallel, on_threads};
 use crate::medium::ahead::Remote;
 use crate::model::Object;
 
-/// Where the files of a dataset lie, and how they are opened.
+/// Where the files of a dataset are, and how they are opened.
 #[derive(Clone)]
 pub(crate) enum Medium {
+    /// Local files.
     Machine {
+        /// Whether files are memory-mapped.
         mapped: bool,
     },
     Store {
         remote: Arc<Remote>,
-        /// Known objects, sorted by their URLs.
+        /// Known objects, sorted by URL.
         listed: Arc<[Object]>,
     },
 }
 
 impl Medium {
-    /// The same medium, whose files below `folder` are listed in one request if it is a store that
-    /// can list: all have the versions of one moment, and need no request each.
+    /// Lists the objects below `folder` in advance if the medium is a store that supports listing,
+    /// and returns the medium. One listing replaces a request per file, and pins the versions of
+    /// all files at the same moment.
     pub(crate) fn listed(self, folder: &Path) -> Self {
         let url = folder.to_str().unwrap_or_default();
         let mut medium = self;
-        // A store that cannot list is asked for each file.
+        // If the store cannot list objects, opening each file costs one request.
         let _ = medium.list(url);
         medium
     }
 
-    /// Lists the objects below `url`, if it is a store and they are not known.
+    /// Lists the objects below `url` if the medium is a store and they have not been listed yet.
     ///
     /// # Errors
-    /// If they cannot be listed.
+    /// If the objects cannot be listed.
     pub(crate) fn list(&mut self, url: &str) -> Result<()> {
         let Medium::Store { remote, listed } = self else { return Ok(()) };
         let url = url.trim_end_matches('/');
@@ -53,7 +56,8 @@ impl Medium {
         matches!(self, Medium::Store { .. })
     }
 
-    /// The folder of what is at `path`; not the one of all buckets of a store.
+    /// Returns the folder that contains `path`, or `None` if `path` is a bucket, which has no
+    /// parent folder.
     pub(crate) fn parent(&self, path: &Path) -> Option<PathBuf> {
         match self {
             Medium::Machine { .. } => path.parent().map(Path::to_owned),
@@ -64,7 +68,7 @@ impl Medium {
         }
     }
 
-    /// The path of the file `name` in `folder`.
+    /// Returns the path of the file `name` in `folder`.
     pub(crate) fn join(&self, folder: &Path, name: &str) -> PathBuf {
         match self {
             Medium::Machine { .. } => folder.join(name),
@@ -72,8 +76,8 @@ impl Medium {
         }
     }
 
-    /// The files directly in `folder` whose names `is` takes, in their order. Hidden ones are left
-    /// out. Those of a store must be [listed](Medium::listed).
+    /// Returns the files directly in `folder` whose names satisfy `is`, sorted. Hidden files are
+    /// skipped. A folder in a store must have been [listed](Medium::listed).
     ///
     /// # Errors
     /// If the folder cannot be listed.
@@ -100,10 +104,10 @@ impl Medium {
         Ok(files)
     }
 
-    /// Opens the file at `path`, or the object at this URL.
+    /// Opens the file or the object at `path`, which is a URL if the medium is a store.
     ///
     /// # Errors
-    /// If there is none, or it cannot be opened.
+    /// If the file does not exist or cannot be opened.
     pub(crate) fn open(&self, path: &Path) -> Result<HeldFile> {
         let (remote, listed) = match self {
             Medium::Machine { mapped } => return HeldFile::open(path, *mapped).map(|(file, _)| file),
@@ -120,10 +124,10 @@ impl Medium {
         Ok(HeldFile::stored(object, remote.clone()))
     }
 
-    /// Reads a file of up to `most` bytes.
+    /// Reads a whole file of at most `most` bytes.
     ///
     /// # Errors
-    /// If it is larger, or cannot be read.
+    /// If the file is larger or cannot be read.
     pub(crate) fn read(&self, path: &Path, most: u64) -> Result<Vec<u8>> {
         match self {
             Medium::Machine { .. } => file::read(path, most).map_err(|e| Error::io(path, &e)),
@@ -131,10 +135,10 @@ impl Medium {
         }
     }
 
-    /// Like [`read`](Medium::read); `None` if there is no such file.
+    /// Like [`read`](Medium::read), but returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// Those of [`read`](Medium::read). Also if a store does not answer.
+    /// The errors of [`read`](Medium::read). Also fails if a store does not respond.
     pub(crate) fn find(&self, path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
         let Medium::Store { remote, listed } = self else {
             return file::exists(path)?.then(|| self.read(path, most)).transpose();
@@ -145,14 +149,16 @@ impl Medium {
             return found.map(|_| self.read(path, most)).transpose();
         }
         let found = remote.repeated(move |store| match store.object(&url) {
-            // Not all stores say for certain that there is none.
+            // Not every store can tell a missing object from other errors, so every permanent error
+            // counts as a missing object.
             Err(e) if !e.is_transient() => Ok(None),
             found => found.map(Some),
         })?;
         found.map(|object| whole(&HeldFile::stored(object, remote.clone()), most)).transpose()
     }
 
-    /// Calls `open` for each item, on several threads.
+    /// Calls `open` for each item on several threads, and returns the results in the order of the
+    /// items.
     ///
     /// # Errors
     /// The error of the first item that fails.
@@ -169,10 +175,10 @@ fn url_of(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| Error::in_source("the URL is not UTF-8").at_path(path))
 }
 
-/// All bytes of `file`.
+/// Reads the whole `file`, which may have at most `most` bytes.
 fn whole(file: &HeldFile, most: u64) -> Result<Vec<u8>> {
     if file.len() > most {
-        let cause = format!("the file has more than {most} bytes, which is the limit");
+        let cause = format!("the file exceeds the limit of {most} bytes");
         return Err(Error::in_source(cause).at_path(&file.path));
     }
     let mut bytes = Vec::new();

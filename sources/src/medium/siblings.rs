@@ -1,28 +1,29 @@
-//! What lies around the images of class folders. Formats with annotations tell by it that the
-//! folder is theirs, and that its folders are no classes.
+//! Finds the files and folders next to the images of a folder dataset. Formats with annotations use
+//! this module to recognize annotated datasets, whose folders are not classes.
 
 use std::path::Path;
 
 use super::tree::Tree;
 use crate::error::Result;
 
-/// Number of folders that are looked at for annotations. More are classes.
+/// Maximum number of folders that are searched for annotations. If there are more, they are class
+/// folders.
 const FOLDERS: usize = 16;
-/// Bytes that tell whether a file has annotations.
+/// Number of leading bytes that are examined to determine whether a file contains annotations.
 const START: usize = 4096;
 
-/// A folder of images.
+/// The surroundings of the images in a folder.
 pub(crate) struct Around<'a> {
     pub(crate) tree: Tree<'a>,
-    /// The files in it.
+    /// Names of the files directly in the folder.
     files: Vec<String>,
-    /// The folders above the images, as prefixes of paths, each with the names of those in it
-    /// that lead to images.
+    /// Each folder that contains images at any depth, as a path prefix, with the names of those of
+    /// its entries that are images or contain images.
     pub(crate) above: Vec<(&'a str, Vec<&'a str>)>,
 }
 
 impl<'a> Around<'a> {
-    /// The folder `tree`, whose `images` are in these folders below it.
+    /// Creates the description of the folder `tree`, given the relative paths of its `images`.
     ///
     /// # Errors
     /// If the folder cannot be listed.
@@ -44,7 +45,8 @@ impl<'a> Around<'a> {
         Ok(Around { tree, files: tree.file_names()?, above })
     }
 
-    /// The first file in the folder that has one of these extensions and begins as `is` says.
+    /// Returns the first file in the folder that has one of `extensions` and whose leading bytes
+    /// satisfy `is`.
     ///
     /// # Errors
     /// If a file cannot be read.
@@ -59,8 +61,8 @@ impl<'a> Around<'a> {
         Ok(None)
     }
 
-    /// The paths of the files in each folder that is usual for annotations and lies next to those
-    /// of the images, as far as they tell what it has.
+    /// Returns the paths of the files in each folder named `Annotations` or `annotations` next to
+    /// the image folders. Lists only as many files as are needed to recognize the format.
     ///
     /// # Errors
     /// If a folder cannot be listed.

@@ -1,20 +1,21 @@
-//! Splits of a dataset, such as `train` and `validation`, by the names of its files.
+//! Finds the splits of a dataset, such as `train` and `validation`, from the names of its files.
 //!
-//! One rule for every format: the path of a split is the path of the dataset, then the name of the
-//! split: `imagenet/train`. If that is a folder, it is opened. Otherwise the files in `imagenet`,
-//! or in its folder `data`, belong to splits by their names:
+//! One rule applies to every format: the path of a split is the path of the dataset followed by the
+//! name of the split, such as `imagenet/train`. If that path is a folder, it is opened. Otherwise,
+//! the names of the files in `imagenet` or in its folder `data` determine their splits:
 //!
 //! - `train-00000-of-00003.parquet` belongs to `train`.
-//! - `set-train-00000-of-00003.arrow` and `set-train.arrow`, in a cache, belong to `train`.
-//! - Otherwise the first part of a name that is a usual name of a split decides: `my_test.parquet`
-//!   belongs to `test`.
-//! - Files without any such name belong to `train`.
+//! - `set-train-00000-of-00003.arrow` and `set-train.arrow`, as in the Hugging Face cache, belong
+//!   to `train`.
+//! - Otherwise, the first component of the name that is a common split name decides. For example,
+//!   `my_test.parquet` belongs to `test`.
+//! - Files whose names contain no common split name belong to `train`.
 //!
-//! Files in the only other folder, such as `imagenet/plain_text`, are a configuration of the dataset
-//!  if it is one of the Hugging Face hub. Elsewhere they may be another dataset, so a split of
-//! theirs is not taken for one of `imagenet`.
+//! If the only files are in one other folder, such as `imagenet/plain_text`, and the dataset is on
+//! the Hugging Face Hub, that folder is a configuration of the dataset. Elsewhere, the folder may
+//! be a different dataset, so its splits are not treated as splits of `imagenet`.
 //!
-//! A missing shard, and files of two sets in one split, are errors.
+//! Opening fails if a shard is missing, or if a split contains files of two datasets.
 
 use std::path::{Path, PathBuf};
 
@@ -22,23 +23,24 @@ use super::Medium;
 use crate::error::{Error, Result};
 use crate::machine::file::has_extension;
 
-/// Usual names of splits, and the parts of names that mean them.
+/// Common split names, each with its accepted spellings.
 const USUAL: [(&str, &[&str]); 3] = [
     ("train", &["train", "training"]),
     ("validation", &["validation", "valid", "val", "dev"]),
     ("test", &["test", "testing", "eval", "evaluation"]),
 ];
 
-/// The usual name of a split that is called `word`.
+/// Returns the common split name for which `word` is an accepted spelling, ignoring case.
 pub(crate) fn usual(word: &str) -> Option<&'static str> {
     let word = word.to_ascii_lowercase();
     USUAL.iter().find(|(_, words)| words.contains(&&*word)).map(|(name, _)| *name)
 }
 
-/// A split, and its files in the order of their names.
+/// A split and its files, sorted by name.
 pub(crate) type Split<T> = (String, Vec<T>);
 
-/// The split that a file with this name belongs to. `prefixed` names begin with that of the set.
+/// Returns the split of the file `name`. If `prefixed` is true, file names start with the name of
+/// the dataset.
 pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     let numbered = numbered(stem);
@@ -57,13 +59,13 @@ pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
     }
 }
 
-/// The part before `-00000-of-00003`.
+/// Returns the part of the name before a suffix such as `-00000-of-00003`.
 fn numbered(stem: &str) -> Option<&str> {
     shard(stem).map(|(split, _, _)| split)
 }
 
-/// The parts of a name such as `train-00000-of-00003`: the split, and two numbers. Older files of
-/// the hub have a hash at the end.
+/// Parses a name such as `train-00000-of-00003` into the split, the shard index and the number of
+/// shards. The names of older files on the Hub end with a hash.
 fn shard(stem: &str) -> Option<(&str, u64, u64)> {
     let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
     let (rest, of) = stem.rsplit_once("-of-")?;
@@ -73,10 +75,11 @@ fn shard(stem: &str) -> Option<(&str, u64, u64)> {
     Some((split, number(place)?, number(of)?)).filter(|_| sound)
 }
 
-/// Checks that the files of a split at `at` are all of its shards, if their names are numbered.
+/// Checks that the files of a split at `at` include all of its shards, if their names contain shard
+/// numbers.
 ///
 /// # Errors
-/// If a shard is missing, or the files are those of several sets.
+/// If a shard is missing, or the files belong to several datasets.
 pub(crate) fn complete(at: &Path, names: &[String]) -> Result<()> {
     let parsed = |name: &String| {
         let name = name.rsplit('/').next().unwrap_or(name);
@@ -88,29 +91,31 @@ pub(crate) fn complete(at: &Path, names: &[String]) -> Result<()> {
     let refused = |cause: String| Err(Error::in_source(cause).at_path(at));
     if let Some(place) = found.iter().position(|one| one.is_none_or(|(_, other)| other != of)) {
         return refused(format!(
-            "{:?} does not belong to the other files, which are shards of {of}: move it to another folder",
+            "{:?} does not belong to the {of} shards of this split: move it to a different folder",
             names[place]
         ));
     }
     let mut numbers: Vec<u64> = found.iter().flatten().map(|(number, _)| *number).collect();
     numbers.sort_unstable();
     if let Some(twice) = numbers.windows(2).find(|pair| pair[0] == pair[1]) {
-        return refused(format!("shard {} of {of} is here twice: remove the files of the older set", twice[0]));
+        return refused(format!("shard {} of {of} exists twice: remove the files of the older dataset", twice[0]));
     }
-    // As many numbers as files bound the search, whatever a name claims.
+    // The search is bounded by the number of files, not by the number of shards that the names
+    // claim.
     let missing = (0..of).take(numbers.len() + 1).find(|number| numbers.binary_search(number).is_err());
     match missing {
-        Some(missing) => refused(format!("shard {missing} of {of} is missing; {} are here", numbers.len())),
+        Some(missing) => refused(format!("shard {missing} of {of} is missing; {} are present", numbers.len())),
         None => Ok(()),
     }
 }
 
-/// The files of a dataset whose names, relative to its path, are `names`: those in it or in its
-/// folder `data`, by split. Without any there, the first folder of a name is its split, or the
-/// configuration of a dataset whose files decide.
+/// Selects the files of one split from a dataset whose relative paths are `names`. The names of the
+/// files directly in the dataset or in its folder `data` determine their splits. If there are none,
+/// the first folder of each path is the split, or a configuration whose file names determine the
+/// split.
 ///
 /// # Errors
-/// Those of [`choose`] and [`complete`].
+/// The errors of [`choose`] and [`complete`].
 #[cfg(any(feature = "parquet", test))]
 pub(crate) fn below(at: &Path, names: Vec<String>, wanted: Option<&str>) -> Result<Vec<String>> {
     let direct = |name: &String| !name.strip_prefix("data/").unwrap_or(name).contains('/');
@@ -130,12 +135,12 @@ pub(crate) fn below(at: &Path, names: Vec<String>, wanted: Option<&str>) -> Resu
             None => splits.push((folder, vec![name])),
         }
     }
-    // The only folder may be a configuration, such as `plain_text/train-00000-of-00001.parquet`.
+    // The only folder may be a configuration, as in `plain_text/train-00000-of-00001.parquet`.
     let only = matches!(&splits[..], [(folder, _)] if usual(folder).is_none() && wanted != Some(folder));
     if only && wanted.is_some() && !is_of_hub(at) {
         let folder = &splits[0].0;
         return Err(Error::config(format!(
-            "no such file or folder, and {} has no such split; files lie in its folder {folder:?}: open {}, or a split of it",
+            "no such file or folder, and {} has no such split; its files are in the folder {folder:?}: open {}, or one of its splits",
             at.display(),
             at.join(folder).display(),
         ))
@@ -153,7 +158,8 @@ pub(crate) fn below(at: &Path, names: Vec<String>, wanted: Option<&str>) -> Resu
     Ok(found.into_iter().map(|name| format!("{folder}/{name}")).collect())
 }
 
-/// Whether `at` is a whole dataset of the Hugging Face hub: `hf://datasets/org/name@revision`.
+/// Returns whether `at` is a whole dataset on the Hugging Face Hub:
+/// `hf://datasets/org/name@revision`.
 #[cfg(any(feature = "parquet", test))]
 fn is_of_hub(at: &Path) -> bool {
     let name = at.to_str().and_then(|url| url.strip_prefix("hf://datasets/")).map(|name| name.trim_end_matches('/'));
@@ -163,7 +169,7 @@ fn is_of_hub(at: &Path) -> bool {
     })
 }
 
-/// Groups files by split. `name` returns the name of a file.
+/// Groups files by split, sorted by split name. `name` returns the name of a file.
 pub(crate) fn group<T>(files: Vec<T>, prefixed: bool, name: impl Fn(&T) -> String) -> Vec<Split<T>> {
     let mut splits: Vec<Split<T>> = Vec::new();
     for file in files {
@@ -177,7 +183,7 @@ pub(crate) fn group<T>(files: Vec<T>, prefixed: bool, name: impl Fn(&T) -> Strin
     splits
 }
 
-/// Files in `folder` with this extension, in the order of their names. Hidden files are ignored.
+/// Returns the files in `folder` with this extension, sorted by name. Hidden files are ignored.
 ///
 /// # Errors
 /// If the folder cannot be listed.
@@ -185,11 +191,11 @@ pub(crate) fn files_in(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     Medium::Machine { mapped: true }.files_in(folder, |name| has_extension(name, extension))
 }
 
-/// The files of the only split, or of the split `wanted`.
+/// Returns the files of the split `wanted`, or of the only split if `wanted` is `None`.
 ///
 /// # Errors
-/// If there are several splits and none is wanted, or there is no such split. The message lists
-/// them.
+/// If there are several splits and `wanted` is `None`, or if the split `wanted` does not exist. The
+/// message lists the splits.
 pub(crate) fn choose<T>(at: &Path, splits: Vec<Split<T>>, wanted: Option<&str>) -> Result<Vec<T>> {
     let names = splits.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
     let first = splits.first().map_or_else(String::new, |(name, _)| at.join(name).display().to_string());
@@ -210,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_file_decides_its_split() {
+    fn a_file_name_determines_the_split() {
         for (name, prefixed, split) in [
             ("train-00000-of-00003.parquet", false, "train"),
             ("left-eye-00000-of-00003.parquet", false, "left-eye"),
@@ -231,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_a_configuration_has_splits_of_its_own() {
+    fn a_configuration_folder_has_splits() {
         let names = |list: &[&str]| -> Vec<String> { list.iter().map(|name| (*name).to_owned()).collect() };
         let at = Path::new("hf://datasets/org/set@refs/pr/1");
         let files = names(&["plain/test-00000-of-00001.parquet", "plain/train-00000-of-00001.parquet"]);
@@ -248,7 +254,7 @@ mod tests {
 
     /// `Loader("x/train")` must not open the files of `x/other`.
     #[test]
-    fn a_split_is_not_looked_for_in_another_dataset() {
+    fn a_split_is_not_searched_in_a_different_dataset() {
         let files = vec!["other/train-00000-of-00001.parquet".to_owned()];
         for at in ["x", "s3://bucket", "hf://datasets/org/set/part"] {
             let e = below(Path::new(at), files.clone(), Some("train")).unwrap_err();
@@ -268,12 +274,12 @@ mod tests {
         assert_eq!(cause(&["a.parquet", "b.parquet"]), "");
         assert_eq!(cause(&["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"]), "");
         for (list, said) in [
-            (&["train-00001-of-00003.parquet"][..], "shard 0 of 3 is missing; 1 are here"),
+            (&["train-00001-of-00003.parquet"][..], "shard 0 of 3 is missing; 1 are present"),
             (&["train-00000-of-00002"], "shard 1 of 2 is missing"),
             (&["x.tfrecord-00000-of-00002"], "shard 1 of 2 is missing"),
             (&["train-00000-of-00001.tfrecord", "train-00000-of-00002.tfrecord"], "does not belong"),
             (&["train-00000-of-00001.parquet", "extra.parquet"], "\"extra.parquet\" does not belong"),
-            (&["a-train-00000-of-00001.arrow", "b-train-00000-of-00001.arrow"], "here twice"),
+            (&["a-train-00000-of-00001.arrow", "b-train-00000-of-00001.arrow"], "exists twice"),
         ] {
             assert!(cause(list).contains(said), "{list:?}: {}", cause(list));
         }

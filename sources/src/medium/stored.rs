@@ -1,4 +1,4 @@
-//! The files that the samples of a table, or of annotations, name in a store.
+//! Reads the files in a store that the samples of a table or of annotations refer to.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -11,10 +11,10 @@ use crate::model::store::Stores;
 use crate::model::{Lookahead, Object, Prefetcher};
 use crate::stats::NetworkStats;
 
-/// The number of a file that does not exist.
+/// Placeholder for the object index of a file that does not exist.
 const ABSENT: u32 = u32::MAX;
 
-/// The files that samples name, in one store.
+/// The files that samples refer to, all in one store.
 pub(crate) struct Stored {
     remote: Remote,
     set: Arc<Set>,
@@ -22,9 +22,9 @@ pub(crate) struct Stored {
 
 struct Set {
     objects: Arc<[Object]>,
-    /// The object of each file of each sample.
+    /// Object index of each file: `width` consecutive entries per sample.
     files: Vec<u32>,
-    /// Number of files of a sample.
+    /// Number of files per sample.
     width: usize,
 }
 
@@ -35,19 +35,20 @@ impl Set {
     }
 }
 
-/// Whether a path is a URL of a store.
+/// Returns whether `path` is the URL of an object in a store.
 #[cfg(feature = "tables")]
 pub(crate) fn is_url(path: &str) -> bool {
     matches!(crate::model::store::Location::of(path), crate::model::store::Location::Url(_))
 }
 
-/// The URL of the file that a cell names: a URL, or a path below `root`.
+/// Returns the URL of the file that a cell names. The cell contains either a URL or a path relative
+/// to `root`.
 #[cfg(feature = "tables")]
 pub(crate) fn url_of(root: &str, cell: &str) -> String {
     if is_url(cell) { cell.to_owned() } else { format!("{root}{}", cell.strip_prefix("./").unwrap_or(cell)) }
 }
 
-/// The objects below the URL of a folder. They are listed once, if that is needed.
+/// The objects below the URL of a folder, which are listed on first use.
 pub(crate) struct Below<'a> {
     root: &'a str,
     listed: OnceCell<Vec<Object>>,
@@ -58,7 +59,7 @@ impl<'a> Below<'a> {
         Below { root, listed: OnceCell::new() }
     }
 
-    /// Whether there is an object at `url`, which lies below the folder.
+    /// Returns whether an object exists at `url`, which must be below the folder.
     ///
     /// # Errors
     /// If the objects cannot be listed.
@@ -70,20 +71,20 @@ impl<'a> Below<'a> {
     }
 }
 
-/// The objects below a folder, sorted by their URLs.
+/// Lists the objects below a folder, sorted by URL.
 fn listed(remote: &Remote, folder: &str) -> Result<Vec<Object>> {
     let mut objects = remote.list(folder)?;
     objects.sort_by(|a, b| a.url.cmp(&b.url));
     Ok(objects)
 }
 
-/// The place of the object at `url`.
+/// Returns the index of the object at `url`.
 fn find(objects: &[Object], url: &str) -> Option<u32> {
     u32::try_from(objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?).ok()
 }
 
-/// What a [`Source`](crate::Source) does for its field `stored`: the files that its samples
-/// name, if they are in a store.
+/// Implements the methods of a [`Source`](crate::Source) that delegate to its field `stored`, which
+/// holds the files that its samples refer to if they are in a store.
 macro_rules! of_stored {
     () => {
         fn follow(&self, order: $crate::model::Lookahead) -> Option<Box<dyn $crate::model::Prefetcher>> {
@@ -108,11 +109,11 @@ impl std::fmt::Debug for Stored {
 }
 
 impl Stored {
-    /// Finds the files with these URLs, `width` for each sample; `None` for a file that is not
-    /// read.
+    /// Finds the files at `urls`, which contains `width` entries per sample. An entry is `None` if
+    /// the file is not read.
     ///
     /// # Errors
-    /// If they are in several stores, or cannot be listed.
+    /// If the files are in several stores or buckets, or cannot be listed.
     pub(crate) fn of(urls: &[Option<String>], width: usize, below: Below<'_>, stores: &Stores) -> Result<Self> {
         let mut named = urls.iter().flatten();
         let first = named.next().ok_or_else(|| Error::in_source("no sample names a file"))?;
@@ -135,10 +136,10 @@ impl Stored {
         Ok(Stored { remote, set: Arc::new(Set { objects: objects.into(), files, width }) })
     }
 
-    /// Reads file `place` of a sample, which is at `url`.
+    /// Reads the file at `url`, which is file number `place` of a sample.
     ///
     /// # Errors
-    /// If there is none, or it cannot be read.
+    /// If the file does not exist or cannot be read.
     pub(crate) fn read<'a>(
         &self,
         sample: usize,
@@ -155,7 +156,7 @@ impl Stored {
         Ok(to)
     }
 
-    /// Follows the samples of `order`.
+    /// Starts prefetching the files of the samples in `order`.
     pub(crate) fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let files = wide(order, self.set.width);
         let set = self.set.clone();
@@ -166,7 +167,7 @@ impl Stored {
         self.remote.network()
     }
 
-    /// Bytes of samples to hold ahead of need.
+    /// Returns the size of the prefetch buffer in bytes.
     pub(crate) fn ahead_bytes(&self) -> usize {
         let files = (0..self.set.files.len() as u64).filter_map(|number| self.set.part(number));
         ahead_of(files.map(|(_, range)| range.end))

@@ -1,5 +1,4 @@
-//! What lies in a folder, on this machine or in a store. Formats are recognized by one rule in
-//! both.
+//! Lists a folder, whether local or in a store, so that the same rules detect formats in both.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,28 +11,30 @@ use crate::machine::file;
 use crate::machine::slashes::slashed;
 use crate::model::Object;
 
-/// Number of folders between a folder and the deepest files that are looked for in it.
+/// Maximum depth below a folder at which files are searched.
 const DEPTH: usize = 2;
-/// Maximum number of folders that are searched at one depth. More are classes, not splits.
+/// Maximum number of folders that are searched at one depth. If there are more, they are classes,
+/// not splits.
 const FOLDERS: usize = 256;
-/// The file that lists the shards of a dataset in its folder.
+/// Name of the index file that lists the shards of a dataset.
 pub(crate) const INDEX: &str = "index.json";
-/// Bytes that tell the kind of a file.
+/// Number of leading bytes that determine the type of a file.
 pub(crate) const START: usize = 512;
 
-/// A folder.
+/// A folder to list.
 #[derive(Clone, Copy)]
 pub(crate) enum Tree<'a> {
     Local(&'a Path),
-    /// The objects below a URL.
+    /// The URL of a folder, the sorted objects of the store, and the store.
     Stored(&'a str, &'a [Object], &'a Remote),
 }
 
 impl<'a> Tree<'a> {
-    /// Whether the folder has this file. A pipe or a device counts, so that opening it says so.
+    /// Returns whether the folder contains a file called `name`. Also true for a pipe or a device,
+    /// so that opening it reports the problem.
     ///
     /// # Errors
-    /// If the system cannot tell.
+    /// If the operating system cannot examine the path.
     pub(crate) fn has_file(self, name: &str) -> Result<bool> {
         match self {
             Tree::Local(folder) => Ok(file::found(&folder.join(name))?.is_some_and(|found| !found.is_dir())),
@@ -41,10 +42,10 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Whether the folder has this folder.
+    /// Returns whether the folder contains a subfolder called `name`.
     ///
     /// # Errors
-    /// If the system cannot tell.
+    /// If the operating system cannot examine the path.
     pub(crate) fn has_folder(self, name: &str) -> Result<bool> {
         match self {
             Tree::Local(folder) => file::is_folder(folder.join(name)),
@@ -54,9 +55,9 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Names of the files and folders in the folder, in any order, and whether each is a folder.
-    /// Hidden ones are left out, and links are what they lead to. An error if the folder cannot be
-    /// listed.
+    /// Iterates over the entries of the folder in unspecified order. Yields the name of each file
+    /// or folder, and `true` if it is a folder. Skips hidden entries and follows symbolic links.
+    /// Yields an error if the folder cannot be listed.
     pub(crate) fn entries(self) -> Box<dyn Iterator<Item = Result<(String, bool)>> + 'a> {
         let folder = match self {
             Tree::Local(folder) => folder,
@@ -79,7 +80,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Names of the files in the folder, without hidden ones, in their order.
+    /// Returns the sorted names of the files in the folder, without hidden files.
     ///
     /// # Errors
     /// If the folder cannot be listed.
@@ -90,7 +91,7 @@ impl<'a> Tree<'a> {
         Ok(names)
     }
 
-    /// Number of files with this extension in the folder, without hidden ones.
+    /// Returns the number of files with this extension in the folder, without hidden files.
     ///
     /// # Errors
     /// If the folder cannot be listed.
@@ -99,7 +100,7 @@ impl<'a> Tree<'a> {
         self.entries().try_fold(0, |count, entry| Ok(count + usize::from(is(entry?))))
     }
 
-    /// Calls `look` with the folder `name` in this one.
+    /// Calls `look` with the subfolder `name`.
     pub(crate) fn within<R>(self, name: &str, look: impl FnOnce(Tree<'_>) -> R) -> R {
         match self {
             Tree::Local(folder) => look(Tree::Local(&folder.join(name))),
@@ -109,18 +110,19 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The first bytes of a file in the folder; none if there is no such file.
+    /// Returns the first bytes of a file in the folder. The result is empty if there is no such
+    /// file.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the file cannot be read.
     pub(crate) fn start(self, name: &str) -> Result<Vec<u8>> {
         self.start_of(name, START)
     }
 
-    /// The first `len` bytes of a file, like [`start`](Tree::start).
+    /// Like [`start`](Tree::start), but returns up to `len` bytes.
     ///
     /// # Errors
-    /// Those of [`start`](Tree::start).
+    /// The errors of [`start`](Tree::start).
     pub(crate) fn start_of(self, name: &str, len: usize) -> Result<Vec<u8>> {
         match self {
             Tree::Local(folder) => {
@@ -134,9 +136,9 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Names, relative to the folder, of the files with this extension in it, or otherwise in the
-    /// folders in it, or otherwise in the folders in those. Hidden files and folders are ignored.
-    /// Names are in the order of their paths.
+    /// Returns the relative paths of the files with this extension, sorted as paths. Searches the
+    /// folder itself, then its subfolders, then their subfolders, and stops at the first depth that
+    /// contains such files. Hidden files and folders are ignored.
     ///
     /// # Errors
     /// If a folder cannot be listed, or a name is not UTF-8.
@@ -155,7 +157,7 @@ impl<'a> Tree<'a> {
             let found = (0..=DEPTH).take_while(|&depth| depth == 0 || few(depth));
             let found = found.into_iter().find(|&depth| at(depth).next().is_some());
             let mut found: Vec<String> = found.into_iter().flat_map(at).map(|name| (*name).to_owned()).collect();
-            // As paths are sorted, by folder.
+            // Compare paths by component, so that the files of a folder stay together.
             found.sort_by(|a, b| a.split('/').cmp(b.split('/')));
             return Ok(found);
         };
@@ -189,7 +191,7 @@ impl<'a> Tree<'a> {
         Ok(Vec::new())
     }
 
-    /// Names of the objects below the URL, without hidden ones.
+    /// Iterates over the objects below the URL with their relative names, without hidden ones.
     fn below(self) -> impl Iterator<Item = (&'a str, &'a Object)> {
         let (url, objects) = match self {
             Tree::Local(_) => ("", &[][..]),
@@ -198,18 +200,18 @@ impl<'a> Tree<'a> {
         objects.iter().filter_map(move |object| {
             let name = object.url.strip_prefix(url)?.strip_prefix('/')?;
             let hidden = name.split('/').any(|part| part.starts_with('.'));
-            // Some stores have an object for each folder, whose name ends with a slash.
+            // Some stores represent each folder by an object whose name ends in a slash.
             (!hidden && !name.is_empty() && !name.ends_with('/')).then_some((name, object))
         })
     }
 }
 
-/// Whether an entry of a local folder, or what it links to, is a folder or a file. `None` if it is
-/// hidden, neither of them, or a link that leads nowhere. In stores, hidden objects are left out
-/// too.
+/// Returns whether an entry of a local folder, or the target of a symbolic link, is a folder.
+/// Returns `None` if the entry is hidden, is neither a file nor a folder, or is a dangling link.
+/// `Tree::below` skips hidden objects in stores in the same way.
 ///
 /// # Errors
-/// If the kind of the entry cannot be read.
+/// If the type of the entry cannot be read.
 fn is_folder(entry: &fs::DirEntry) -> io::Result<Option<bool>> {
     if entry.file_name().as_encoded_bytes().starts_with(b".") {
         return Ok(None);
@@ -227,7 +229,7 @@ mod tests {
     use super::*;
     use crate::model::Store;
 
-    /// A store whose objects are listed by the test.
+    /// A store whose methods find nothing. The tests pass the objects directly.
     struct Nothing;
 
     impl Store for Nothing {
@@ -244,12 +246,12 @@ mod tests {
         }
     }
 
-    /// Calls `check` with a local folder that has the files `names`, and with a store that has
-    /// them.
+    /// Calls `check` with a local folder that contains the files `names`, and with a store that
+    /// contains the same files.
     fn in_both(names: &[&str], check: impl Fn(Tree<'_>)) {
         let (folder, linked) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for name in names {
-            // Stores have no links, only names below a folder.
+            // Stores have no symbolic links, so `linked/` is an ordinary prefix in the store.
             let (from, below) = match name.strip_prefix("linked/") {
                 Some(below) if cfg!(unix) => (linked.path(), below),
                 _ => (folder.path(), *name),
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_entries_are_left_out_and_links_are_followed_here_and_in_stores() {
+    fn hidden_entries_are_skipped_and_links_followed() {
         let names = ["a.npy", ".b.npy", ".ipynb_checkpoints/a-checkpoint.npy", "linked/c.npy", "more/d.npy"];
         in_both(&names, |tree| {
             let mut entries: Vec<_> = tree.entries().collect::<Result<_>>().unwrap();
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_listed_is_an_error_that_names_it() {
+    fn a_listing_error_names_the_folder() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
@@ -294,9 +296,6 @@ mod tests {
         for e in errors.into_iter().chain([tree.files("npy").err()]) {
             assert_eq!(e.unwrap().path(), Some(&*file));
         }
-        assert!(
-            tree.start("index.json").unwrap().is_empty() && !tree.has_file("x").unwrap(),
-            "nothing is below a file"
-        );
+        assert!(tree.start("index.json").unwrap().is_empty() && !tree.has_file("x").unwrap(), "a file has no children");
     }
 }

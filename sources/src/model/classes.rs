@@ -10,14 +10,14 @@ use crate::error::{Error, Result};
 use crate::machine::file::{self, MAX_FILE};
 use crate::stats::NetworkStats;
 
-/// Maximum number of names in a message.
+/// Maximum number of names that a message lists.
 const SHOWN: usize = 10;
 
-/// A list of class names. The position of a name is its label, independent of the numbers in a dataset
-/// .
+/// A list of class names. The position of a name in the list is its label, regardless of how a
+/// dataset numbers its classes.
 ///
-/// Datasets with different classes therefore get the same labels: if a validation set lacks a
-/// class, the labels of the others do not shift.
+/// A list gives datasets with different sets of classes the same labels. For example, if a
+/// validation set lacks a class, the labels of the other classes do not shift.
 ///
 /// ```
 /// use warpfeed_sources::Classes;
@@ -25,7 +25,7 @@ const SHOWN: usize = 10;
 /// let classes = Classes::new(["cat", "dog"])?;
 /// assert_eq!(classes.names(), ["cat", "dog"]);
 /// let twice = Classes::new(["cat", "cat"]).unwrap_err();
-/// assert_eq!(twice.cause(), "classes: \"cat\" is number 0 and number 1");
+/// assert_eq!(twice.cause(), "classes: \"cat\" occurs twice, as number 0 and 1");
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,11 +34,11 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Creates a list of these names, numbered 0, 1, 2, ….
+    /// Creates a list of `names`, which are numbered 0, 1, 2, ….
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for an empty list, an empty name, or a name
-    /// that occurs twice.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the list or a name is empty, or if a name
+    /// occurs twice.
     pub fn new(names: impl IntoIterator<Item = impl Into<String>>) -> Result<Self> {
         let names: Arc<[String]> = names.into_iter().map(Into::into).collect();
         if names.is_empty() {
@@ -47,10 +47,10 @@ impl Classes {
         let mut places = HashMap::with_capacity(names.len());
         for (place, name) in names.iter().enumerate() {
             if name.is_empty() {
-                return Err(Error::config(format!("classes: number {place} is an empty name")));
+                return Err(Error::config(format!("classes: name {place} is empty")));
             }
             if let Some(first) = places.insert(name, place) {
-                return Err(Error::config(format!("classes: {name:?} is number {first} and number {place}")));
+                return Err(Error::config(format!("classes: {name:?} occurs twice, as number {first} and {place}")));
             }
         }
         drop(places);
@@ -58,12 +58,11 @@ impl Classes {
     }
 
     /// Reads the list from a text file with one name per line, or from a `.json` file with an array
-    /// of names. White space around a name, empty lines at the end, and a byte order mark are
-    /// ignored.
+    /// of names. Ignores white space around a name, empty lines at the end, and a byte order mark.
     ///
     /// # Errors
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read. The errors of
-    /// [`new`](Classes::new), with the path of the file.
+    /// [`new`](Classes::new) also apply; they state the path of the file.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let bytes = file::read(path, MAX_FILE).map_err(|e| Error::io(path, &e))?;
@@ -81,13 +80,14 @@ impl Classes {
         Self::new(names).map_err(|e| e.at_path(path))
     }
 
-    /// The names, by label.
+    /// Returns the class names, indexed by label.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Renumbers the labels of `source`: each class gets the position of its name in the list. If
-    /// the source has no class names, its labels must be positions in the list.
+    /// Renumbers the labels of `source`: the label of each class becomes the position of its name
+    /// in the list. If the source has no class names, its labels must already be positions in the
+    /// list.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -100,13 +100,13 @@ impl Classes {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the source has a class that is not in the
-    /// list; the message names it.
+    /// list. The message names the class.
     pub fn number(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
         self.number_if(source, false)
     }
 
-    /// Like [`number`](Classes::number). If `lenient` is true, a class that is not in the list is
-    /// an error when one of its samples is read.
+    /// Like [`number`](Classes::number). If `lenient` is true, a class that is not in the list
+    /// causes an error only when one of its samples is read.
     pub(crate) fn number_if(&self, source: Arc<dyn Source>, lenient: bool) -> Result<Arc<dyn Source>> {
         if source.classes() == self.names() {
             return Ok(source);
@@ -131,14 +131,14 @@ impl Classes {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let (shown, listed) = (shown.join(", "), self.names.len());
         Error::config(format!(
-            "classes: the dataset has {shown}{more}, not in the list of {listed}; \
-             add to the list, or skip these samples with OnError::Skip"
+            "classes: the dataset has {shown}{more}, not in the list of {listed}: add the missing names, or skip these \
+             samples with OnError::Skip"
         ))
     }
 }
 
-/// The own number of each of the `classes` in the datasets `parts`. Empty if a class has none or
-/// several.
+/// Returns the original number that the datasets `parts` give each of the `classes`. The result is
+/// empty if a class has no number or several.
 pub(crate) fn category_ids<'a>(classes: &[String], parts: impl Iterator<Item = &'a Arc<dyn Source>>) -> Vec<i64> {
     let mut ids = HashMap::new();
     for part in parts {

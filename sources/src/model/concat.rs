@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::machine::hash::Hash;
 use crate::stats::NetworkStats;
 
-/// Several datasets as one: the samples of the first, then those of the second, and so on.
+/// Several datasets as one: the samples of the first, then the samples of the second, and so on.
 ///
 /// ```no_run
 /// use warpfeed_sources::{Concat, open};
@@ -19,10 +19,10 @@ use crate::stats::NetworkStats;
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// Samples keep their keys and fields. [`part`](Source::part) says which dataset a sample comes
-/// from.
+/// Samples keep their keys and their fields. [`part`](Source::part) returns the dataset that
+/// contains a sample.
 ///
-/// **Labels.** Label 0 can be a cat in one folder and a car in another. There are three ways to
+/// **Labels.** Label 0 may mean a cat in one folder and a car in another. There are three ways to
 /// join labels:
 ///
 /// | | labels | names of the classes |
@@ -31,58 +31,58 @@ use crate::stats::NetworkStats;
 /// | [`match_labels_by_name`](Concat::match_labels_by_name) | renumbered, one for each name | all names, sorted |
 /// | [`keep_labels`](Concat::keep_labels) | as they are, whatever the names say | the longest list, or none if they disagree |
 ///
-/// Two sets agree if they have the same name for every label that both name: `cat, dog` and `cat,
-/// dog, fox` agree. A set without names agrees with every other.
+/// Two datasets agree if they use the same name for every label that has a name in both. For
+/// example, `cat, dog` and `cat, dog, fox` agree. A dataset without names agrees with any other.
 ///
-/// `sampler::Mixture` draws from the parts in proportions.
-/// `Loader::mixture` combines both.
+/// `sampler::Mixture` draws samples from the datasets in given proportions. `Loader::mixture` joins
+/// datasets and draws from them.
 pub struct Concat {
     parts: Vec<Arc<dyn Source>>,
-    /// Index after the last sample of each.
+    /// End of each dataset's range of indices in the joined numbering.
     ends: Vec<usize>,
     classes: Vec<String>,
-    /// The new label for each old one, for each part. Empty if labels stay as they are.
+    /// For each dataset, the mapping from old labels to new ones. Empty if labels stay unchanged.
     relabel: Vec<Relabel>,
 }
 
-/// Meaning of labels in joined datasets.
+/// Policy for the labels of joined datasets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Join {
-    /// Labels mean the same in all sets. Otherwise joining is an error.
+    /// Labels must have the same meaning in all datasets. Otherwise, joining fails.
     #[default]
     Same,
     /// Labels are renumbered by class name.
     ByClassName,
-    /// Labels stay as they are.
+    /// Labels stay unchanged.
     KeepLabels,
 }
 
 impl Concat {
-    /// Joins the datasets `parts`, in this order. Labels stay as they are.
+    /// Joins the datasets `parts`, in this order. Labels stay unchanged.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if two sets give one label different names,
-    /// or if the number of samples overflows.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if two datasets give one label different
+    /// names, or if the number of samples overflows.
     pub fn new(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
         Self::join(parts, Join::Same)
     }
 
-    /// The datasets `parts`, in this order, with one label for each class name. The label is the
-    /// name's place among all names, sorted. [`Folder`](crate::Folder) would give the same
-    /// labels if the class folders of all sets lay in one folder.
+    /// Joins the datasets `parts`, in this order, with one label per class name. The label is the
+    /// index of the name in the sorted list of all names. [`Folder`](crate::Folder) would assign
+    /// the same labels to a single folder with the class folders of all datasets.
     ///
-    /// Reading a sample is an error if its label has no name or is not a number.
+    /// Reading a sample fails if its label has no name or is not a number.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a set has samples but no names, or if the
-    /// number of samples overflows.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a dataset has samples but no names, or if
+    /// the number of samples overflows.
     pub fn match_labels_by_name(parts: Vec<Arc<dyn Source>>) -> Result<Self> {
         Self::join(parts, Join::ByClassName)
     }
 
-    /// The datasets `parts`, in this order. Labels stay as they are. Use it for sets whose labels
-    /// mean the same under different names, such as `cat` and `Katze`. If the names disagree, the
-    /// joined set has none.
+    /// Joins the datasets `parts`, in this order. Labels stay unchanged. Use this function if
+    /// labels have the same meaning but different names, such as `cat` and `Katze`. If the names
+    /// disagree, the joined dataset has no names.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the number of samples overflows.
@@ -95,7 +95,7 @@ impl Concat {
         let mut ends = Vec::with_capacity(parts.len());
         for part in &parts {
             let end = ends.last().copied().unwrap_or(0usize).checked_add(part.len());
-            ends.push(end.ok_or_else(|| Error::config("concat: more samples than can be counted"))?);
+            ends.push(end.ok_or_else(|| Error::config("concat: the number of samples overflows"))?);
         }
         let (classes, relabel) = match (join, common_names(&parts)) {
             (Join::ByClassName, _) => numbered_by_name(&parts)?,
@@ -106,28 +106,29 @@ impl Concat {
         Ok(Concat { parts, ends, classes, relabel })
     }
 
-    /// Number of samples of each part.
+    /// Returns the number of samples in each dataset.
     pub fn lens(&self) -> Vec<usize> {
         self.parts.iter().map(|part| part.len()).collect()
     }
 
-    /// The part that contains sample `index`, and the index in that part.
+    /// Returns the index of the dataset that contains sample `index`, and the sample's index within
+    /// that dataset.
     fn locate(&self, index: usize) -> (usize, usize) {
         let part = self.ends.partition_point(|&end| end <= index);
         (part, if part == 0 { index } else { index - self.ends[part - 1] })
     }
 
-    /// Label `old` of `part`, as numbered in the joined set.
+    /// Converts label `old` of `part` to the joined numbering.
     fn label_of(&self, part: usize, old: Option<i64>) -> Result<Option<i64>> {
         let (Some(old), Some(relabel)) = (old, self.relabel.get(part)) else { return Ok(old) };
         relabel.of(old).map(Some)
     }
 }
 
-/// The longest list of names, if every other list is a prefix of it.
+/// Returns the longest list of names, if every other list is a prefix of it.
 ///
 /// # Errors
-/// The first label for which two parts have different names.
+/// If two parts have different names for a label. The message gives the first such label.
 fn common_names(parts: &[Arc<dyn Source>]) -> Result<Vec<String>> {
     let longest = (0..parts.len()).rev().max_by_key(|&part| parts[part].classes().len());
     let Some(longest) = longest else { return Ok(Vec::new()) };
@@ -136,9 +137,8 @@ fn common_names(parts: &[Arc<dyn Source>]) -> Result<Vec<String>> {
         let Some(label) = part.classes().iter().zip(names).position(|(one, other)| one != other) else { continue };
         let (first, second) = (number.min(longest), number.max(longest));
         return Err(Error::config(format!(
-            "joined datasets: label {label} is {:?} in set {first} and {:?} in set {second}; \
-             match_labels_by_name of the joined sets gives classes of the same name the same label, keep_labels leaves the \
-             labels as they are",
+            "joined datasets: label {label} is {:?} in set {first} and {:?} in set {second}: use match_labels_by_name to join \
+             labels by name, or keep_labels to leave them unchanged",
             parts[first].classes()[label],
             parts[second].classes()[label]
         )));
@@ -146,13 +146,13 @@ fn common_names(parts: &[Arc<dyn Source>]) -> Result<Vec<String>> {
     Ok(names.to_vec())
 }
 
-/// All names, sorted, and the new label of each name of each part.
+/// Returns all names, sorted, and for each dataset the mapping of its labels to the new ones.
 fn numbered_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Relabel>)> {
     if let Some(part) = parts.iter().position(|part| part.classes().is_empty() && !part.is_empty()) {
         let samples = parts[part].len();
         return Err(Error::config(format!(
-            "joined datasets: set {part} ({}, {samples} samples) has no names for its classes, so its labels cannot be \
-             joined by name; keep_labels leaves the labels as they are",
+            "joined datasets: set {part} ({}, {samples} samples) has no class names, so its labels cannot be joined by \
+             name: use keep_labels to leave them unchanged",
             parts[part].kind()
         )));
     }
@@ -180,12 +180,12 @@ impl Source for Concat {
         Ok(sample)
     }
 
-    /// Each part follows its own samples, by its own indices. The parts share the bytes in
-    /// proportion to their [`ahead_bytes`](Source::ahead_bytes).
+    /// Each part prefetches its own samples, using its own indices. The byte budget is divided
+    /// among the parts in proportion to their [`ahead_bytes`](Source::ahead_bytes).
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let wanted = |part: &Arc<dyn Source>| part.ahead_bytes() as u128;
         let (all, mut start) = (self.parts.iter().map(wanted).sum::<u128>().max(1), 0);
-        // Scaled to below 2^64 each, so that their products fit.
+        // Scale each factor to less than 2^64, so that the products fit into 128 bits.
         let unit = all.div_ceil(1 << 64);
         let share = |wanted: u128| (wanted / unit * order.bytes() as u128 / all.div_ceil(unit)) as usize;
         let mut parts = Vec::new();
@@ -264,7 +264,7 @@ impl Source for Concat {
         &self.classes
     }
 
-    /// Unknown if only some of the parts have images.
+    /// `None` if only some of the parts have images.
     fn has_images(&self) -> Option<bool> {
         let mut known = self.parts.iter().map(|part| part.has_images());
         let first = known.next()??;
@@ -275,7 +275,7 @@ impl Source for Concat {
         category_ids(&self.classes, self.parts.iter())
     }
 
-    /// Those of all parts, if each part knows its own.
+    /// Returns the union of the fields of all parts, if every part knows its fields.
     fn fields(&self) -> Option<Vec<String>> {
         let mut all = Vec::new();
         for part in &self.parts {
@@ -293,7 +293,7 @@ impl Source for Concat {
     }
 }
 
-/// The parts that fetch ahead.
+/// The prefetchers of the parts that prefetch.
 struct Parts(Vec<Box<dyn Prefetcher>>);
 
 impl Prefetcher for Parts {
@@ -329,7 +329,7 @@ mod tests {
         Arc::new(Memory::new(samples).with_classes(classes.iter().copied()))
     }
 
-    /// A source that wants as many bytes as possible.
+    /// A source that requests the largest possible prefetch budget.
     struct Greedy(Arc<Mutex<Vec<usize>>>);
 
     impl Source for Greedy {
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_do_not_change_and_their_part_is_known() {
+    fn samples_keep_their_content_and_part() {
         let all = Concat::new(vec![set("a", 2, &[]), set("none", 0, &[]), set("b", 3, &["x", "y"])]).unwrap();
         let mut scratch = Vec::new();
         let mut seen = Vec::new();
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_follows_its_own_samples_in_their_order() {
+    fn each_part_prefetches_its_own_samples_in_order() {
         type Told = Arc<Mutex<Vec<String>>>;
         struct Fetches(usize, Told);
         struct Following(Lookahead, Told);

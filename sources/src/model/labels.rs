@@ -6,10 +6,10 @@ use super::{Source, sample_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{CancelToken, Pool, RETRIES, check_stop, during, is_stopped, retried};
 
-/// Returns the labels of `samples`, in their order, such as for class weights. They are read on
-/// several threads, without the images if the source can.
+/// Reads the labels of `samples` and returns them in the same order, for example to compute class
+/// weights. Reads on several threads, and without reading images if the source supports that.
 ///
-/// A loader that changes labels has `LoaderHandle::labels`.
+/// To get labels as a loader renumbers them, use `LoaderHandle::labels`.
 ///
 /// ```no_run
 /// let source = warpfeed_sources::open("photos")?;
@@ -18,12 +18,12 @@ use crate::machine::{CancelToken, Pool, RETRIES, check_stop, during, is_stopped,
 /// ```
 ///
 /// # Errors
-/// For a sample that is out of range, cannot be read, or lacks a label.
+/// If a sample is out of range, cannot be read, or lacks a label.
 pub fn labels(source: &dyn Source, samples: &[u64]) -> Result<Vec<i64>> {
     labels_retried(source, samples, RETRIES)
 }
 
-/// Like [`labels`], with this number of retries after a transient error.
+/// Like [`labels`], but retries each read up to `retries` times after a transient error.
 pub fn labels_retried(source: &dyn Source, samples: &[u64], retries: usize) -> Result<Vec<i64>> {
     let count = source.len() as u64;
     if let Some(sample) = samples.iter().find(|&&sample| sample >= count) {
@@ -33,14 +33,16 @@ pub fn labels_retried(source: &dyn Source, samples: &[u64], retries: usize) -> R
     Labels { source, workers, retries, missing: "no label" }.of(&(0..count), Some(samples))
 }
 
-/// The error for a sample that a dataset of `count` samples does not have.
+/// Returns the error for the index `sample` if it is out of range in a dataset with `count`
+/// samples.
 pub fn no_sample(sample: u64, count: u64) -> Error {
-    Error::config(format!("sample {sample}: the dataset has the samples 0 to {}", count.saturating_sub(1)))
+    Error::config(format!("sample {sample} is out of range: the dataset has samples 0 to {}", count.saturating_sub(1)))
 }
 
-/// Reads the labels of many samples on several threads, without their images if the source can.
+/// Reads the labels of many samples on several threads, without reading images if the source
+/// supports that.
 pub struct Labels<'a> {
-    /// Where the samples are.
+    /// The dataset to read.
     pub source: &'a dyn Source,
     /// Number of threads.
     pub workers: usize,
@@ -51,20 +53,21 @@ pub struct Labels<'a> {
 }
 
 impl Labels<'_> {
-    /// The labels of the samples of `range`, or of those of `subset`.
+    /// Returns the labels of the samples in `range`, or of the entries of `subset` in that range.
     pub fn of(&self, range: &Range<u64>, subset: Option<&[u64]>) -> Result<Vec<i64>> {
         let Labels { source, workers, retries, missing } = *self;
         let label = |scratch: &mut Vec<u8>, place: usize| {
             let index = subset.map_or(range.start + place as u64, |indices| indices[place]);
             let label = || {
-                // Sources need not look at the stop, and there may be millions of samples.
+                // Check the token here: sources are not required to, and there may be millions of
+                // samples.
                 check_stop()?;
                 source.label(index as usize, scratch)
             };
             let label = retried(retries, index, || !is_stopped(), label)
                 .and_then(|label| label.ok_or_else(|| Error::in_source(missing)));
             label.map_err(|e| {
-                // A sample that cannot be read has no key.
+                // If the sample cannot be read, its key is unknown.
                 let key = || match e.kind() {
                     ErrorKind::Io | ErrorKind::Panic => Ok(String::new()),
                     _ => Ok(source.read(index as usize, scratch)?.key().to_owned()),
@@ -81,8 +84,7 @@ impl Labels<'_> {
                 let label = |scratch: &mut Vec<u8>, place| during(stop.clone(), || label(scratch, place));
                 (0..places).into_par_iter().map_init(Vec::new, label).collect::<Vec<_>>()
             })
-            // In order, so that the reported bad sample does not depend on the speed of the
-            // threads.
+            // Collect in order, so that the sample in the error does not depend on thread timing.
             .into_iter()
             .collect()
     }
@@ -110,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_ends_the_reading_of_labels_between_two_samples() {
+    fn a_cancel_ends_label_reading_between_samples() {
         let read = Arc::new(AtomicUsize::new(0));
         let source = Counted(read.clone());
         let labels = Labels { source: &source, workers: 2, retries: 3, missing: "no label" };
         assert_eq!(labels.of(&(0..1000), None).unwrap(), (0..1000).collect::<Vec<_>>());
         assert_eq!(super::labels(&source, &[999, 3, 3]).unwrap(), [999, 3, 3]);
         let error = super::labels(&source, &[3, 1000]).unwrap_err().to_string();
-        assert_eq!(error, "config: sample 1000: the dataset has the samples 0 to 999");
+        assert_eq!(error, "config: sample 1000 is out of range: the dataset has samples 0 to 999");
         read.store(0, Ordering::SeqCst);
         let stop = CancelToken::new({
             let read = read.clone();
@@ -125,7 +127,7 @@ mod tests {
         });
         let error = stop.during(|| labels.of(&(0..1000), None)).unwrap_err();
         assert!(error.to_string().contains("the read was cancelled"), "{error}");
-        // Each thread may be past its look at the stop.
+        // Each of the two threads may have checked the token before it was set.
         assert!((8..8 + 2).contains(&read.load(Ordering::SeqCst)), "{read:?}");
     }
 }

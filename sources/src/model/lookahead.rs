@@ -1,25 +1,25 @@
-//! [`Lookahead`], the future reads of a loader, and [`Prefetcher`], through which a source follows
-//! them.
+//! [`Lookahead`], the upcoming reads of a loader, and [`Prefetcher`], the prefetcher of a source.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::position::Position;
 
-/// Place of a batch: its epoch, and its number in the epoch. Places sort in the order of delivery.
+/// Position of a batch: its epoch, and its index within the epoch. Positions are ordered by
+/// delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BatchIndex {
-    /// The epoch, from 0.
+    /// Index of the epoch, from 0.
     pub epoch: u64,
-    /// The batch in the epoch, from 0.
+    /// Index of the batch within the epoch, from 0.
     pub batch: u64,
 }
 
-/// The order in which one loader reads a source: its own samples, batch after batch and epoch after
-/// epoch, as far ahead as the source wants to look.
+/// The order in which one loader reads a source, batch by batch and epoch by epoch. A source can
+/// look ahead as far as it wants. The order contains only the samples of this loader's rank.
 ///
-/// The order is a function, not a queue: any place may be queried at any time, and nothing is
-/// stored per place. [`Source::follow`](super::Source::follow) shows its use.
+/// The order is a function, not a queue: any batch can be queried at any time, and nothing is
+/// stored per batch. [`Source::follow`](super::Source::follow) shows its use.
 #[derive(Clone)]
 pub struct Lookahead {
     bytes: usize,
@@ -28,25 +28,25 @@ pub struct Lookahead {
     next: Arc<NextInEpoch>,
 }
 
-/// The first batch of an epoch, from a batch on, in which this machine reads a sample: the
-/// arguments are the epoch, the sample and the batch.
+/// Returns the first batch in which this machine reads a sample. The arguments are the epoch, the
+/// sample, and the batch at which the search starts.
 type NextInEpoch = dyn Fn(u64, u64, u64) -> Position + Send + Sync;
 
 /// The next read of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NextUse {
-    /// It is read in the batch at this place.
+    /// The next read is in this batch.
     At(BatchIndex),
-    /// No batch of the epochs that were searched reads it.
+    /// The sample is not read in any of the searched epochs.
     Later,
-    /// The order has no inverse in constant time.
+    /// The sampler cannot invert its order in constant time.
     Unknown,
 }
 
 impl Lookahead {
-    /// Creates an order with `batches(epoch)` batches in each epoch and the samples
-    /// `samples(place)` in each batch. A loader creates its own; this function is for tests of
-    /// sources.
+    /// Creates an order from two functions: `batches(epoch)` returns the number of batches in an
+    /// epoch, and `samples(place)` returns the samples of a batch. A loader creates its own order;
+    /// this function is meant for tests of sources.
     pub fn new(
         bytes: usize,
         batches: impl Fn(u64) -> u64 + Send + Sync + 'static,
@@ -56,18 +56,17 @@ impl Lookahead {
         Lookahead { bytes, batches: Arc::new(batches), samples: Arc::new(samples), next }
     }
 
-    /// Adds the inverse of the order: `next(epoch, sample, batch)` is the first batch of `epoch`,
-    /// from `batch` on, in which a rank on this machine reads `sample`.
+    /// Adds the inverse of the order: `next(epoch, sample, batch)` returns the first batch of
+    /// `epoch`, from `batch` on, in which a rank on this machine reads `sample`.
     #[must_use]
     pub fn with_next(mut self, next: impl Fn(u64, u64, u64) -> Position + Send + Sync + 'static) -> Self {
         self.next = Arc::new(next);
         self
     }
 
-    /// The first place from `from` on at which a rank on this machine reads `sample`. Searches
-    /// `epochs` epochs, each in constant time. The launcher or
-    /// `Loader::local_world_size` says which ranks are on this
-    /// machine.
+    /// Returns the first batch, from `from` on, in which a rank on this machine reads `sample`.
+    /// Searches `epochs` epochs, each in constant time. The launcher's environment or
+    /// `Loader::local_world_size` determines which ranks are on this machine.
     pub fn next_use(&self, sample: u64, from: BatchIndex, epochs: u64) -> NextUse {
         for epoch in from.epoch..from.epoch.saturating_add(epochs) {
             match (self.next)(epoch, sample, if epoch == from.epoch { from.batch } else { 0 }) {
@@ -79,24 +78,26 @@ impl Lookahead {
         NextUse::Later
     }
 
-    /// Maximum bytes of fetched samples that the source may hold until they are read. They are part
-    /// of the memory plan. It may be less than one batch, or 0.
+    /// Returns the prefetch budget: the maximum number of bytes of prefetched samples that the
+    /// source may hold before they are read. The loader's memory plan includes this budget. It may
+    /// be smaller than one batch, or 0.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Number of batches in `epoch`.
+    /// Returns the number of batches in `epoch`.
     pub fn batches(&self, epoch: u64) -> u64 {
         (self.batches)(epoch)
     }
 
-    /// The samples of the batch at `place`, in order. A sample may occur twice. `None` if the batch
-    /// does not exist, or if the order fails; the failure is then an error of the batch.
+    /// Returns the samples of the batch at `place`, in order. A sample may occur twice. Returns
+    /// `None` if the batch does not exist or the sampler fails; the batch then reports the failure.
     pub fn samples(&self, place: BatchIndex) -> Option<Vec<u64>> {
         (place.batch < (self.batches)(place.epoch)).then(|| (self.samples)(place))?
     }
 
-    /// The place after `place`: the next batch of the epoch, or the first one of the next epoch.
+    /// Returns the batch after `place`: the next one of the epoch, or the first one of the next
+    /// epoch.
     pub fn after(&self, BatchIndex { epoch, batch }: BatchIndex) -> BatchIndex {
         if batch + 1 < (self.batches)(epoch) {
             BatchIndex { epoch, batch: batch + 1 }
@@ -105,8 +106,8 @@ impl Lookahead {
         }
     }
 
-    /// All batches from `place` on, across epochs. Ends at an epoch without batches, and after the
-    /// last of the loader's `epochs`.
+    /// Iterates over all batches from `place` on, across epochs. Ends at an epoch without batches,
+    /// or after the last of the loader's `epochs`.
     pub fn from(&self, place: BatchIndex) -> impl Iterator<Item = (BatchIndex, Vec<u64>)> + use<> {
         let (order, mut next) = (self.clone(), place);
         std::iter::from_fn(move || {
@@ -116,8 +117,8 @@ impl Lookahead {
         })
     }
 
-    /// The order as seen by the part of the source with the samples `part`. The part may hold
-    /// `bytes` and numbers its samples from 0.
+    /// Restricts the order to the samples `part` of the source. The prefetch budget of the part is
+    /// `bytes`, and its samples are numbered from 0.
     pub(crate) fn part(&self, bytes: usize, part: Range<u64>) -> Self {
         let (all, next, first) = (self.samples.clone(), self.next.clone(), part.start);
         let own = move |sample| part.contains(&sample).then(|| sample - first);
@@ -133,30 +134,30 @@ impl std::fmt::Debug for Lookahead {
     }
 }
 
-/// Follows the reads of one loader. Dropping it cancels them all.
+/// Prefetches for one loader. Dropping it cancels all prefetching.
 ///
-/// A loader calls these methods while its batches wait, so they should start work on other threads
-/// and return. One call ends before the next begins; reads go on meanwhile.
+/// A loader calls these methods on its critical path, so they should start work on other threads
+/// and return immediately. Calls do not overlap, but samples may be read during a call.
 ///
-/// A source returns a sample's bytes to its budget when the sample is read, not in
-/// [`done`](Prefetcher::done): a batch may need more than the whole budget. A read waits only for a
-/// request in flight, never for room; it reads any other sample directly. Otherwise reads can wait
-/// for each other forever.
+/// A source must return the bytes of a sample to its budget when the sample is read, not in
+/// [`done`](Prefetcher::done), because a batch may exceed the whole budget. A read may wait for a
+/// request in flight, but never for free budget; a sample without a request is read directly.
+/// Otherwise, reads could deadlock.
 pub trait Prefetcher: Send + Sync {
-    /// Reads continue at `place`, in the order of the [`Lookahead`]. Samples before it are
-    /// cancelled, and so are fetched samples that the order no longer needs. It is not called
-    /// between epochs that follow each other. If it is called after a complete epoch, `place` may
-    /// be the next place of the order.
+    /// Called when reads are about to continue at `place`, in the order of the [`Lookahead`].
+    /// Cancels the prefetching of samples before `place`, and drops prefetched samples that are no
+    /// longer needed. Not called between consecutive epochs. If it is called after a complete
+    /// epoch, `place` may simply be the next batch of the order.
     fn start(&self, place: BatchIndex);
 
-    /// Every sample of the batch at `place` was read.
+    /// Called when every sample of the batch at `place` has been read.
     fn done(&self, place: BatchIndex) {
         let _ = place;
     }
 
-    /// The reads that were in progress are cancelled until the next [`start`](Prefetcher::start): the
-    /// program left an epoch early, or asked for another epoch than the next. It is not called
-    /// between epochs that follow each other.
+    /// Called when the loader abandons its position, because the program left an epoch early or
+    /// requested an epoch out of sequence. Cancels all reads in progress. Prefetching resumes with
+    /// the next [`start`](Prefetcher::start). Not called between consecutive epochs.
     fn stop(&self) {}
 }
 
@@ -183,8 +184,8 @@ mod tests {
     }
 
     #[test]
-    fn the_next_use_is_searched_for_as_many_epochs_as_asked() {
-        // Sample s is in batch s of epoch 10, 20, 30 and so on.
+    fn the_next_use_is_searched_in_the_given_epochs() {
+        // Sample s is in batch s of the epochs 10, 20, 30 and so on.
         let next = |epoch, sample, from| match (epoch % 10, sample >= from) {
             (0, true) => Position::At(sample),
             _ => Position::Absent,

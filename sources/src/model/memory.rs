@@ -2,7 +2,7 @@ use super::{Sample, Source, Value};
 use crate::error::Result;
 use crate::machine::hash::Hash;
 
-/// A dataset in memory, for tests and for small generated sets.
+/// A dataset in memory, for tests and for small generated datasets.
 ///
 /// ```
 /// use warpfeed_sources::{Memory, OwnedSample, Source};
@@ -29,27 +29,27 @@ pub struct OwnedSample {
 }
 
 impl OwnedSample {
-    /// A sample without fields or label.
+    /// Creates a sample without fields or label.
     pub fn new(key: impl Into<String>) -> Self {
         OwnedSample { key: key.into(), ..Default::default() }
     }
 
-    /// The sample with one more field. Reading the sample checks that no name occurs twice and that
-    /// there are at most 16 fields.
+    /// Adds a field. Reading the sample fails if two fields have the same name, or if there are
+    /// more than 16 fields.
     #[must_use]
     pub fn field(mut self, name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
         self.fields.push((name.into(), bytes.into()));
         self
     }
 
-    /// The sample with the label `class`.
+    /// Sets the label to `class`.
     #[must_use]
     pub fn label(mut self, class: i64) -> Self {
         self.label = Some(class);
         self
     }
 
-    /// The sample as a source returns it.
+    /// Borrows the sample in the form that a source returns.
     ///
     /// # Errors
     /// If there are more than 16 fields, or two have the same name.
@@ -69,11 +69,11 @@ impl TryFrom<&Sample<'_>> for OwnedSample {
     type Error = crate::error::Error;
 
     /// Copies a sample out of its source. Typed values become the [bytes of a
-    /// file](Value::encoded). The label is copied with its current number. Class numbers within
-    /// fields are copied as they are stored; [`Sample::class`] renumbers them.
+    /// file](Value::encoded). The label is copied after renumbering. Class numbers inside fields
+    /// are copied as they are stored; [`Sample::class`] renumbers them.
     ///
     /// # Errors
-    /// If its label is not a number.
+    /// If the label is not a number.
     fn try_from(sample: &Sample<'_>) -> Result<Self> {
         let encoded = |&(name, value): &(&str, Value<'_>)| (name.to_owned(), value.encoded(name).into_owned());
         let fields = sample.fields().iter().map(encoded).collect();
@@ -87,7 +87,7 @@ impl Memory {
         Memory { samples, classes: Vec::new() }
     }
 
-    /// Sets the names of the classes, by label.
+    /// Sets the class names. The index of a name is its label.
     #[must_use]
     pub fn with_classes(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.classes = names.into_iter().map(Into::into).collect();

@@ -1,12 +1,14 @@
-//! Samples by index: what a source is, and sources that are made of others.
+//! Access to samples by index: the [`Source`] trait, and sources that combine other sources.
 //!
-//! 1. [`Source`]: maps an index to a [`Sample`], whose fields are bytes or a [`Value`].
-//! 2. [`Store`]: files that are not on this machine.
-//! 3. [`Lookahead`]: the future reads of a loader; [`Position`]: where an epoch has a sample.
-//! 4. [`Memory`], [`Concat`], [`Classes`]: samples in memory, several sources as one, and a list
-//!    that numbers labels; `relabel` maps old labels to new ones.
-//! 5. `forward`: passes methods on to another source, store or file.
-//! 6. [`labels`]: the labels of many samples; [`sample_error`]: adds the sample to an error.
+//! 1. [`Source`]: maps an index to a [`Sample`]. The fields of a sample are bytes or a [`Value`].
+//! 2. [`Store`]: provides access to files that are not on this machine.
+//! 3. [`Lookahead`]: the upcoming reads of a loader. [`Position`]: the position of a sample in an
+//!    epoch.
+//! 4. [`Memory`]: samples in memory. [`Concat`]: several sources as one. [`Classes`]: a class list
+//!    that determines labels. `relabel`: maps old labels to new ones.
+//! 5. `forward`: a macro that delegates methods to a wrapped source, store or file.
+//! 6. [`labels`]: reads the labels of many samples. [`sample_error`]: adds the sample to the
+//!    location of an error.
 
 pub(super) mod classes;
 pub(super) mod concat;

@@ -1,17 +1,17 @@
-/// Place of a sample in an epoch.
+/// Position of a sample in an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Position {
     /// The sample is at this position.
     At(u64),
-    /// The epoch does not have the sample there.
+    /// The sample does not occur in the queried range of the epoch.
     Absent,
-    /// The order cannot tell in constant time: samples are drawn with replacement, or the order has
-    /// no inverse.
+    /// The sampler cannot find the position in constant time, because it draws with replacement or
+    /// cannot invert its order.
     Unknown,
 }
 
 impl Position {
-    /// `position`, or [`Position::Absent`] if it is before `from`.
+    /// Returns `position`, or [`Position::Absent`] if `position` is before `from`.
     pub fn not_before(position: u64, from: u64) -> Self {
         if position < from { Position::Absent } else { Position::At(position) }
     }

@@ -6,23 +6,24 @@ use super::value::Value;
 use crate::error::{Error, Result};
 use crate::format;
 
-/// Maximum number of fields of a sample.
+/// Maximum number of fields per sample.
 pub(crate) const MAX_FIELDS: usize = 16;
 
-/// Ending of the field that says at which number the classes in a mask begin.
+/// Suffix of the field that stores the value of the first class in a mask.
 const FIRST_CLASS_OF_MASK: &str = ".first_class.txt";
 
-/// Value of mask pixels without a class.
+/// Value of mask pixels that belong to no class.
 const VOID: u8 = 255;
 
 /// Maximum number of nested sources that renumber the classes of a sample.
 const MAX_RELABELS: usize = 4;
 
-/// One sample, borrowed from its source: a key, a few named fields, and perhaps a label.
+/// One sample, borrowed from its source: a key, a few named fields, and an optional label.
 ///
-/// Field names are lower-case WebDataset extensions: `jpg`, `png`, `json`, `emb.npy`. A field holds
-/// bytes or a typed [`Value`]. The label is not a field: `cls` becomes [`label`](Sample::label). So
-/// an image in a class folder and an image with a `cls` file next to it give the same sample.
+/// Field names are lower-case WebDataset extensions: `jpg`, `png`, `json`, `emb.npy`. A field
+/// contains bytes or a typed [`Value`]. The label is not a field: `cls` becomes
+/// [`label`](Sample::label). Therefore, an image in a class folder and an image with a `cls` file
+/// next to it produce the same sample.
 ///
 /// ```
 /// use warpfeed_sources::Sample;
@@ -37,88 +38,89 @@ pub struct Sample<'a> {
     fields: [(&'a str, Value<'a>); MAX_FIELDS],
     len: usize,
     label: Label<'a>,
-    /// Renumberings of its classes, in the order in which they apply.
+    /// Renumberings of the classes, in the order in which they are applied.
     relabels: [Option<&'a Relabel>; MAX_RELABELS],
-    /// Number of them that the label already includes.
+    /// Number of renumberings that have already been applied to the label.
     done: usize,
     lacks: Option<&'a Lacks>,
 }
 
-/// Causes that a sample of a row has no image or no label, for messages.
+/// Reasons why the sample of a table row has no image or no label. They are used in messages.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Lacks {
-    /// The column of images.
+    /// Name of the image column.
     pub(crate) image: Option<String>,
-    /// Advice if no column counts as the label, and one could.
+    /// Advice for the user, if no column was chosen as the label although a candidate exists.
     pub(crate) label: Option<Arc<str>>,
 }
 
 impl Lacks {
-    /// The advice for labels if there is no column of them, but `candidates` hold integers.
+    /// Returns advice if there is no label column, but the columns `candidates` contain integers.
     pub(crate) fn label_of(candidates: &[&str]) -> Option<Arc<str>> {
         let first = candidates.first()?;
         let (listed, have) = (candidates.join("\", \""), if candidates.len() == 1 { "has" } else { "have" });
         Some(
             format!(
-                "no column counts as the label; \"{listed}\" {have} integers: TableOptions::label({first:?}) chooses a \
-                 column of labels, and unlabeled(true) reads -1"
+                "no label column was found; \"{listed}\" {have} integers: choose one with TableOptions::label({first:?}), or \
+                 read -1 with unlabeled(true)"
             )
             .into(),
         )
     }
 }
 
-/// Origin of a sample's label.
+/// Where a sample's label comes from.
 #[derive(Debug, Clone, Copy)]
 enum Label<'a> {
-    /// The sample has none.
+    /// The sample has no label.
     None,
-    /// The source knows it (a class folder, an integer in a MessagePack map).
+    /// The source knows the label, for example from a class folder or from an integer in a
+    /// MessagePack map.
     Class(i64),
-    /// Decimal text in the field `cls`. It is parsed on request only, so training without labels
-    /// ignores its content.
+    /// Decimal text in the field `cls`. It is parsed only when the label is requested, so that
+    /// training without labels accepts any content.
     Text(&'a [u8]),
 }
 
 impl<'a> Sample<'a> {
-    /// A sample without fields. `key` is its path in the dataset without the extension, such as
-    /// `n01440764/n01440764_10026`.
+    /// Creates a sample without fields. `key` is the sample's path in the dataset without the
+    /// extension, such as `n01440764/n01440764_10026`.
     pub fn new(key: &'a str) -> Self {
         let (fields, relabels) = ([("", Value::Bytes(&[])); MAX_FIELDS], [None; MAX_RELABELS]);
         Sample { key, fields, len: 0, label: Label::None, relabels, done: 0, lacks: None }
     }
 
-    /// The sample with the causes for what it may lack.
+    /// Sets the reasons why an image or a label may be missing.
     pub(crate) fn lacking(mut self, lacks: &'a Lacks) -> Self {
         self.lacks = Some(lacks);
         self
     }
 
-    /// The column of images, in which the sample has none, if it is the sample of a row.
+    /// Returns the image column in which this sample is empty, if the sample is a table row.
     #[doc(hidden)]
     pub fn lacks_image(&self) -> Option<&'a str> {
         self.lacks?.image.as_deref()
     }
 
-    /// Advice if the sample has no label because no column counts as the label.
+    /// Returns advice if the sample has no label because no column was chosen as the label.
     #[doc(hidden)]
     pub fn lacks_label(&self) -> Option<&'a Arc<str>> {
         self.lacks?.label.as_ref()
     }
 
-    /// Adds a field: bytes, text, or another [`Value`]. The field `cls` is the label in decimal
-    /// text, unless a label is already set.
+    /// Adds a field, which contains bytes, text, or another kind of [`Value`]. The field `cls` sets
+    /// the label, in decimal text, unless a label is already set.
     ///
     /// # Errors
-    /// If the sample already has 16 fields or a field of this name, or a file of this name cannot
-    /// hold the value.
+    /// If the sample already has 16 fields or a field of this name, or if a file of this name
+    /// cannot represent the value.
     pub fn with_field(mut self, name: &'a str, value: impl Into<Value<'a>>) -> Result<Self> {
         self.push(name, value)?;
         Ok(self)
     }
 
-    /// [`with_field`](Sample::with_field) in place, for the inner loops of sources: moving a sample
-    /// for every field would be slow.
+    /// Like [`with_field`](Sample::with_field), but modifies the sample in place. Meant for the
+    /// inner loops of sources, where moving the sample for every field would be slow.
     pub fn push(&mut self, name: &'a str, value: impl Into<Value<'a>>) -> Result<()> {
         let value = value.into();
         value.check_name(name)?;
@@ -141,7 +143,7 @@ impl<'a> Sample<'a> {
         Ok(())
     }
 
-    /// The sample with the label `class`.
+    /// Sets the label to `class`.
     #[must_use]
     pub fn with_label(mut self, class: i64) -> Self {
         (self.label, self.done) = (Label::Class(class), self.relabeled_times());
@@ -151,7 +153,7 @@ impl<'a> Sample<'a> {
     /// Renumbers the sample's classes: its label, and the result of [`class`](Sample::class).
     ///
     /// # Errors
-    /// If they were renumbered four times before.
+    /// If the classes have already been renumbered four times.
     pub(crate) fn relabeled(mut self, relabel: &'a Relabel) -> Result<Self> {
         let times = self.relabeled_times();
         let place = self.relabels.get_mut(times).ok_or_else(|| {
@@ -165,27 +167,27 @@ impl<'a> Sample<'a> {
         self.relabels.iter().flatten().count()
     }
 
-    /// Whether [`class`](Sample::class) changes numbers.
+    /// Returns whether [`class`](Sample::class) changes numbers.
     #[doc(hidden)]
     pub fn is_relabeled(&self) -> bool {
         self.relabels[0].is_some()
     }
 
-    /// Converts class `number` of a field, such as the class of a box, to the numbering of the
-    /// loader: that of `Loader::classes`, or of datasets joined by name.
-    /// Without either, returns `number`.
+    /// Converts a class number from a field, such as the class of a box, to the loader's numbering,
+    /// which is determined by `Loader::classes`, or by the class names of joined datasets. Returns
+    /// `number` unchanged if the loader does not renumber classes.
     ///
     /// # Errors
-    /// If the class has no number there. The message names it.
+    /// If the class has no number in that numbering. The message names the class.
     pub fn class(&self, number: i64) -> Result<i64> {
         self.renumbered(number, 0)
     }
 
-    /// Number of the first class in the mask `stem`, such as 1 in Pascal VOC; `None` if the values
-    /// of the mask are not classes of the source.
+    /// Returns the value of the first class in the mask `stem`, which is 1 in Pascal VOC, for
+    /// example. Returns `None` if the mask values are not classes of the source.
     ///
     /// # Errors
-    /// If the field that says so is not a number.
+    /// If the field that stores this value is not a number.
     #[doc(hidden)]
     pub fn first_class_of_mask(&self, stem: &str) -> Result<Option<i64>> {
         let says = |name: &str| name.strip_prefix(stem) == Some(FIRST_CLASS_OF_MASK);
@@ -196,11 +198,12 @@ impl<'a> Sample<'a> {
         number.map(Some).ok_or_else(|| Error::in_source(format!("field {name:?} is not a number from 0 to {VOID}")))
     }
 
-    /// Converts a value of a mask whose classes begin at `first` to the numbering of the loader, as
-    /// [`class`](Sample::class). Smaller values and 255 are no classes and stay.
+    /// Converts a mask value to the loader's numbering, as [`class`](Sample::class) does for class
+    /// numbers. `first` is the value of the mask's first class. Smaller values, and 255, are not
+    /// classes and stay unchanged.
     ///
     /// # Errors
-    /// Those of [`class`](Sample::class), and if the new value would be 255.
+    /// The errors of [`class`](Sample::class). Also fails if the new value would be 255.
     #[doc(hidden)]
     pub fn mask_value(&self, value: i64, first: i64) -> Result<i64> {
         if value < first || value == i64::from(VOID) {
@@ -218,40 +221,40 @@ impl<'a> Sample<'a> {
         self.relabels[done..].iter().flatten().try_fold(number, |number, relabel| relabel.of(number))
     }
 
-    /// The sample under another key.
+    /// Replaces the key.
     #[must_use]
     pub fn with_key(mut self, key: &'a str) -> Self {
         self.key = key;
         self
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &'a str {
         self.key
     }
 
-    /// All fields, in the order of the source.
+    /// Returns all fields, in the order of the source.
     pub fn fields(&self) -> &[(&'a str, Value<'a>)] {
         &self.fields[..self.len]
     }
 
-    /// The names of all fields, in the order of the source.
+    /// Returns the names of all fields, in the order of the source.
     pub fn names(&self) -> Vec<&'a str> {
         self.fields().iter().map(|field| field.0).collect()
     }
 
-    /// The value of field `name`.
+    /// Returns the value of field `name`.
     pub fn value(&self, name: &str) -> Option<Value<'a>> {
         self.fields().iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
     }
 
-    /// The bytes of field `name`, as in a file: see [`Value::encoded`]. Only typed values are
-    /// copied.
+    /// Returns the bytes of field `name`, as in a file: see [`Value::encoded`]. Only typed values
+    /// are copied.
     pub fn field(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         self.value(name).map(|value| value.encoded(name))
     }
 
-    /// The first field of bytes whose name satisfies `is`.
+    /// Returns the first byte field whose name satisfies `is`.
     #[doc(hidden)]
     pub fn bytes_named(&self, is: impl Fn(&str) -> bool) -> Option<(&'a str, &'a [u8])> {
         self.fields().iter().find_map(|&(name, value)| match value {
@@ -260,24 +263,24 @@ impl<'a> Sample<'a> {
         })
     }
 
-    /// Bytes of memory that the fields occupy.
+    /// Returns the number of bytes of memory that the fields use.
     pub fn memory(&self) -> usize {
         self.fields().iter().map(|(_, value)| value.memory().len()).sum()
     }
 
-    /// Name and bytes of the image: the first field that is [named after](format::is_image) a
-    /// built-in format, `img` or `image`.
+    /// Returns the name and the bytes of the image, which is the first field that is named `img`,
+    /// `image`, or [after](format::is_image) a built-in format.
     ///
-    /// `Codecs::image` also finds the formats of your own codecs.
+    /// `Codecs::image` includes the formats of your own codecs.
     pub fn image(&self) -> Option<(&'a str, &'a [u8])> {
         self.bytes_named(format::is_image)
     }
 
-    /// The label, if the sample has one.
+    /// Returns the label, if the sample has one.
     ///
     /// # Errors
-    /// If the field `cls` is not a decimal number that fits an `i64`, or the label is not in the
-    /// given list of classes.
+    /// If the field `cls` is not a decimal number that fits into an `i64`, or if the label is not
+    /// in the list of classes.
     pub fn label(&self) -> Result<Option<i64>> {
         let label = match self.label {
             Label::None => return Ok(None),
@@ -294,7 +297,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Whether two names mean one field. One of them may lack the ending.
+/// Returns whether two names refer to the same field. One of the names may lack the extension.
 pub fn are_one(known: &str, wanted: &str) -> bool {
     let extends = |long: &str, short: &str| long.strip_prefix(short).is_some_and(|end| end.starts_with('.'));
     known == wanted || extends(known, wanted) || extends(wanted, known)
@@ -305,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ending_may_be_missing_on_either_side() {
+    fn either_name_may_lack_the_extension() {
         assert!(are_one("age.txt", "age") && are_one("mask", "mask.npy") && are_one("age.txt", "age.txt"));
         assert!(!are_one("ages.txt", "age") && !are_one("age", "ages"));
     }
@@ -320,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_fields_and_fields_twice_are_errors() {
+    fn too_many_or_duplicate_fields_are_errors() {
         let names: Vec<String> = (0..17).map(|i| i.to_string()).collect();
         let full = names[..16].iter().try_fold(Sample::new("a"), |s, name| s.with_field(name, b"")).unwrap();
         assert!(full.with_field(&names[16], b"").unwrap_err().to_string().contains("more than 16"));

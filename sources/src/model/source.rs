@@ -1,4 +1,4 @@
-//! [`Source`]: maps an index to a sample.
+//! [`Source`]: a dataset that maps an index to a sample.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::stats::NetworkStats;
 /// use warpfeed_sources::Result;
 /// use warpfeed_sources::{Sample, Source};
 ///
-/// /// 1,000 gray images of 8 by 8, as BMP files made when they are read.
+/// /// 1,000 gray images of 8 by 8 pixels, encoded as BMP on each read.
 /// struct Gray;
 ///
 /// impl Source for Gray {
@@ -33,33 +33,33 @@ use crate::stats::NetworkStats;
 /// # assert_eq!(Gray.len(), 1000);
 /// ```
 pub trait Source: Send + Sync {
-    /// Number of samples. It never changes while the source is open.
+    /// Returns the number of samples. The number never changes while the source is open.
     fn len(&self) -> usize;
 
-    /// Whether the source has no samples.
+    /// Returns whether the source has no samples.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Reads sample `index`, which is less than [`len`](Source::len).
     ///
-    /// The fields may borrow from the source (a memory map) or from `scratch`. The source may fill
-    /// `scratch` as it likes. The memory of `scratch` is kept from sample to sample, so a read need
-    /// not allocate.
+    /// The fields may borrow from the source (a memory map) or from `scratch`, which the source may
+    /// overwrite. The capacity of `scratch` is reused for the next sample, so a read does not need
+    /// to allocate.
     ///
     /// # Errors
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) or [`ErrorKind::Source`](crate::ErrorKind::Source)
-    /// with the file. The loader adds the sample.
+    /// if the sample cannot be read. The error should state the file; the loader adds the sample.
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>>;
 
-    /// Takes the order in which a loader will read, if the source fetches ahead. Returns `None`,
-    /// the default, if the source only reads on request.
+    /// Receives the order in which a loader will read, and returns a prefetcher for that order. The
+    /// default returns `None`, which means that the source reads only on request.
     ///
-    /// A loader calls it once, when it opens. The source then fetches as many samples ahead as
-    /// [`Lookahead::bytes`] has room for, with any number of requests in flight, across the borders
-    /// of epochs. [`read`](Source::read) returns what has arrived and waits for what has not. A
-    /// sample that was not fetched, or that is read again after an error, is read as without a
-    /// lookahead.
+    /// A loader calls this once, when it opens. The source then prefetches samples, across epoch
+    /// boundaries and with any number of requests in flight, within [`Lookahead::bytes`].
+    /// [`read`](Source::read) returns prefetched bytes, and waits if the request for them is in
+    /// flight. It reads a sample directly if the sample was not prefetched, or if a read is retried
+    /// after an error.
     ///
     /// ```
     /// # use std::sync::{Arc, mpsc};
@@ -100,67 +100,67 @@ pub trait Source: Send + Sync {
     /// # assert_eq!(fetched.try_iter().collect::<Vec<_>>(), [0, 1, 0, 1]);
     /// ```
     ///
-    /// A panic here, or in [`Prefetcher::start`], is an error of the first batch.
+    /// A panic in this method or in [`Prefetcher::start`] becomes an error of the first batch.
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let _ = order;
         None
     }
 
-    /// Bytes of samples that the source wants to fetch ahead; 0 by default. The loader grants at
-    /// most this, and at most a quarter of its memory limit or of
-    /// the memory that is available.
+    /// Returns the number of bytes that the source would like to prefetch. The default is 0. The
+    /// loader grants at most this number, and at most a quarter of its memory limit or of the
+    /// available memory.
     fn ahead_bytes(&self) -> usize {
         0
     }
 
-    /// Checks that the medium has not changed since it was opened. The loader calls it when an
-    /// epoch is requested, on the thread that requests it, and before it prepares an epoch that may
-    /// be requested next; also when the loader opens, if the source [follows](Source::follow) its
-    /// order. It should take no longer than a few calls of `stat`. An error ends the epoch before
-    /// its first batch, or the opening of the loader.
+    /// Checks that the medium has not changed since it was opened. The loader calls this method on
+    /// the requesting thread when an epoch is requested, and before it prepares an epoch that may
+    /// be requested next. If the source has a [prefetcher](Source::follow), the loader also calls
+    /// it when the loader is opened. A check should cost no more than a few `stat` calls. If the
+    /// check fails, the epoch ends before its first batch, or opening the loader fails.
     ///
-    /// Other threads may read samples meanwhile: those of the last batches of an epoch, and those
-    /// that are prepared ahead. Two threads may check at the same time.
+    /// During a check, other threads may be reading samples, either of the last batches of an epoch
+    /// or of batches that are prepared in advance. Two threads may also check at the same time.
     ///
-    /// A shard that was written to in place is an error; a database may be written to. A file that
-    /// was removed or replaced is a warning, because the open file can still be read.
-    /// [`Lmdb`](crate::Lmdb) checks its file at once. [`Tar`](crate::Tar) checks
-    /// each shard when its first sample is read after this call; the error is that sample's.
+    /// The check fails if a shard was modified in place; a database may be modified. If a file was
+    /// removed or replaced, the check logs a warning, because the open file remains readable.
+    /// [`Lmdb`](crate::Lmdb) checks its file immediately. [`Tar`](crate::Tar) checks each shard
+    /// when its first sample is read after this call, and reports the error for that sample.
     ///
     /// # Errors
-    /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the file.
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source) if a file has changed. The error states the
+    /// file.
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Compares whole files with their checksums, if the dataset has some beyond those that each
-    /// read checks, such as the `hashes` of MDS shards. Each file belongs to its first sample, and
-    /// those of `samples` are read. `found` gets an error with the path for each file that is
-    /// damaged or cannot be read. `warpfeed verify` calls it; a loader never does. By default
-    /// nothing is read.
+    /// Verifies whole files against checksums that individual reads do not check, such as the
+    /// `hashes` of MDS shards. A file is verified if its first sample is in `samples`. `found`
+    /// receives an error with the path for each file that is damaged or unreadable. `warpfeed
+    /// verify` calls this method; a loader never does. The default does nothing.
     fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
         let _ = (samples, found);
     }
 
-    /// Whether samples that were read before the last [`check`](Source::check) are still the same.
-    /// The loader calls it after `check` if it has prepared batches of the requested epoch. If the
-    /// answer is `false`, it prepares them again. It should take no longer than `check`. `true` by
-    /// default.
+    /// Returns whether samples that were read before the last [`check`](Source::check) are still
+    /// current. The loader calls this method after `check` if it has already prepared batches of
+    /// the requested epoch, and prepares them again if the result is `false`. The method should be
+    /// as cheap as `check`. The default returns `true`.
     fn is_unchanged(&self) -> bool {
         true
     }
 
-    /// The label of sample `index`, equal to that of [`read`](Source::read). Implement it if the
-    /// source knows labels without reading whole samples. The default reads the sample.
+    /// Returns the label of sample `index`, as [`read`](Source::read) would return it. Implement
+    /// this if the source knows labels without reading whole samples. The default reads the sample.
     ///
     /// # Errors
-    /// The errors of [`read`](Source::read). Also if a label is not a number.
+    /// The errors of [`read`](Source::read). Also fails if the label is not a number.
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         self.read(index, scratch)?.label()
     }
 
-    /// The key of sample `index`, equal to that of [`read`](Source::read). Implement it if the
-    /// source knows keys without reading samples. The default reads the sample.
+    /// Returns the key of sample `index`, as [`read`](Source::read) would return it. Implement this
+    /// if the source knows keys without reading samples. The default reads the sample.
     ///
     /// # Errors
     /// The errors of [`read`](Source::read).
@@ -168,82 +168,83 @@ pub trait Source: Send + Sync {
         Ok(self.read(index, scratch)?.key().to_owned())
     }
 
-    /// Hash of the list of samples: their keys in order, and what else is known without reading
-    /// samples, such as sizes. Processes that divide a dataset compare it, to find that they
-    /// opened the same list. `None`, the default, if samples would have to be read.
+    /// Returns a hash of the list of samples: of their keys in order, and of other properties that
+    /// are known without reading samples, such as sizes. Ranks compare this hash to verify that
+    /// they opened the same list. Returns `None`, the default, if computing the hash would require
+    /// reading samples.
     fn fingerprint(&self) -> Option<u64> {
         None
     }
 
-    /// The file of sample `index`, for error messages: its image, a shard or a database. `None`
-    /// by default, for samples without a file.
+    /// Returns the file of sample `index`, for error messages: its image, a shard or a database.
+    /// Returns `None`, the default, if the sample has no file.
     fn path(&self, _index: usize) -> Option<PathBuf> {
         None
     }
 
-    /// Number of the joined dataset that sample `index` comes from, as in
-    /// [`Concat`](super::Concat). 0 by default.
+    /// Returns the index of the joined dataset that contains sample `index`, as in
+    /// [`Concat`](super::Concat). The default returns 0.
     fn part(&self, _index: usize) -> usize {
         0
     }
 
-    /// Names of the classes by label, if the medium knows them.
+    /// Returns the class names, indexed by label. The result is empty if the dataset does not store
+    /// them.
     fn classes(&self) -> &[String] {
         &[]
     }
 
-    /// The dataset's own number of each class, by label: the category ids of
-    /// [`Coco`](crate::Coco), which its evaluation needs. Empty by default, for sets
-    /// without such numbers, and if a class has none.
+    /// Returns the number that the dataset originally uses for each class, indexed by label, such
+    /// as the category ids that evaluation on [`Coco`](crate::Coco) needs. The result is empty, the
+    /// default, if any class has no such number.
     fn category_ids(&self) -> Vec<i64> {
         Vec::new()
     }
 
-    /// Whether samples have images, if the source knows it without reading samples. `None`, the
-    /// default, if it does not.
+    /// Returns whether samples have images, or `None`, the default, if the source does not know
+    /// this without reading samples.
     ///
-    /// A loader with further fields has no field `image` if its source has no images, unless the
-    /// field was asked for.
+    /// If the source has no images, a loader with other fields omits the field `image`, unless it
+    /// was requested.
     fn has_images(&self) -> Option<bool> {
         None
     }
 
-    /// Names of the fields that samples may have besides the image, if the source knows them
-    /// without reading samples. `None`, the default, if it does not.
+    /// Returns the names of the fields that samples may have in addition to the image, or `None`,
+    /// the default, if the source does not know them without reading samples.
     ///
-    /// A loader compares them with the names that its kinds read, and
-    /// does not open if a name is missing. A name without an ending, such as `mask`, stands for
-    /// every encoding.
+    /// A loader compares them with the names that its field types read, and fails to open if a name
+    /// is missing. A name without an extension, such as `mask`, matches every encoding.
     fn fields(&self) -> Option<Vec<String>> {
         None
     }
 
-    /// The same dataset for a loader that reads only the image, the label and `fields`, names
-    /// with or without an ending. Its samples may lack other fields, which then cost nothing.
-    /// `None`, the default, if reading less saves nothing.
+    /// Returns a view of the dataset for a loader that reads only the image, the label and
+    /// `fields`, which are names with or without extension. The view may omit all other fields, so
+    /// that they cost nothing. Returns `None`, the default, if reading fewer fields saves nothing.
     ///
-    /// A loader reads its samples from the result. Everything else, such as
-    /// `Batches::source`, still has all fields.
+    /// A loader reads its samples from the view. All other uses of the source, such as
+    /// `Batches::source`, still see all fields.
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
         let _ = fields;
         None
     }
 
-    /// What the source asked of its store so far. `None`, the default, for a source on this
-    /// machine. A source that wraps others returns their sum.
+    /// Returns the counters of the requests to the store so far. Returns `None`, the default, if
+    /// the source is on this machine. A source that wraps other sources returns the sum of their
+    /// counters.
     fn network(&self) -> Option<NetworkStats> {
         None
     }
 
-    /// The kind of source, for messages and statistics: `folder`, `lmdb`, `tar`, `memory`, or a
-    /// name of your own.
+    /// Returns the name of the source's type, for messages and statistics: `folder`, `lmdb`, `tar`,
+    /// `memory`, or your own name.
     fn kind(&self) -> &'static str {
         "custom"
     }
 }
 
-/// Implemented so that `Loader::source` accepts the result of
-/// [`open`](crate::open()).
+/// This implementation lets `Loader::source` accept the result of [`open`](crate::open()).
 impl<S: Source + ?Sized> Source for Arc<S> {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         (**self).read(index, scratch)

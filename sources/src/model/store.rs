@@ -1,4 +1,4 @@
-//! [`Location`] of a dataset, and [`Store`], the files that are not in a local folder.
+//! [`Location`] of a dataset, and [`Store`], which accesses files that are not in a local folder.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::forward::forward;
 use super::{BatchIndex, Lookahead};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Location of a dataset: a local path, or a URL in a [`Store`].
+/// The location of a dataset: a local path, or a URL in a [`Store`].
 ///
 /// ```
 /// use warpfeed_sources::Location;
@@ -20,14 +20,14 @@ use crate::error::{Error, ErrorKind, Result};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
-    /// A file or a folder, or a pattern of files.
+    /// A file, a folder, or a pattern of files.
     Path(PathBuf),
-    /// A text of the form `scheme://…`.
+    /// A URL of the form `scheme://…`.
     Url(String),
 }
 
 impl Location {
-    /// The location that `text` names. A `file://` URL is a path.
+    /// Parses a location. A `file://` URL becomes a path.
     pub fn of(text: impl AsRef<Path>) -> Self {
         let path = text.as_ref();
         match path.to_str().and_then(|text| Some((text, scheme(text)?))) {
@@ -37,7 +37,7 @@ impl Location {
         }
     }
 
-    /// The scheme of a URL.
+    /// Returns the scheme of a URL.
     pub fn scheme(&self) -> Option<&str> {
         match self {
             Location::Path(_) => None,
@@ -46,7 +46,7 @@ impl Location {
     }
 }
 
-/// The scheme of a URL, as RFC 3986 defines it.
+/// Returns the scheme of a URL, as RFC 3986 defines it.
 fn scheme(text: &str) -> Option<&str> {
     let (scheme, _) = text.split_once("://")?;
     let sound = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
@@ -56,33 +56,33 @@ fn scheme(text: &str) -> Option<&str> {
 /// One object of a [`Store`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
-    /// Its URL.
+    /// URL of the object.
     pub url: String,
-    /// Its length in bytes.
+    /// Length of the object in bytes.
     pub len: u64,
-    /// Version of its bytes, such as an ETag or a generation, if the store has one. A tag that
-    /// begins with `W/` is weak, as in HTTP: objects with other bytes may have the same, so nothing
-    /// is kept on this machine by it.
+    /// Version of the content, such as an ETag or a generation, if the store provides one. A tag
+    /// that begins with `W/` is weak, as in HTTP: objects with different bytes may share it, so an
+    /// object with a weak tag is never cached.
     pub tag: Option<String>,
-    /// The server that holds it, if the URL does not say it: an endpoint, or an account. Bytes and
-    /// indexes that this machine keeps of two servers are never mixed. `None` if all programs that
-    /// open the URL reach the same server.
+    /// Server that stores the object, such as an endpoint or an account. It keeps the cached bytes
+    /// and indexes of different servers apart. `None` if the URL alone determines the server.
     pub server: Option<Arc<str>>,
 }
 
-/// Files that are not in a local folder: an object store, a web server, an archive.
+/// Provides access to files that are not in a local folder, for example in an object store, on a
+/// web server or in an archive.
 ///
-/// [`Options::store`](crate::Options::store) and `Loader::store`
-/// open the URLs of a scheme with it. Methods are called from many threads at once and may wait.
+/// [`Options::store`](crate::Options::store) and `Loader::store` register a store for the URLs of a
+/// scheme. Methods are called from many threads at once and may block.
 pub trait Store: Send + Sync {
-    /// The objects whose URL begins with `prefix`, sorted by URL.
+    /// Lists the objects whose URLs begin with `prefix`, sorted by URL.
     ///
     /// # Errors
-    /// If they cannot be listed. The message should have the prefix.
+    /// If the objects cannot be listed. The message should contain the prefix.
     fn list(&self, prefix: &str) -> Result<Vec<Object>>;
 
-    /// Like [`list`](Store::list), but never a listing that was kept: for bytes that are not
-    /// compared with the server again.
+    /// Like [`list`](Store::list), but bypasses cached listings. Meant for downloads that will not
+    /// be validated against the server again.
     ///
     /// # Errors
     /// The errors of [`list`](Store::list).
@@ -90,23 +90,24 @@ pub trait Store: Send + Sync {
         self.list(prefix)
     }
 
-    /// The object at `url`.
+    /// Returns the object at `url`.
     ///
     /// # Errors
-    /// If there is none. The message should have the URL. Use [`Error::absent`] if this is certain:
-    /// packing lists the objects otherwise, to find out.
+    /// If the object does not exist. The message should contain the URL. Use [`Error::absent`] if
+    /// it is certain that the object does not exist; otherwise, packing has to list the objects to
+    /// find out.
     fn object(&self, url: &str) -> Result<Object>;
 
     /// Fills `to` with the bytes of `object` from `at` on.
     ///
     /// # Errors
-    /// If they cannot be read, or the object no longer has its [tag](Object::tag): bytes of two
-    /// versions must never be mixed. The message should have the URL. Use [`Error::transient`] if
-    /// another attempt may succeed.
+    /// If the bytes cannot be read, or if the object no longer has its [tag](Object::tag), because
+    /// bytes of two versions must never be mixed. The message should contain the URL. Use
+    /// [`Error::transient`] if a retry may succeed.
     fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()>;
 
-    /// Fills each of `ranges` from its offset. The default reads one after the other. A store with
-    /// latency should override it.
+    /// Fills each buffer in `ranges` with the bytes from its offset on. The default reads the
+    /// ranges one by one. A store with high latency should override this method.
     ///
     /// # Errors
     /// The errors of [`read`](Store::read).
@@ -114,12 +115,11 @@ pub trait Store: Send + Sync {
         ranges.iter_mut().try_for_each(|(at, to)| self.read(object, *at, to))
     }
 
-    /// Reads `range` of `object` and passes its bytes to `reply`, on any thread. Called once for
-    /// each attempt. The caller repeats a read that fails with a [transient](Error::transient)
-    /// error, so the store should not.
+    /// Reads `range` of `object` and passes its bytes to `reply`, on any thread. The caller retries
+    /// [transient](Error::transient) errors, so the store should not.
     ///
-    /// The default reads before it returns. A store with asynchronous I/O should start the read and
-    /// return at once; any number of reads may then be in flight.
+    /// The default blocks until the bytes have been read. A store with asynchronous I/O should
+    /// start the read and return immediately, so that any number of reads can be in flight.
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         let mut bytes = Vec::new();
@@ -128,107 +128,103 @@ pub trait Store: Send + Sync {
                 bytes.resize(len, 0);
                 self.read(object, range.start, &mut bytes)
             }
-            Err(_) => Err(Error::new(ErrorKind::Memory, format!("no memory for {len} bytes")).at_path(&object.url)),
+            Err(_) => Err(Error::new(ErrorKind::Memory, format!("cannot allocate {len} bytes")).at_path(&object.url)),
         };
         reply.done(read.map(|()| bytes));
     }
 
-    /// Begins to write the object at `url`, for `Pack`. Sends no request yet.
-    /// The default says that the store is read-only.
+    /// Starts an upload of the object at `url`, for `Pack`. Does not send a request yet. The
+    /// default fails, as for a read-only store.
     ///
     /// # Errors
-    /// If the store cannot be written.
+    /// If the store is read-only.
     fn create(&self, url: &str) -> Result<Box<dyn Upload>> {
-        Err(Error::config(
-            "this store only reads objects: write to a folder of this machine, or to a store that can be written",
-        )
-        .at_path(url))
+        Err(Error::config("this store is read-only: write to a local folder or to a writable store").at_path(url))
     }
 
-    /// Removes the object at `url`, which may be absent. The default says that the store is
-    /// read-only.
+    /// Removes the object at `url`, if it exists. The default fails, as for a read-only store.
     ///
     /// # Errors
-    /// If it cannot be removed.
+    /// If the object cannot be removed.
     fn remove(&self, url: &str) -> Result<()> {
-        Err(Error::config("this store only reads objects, and removes none").at_path(url))
+        Err(Error::config("this store is read-only: it cannot remove objects").at_path(url))
     }
 
-    /// The bytes that this store keeps on this machine, for a loader that reads in `order`. `set`
-    /// is a hash of the dataset. Samples of sets with the same hash have the same numbers, in
-    /// every process and run. `None`, the default, if nothing is kept.
+    /// Returns the local cache of this store for a loader that reads in `order`. `set` is a hash of
+    /// the dataset. Datasets with the same hash number their samples identically, in every process
+    /// and run. Returns `None`, the default, if nothing is cached.
     fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
         let _ = (set, order);
         None
     }
 
-    /// Brings `objects`, which lie below the URL `base`, to a folder of this machine, for formats
-    /// that need files. An object at `base/a/b` is the file `a/b` in the folder. `read` reads parts
-    /// of objects from this store, several at a time, and repeats what fails. The files stay as
-    /// long as this process lives. The default says that the store has no cache.
+    /// Downloads `objects`, which are below the URL `base`, to a local folder and returns its path.
+    /// Meant for formats that need local files. An object at `base/a/b` becomes the file `a/b` in
+    /// the folder. `read` reads parts of objects from this store, several at a time, and retries
+    /// failures. The files exist at least until this process ends. The default fails, as for a
+    /// store without a cache.
     ///
     /// # Errors
-    /// If the store keeps no files, has no room for these, or they cannot be read.
+    /// If the store has no cache, the files do not fit, or the objects cannot be read.
     fn bring(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
         let _ = (base, objects, read);
         Err(Error::config(
-            "this format needs files of this machine, and the loader has no cache to bring them to: give it one (Python: \
+            "this format needs local files, and the loader has no cache to download them to: configure one (Python: \
              cache_bytes, Rust: the Cache of warpfeed-stores), or copy the dataset to this machine",
         ))
     }
 }
 
-/// Reads these ranges of objects, and gives the bytes of each to the function, in this order. Later
-/// ranges arrive meanwhile.
+/// Reads ranges of objects and passes the bytes of each range to the function, in the given order.
+/// While the function runs, later ranges are in flight.
 pub type ReadParts<'a> = dyn Fn(&[(&Object, Range<u64>)], &mut dyn FnMut(Vec<u8>) -> Result<()>) -> Result<()> + 'a;
 
-/// An object that is being written. It appears whole when it is [completed](Upload::complete), or
-/// never.
+/// An object that is being written. It becomes visible, as a whole, only when the upload is
+/// [completed](Upload::complete).
 pub trait Upload: Send {
-    /// Appends bytes. May wait for earlier ones.
+    /// Appends bytes. May block until earlier bytes have been sent.
     ///
     /// # Errors
-    /// If they cannot be sent. The upload is then useless.
+    /// If the bytes cannot be sent. The upload is then unusable.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Makes the object visible. With `new`, an existing object stays, and the result is `false`,
-    /// also if another upload of this name is being completed. A store that can check this only
-    /// before it writes should say so in its documentation.
+    /// Makes the object visible. If `new` is true and an object with this name exists, that object
+    /// is kept and the result is `false`, even if it was created by a concurrent upload. A store
+    /// that can check this only before it writes should say so in its documentation.
     ///
     /// # Errors
-    /// If the bytes cannot be sent. The object may then exist or not.
+    /// If the bytes cannot be sent. In that case, the object may or may not exist.
     fn complete(self: Box<Self>, new: bool) -> Result<bool>;
 }
 
-/// Bytes that a [`Store`] keeps on this machine, as seen by one loader in a known
-/// order. The bytes of a sample are kept as the range that was offered, and are found by the same
-/// range again.
+/// A local cache of bytes from a [`Store`], as seen by one loader whose order is known. An entry is
+/// one range of an object, and only a lookup of the identical range finds it.
 ///
-/// A source that fetches ahead skips what is kept, and offers the bytes of every sample that it
+/// A source that prefetches skips cached ranges, and offers the bytes of every sample that it has
 /// fetched.
 pub trait ObjectCache: Send + Sync {
-    /// Reads continue at `place`. Called at least once for each batch.
+    /// Called when reads continue at `place`, at least once per batch.
     fn start(&self, place: BatchIndex);
 
-    /// Whether the `len` bytes of `object` from `at` on are kept. [`get`](ObjectCache::get) may still
-    /// fail, as another process may drop them.
+    /// Returns whether the `len` bytes of `object` from `at` on are cached.
+    /// [`get`](ObjectCache::get) may still fail, because another process may evict them.
     fn has(&self, object: &Object, at: u64, len: u64) -> bool;
 
-    /// Fills `to` with the bytes of `object` from `at` on, if they are kept, and says where they
-    /// were. Otherwise the content of `to` is unspecified.
+    /// Fills `to` with the bytes of `object` from `at` on, if they are cached, and returns the tier
+    /// that contained them. Otherwise, returns `None` and leaves unspecified content in `to`.
     fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> Option<Tier>;
 
-    /// Offers the bytes of `object` from `at` on, which belong to `sample`. `next` is the place
-    /// after the one that they were fetched for. The bytes may be kept or not.
+    /// Offers the bytes of `object` from `at` on, which belong to `sample`. `next` is the position
+    /// after the batch for which they were fetched. The cache decides whether to store them.
     fn offer(&self, object: &Object, at: u64, bytes: &[u8], sample: u64, next: BatchIndex);
 }
 
-/// Where a [`ObjectCache`] has bytes.
+/// The tier of an [`ObjectCache`] that served bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tier {
     /// In memory.
     Memory,
-    /// In a folder.
+    /// On disk.
     Folder,
 }
 
@@ -247,8 +243,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// Takes the bytes of one [`Store::fetch`]. A reply that is dropped without an answer is an error
-/// of its read, so no read waits forever.
+/// Receives the result of one [`Store::fetch`]. Dropping a reply without completing it makes the
+/// read fail, so that no read waits forever.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -263,43 +259,45 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 pub struct ReadCompletion {
     begun: Instant,
     shared: Arc<Shared>,
-    /// Locked only by its owner: the lock makes a `ReadCompletion` usable in futures that change threads.
+    /// Callback for the result. Only the owner accesses it. The mutex makes `ReadCompletion`
+    /// `Sync`, as needed for futures that move between threads.
     done: Mutex<Option<Done>>,
 }
 
 type Done = Box<dyn FnOnce(Result<Vec<u8>>) + Send>;
 
-/// State that both sides of a request share.
+/// State shared by both sides of a request.
 #[derive(Default)]
 struct Shared {
-    /// Nanoseconds until the first byte; 0 before.
+    /// Nanoseconds from the start of the request to its first byte, or 0 before it arrives.
     first: AtomicU64,
-    /// Nanoseconds until the latest bytes; 0 before the first.
+    /// Nanoseconds from the start of the request to its most recent bytes, or 0 before the first
+    /// bytes arrive.
     latest: AtomicU64,
     cancelled: AtomicBool,
 }
 
 impl ReadCompletion {
-    /// Creates a reply that passes its answer to `done`, on a thread of the store. `done` should
+    /// Creates a reply that passes its result to `done`, on a thread of the store. `done` should
     /// return quickly.
     pub fn new(done: impl FnOnce(Result<Vec<u8>>) + Send + 'static) -> Self {
         ReadCompletion { begun: Instant::now(), shared: Arc::default(), done: Mutex::new(Some(Box::new(done))) }
     }
 
-    /// Cancels the request of this reply.
+    /// Returns a handle that cancels the request of this reply.
     pub(crate) fn canceller(&self) -> Canceller {
         Canceller(self.shared.clone())
     }
 
-    /// Notes that the first byte has arrived.
+    /// Records the arrival of the first byte.
     pub fn first_byte(&self) {
         let nanos = self.progress_now();
-        // The time is a measurement that publishes no memory.
+        // Relaxed suffices, because the time is only a measurement.
         let _ = self.shared.first.compare_exchange(0, nanos, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Notes that more bytes have arrived. A request that makes no progress for two minutes is
-    /// repeated, so a store whose requests may take longer calls this for each part of the answer.
+    /// Records progress. A request that makes no progress for two minutes is retried, so a store
+    /// whose requests may take longer should call this method whenever bytes arrive.
     pub fn progress(&self) {
         self.progress_now();
     }
@@ -310,12 +308,12 @@ impl ReadCompletion {
         nanos
     }
 
-    /// Whether the answer is no longer needed. A store may then drop the request.
+    /// Returns whether the result is no longer needed. If so, a store may drop the request.
     pub fn is_cancelled(&self) -> bool {
         self.shared.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Answers with the bytes of the range, or with the error.
+    /// Completes the request with the bytes of the range or with an error.
     pub fn done(mut self, bytes: Result<Vec<u8>>) {
         self.first_byte();
         if let Some(done) = self.take() {
@@ -323,7 +321,8 @@ impl ReadCompletion {
         }
     }
 
-    /// Passes the answer through `then` first, for a store that wraps another.
+    /// Transforms the result with `then` before it is delivered. Meant for a store that wraps
+    /// another store.
     #[must_use]
     pub fn map(mut self, then: impl FnOnce(Result<Vec<u8>>) -> Result<Vec<u8>> + Send + 'static) -> Self {
         let done = self.take().map(|done| -> Done { Box::new(move |bytes| done(then(bytes))) });
@@ -336,7 +335,7 @@ impl ReadCompletion {
     }
 }
 
-/// Cancels a request whose answer nobody waits for.
+/// A handle that cancels a request whose result is no longer needed.
 pub(crate) struct Canceller(Arc<Shared>);
 
 impl Canceller {
@@ -344,12 +343,12 @@ impl Canceller {
         self.0.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Time from the start of the request to its first byte.
+    /// Returns the time from the start of the request to its first byte.
     pub(crate) fn first_byte(&self) -> Option<Duration> {
         Some(self.0.first.load(Ordering::Relaxed)).filter(|&nanos| nanos > 0).map(Duration::from_nanos)
     }
 
-    /// Time from the start of the request to its latest progress.
+    /// Returns the time from the start of the request to its latest progress.
     pub(crate) fn progress(&self) -> Duration {
         Duration::from_nanos(self.0.latest.load(Ordering::Relaxed))
     }
@@ -369,26 +368,26 @@ impl std::fmt::Debug for ReadCompletion {
     }
 }
 
-/// Stores by scheme, in the order in which they were added.
+/// Stores and their schemes, in the order of registration.
 #[derive(Clone, Default)]
 pub struct Stores(Vec<(String, Arc<dyn Store>)>);
 
 impl Stores {
-    /// Adds the store of a scheme.
+    /// Registers a store for a scheme.
     pub fn add(&mut self, scheme: String, store: Arc<dyn Store>) {
         self.0.push((scheme, store));
     }
 
-    /// The store of `url`: the last one that was added for its scheme.
+    /// Returns the store of `url`: the one that was registered last for its scheme.
     ///
     /// # Errors
-    /// If there is none.
+    /// If no store is registered for the scheme.
     pub fn of(&self, url: &str) -> Result<&Arc<dyn Store>> {
         let wanted = scheme(url).unwrap_or_default();
         let found = self.0.iter().rev().find(|(scheme, _)| scheme.eq_ignore_ascii_case(wanted));
         found.map(|(_, store)| store).ok_or_else(|| {
             Error::config(format!(
-                "no store is known for {wanted}:// URLs; add a store for the scheme {wanted:?} to the loader, or copy the \
+                "no store is registered for {wanted}:// URLs; add a store for the scheme {wanted:?} to the loader, or copy the \
                  dataset to this machine"
             ))
             .at_path(url)
@@ -407,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_with_a_scheme_is_a_url_and_everything_else_a_path() {
+    fn only_a_text_with_a_scheme_is_a_url() {
         for (text, expected) in [
             ("s3://b/x", Some("s3")),
             ("hf+x.y-z://b", Some("hf+x.y-z")),

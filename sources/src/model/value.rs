@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 
 use crate::error::{Error, Result};
 
-/// The content of a field: bytes as they are stored, or values that the source has in memory.
+/// The content of a field: bytes as they are stored, or typed values in memory.
 ///
-/// Typed values reach a batch without being written and parsed again. [`encoded`](Value::encoded)
-/// returns the bytes of the file that `pack` writes for them.
+/// Typed values are copied into a batch without serialization. [`encoded`](Value::encoded) returns
+/// the content of the file that `pack` writes for them.
 ///
 /// ```
 /// use warpfeed_sources::{Numbers, Sample, Value};
@@ -23,18 +23,18 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Value<'a> {
-    /// Bytes of a file. The ending of the field's name determines their encoding.
+    /// File content. The extension in the field's name determines the encoding.
     Bytes(&'a [u8]),
     /// Text.
     Text(&'a str),
-    /// An array of numbers. The field's name ends in `.npy` or `.txt`.
+    /// An array of numbers. The name of the field must end in `.npy` or `.txt`.
     Numbers(Numbers<'a>),
-    /// Lists of numbers of different lengths. The field's name ends in `.json`.
+    /// Variable-length lists of numbers. The name of the field must end in `.json`.
     Lists(Lists<'a>),
 }
 
 impl<'a> Value<'a> {
-    /// The memory that the value occupies.
+    /// Returns the memory that the value uses.
     pub fn memory(&self) -> &'a [u8] {
         match *self {
             Value::Bytes(bytes) => bytes,
@@ -44,9 +44,9 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The bytes of a file that holds the value as the field `name`. Numbers are in NumPy's format
-    /// 1.0 if the name ends in `.npy`, and text with spaces if it ends in `.txt`. Lists are JSON as
-    /// COCO writes polygons.
+    /// Returns the content of a file that stores the value as the field `name`. Numbers are encoded
+    /// in NumPy's format 1.0 if the name ends in `.npy`, or as text separated by spaces if it ends
+    /// in `.txt`. Lists are encoded as JSON in the form of COCO's polygons.
     pub fn encoded(&self, name: &str) -> Cow<'a, [u8]> {
         match *self {
             Value::Bytes(bytes) => Cow::Borrowed(bytes),
@@ -58,7 +58,7 @@ impl<'a> Value<'a> {
     }
 
     /// # Errors
-    /// If a file of this name cannot hold the value.
+    /// If a file of this name cannot store the value.
     pub(crate) fn check_name(&self, name: &str) -> Result<()> {
         let (what, ends): (_, &[&str]) = match self {
             Value::Bytes(_) | Value::Text(_) => return Ok(()),
@@ -126,7 +126,7 @@ pub(crate) const AXES: usize = 3;
 /// An array of numbers of one type, in C order and in the machine's byte order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Numbers<'a> {
-    /// Not aligned.
+    /// The elements, which may be unaligned.
     bytes: &'a [u8],
     shape: [u32; AXES],
     element: Element,
@@ -150,7 +150,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// NumPy's letter of the kind, and the size of an element in bytes.
+    /// Returns NumPy's letter for the type, and the size of an element in bytes.
     fn kind_and_size(self) -> (u8, usize) {
         match self {
             Element::U8 => (b'u', 1),
@@ -168,15 +168,15 @@ impl Element {
 }
 
 impl Element {
-    /// Size in bytes.
+    /// Returns the size of an element in bytes.
     pub(crate) fn size(self) -> usize {
         self.kind_and_size().1
     }
 }
 
-/// A number that [`Numbers`] can hold: an integer of up to 64 bits, `f32` or `f64`.
+/// An element type of [`Numbers`]: an integer of up to 64 bits, `f32` or `f64`.
 pub trait Number: bytemuck::Pod {
-    /// The type. It cannot be named outside the crate, which seals this trait.
+    /// The element type. `Element` cannot be named outside the crate, which seals this trait.
     #[doc(hidden)]
     const ELEMENT: Element;
 }
@@ -192,10 +192,10 @@ macro_rules! numbers {
 numbers!(u8: U8, u16: U16, u32: U32, u64: U64, i8: I8, i16: I16, i32: I32, i64: I64, f32: F32, f64: F64);
 
 impl<'a> Numbers<'a> {
-    /// Creates an array of `numbers` with this shape, of up to three axes.
+    /// Creates an array of `numbers` with the given shape, which has at most three axes.
     ///
     /// # Errors
-    /// If the shape has more axes, or does not match the number of elements.
+    /// If the shape has more than three axes, or does not match the number of elements.
     pub fn new<T: Number>(numbers: &'a [T], shape: &[usize]) -> Result<Self> {
         let found = numbers.len();
         Self::of_bytes::<T>(bytemuck::cast_slice(numbers), shape).ok_or_else(|| {
@@ -203,13 +203,13 @@ impl<'a> Numbers<'a> {
         })
     }
 
-    /// Creates an array from `bytes`, which need not be aligned. `None` if the shape does not
-    /// match.
+    /// Creates an array from `bytes`, which may be unaligned. Returns `None` if the length does not
+    /// match the shape.
     pub(crate) fn of_bytes<T: Number>(bytes: &'a [u8], shape: &[usize]) -> Option<Self> {
         Self::of_element(bytes, T::ELEMENT, shape)
     }
 
-    /// As [`of_bytes`](Numbers::of_bytes), for a type that is known when the program runs.
+    /// Like [`of_bytes`](Numbers::of_bytes), for an element type known only at run time.
     pub(crate) fn of_element(bytes: &'a [u8], element: Element, shape: &[usize]) -> Option<Self> {
         let mut sides = [0; AXES];
         for (axis, &side) in shape.iter().enumerate() {
@@ -219,7 +219,7 @@ impl<'a> Numbers<'a> {
         (size == Some(bytes.len())).then_some(Numbers { bytes, shape: sides, element, axes: shape.len() as u8 })
     }
 
-    /// Length of each axis.
+    /// Returns the length of each axis.
     pub fn shape(&self) -> Vec<usize> {
         self.sides().collect()
     }
@@ -229,13 +229,13 @@ impl<'a> Numbers<'a> {
         self.shape.into_iter().take(self.axes.into()).map(|side| side as usize)
     }
 
-    /// The elements, if they have the type `T`.
+    /// Returns the elements, if they have the type `T`.
     pub fn iter<T: Number>(&self) -> Option<impl Iterator<Item = T> + 'a> {
         let elements = self.bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned);
         (T::ELEMENT == self.element).then_some(elements)
     }
 
-    /// The number, if the array is one integer that fits an `i64`.
+    /// Returns the value, if the array contains a single integer that fits into an `i64`.
     pub(crate) fn integer(&self) -> Option<i64> {
         fn one<T: Number + TryInto<i64>>(numbers: &Numbers<'_>) -> Option<i64> {
             numbers.iter::<T>()?.next()?.try_into().ok()
@@ -256,15 +256,15 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// NumPy's letter of the elements' kind (`u`, `i` or `f`), their size in bytes, and their
-    /// bytes.
+    /// Returns NumPy's letter for the element type (`u`, `i` or `f`), the size of an element in
+    /// bytes, and the bytes of the elements.
     #[doc(hidden)]
     pub fn parts(&self) -> (u8, usize, &'a [u8]) {
         let (kind, size) = self.element.kind_and_size();
         (kind, size, self.bytes)
     }
 
-    /// A file in NumPy's format 1.0.
+    /// Returns the array as a file in NumPy's format 1.0.
     fn npy(&self) -> Vec<u8> {
         let mut file = Vec::with_capacity(128 + self.bytes.len());
         npy_head(&mut file, self.element, self.sides());
@@ -272,12 +272,12 @@ impl<'a> Numbers<'a> {
         file
     }
 
-    /// Appends the beginning of an `.npy` file of numbers of type `T` with this shape.
+    /// Appends the header of an `.npy` file with elements of type `T` and this shape.
     pub(crate) fn npy_head<T: Number>(shape: &[usize], to: &mut Vec<u8>) {
         npy_head(to, T::ELEMENT, shape.iter().copied());
     }
 
-    /// Appends one number as JSON, in which a number that is not finite is `null`.
+    /// Appends one number as JSON. A non-finite number becomes `null`.
     pub(crate) fn write_json(&self, out: &mut Vec<u8>) {
         let finite = match self.element {
             Element::F32 => self.iter::<f32>().is_some_and(|mut all| all.all(f32::is_finite)),
@@ -287,13 +287,13 @@ impl<'a> Numbers<'a> {
         if finite { out.extend_from_slice(&self.text()) } else { out.extend_from_slice(b"null") }
     }
 
-    /// The numbers in decimal, with spaces between them.
+    /// Returns the numbers in decimal, separated by spaces.
     fn text(&self) -> Vec<u8> {
         fn all<T: Number + std::fmt::Display>(numbers: &Numbers<'_>) -> Option<String> {
             let mut text = String::new();
             for number in numbers.iter::<T>()? {
                 let space = if text.is_empty() { "" } else { " " };
-                write!(text, "{space}{number}").expect("a String takes everything");
+                write!(text, "{space}{number}").expect("writing to a String cannot fail");
             }
             Some(text)
         }
@@ -323,9 +323,9 @@ fn npy_head(to: &mut Vec<u8>, element: Element, shape: impl Iterator<Item = usiz
     };
     let kind = char::from(kind);
     let mut header = format!("{{'descr': '{order}{kind}{size}', 'fortran_order': False, 'shape': (");
-    shape.for_each(|side| write!(header, "{side}, ").expect("a String takes everything"));
+    shape.for_each(|side| write!(header, "{side}, ").expect("writing to a String cannot fail"));
     header.push_str("), }");
-    // The header ends with a line feed at a multiple of 64 bytes.
+    // The header ends with a line feed, padded to a multiple of 64 bytes.
     let length = (10 + header.len() + 1).next_multiple_of(64) - 10;
     to.extend_from_slice(b"\x93NUMPY\x01\x00");
     to.extend_from_slice(&(length as u16).to_le_bytes());
@@ -334,42 +334,43 @@ fn npy_head(to: &mut Vec<u8>, element: Element, shape: impl Iterator<Item = usiz
     to.push(b'\n');
 }
 
-/// Lists of numbers of different lengths, such as the outline of each box of an image. A box
-/// without an outline has an empty list.
+/// Variable-length lists of numbers, such as the polygon of each box of an image. A box without a
+/// polygon has an empty list.
 ///
-/// In a file each list is a polygon of COCO's JSON: `[[[x, y, x, y, x, y]], null]`.
+/// In a file, each list is a polygon in COCO's JSON: `[[[x, y, x, y, x, y]], null]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lists<'a> {
-    /// The end of each list as `u64`, then the numbers as `f64`. Not aligned.
+    /// The end of each list as a `u64`, followed by the numbers as `f64`. May be unaligned.
     bytes: &'a [u8],
     count: u32,
 }
 
 impl<'a> Lists<'a> {
-    /// Writes lists to `to`, which must be empty. `ends` are their ends in `numbers`.
+    /// Writes lists to `to`, which must be empty. `ends` are the end offsets of the lists in
+    /// `numbers`.
     ///
     /// # Errors
-    /// If an end is less than the previous end or greater than the number of numbers, and if a
-    /// number is not finite, which JSON cannot hold.
+    /// If an end is less than the previous end or greater than the length of `numbers`, or if a
+    /// number is not finite, because JSON cannot represent it.
     pub fn write(to: &'a mut Vec<u8>, ends: &[usize], numbers: &[f64]) -> Result<Self> {
         let sorted = ends.is_sorted() && ends.last().is_none_or(|&last| last <= numbers.len());
         let Some(count) = u32::try_from(ends.len()).ok().filter(|_| sorted && to.is_empty()) else {
-            return Err(Error::in_source(format!("{} numbers in lists that end at {ends:?}", numbers.len())));
+            return Err(Error::in_source(format!("invalid list ends {ends:?} for {} numbers", numbers.len())));
         };
         if let Some((at, number)) = numbers.iter().enumerate().find(|(_, number)| !number.is_finite()) {
-            return Err(Error::in_source(format!("number {at} of the lists is {number}; finite numbers are expected")));
+            return Err(Error::in_source(format!("number {at} of the lists is {number}; expected a finite number")));
         }
         append_lists(to, ends, numbers);
         Ok(Lists { bytes: to, count })
     }
 
-    /// Reads the `count` lists that `append_lists` wrote.
+    /// Reads `count` lists that were written by `append_lists`.
     #[cfg(feature = "annotations")]
     pub(crate) fn of_bytes(bytes: &'a [u8], count: usize) -> Self {
         Lists { bytes, count: count as u32 }
     }
 
-    /// The numbers of each list.
+    /// Iterates over the lists. Yields an iterator over the numbers of each list.
     pub fn iter(&self) -> impl Iterator<Item = impl ExactSizeIterator<Item = f64> + use<'a>> + use<'a> {
         let (ends, numbers) = self.bytes.split_at(8 * self.count as usize);
         let (ends, numbers) = (ends.as_chunks::<8>().0, numbers.as_chunks::<8>().0);
@@ -388,7 +389,7 @@ impl<'a> Lists<'a> {
             json.push_str(if place == 0 { "" } else { "," });
             let mut open = "[[";
             for number in list {
-                write!(json, "{open}{number}").expect("a String takes everything");
+                write!(json, "{open}{number}").expect("writing to a String cannot fail");
                 open = ",";
             }
             json.push_str(if open == "," { "]]" } else { "null" });
@@ -398,7 +399,7 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// Appends lists of numbers as [`Lists`] holds them.
+/// Appends lists of numbers in the layout of [`Lists`].
 pub(crate) fn append_lists(to: &mut Vec<u8>, ends: &[usize], numbers: &[f64]) {
     ends.iter().for_each(|&end| to.extend_from_slice(&(end as u64).to_ne_bytes()));
     to.extend_from_slice(bytemuck::cast_slice(numbers));
@@ -428,7 +429,7 @@ mod tests {
         let size = Numbers::new(&[640_u32, 480], &[2]).unwrap();
         assert_eq!(*Value::from(size).encoded("x.txt"), *b"640 480");
         assert_eq!((size.shape(), size.iter::<u32>().unwrap().sum::<u32>()), (vec![2], 1120));
-        assert!(size.iter::<i32>().is_none(), "another type");
+        assert!(size.iter::<i32>().is_none(), "a different type");
         assert!(Numbers::new(&[0_u8; 6], &[2, 2]).unwrap_err().cause().contains("6 numbers"));
         assert!(Numbers::new(&[0_u8], &[1, 1, 1, 1]).is_err());
     }

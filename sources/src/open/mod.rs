@@ -1,7 +1,8 @@
-//! Opens a dataset: finds its format, on this machine or in a store.
+//! Opens a dataset, locally or in a store, after detecting its format.
 //!
-//! 1. `walk`: what lies at a path or URL, and its format by the rows of the formats.
-//! 2. `open`: the function and the method for it.
+//! 1. `walk`: examines a path or URL, and finds its format in the table of formats.
+//! 2. `open`: the public function [`open`](crate::open()), and the methods of
+//!    [`Options`](crate::Options) that open a dataset.
 
 #[allow(clippy::module_inception)]
 mod open;

@@ -8,7 +8,7 @@ use crate::machine::file;
 use crate::model::Source;
 use crate::options::{DataFormat, Options};
 
-/// Opens the dataset at `path`. Its content determines the format, not its name.
+/// Opens the dataset at `path`. The format is determined by the content, not by the name.
 /// [`DATA_FORMATS`](crate::DATA_FORMATS) lists the formats and how each is recognized.
 ///
 /// ```no_run
@@ -18,33 +18,34 @@ use crate::options::{DataFormat, Options};
 /// ```
 ///
 /// # Errors
-/// If the path does not exist, its format is not recognized (the message lists the formats), a
-/// folder holds both shards and images, or the source cannot be opened.
+/// If the path does not exist, if the format is not recognized (the message lists the formats), if
+/// a folder contains both shards and images, or if the dataset cannot be opened.
 pub fn open(path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
     Options::new().open(path)
 }
 
 impl Options {
-    /// Opens the dataset at `path` like [`open`], with these options.
+    /// Opens the dataset at `path` like [`open`], but with these options.
     ///
     /// # Errors
-    /// The errors of [`open`]. Also for an LMDB with `mmap(false)`, an option that this dataset
-    /// does not use ([`index`](Options::index), [`table`](Options::table)), a class that is not in
-    /// the list, a URL whose scheme has no [store](Options::store), and a format that cannot be read
-    /// from stores.
+    /// The errors of [`open`]. Also fails for an LMDB database with `mmap(false)`, if an option
+    /// does not apply to this dataset ([`index`](Options::index), [`table`](Options::table)), if a
+    /// class is not in the class list, if no [store](Options::store) is registered for the URL, and
+    /// if the format cannot be read from stores.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
-        // A copy of its own, because clones share what they have opened.
+        // Use a copy with its own record of used options, because clones share the record.
         let (path, options) = (path.as_ref(), self.renewed());
         let source = options.open_part(path)?;
         options.check_used().map_err(|e| e.at_path(path))?;
         Ok(source)
     }
 
-    /// Opens one of several datasets that share these options, at `path`. It may have no use for
-    /// some of them, which [`check_used`](Options::check_used) finds out at the end.
+    /// Opens one of several datasets that share these options. Some options may not apply to this
+    /// dataset. Call [`check_used`](Options::check_used) at the end to verify that each option
+    /// applied to at least one of the datasets.
     ///
     /// # Errors
-    /// Those of [`open`](Options::open), except for options that are not used.
+    /// The errors of [`open`](Options::open), except for options that do not apply.
     pub fn open_part(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
         let path = path.as_ref();
         let source = self.number(any(path, self)?).map_err(|e| e.at_path(path))?;
@@ -61,14 +62,13 @@ fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     let mut format = options.format.as_deref().map(DataFormat::named).transpose()?;
     if options.masks.is_some() {
         if at.medium.is_store() {
-            let cause = "masks are read from folders of this machine; copy the set, or pack it, which keeps the masks";
+            let cause = "separate masks are supported only for local folders: copy the dataset to this machine, or pack it, which includes the masks";
             return Err(Error::config(cause).at_path(path));
         }
-        // A folder with masks beside it may look like another format, such as YOLO with `labels`.
+        // A folder with masks next to it may look like a different format, such as YOLO with
+        // `labels`.
         if format.get_or_insert(DataFormat::named("folder")?).name != "folder" || file::is_file(path)? {
-            return Err(
-                Error::config("masks in another folder need a folder of images; this is something else").at_path(path)
-            );
+            return Err(Error::config("separate masks require a folder of images, and this is not one").at_path(path));
         }
     }
     if !at.medium.is_store() {

@@ -1,4 +1,4 @@
-//! Finds the format of what lies at a path or a URL, by the rows of the formats.
+//! Detects the format of the dataset at a path or URL, using the table of formats.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,39 +14,40 @@ use crate::model::Source;
 use crate::options::{DataFormat, Opened, Options};
 
 impl DataFormat {
-    /// The format of this name.
+    /// Returns the format called `name`.
     ///
     /// # Errors
     /// If no format has this name. The message lists the names.
     pub(crate) fn named(name: &str) -> Result<&'static DataFormat> {
         DATA_FORMATS.iter().find(|format| format.name == name).ok_or_else(|| {
             let names: Vec<_> = DATA_FORMATS.iter().map(|format| format.name).collect();
-            Error::config(format!("no format of datasets is called {name:?}; there are {}", names.join(", ")))
+            Error::config(format!("format {name:?}: expected one of {}", names.join(", ")))
         })
     }
 
-    /// Whether the file at `path`, which begins with `start`, is of this format.
+    /// Returns whether the file at `path`, which begins with `start`, has this format.
     fn is(&self, path: &Path, start: &[u8]) -> bool {
         (self.is_file)(path, start) || self.has_extension(path)
     }
 }
 
-/// What lies at a path or a URL.
+/// What exists at a path or URL.
 enum Found {
     File,
-    /// A folder. That of a store is listed.
+    /// A folder. A folder in a store has been listed.
     Folder,
-    /// Nothing, or nothing that the store lists, with its error.
+    /// Nothing exists, or the store lists nothing. Contains the error of the lookup, if there is
+    /// one.
     Nothing(Option<Error>),
 }
 
-/// Opens the dataset that is there, as `format` or as the format that is found.
+/// Opens the dataset at this location as `format`, or as the detected format if `format` is `None`.
 ///
 /// # Errors
-/// If nothing is there, no format is found, a folder cannot be listed, it holds both shards and
-/// images, or the format cannot open it.
+/// If nothing exists at the location, if no format is detected, if a folder cannot be listed or
+/// contains both shards and images, or if the format cannot open the dataset.
 pub(super) fn walk(mut at: At, format: Option<&'static DataFormat>, options: &Options) -> Opened {
-    // The format finds what it needs, unless the path may be that of a part.
+    // An explicit format examines the URL itself, unless the URL may name a part of a dataset.
     if let Some(format) = format.filter(|format| !format.has_parts && at.medium.is_store()) {
         return format.open(at, options);
     }
@@ -76,11 +77,11 @@ pub(super) fn walk(mut at: At, format: Option<&'static DataFormat>, options: &Op
     }
 }
 
-/// Looks what is there. In a store, a name with the extension of a format is a file, and anything
-/// else is listed. A file of `format` may have any name.
+/// Determines what exists at the location. In a store, a name with the extension of a format is
+/// treated as a file, and any other name is listed. If `format` is given, a file may have any name.
 ///
 /// # Errors
-/// If the system or the store cannot tell.
+/// If the operating system or the store reports an error.
 fn look(at: &mut At, format: Option<&DataFormat>) -> Result<Found> {
     let Medium::Store { remote, .. } = &at.medium else {
         return Ok(match file::found(&at.path)? {
@@ -94,9 +95,9 @@ fn look(at: &mut At, format: Option<&DataFormat>) -> Result<Found> {
         return Ok(Found::File);
     }
     let error = match at.list() {
-        // A store that does not answer has been asked often enough.
+        // The request has already been retried, so the store is unreachable.
         Err(e) if e.kind() == ErrorKind::Io && format.is_none() => return Err(e),
-        // Some stores refuse to list what does not exist.
+        // Some stores report an error when a folder that does not exist is listed.
         Err(e) => Some(e),
         Ok(false) => None,
         Ok(true) => return Ok(Found::Folder),
@@ -108,15 +109,16 @@ fn look(at: &mut At, format: Option<&DataFormat>) -> Result<Found> {
     }
 }
 
-/// The rows of all formats, or that of `format`.
+/// Returns the rows of all formats, or only the row of `format`.
 fn rows(format: Option<&DataFormat>) -> impl Iterator<Item = &'static DataFormat> {
     DATA_FORMATS.iter().filter(move |row| format.is_none_or(|format| format.name == row.name))
 }
 
-/// The format whose files a path that leads nowhere stands for.
+/// Returns the format of a path that does not exist but may be a pattern for several files.
 ///
 /// # Errors
-/// If the system cannot tell. Also if it is a pattern for files of a format that has none.
+/// If the operating system cannot examine the path, or if the path is a pattern for files of a
+/// format that does not support patterns.
 fn pattern_of(at: &At) -> Result<Option<&'static DataFormat>> {
     for format in DATA_FORMATS {
         if !(format.is_pattern)(&at.path)? {
@@ -126,8 +128,8 @@ fn pattern_of(at: &At) -> Result<Option<&'static DataFormat>> {
         return match other {
             None => Ok(Some(format)),
             Some(other) => Err(Error::config(format!(
-                "a pattern in braces names tar shards, and this one names files of the format {}: give their folder, and \
-                 the name of the split if it has several, as in folder/train",
+                "a pattern in braces is for tar shards, but this one names files of the format {}: open their folder, or a \
+                 split in it, as in folder/train",
                 other.name
             ))),
         };
@@ -135,18 +137,18 @@ fn pattern_of(at: &At) -> Result<Option<&'static DataFormat>> {
     Ok(None)
 }
 
-/// The dataset of which nothing but a part, such as `train` in `all.lmdb/train`, can be at a path:
-/// a file, or a folder with its format.
+/// Returns the file or folder of the dataset that the path names a part of, such as `train` in
+/// `all.lmdb/train`, and its format.
 ///
 /// # Errors
-/// If the system cannot tell.
+/// If the operating system cannot examine the path.
 fn set_of(at: &At, format: Option<&DataFormat>) -> Result<Option<(At, Option<&'static DataFormat>)>> {
     let part = at.path.file_name().and_then(|name| name.to_str());
     let (Some(set), Some(part)) = (at.medium.parent(&at.path), part) else { return Ok(None) };
     let mut set = At { path: set, part: Some(part.to_owned()), medium: at.medium.clone() };
     let is_store = at.medium.is_store();
     let found = match look(&mut set, None) {
-        // The error of the URL itself is clearer.
+        // The caller's error for the URL itself is clearer.
         Err(_) if is_store => return Ok(None),
         found => found?,
     };
@@ -166,7 +168,7 @@ fn set_of(at: &At, format: Option<&DataFormat>) -> Result<Option<(At, Option<&'s
     Ok(Some((set, row)))
 }
 
-/// The first format of `rows` that recognizes a folder.
+/// Returns the first format in `rows` that recognizes a folder.
 ///
 /// # Errors
 /// If the folder cannot be listed.
@@ -179,7 +181,7 @@ fn by_layout(folder: Tree<'_>, rows: impl Iterator<Item = &'static DataFormat>) 
     Ok(None)
 }
 
-/// The first format of `rows` whose files are in a folder.
+/// Returns the first format in `rows` that finds files of its own in a folder.
 ///
 /// # Errors
 /// If the folder cannot be listed.
@@ -192,7 +194,8 @@ fn by_files(folder: Tree<'_>, rows: impl Iterator<Item = &'static DataFormat>) -
     Ok(None)
 }
 
-/// The first bytes of a file. In a store, names tell enough, except those of lists of files.
+/// Returns the first bytes of a file. In a store, only JSON files are read, because all other
+/// formats are identified by the file name.
 fn start_of(at: &At) -> Result<Vec<u8>> {
     match &at.medium {
         Medium::Machine { .. } => file::start(&at.path, START),
@@ -208,7 +211,7 @@ fn start_of(at: &At) -> Result<Vec<u8>> {
 /// Opens a folder.
 ///
 /// # Errors
-/// If no format matches, or the folder contains both shards and images.
+/// If no format matches the folder, or if it contains both shards and images.
 fn folder(at: At, options: &Options) -> Opened {
     let tree = at.tree();
     if let Some(format) = by_layout(tree, DATA_FORMATS.iter())? {
@@ -221,7 +224,7 @@ fn folder(at: At, options: &Options) -> Opened {
             let shards = (tar::ROW.files)(tree)?;
             if shards > 0 {
                 return Err(Error::in_source(format!(
-                    "holds {shards} .tar files and {} images: open one of the two by its format, tar or folder, or move \
+                    "contains {shards} .tar files and {} images: open one of the two by its format, tar or folder, or move \
                      them apart",
                     folder.len()
                 )));
@@ -239,7 +242,9 @@ fn folder(at: At, options: &Options) -> Opened {
     let sets = sets_in(tree)?;
     if !sets.is_empty() {
         let sets = sets.join(", ");
-        return Err(Error::in_source(format!("has the datasets {sets}; open one of them, or join them with Concat")));
+        return Err(Error::in_source(format!(
+            "contains the datasets {sets}; open one of them, or join them with Concat"
+        )));
     }
     tar::unmerged_in(tree)?;
     let cause = match at.medium.is_store() {
@@ -248,29 +253,30 @@ fn folder(at: At, options: &Options) -> Opened {
     };
     let below = match tree.files("tar")?.len() {
         0 => String::new(),
-        count => format!("; {count} .tar files lie in folders below it: open one of the folders"),
+        count => format!("; {count} .tar files are in its subfolders: open one of them"),
     };
     Err(Error::in_source(cause + &below).at_path(e.path().unwrap_or(&at.path)))
 }
 
-/// Checks that a folder of class folders is not an annotated dataset, whose images would get the
-/// numbers of folders such as `train` as their labels. `images` are the folders of the images.
+/// Checks that a folder of class folders is not an annotated dataset, in which folder names such as
+/// `train` would incorrectly become labels. `images` are the paths of the folders with images.
 ///
 /// # Errors
-/// If it is one. The message says what to open.
+/// If the folder is an annotated dataset. The message says what to open instead.
 fn check_unannotated<'a>(folder: Tree<'a>, images: impl Iterator<Item = &'a str>) -> Result<()> {
     let around = Around::of(folder, images)?;
     for format in DATA_FORMATS {
         if let Some(found) = (format.annotates)(&around)? {
             return Err(Error::in_source(format!(
-                "looks like {found}; its folders would be classes, and the format \"folder\" opens it so"
+                "looks like {found}: to read its folders as classes, set the format to \"folder\""
             )));
         }
     }
     Ok(())
 }
 
-/// Folders in `folder` that are datasets of their own, such as the splits of MDS shards.
+/// Returns the subfolders of `folder` that are separate datasets, such as the splits of an MDS
+/// dataset.
 fn sets_in(folder: Tree<'_>) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in folder.entries() {
@@ -284,11 +290,11 @@ fn sets_in(folder: Tree<'_>) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The error of a path that leads nowhere.
+/// Returns the error for a path that does not exist.
 fn absent(path: &Path) -> Error {
     match url_meant(path) {
         Some(url) => Error::config(format!("no such path; a URL begins with two slashes: {url}")),
-        // The absolute path shows which folder a relative path refers to.
+        // Include the absolute path, to show what a relative path refers to.
         None => {
             let e = fs::metadata(path).err().unwrap_or_else(|| io::ErrorKind::NotFound.into());
             Error::io(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()), &e)
@@ -296,21 +302,22 @@ fn absent(path: &Path) -> Error {
     }
 }
 
-/// The URL for a path such as `s3:/bucket/train`, which lacks a slash.
+/// Returns the URL that was probably intended by a path such as `s3:/bucket/train`, which lacks a
+/// slash.
 fn url_meant(path: &Path) -> Option<String> {
     let (scheme, rest) = path.to_str()?.split_once(":/")?;
-    // A single letter is a drive of Windows.
+    // A single letter before the colon is a Windows drive.
     let is_scheme = scheme.len() > 1 && scheme.chars().all(|c| c.is_ascii_alphanumeric());
     is_scheme.then(|| format!("{scheme}://{rest}"))
 }
 
-/// The error of an unrecognized file that begins with `start`.
+/// Returns the error for an unrecognized file that begins with `start`.
 fn not_a_dataset(start: &[u8]) -> String {
     if start.is_empty() {
         return "not a dataset: the file is empty".to_owned();
     }
     if let Some(format) = format::of(start) {
-        return format!("not a dataset: this is one image ({}); give the folder it lies in", format.field);
+        return format!("not a dataset: this is a single image ({}); open its folder instead", format.field);
     }
     let shown = &start[..start.len().min(16)];
     let shown = match std::str::from_utf8(shown) {
@@ -319,7 +326,7 @@ fn not_a_dataset(start: &[u8]) -> String {
     };
     let formats: Vec<_> =
         DATA_FORMATS.iter().map(|format| format!("{} ({})", format.name, format.looks_like.replace('`', ""))).collect();
-    format!("not a dataset of any format: {}; the file begins with {shown}", formats.join("; "))
+    format!("not a dataset in a known format: {}; the file begins with {shown}", formats.join("; "))
 }
 
 #[cfg(test)]
@@ -327,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_format_has_a_row_in_the_documentation_and_is_found_by_its_name() {
+    fn every_format_is_documented_and_found_by_name() {
         let page = include_str!("../../../docs/your-data.md");
         for format in DATA_FORMATS {
             let row = |line: &&str| line.starts_with('|') && line.contains(&format!("`{}`", format.name));

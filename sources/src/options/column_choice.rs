@@ -1,9 +1,9 @@
-/// Uses of columns that the user chose.
+/// The user's choice of columns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) image: Option<String>,
     pub(crate) label: Option<String>,
     pub(crate) without_label: bool,
-    /// Columns that become fields; all by default.
+    /// Names of the columns that become fields, or `None` for all columns.
     pub(crate) columns: Option<Vec<String>>,
 }

@@ -7,7 +7,8 @@ use crate::model::Source;
 
 /// A dataset: a path, or an open [`Source`].
 ///
-/// `Loader::mixture` takes paths or sources directly. This type is for a list of both:
+/// `Loader::mixture` accepts paths or sources directly. Use this type for a list that contains
+/// both:
 ///
 /// ```no_run
 /// use warpfeed_sources::{Dataset, open};
@@ -18,7 +19,7 @@ use crate::model::Source;
 /// ```
 #[derive(Clone)]
 pub enum Dataset {
-    /// A path or URL that is not open yet.
+    /// The path or URL of a dataset that has not been opened yet.
     Path(PathBuf),
     /// An open source.
     Source(Arc<dyn Source>),

@@ -11,36 +11,38 @@ use crate::model::Source;
 pub(crate) type Opened = Result<Arc<dyn Source>>;
 pub(crate) type Open = fn(At, &Options) -> Opened;
 
-/// One format of datasets.
+/// A dataset format.
 pub struct DataFormat {
-    /// Its name, as [`Source::kind`] returns it and [`Options::format`] takes it.
+    /// Name of the format, as returned by [`Source::kind`] and accepted by [`Options::format`].
     pub name: &'static str,
-    /// Description of a path to such a dataset.
+    /// Description of the paths of such datasets, for messages.
     pub looks_like: &'static str,
-    /// Extensions of its files. A file with one of them is opened as this format, so a damaged file
-    /// gets the format's own message.
+    /// File extensions. A file with one of these extensions is opened as this format even if it is
+    /// damaged, so that the format can report the damage.
     pub extensions: &'static [&'static str],
-    /// Recognizes a folder.
+    /// Returns whether a folder is a dataset of this format.
     pub(crate) is_folder: fn(Tree<'_>) -> Result<bool>,
-    /// Number of files that make a folder this dataset, if no format recognizes the folder and it
-    /// has no images.
+    /// Counts the files in a folder that indicate this format. Used if no format recognizes the
+    /// folder and the folder contains no images.
     pub(crate) files: fn(Tree<'_>) -> Result<usize>,
-    /// Recognizes a file by its path and its first bytes. Those of a file in a store may be unknown.
+    /// Returns whether a file is a dataset of this format, given its path and its first bytes. The
+    /// first bytes of a file in a store may be unknown.
     pub(crate) is_file: fn(&Path, &[u8]) -> bool,
-    /// Whether a path that leads nowhere names several files.
+    /// Returns whether a path that does not exist is a pattern for several files.
     pub(crate) is_pattern: fn(&Path) -> Result<bool>,
-    /// Describes annotations around the images of a folder that would open as class folders, and
-    /// says what to open instead.
+    /// Returns a message if there are annotations around the images of a folder that would
+    /// otherwise be opened as class folders. The message describes the annotations and says what to
+    /// open instead.
     pub(crate) annotates: fn(&Around<'_>) -> Result<Option<String>>,
-    /// Whether a path may name a part of a dataset: `all.lmdb/train`.
+    /// Whether a path may name a part of a dataset, as in `all.lmdb/train`.
     pub(crate) has_parts: bool,
-    /// What is brought with a file, if the format only reads files of this machine.
+    /// The companion files to download, if the format can read only local files.
     pub(crate) brings: Option<Companions>,
     pub(crate) opener: Open,
 }
 
 impl DataFormat {
-    /// A format that is recognized by extensions alone.
+    /// Creates a format that is detected only by its file extensions.
     pub(crate) const fn new(
         name: &'static str,
         looks_like: &'static str,
@@ -62,11 +64,11 @@ impl DataFormat {
         }
     }
 
-    /// Opens the dataset that is there.
+    /// Opens the dataset at this location.
     ///
     /// # Errors
-    /// If it has no parts and one is wanted, it cannot be brought to this machine, or it cannot be
-    /// opened.
+    /// If a part was requested but the format has no parts, or if the dataset cannot be downloaded
+    /// or opened.
     pub(crate) fn open(&self, at: At, options: &Options) -> Opened {
         if !self.has_parts {
             self.check_whole(&at)?;
@@ -77,8 +79,10 @@ impl DataFormat {
         }
     }
 
+    /// Checks that the whole dataset was requested.
+    ///
     /// # Errors
-    /// If a part is wanted.
+    /// If a part was requested.
     pub(crate) fn check_whole(&self, at: &At) -> Result<()> {
         let Some(part) = &at.part else { return Ok(()) };
         Err(Error::config(format!("{} datasets have no parts such as {part:?}", self.name)).at_path(&at.path))
@@ -90,15 +94,15 @@ impl DataFormat {
     }
 }
 
-/// The error of a build without the Cargo feature that reads this dataset.
-#[allow(dead_code)] // with all features, nothing is missing
+/// Returns the error of a build without the Cargo feature that reads this dataset.
+#[allow(dead_code)] // unused if all features are enabled
 pub(crate) fn missing(feature: &str, what: &str, path: &Path) -> Opened {
-    let cause = format!("this is {what}, and this build of warpfeed lacks the Cargo feature {feature:?} that reads it");
+    let cause = format!("this is {what}; this build of warpfeed lacks the Cargo feature {feature:?}, which reads it");
     Err(Error::config(cause).at_path(path))
 }
 
-/// Opens a dataset by a function of a module, or by an expression. Without the Cargo feature, the
-/// error names it.
+/// Opens a dataset with a module's function or with an expression. If the Cargo feature is
+/// disabled, returns an error that names the feature.
 macro_rules! with_feature {
     ($feature:literal, $what:literal, $open:path) => {{
         #[cfg(feature = $feature)]

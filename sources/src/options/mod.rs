@@ -1,10 +1,10 @@
-//! What the user says about a dataset when it is opened.
+//! Options for opening a dataset.
 //!
 //! 1. `options`: [`Options`], for all formats.
 //! 2. `dataset`: [`Dataset`], a path or an open source.
-//! 3. `format`: [`DataFormat`], one row of the table of formats.
-//! 4. `table`: [`TableOptions`], the meaning of columns; `column_choice`: those that all formats with
-//!    columns know.
+//! 3. `format`: [`DataFormat`], a row in the table of formats.
+//! 4. `table`: [`TableOptions`], the meaning of columns. `column_choice`: the column options that
+//!    apply to every format with columns.
 
 mod column_choice;
 mod dataset;
@@ -17,7 +17,7 @@ mod table;
 pub(super) use column_choice::Wanted;
 pub use dataset::Dataset;
 pub use format::DataFormat;
-#[allow(unused_imports)] // with all features, nothing is missing
+#[allow(unused_imports)] // unused if all features are enabled
 pub(super) use format::missing;
 pub(super) use format::{Open, Opened, with_feature};
 pub use options::Options;

@@ -34,17 +34,18 @@ pub struct Options {
     pub(crate) used: Arc<Used>,
 }
 
-/// Whether a dataset has used these options. Clones of the options share it.
+/// Records which of the options have been used by a dataset. Clones of the options share this
+/// record.
 #[derive(Debug, Default)]
 pub(crate) struct Used {
     index: AtomicBool,
-    /// The uses of columns.
+    /// Whether the choice of columns has been used.
     columns: AtomicBool,
-    /// Everything else that describes a table.
+    /// Whether the other table options have been used.
     table: AtomicBool,
 }
 
-/// Formats without columns.
+/// Names of the formats without columns.
 const WITHOUT_COLUMNS: [&str; 5] = ["coco", "folder", "tar", "voc", "yolo"];
 
 impl Default for Options {
@@ -66,50 +67,50 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Default options: memory maps, and the built-in formats.
+    /// Creates the default options: memory-mapped files, and the built-in image formats.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether files may be memory-mapped; `true` by default.
+    /// Sets whether files may be memory-mapped. The default is `true`.
     ///
-    /// With `false`, changes to the files surface as errors, never as signals. Tar shards are
-    /// opened by [`Tar::open_unmapped`](crate::Tar::open_unmapped), which says what that
-    /// costs. The files of a folder are always read. An LMDB is refused: its library always maps
-    /// it.
+    /// With `false`, a file that changes while it is read causes an error rather than a signal such
+    /// as SIGBUS. Tar shards are opened with [`Tar::open_unmapped`](crate::Tar::open_unmapped),
+    /// which documents the cost. Folders never map files. Opening an LMDB database fails, because
+    /// its library always maps the file.
     #[must_use]
     pub fn mmap(mut self, mapped: bool) -> Self {
         self.mapped = mapped;
         self
     }
 
-    /// Formats that a folder's files may have, in addition to the built-in ones. They take
-    /// precedence. A loader passes those of its codecs.
+    /// Adds image file formats, which take precedence over the built-in ones. A loader passes the
+    /// formats of its codecs.
     #[must_use]
     pub fn formats(mut self, formats: impl IntoIterator<Item = Format>) -> Self {
         self.formats.extend(formats);
         self
     }
 
-    /// Whether the listing of a folder of images is stored in the file `<folder>.warpfeed-index`
-    /// next to it; `false` by default. Other datasets refuse it. Opening then checks the modification
-    /// time of each folder, and lists the files again if one has changed. The file is written
-    /// atomically, so ranks can share it. The listing is not stored if a folder changed within the
-    /// last two seconds.
+    /// Sets whether the listing of an image folder is saved in `<folder>.warpfeed-index` next to
+    /// the folder. The default is `false`. With `true`, opening checks the modification time of
+    /// each folder and lists the files again if a time has changed. The index is written
+    /// atomically, so ranks can share it. It is not written if a folder changed within the last two
+    /// seconds. Opening any other dataset with this option fails.
     #[must_use]
     pub fn index(mut self, indexed: bool) -> Self {
         self.indexed = indexed;
         self
     }
 
-    /// Takes the masks of a folder of images from another folder. The mask of `a/1.jpg` is
-    /// `a/1.png` there, or `.npy`, `.tif`, `.gif`, `.bmp` or `.webp`, and becomes the sample's
-    /// field `mask`, which `field::Mask` reads. A relative path begins in the
-    /// folder that holds the folder of images. A `*` in its last part stands for the name of an
-    /// image, as in `train_masks/*_mask`.
+    /// Reads the masks of an image folder from `folder`. The mask of `a/1.jpg` is the file
+    /// `a/1.png` in that folder, or the same path with `.npy`, `.tif`, `.gif`, `.bmp` or `.webp`.
+    /// It becomes the sample's field `mask`, which `field::Mask` reads. A relative path is resolved
+    /// in the folder that contains the image folder. A `*` in its last component stands for the
+    /// name of an image, as in `train_masks/*_mask`.
     ///
-    /// An image without a mask is a bad sample. Masks without an image are left out, and a
-    /// warning counts them. Other datasets than folders refuse this option.
+    /// Reading a sample without a mask fails. Masks without an image are skipped, and a warning
+    /// states how many there are. Opening a dataset other than a folder with this option fails.
     ///
     /// ```no_run
     /// use warpfeed_sources::Options;
@@ -123,8 +124,8 @@ impl Options {
         self
     }
 
-    /// Opens the dataset as this format, a name of [`DATA_FORMATS`](crate::DATA_FORMATS),
-    /// without detection.
+    /// Opens the dataset as the given format, without detection. `name` is one of the names in
+    /// [`DATA_FORMATS`](crate::DATA_FORMATS).
     ///
     /// ```
     /// let e = warpfeed_sources::Options::new().format("unknown").open("train").err().unwrap();
@@ -151,9 +152,9 @@ impl Options {
         self
     }
 
-    /// Meaning of the columns of a table, or of another format with columns. Datasets without
-    /// columns refuse it, and columns with types refuse what only describes a table, such as
-    /// [`root`](TableOptions::root).
+    /// Sets what each column of a table contains. With this option, opening a dataset that has no
+    /// columns fails. Formats with typed columns reject options that apply only to text tables,
+    /// such as [`root`](TableOptions::root).
     #[cfg(feature = "tables")]
     #[must_use]
     pub fn table(mut self, columns: TableOptions) -> Self {
@@ -161,19 +162,20 @@ impl Options {
         self
     }
 
-    /// Numbers labels by this list instead of by the dataset; see [`Classes::number`].
+    /// Assigns class indices from the given list instead of the dataset's own. See
+    /// [`Classes::number`].
     #[must_use]
     pub fn classes(mut self, classes: Classes) -> Self {
         self.classes = Some(classes);
         self
     }
 
-    /// A copy that has opened nothing yet.
+    /// Returns a copy whose record of used options is empty.
     pub(crate) fn renewed(&self) -> Self {
         Options { used: Arc::default(), ..self.clone() }
     }
 
-    /// Notes which options `source` uses, the dataset at `path`.
+    /// Records which options are used by `source`, the dataset at `path`.
     pub(crate) fn note_used(&self, path: &Path, source: &dyn Source) {
         let kind = source.kind();
         let note = |used: &AtomicBool, uses: bool| used.fetch_or(uses, Ordering::Relaxed);
@@ -182,36 +184,37 @@ impl Options {
         note(&self.used.table, kind == "table");
     }
 
-    /// Checks that the datasets that [`open_part`](Options::open_part) opened use the options for
-    /// listings and columns.
+    /// Checks that the options for listings and columns are used by a dataset that was opened with
+    /// [`open_part`](Options::open_part).
     ///
     /// # Errors
-    /// If one was set and none of them uses it.
+    /// If an option was set that no dataset opened with `open_part` used.
     pub fn check_used(&self) -> Result<()> {
         let used = |used: &AtomicBool| used.load(Ordering::Relaxed);
         if self.indexed && !used(&self.used.index) {
             return Err(Error::config(
-                "index(true) keeps the listing of a folder of images on this machine, and this dataset is not one: \
-                 leave it out",
+                "index(true) saves the listing of a local image folder, but this dataset is not one: remove the option",
             ));
         }
         #[cfg(feature = "tables")]
         if self.table.wanted() != Wanted::default() && !used(&self.used.columns) {
-            return Err(Error::config("the option table describes columns, and this dataset has none: leave it out"));
+            return Err(Error::config(
+                "the option table describes columns, but this dataset has none: remove the option",
+            ));
         }
         #[cfg(feature = "tables")]
         if let Some(option) = self.table.of_tables_only()
             && !used(&self.used.table)
         {
             return Err(Error::config(format!(
-                "{option} of TableOptions describes CSV, TSV and JSON-lines files, and this dataset is not one: leave \
-                 it out"
+                "{option} of TableOptions describes CSV, TSV and JSON-lines files, but this dataset is not one: remove the \
+                 option"
             )));
         }
         Ok(())
     }
 
-    /// The uses of columns that the user chose.
+    /// Returns the columns that the user chose.
     pub(crate) fn wanted(&self) -> Wanted {
         #[cfg(feature = "tables")]
         return self.table.wanted();
@@ -219,30 +222,30 @@ impl Options {
         Wanted::default()
     }
 
-    /// What is at `path`, a path or a URL.
+    /// Resolves `path`, a path or a URL.
     ///
     /// # Errors
-    /// If the URL has no store.
+    /// If no store is registered for the URL.
     pub(crate) fn at(&self, path: &Path) -> Result<At> {
         At::of(path, self.mapped, &self.stores)
     }
 
-    /// Takes the stores of a loader.
+    /// Sets the stores of a loader.
     #[doc(hidden)]
     pub fn with_stores(mut self, stores: Stores) -> Self {
         self.stores = stores;
         self
     }
 
-    /// Reports a class that is not in the list when its samples are read, not when the set is
-    /// opened.
+    /// Sets whether a class that is not in the list is reported only when one of its samples is
+    /// read, instead of when the dataset is opened.
     #[doc(hidden)]
     pub fn lenient(mut self, lenient: bool) -> Self {
         self.lenient = lenient;
         self
     }
 
-    /// `source` with its labels numbered by the list, if there is one.
+    /// Maps the labels of `source` to the class list, if one was set.
     #[doc(hidden)]
     pub fn number(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
         match &self.classes {
@@ -251,12 +254,12 @@ impl Options {
         }
     }
 
-    /// Whether [`masks`](Options::masks) was called.
+    /// Returns whether [`masks`](Options::masks) was called.
     pub fn has_masks(&self) -> bool {
         self.masks.is_some()
     }
 
-    /// Whether there is a list of classes.
+    /// Returns whether a class list was set.
     #[doc(hidden)]
     pub fn numbers(&self) -> bool {
         self.classes.is_some()

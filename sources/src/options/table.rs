@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use crate::options::Wanted;
 
-/// Meaning of the columns of a table.
+/// The meaning of the columns of a table.
 ///
 /// ```no_run
 /// use warpfeed_sources::{Options, TableOptions};
@@ -15,10 +15,10 @@ use crate::options::Wanted;
 /// let source = Options::new().table(columns).open("train.csv")?;
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
-/// By default, the column `path`, `file`, `image`, `filename`, `file_name` or `img` holds the paths
-/// of the images, relative to the table's folder, and `label`, `class`, `cls` or `category` holds
-/// the labels. The case of these names is ignored. Every other column is a field;
-/// [`Table`](crate::Table) lists its name.
+/// By default, the image paths are in the column `path`, `file`, `image`, `filename`, `file_name`
+/// or `img` and are relative to the table's folder. The labels are in the column `label`, `class`,
+/// `cls` or `category`. The case of these names is ignored. Every other column becomes a field;
+/// [`Table`](crate::Table) lists the field names.
 #[derive(Debug, Clone, Default)]
 pub struct TableOptions {
     pub(crate) image: Option<String>,
@@ -33,42 +33,42 @@ pub struct TableOptions {
 }
 
 impl TableOptions {
-    /// Creates options with the default names of columns.
+    /// Creates options with the default column names.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the column with the paths of the images. These paths may lead anywhere; paths in a
-    /// column with a default name must stay below the folder.
+    /// Sets the column with the image paths. Paths in this column may point anywhere, whereas paths
+    /// in a column that is found by its default name must stay below the table's folder.
     #[must_use]
     pub fn image(mut self, column: impl Into<String>) -> Self {
         self.image = Some(column.into());
         self
     }
 
-    /// Sets the folder that paths are relative to; the table's folder by default.
+    /// Sets the folder that paths are relative to. The default is the table's folder.
     #[must_use]
     pub fn root(mut self, folder: impl AsRef<Path>) -> Self {
         self.root = Some(folder.as_ref().to_owned());
         self
     }
 
-    /// Sets the column with the labels: integers or class names.
+    /// Sets the column with the labels. Labels are integers or class names.
     #[must_use]
     pub fn label(mut self, column: impl Into<String>) -> Self {
         self.label = Some(column.into());
         self
     }
 
-    /// Reads no labels: a column named `label` is a field like any other. For several labels per
-    /// image see `MultiHot`.
+    /// Opens the table without labels: a column named `label` becomes an ordinary field. For
+    /// several labels per image, see `MultiHot`.
     #[must_use]
     pub fn without_label(mut self) -> Self {
         self.without_label = true;
         self
     }
 
-    /// Limits the fields to these columns, the image, the label, and the columns of
+    /// Limits the fields to these columns, in addition to the image, the label, and the columns of
     /// [`file`](TableOptions::file) and [`gather`](TableOptions::gather). All columns by default.
     #[must_use]
     pub fn columns(mut self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
@@ -76,40 +76,41 @@ impl TableOptions {
         self
     }
 
-    /// Adds a column with the paths of further files, such as masks. A sample gets the file's bytes
-    /// as the field `<column>.<extension>`: `mask.png`. Other columns hold such paths if their
-    /// first 32 values are paths with an extension, and at least one is that of a file below the
-    /// folder.
+    /// Adds a column with the paths of other files, such as masks. The content of the file becomes
+    /// the sample's field `<column>.<extension>`, such as `mask.png`. Other columns are treated
+    /// this way automatically if their first 32 values are paths with an extension, and at least
+    /// one of these files exists below the folder.
     #[must_use]
     pub fn file(mut self, column: impl Into<String>) -> Self {
         self.files.push(column.into());
         self
     }
 
-    /// Joins the numbers of several columns into the vector field `name`. This makes room for more
-    /// columns: a sample has at most 16 fields.
+    /// Combines the numbers of several columns into one vector, the field `name`. This also helps
+    /// with wide tables, because a sample has at most 16 fields.
     #[must_use]
     pub fn gather(mut self, name: impl Into<String>, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.gathered.push((name.into(), columns.into_iter().map(Into::into).collect()));
         self
     }
 
-    /// Sets the delimiter of the cells, such as `b';'`. By default it is a tab in `.tsv` and `.tab`
-    /// files, otherwise a comma, or the semicolon or tab of a header without commas.
+    /// Sets the delimiter of the cells, such as `b';'`. The default is a tab in `.tsv` and `.tab`
+    /// files, and a comma in other files. If the header contains no comma, semicolons or tabs are
+    /// detected as well.
     #[must_use]
     pub fn delimiter(mut self, delimiter: u8) -> Self {
         self.delimiter = Some(delimiter);
         self
     }
 
-    /// Reads the first line as a row. The columns are called `0`, `1`, `2`, ….
+    /// Treats the first line as data. The columns are named `0`, `1`, `2`, ….
     #[must_use]
     pub fn headerless(mut self) -> Self {
         self.headerless = true;
         self
     }
 
-    /// The first option that only describes tables, if one is set.
+    /// Returns the name of the first option that was set and applies only to text tables.
     pub(crate) fn of_tables_only(&self) -> Option<&'static str> {
         let set = [
             ("root", self.root.is_some()),
@@ -121,7 +122,7 @@ impl TableOptions {
         set.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
     }
 
-    /// The uses of columns, for formats whose columns have types.
+    /// Returns the choice of columns, for formats with typed columns.
     pub(crate) fn wanted(&self) -> Wanted {
         Wanted {
             image: self.image.clone(),

@@ -1,9 +1,9 @@
-//! Counts of what sources do.
+//! Statistics of sources.
 //!
-//! 1. `since`: the difference of two statistics.
-//! 2. `tally`: a count, and count, sum and histogram of one stage, written by one thread.
-//!    [`StageStats`] is the result.
-//! 3. `network`: [`NetworkStats`], what sources in stores asked of the network.
+//! 1. `since`: the difference between two snapshots of statistics.
+//! 2. `tally`: a counter, and the count, sum and histogram of one stage, written by one thread.
+//!    [`StageStats`] is a snapshot of the latter.
+//! 3. `network`: [`NetworkStats`], the counters of requests to stores.
 
 mod network;
 mod since;

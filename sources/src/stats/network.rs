@@ -1,45 +1,45 @@
-//! [`NetworkStats`]: what a source that reads from a store asked of the network.
+//! [`NetworkStats`]: counters of the requests that a source sends to a store.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Since, StageStats, ratio};
 
-/// What the sources of a loader asked of their stores, and what this machine had kept. Counts begin
-/// when the source is opened, and include all loaders that share it.
+/// Counters of requests to object stores, and of cache hits. Counting begins when the source is
+/// opened. The counters include the requests of all loaders that share the source.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct NetworkStats {
-    /// Requests that were sent, including repeated ones and those for listings.
+    /// Number of requests that were sent, including retries and listings.
     pub requests: u64,
-    /// Requests that were sent again after an error.
+    /// Number of retries after an error.
     pub retries: u64,
-    /// Requests that were sent a second time because the first was late.
+    /// Number of hedges: requests that were sent a second time because the first was late.
     pub hedges: u64,
-    /// Requests that the server refused because it has too many (status 503 or 429).
+    /// Number of requests that the server refused because of overload (HTTP status 503 or 429).
     pub refusals: u64,
-    /// Bytes that arrived.
+    /// Number of bytes received.
     pub bytes: u64,
-    /// Bytes of samples that arrived and were read.
+    /// Number of received bytes that were delivered to samples.
     pub used_bytes: u64,
-    /// Answers to requests for samples: the time from the request to the last byte, and the bytes.
+    /// Latencies of successful sample requests until the last byte, and the number of their bytes.
     pub answers: StageStats,
-    /// The time from these requests to their first byte.
+    /// Latencies of the same requests until the first byte.
     pub first_bytes: StageStats,
-    /// Samples that a cache had in memory, and their bytes.
+    /// Number of samples served from the in-memory cache.
     pub memory_hits: u64,
-    /// See [`memory_hits`](NetworkStats::memory_hits).
+    /// Number of bytes of [`memory_hits`](NetworkStats::memory_hits).
     pub memory_bytes: u64,
-    /// Samples that a cache had in its folder, and their bytes.
+    /// Number of samples served from the on-disk cache.
     pub folder_hits: u64,
-    /// See [`folder_hits`](NetworkStats::folder_hits).
+    /// Number of bytes of [`folder_hits`](NetworkStats::folder_hits).
     pub folder_bytes: u64,
     /// Whether the store has a cache.
     pub cached: bool,
 }
 
-/// Whether the store has a cache keeps its value.
+/// The difference keeps the flag `cached`.
 impl Since for NetworkStats {
     fn since(&self, earlier: &Self) -> Self {
         macro_rules! grown {
@@ -63,14 +63,14 @@ impl Since for NetworkStats {
 }
 
 impl NetworkStats {
-    /// Share of the samples' bytes that came from the cache, 0 to 1. `None` without a cache, or
-    /// before the first read.
+    /// Returns the fraction, from 0 to 1, of the samples' bytes that came from the cache. Returns
+    /// `None` if there is no cache, or before the first read.
     pub fn hit_rate(&self) -> Option<f64> {
         let hits = self.memory_bytes + self.folder_bytes;
         (self.cached && hits + self.used_bytes > 0).then(|| ratio(hits as f64, (hits + self.used_bytes) as f64))
     }
 
-    /// The sum of two sources' counts.
+    /// Returns the sum of the counters of two sources.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         NetworkStats {
@@ -90,21 +90,16 @@ impl NetworkStats {
         }
     }
 
-    /// What the network did in `seconds`, as counters of a trace: names and values.
+    /// Returns the counters that a trace shows for an interval of `seconds` seconds, as names and
+    /// values.
     #[doc(hidden)]
     pub fn counters(&self, seconds: f64) -> Vec<(&'static str, Value)> {
         let each = |bytes: u64| ratio(bytes as f64, seconds) / 1e6;
         let mut counters = vec![
             ("network, MB/s", json!({ "arrived": each(self.bytes), "used": each(self.used_bytes) })),
             ("requests/s", json!({ "sent": ratio(self.requests as f64, seconds) })),
-            (
-                "requests in flight, mean of those answered",
-                json!({ "in flight": ratio(self.answers.seconds, seconds) }),
-            ),
-            (
-                "requests again",
-                json!({ "repeated": self.retries, "sent twice": self.hedges, "refused": self.refusals }),
-            ),
+            ("mean requests in flight", json!({ "in flight": ratio(self.answers.seconds, seconds) })),
+            ("retried requests", json!({ "retried": self.retries, "hedged": self.hedges, "refused": self.refusals })),
             (
                 "time to first byte, ms",
                 json!({ "p50": 1e3 * self.first_bytes.p50_seconds, "p99": 1e3 * self.first_bytes.p99_seconds }),
@@ -118,7 +113,7 @@ impl NetworkStats {
         counters
     }
 
-    /// What the network did in `seconds`, in one line each.
+    /// Returns a summary of an interval of `seconds` seconds, as lines of text.
     #[doc(hidden)]
     pub fn lines(&self, seconds: f64) -> Vec<String> {
         let mut lines = vec![format!(
@@ -130,11 +125,11 @@ impl NetworkStats {
             1e3 * self.first_bytes.p99_seconds
         )];
         lines.push(format!(
-            "{} requests: {} repeated, {} sent twice because they were late, {} refused",
+            "{} requests: {} retried, {} hedged, {} refused",
             self.requests, self.retries, self.hedges, self.refusals
         ));
         let percent = |part: u64, all: u64| 100.0 * ratio(part as f64, all as f64).min(1.0);
-        let mut used = format!("{:.1} % of the bytes that arrived were read", percent(self.used_bytes, self.bytes));
+        let mut used = format!("{:.1} % of the received bytes were read", percent(self.used_bytes, self.bytes));
         if let Some(rate) = self.hit_rate() {
             let all = self.memory_bytes + self.folder_bytes + self.used_bytes;
             used += &format!(
@@ -155,7 +150,7 @@ mod tests {
     use crate::stats::Tally;
 
     #[test]
-    fn the_parts_of_a_run_add_up_to_the_whole() {
+    fn intervals_add_up_to_the_whole_run() {
         let times = |times: &[u64]| {
             let tally = Tally::default();
             times.iter().for_each(|&ns| tally.add(ns, 10));

@@ -1,10 +1,11 @@
-//! The difference of two statistics that were taken one after the other.
+//! The difference between two snapshots of statistics.
 
 use std::collections::BTreeMap;
 
-/// A count or a sum that only grows, or a collection of them.
+/// A monotonically increasing counter or sum, or a collection of such values.
 pub trait Since {
-    /// The growth since `earlier`. It is 0 where `earlier` is larger, as after a change of the clock.
+    /// Returns the increase since the snapshot `earlier`, or 0 if `earlier` is larger, as may
+    /// happen after a clock change.
     #[must_use]
     fn since(&self, earlier: &Self) -> Self;
 }
@@ -21,7 +22,7 @@ impl Since for f64 {
     }
 }
 
-/// What `earlier` lacks has grown from nothing.
+/// If `earlier` is `None`, the increase is counted from zero.
 impl<T: Since + Clone> Since for Option<T> {
     fn since(&self, earlier: &Self) -> Self {
         match (self, earlier) {

@@ -1,16 +1,22 @@
+//! Counters and latency histograms that are cheap enough to be always enabled.
+//!
+//! A tally has a single writer, so adding an entry costs only a few plain loads and stores. The
+//! width of the buckets grows geometrically, with four buckets per power of two, so quantiles are
+//! accurate to 12.5 % in constant memory.
+
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::{Deserialize, Serialize};
 
 use super::Since;
 
-/// Upper end of the first bucket, in ns: a power of two.
+/// Upper end of the first bucket, in ns. Must be a power of two.
 const FIRST: u64 = 256;
 /// Number of powers of two above [`FIRST`]. The last bucket begins at half an hour.
 const OCTAVES: usize = 33;
 const BUCKETS: usize = 1 + 4 * OCTAVES;
 
-/// Returns the bucket of a time. Each power of two has four buckets.
+/// Returns the index of the bucket that contains a time. Each power of two has four buckets.
 fn bucket(ns: u64) -> usize {
     if ns < FIRST {
         return 0;
@@ -20,7 +26,7 @@ fn bucket(ns: u64) -> usize {
     (1 + 4 * (octave - FIRST.ilog2()) as usize + quarter as usize).min(BUCKETS - 1)
 }
 
-/// Least time of a bucket, in ns.
+/// Returns the lower bound of a bucket, in ns.
 fn least(bucket: usize) -> u64 {
     match bucket.checked_sub(1) {
         None => 0,
@@ -28,9 +34,10 @@ fn least(bucket: usize) -> u64 {
     }
 }
 
-/// A count, sums and a histogram with one writer and any number of readers.
+/// Count, sums and histogram with one writer and any number of readers.
 ///
-/// Adding an entry takes four loads and four stores, without a lock or an atomic read-modify-write.
+/// Adding an entry takes four loads and four stores, without a lock or an atomic read-modify-write
+/// operation.
 pub struct Tally {
     count: AtomicU64,
     ns: AtomicU64,
@@ -44,12 +51,12 @@ impl Default for Tally {
     }
 }
 
-/// A count that any thread reads.
+/// A counter that any thread may read.
 #[derive(Default)]
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// The count.
+    /// Returns the current value.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -59,7 +66,7 @@ impl Count {
         self.0.fetch_add(n, Relaxed);
     }
 
-    /// Adds one to a count that only the calling thread writes: a load and a store are enough.
+    /// Adds one. Only one thread writes this counter, so a load and a store suffice.
     #[inline]
     pub fn bump(&self) {
         bump(&self.0, 1);
@@ -71,7 +78,7 @@ fn bump(sum: &AtomicU64, n: u64) {
 }
 
 impl Tally {
-    /// Adds an entry of `ns` and its bytes.
+    /// Adds an entry that took `ns` nanoseconds, and its bytes.
     #[inline]
     pub fn add(&self, ns: u64, bytes: usize) {
         bump(&self.count, 1);
@@ -80,17 +87,17 @@ impl Tally {
         self.add_time(ns);
     }
 
-    /// Adds time without an entry.
+    /// Adds time to the total without counting an entry.
     pub fn add_time(&self, ns: u64) {
         bump(&self.ns, ns);
     }
 
-    /// The time of all entries, in ns.
+    /// Returns the total time of all entries, in ns.
     pub fn ns(&self) -> u64 {
         self.ns.load(Relaxed)
     }
 
-    /// The sum of several threads' tallies.
+    /// Returns the sum of the tallies of several threads.
     pub fn sum<'a>(tallies: impl Iterator<Item = &'a Tally>) -> StageStats {
         let mut counts = [0; BUCKETS];
         let (mut count, mut ns, mut bytes) = (0, 0, 0);
@@ -110,23 +117,25 @@ pub fn ratio(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }
 }
 
-/// Count, time and bytes of one stage.
+/// Number of entries, time and bytes of one stage.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct StageStats {
-    /// Entries: samples in the workers' stages, requests on the network, batches in all others.
+    /// Number of entries. An entry is a sample in the stages of workers, a request in network
+    /// statistics, and a batch in all other stages.
     pub count: u64,
-    /// Seconds in the stage, summed over all threads.
+    /// Number of seconds spent in the stage, summed over all threads.
     pub seconds: f64,
-    /// Bytes that the stage produced; 0 if it produces no bytes.
+    /// Number of bytes that the stage produced, or 0 if it produces no bytes.
     pub bytes: u64,
-    /// Median time of an entry, in seconds, to 12.5 %.
+    /// Median time per entry in seconds, accurate to 12.5 %.
     pub p50_seconds: f64,
-    /// 99th percentile of the times, in seconds, to 12.5 %.
+    /// 99th percentile of the time per entry in seconds, accurate to 12.5 %.
     pub p99_seconds: f64,
-    /// Pairs of a bucket's least time in ns and its entries. Empty buckets are left out. There are
-    /// four buckets per power of two, so a bucket's middle is at most 12.5 % off.
+    /// Histogram without empty buckets: for each bucket, its lower bound in ns and its number of
+    /// entries. There are four buckets per power of two, so the middle of a bucket is at most 12.5
+    /// % off.
     pub histogram: Vec<[u64; 2]>,
 }
 
@@ -137,12 +146,13 @@ impl StageStats {
         stats
     }
 
-    /// Mean seconds per entry; 0 if empty.
+    /// Returns the mean number of seconds per entry, or 0 if there are no entries.
     pub fn mean_seconds(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.seconds / self.count as f64 }
     }
 
-    /// Quantile `q` (0 to 1) of the times, in seconds: the middle of its bucket.
+    /// Returns the quantile `q` (from 0 to 1) of the times in seconds, estimated as the middle of
+    /// its bucket.
     pub fn quantile(&self, q: f64) -> f64 {
         let total: u64 = self.histogram.iter().map(|b| b[1]).sum();
         let rank = (q * total as f64).ceil().max(1.0) as u64;
@@ -154,7 +164,7 @@ impl StageStats {
         found.map_or(0.0, |&[from, _]| (from + least(bucket(from) + 1)) as f64 / 2.0 * 1e-9)
     }
 
-    /// The sum of two stages.
+    /// Returns the sum of two stages' statistics.
     #[doc(hidden)]
     pub fn plus(&self, other: &StageStats) -> StageStats {
         let mut all = std::collections::BTreeMap::new();

@@ -4,18 +4,19 @@
 //! |---|---|
 //! | `jpg`, `png`, ... | the image |
 //! | `boxes.npy` | (n, 4) f32: left, upper, right and lower edge |
-//! | `boxes.class.npy` | (n) i64: the number of the class |
+//! | `boxes.class.npy` | (n) i64: class number |
 //! | `boxes.crowd.npy`, `boxes.difficult.npy` | (n) u8: 1 or 0 |
-//! | `boxes.area.npy` | (n) f32: the area that the set declares, in pixels |
-//! | `boxes.masks.json` | n segmentations as COCO writes them; `null` if a box has none |
+//! | `boxes.area.npy` | (n) f32: area in pixels, as stored in the dataset |
+//! | `boxes.masks.json` | n segmentations in COCO format; `null` for a box without one |
 //! | `boxes.points.npy` | (n, K, 3) f32: x, y, and 0 unlabeled, 1 hidden, 2 visible |
-//! | `boxes.image_size.txt` | width and height in pixels of the annotated image, if the set declares them |
-//! | `boxes.units.txt` | `relative`: coordinates are fractions of the image's width and height. Without it they are pixels |
-//! | `mask.png` | a class for each pixel |
-//! | `mask.first_class.txt` | value of class 0 in the mask. Smaller values and 255 are no classes |
-//! | `image_id.txt` | the image's id, if it differs from the name |
+//! | `boxes.image_size.txt` | width and height of the annotated image in pixels, if the dataset stores them |
+//! | `boxes.units.txt` | `relative`: coordinates are fractions of the image's width and height. Without this field they are pixels |
+//! | `mask.png` | class of each pixel |
+//! | `mask.first_class.txt` | value of class 0 in the mask. Smaller values, and 255, are not classes |
+//! | `image_id.txt` | id of the image, if it differs from the name |
 //!
-//! Arrays and outlines are typed [values](Value). `pack` writes them as files of these names.
+//! Arrays and polygons are typed [values](Value). `pack` writes each of them as a file with the
+//! name of the field.
 
 use std::sync::LazyLock;
 
@@ -28,14 +29,15 @@ use crate::model::sample::{Lacks, MAX_FIELDS};
 use crate::model::value::{Lists, Number, Numbers, append_lists};
 use crate::model::{Sample, Value};
 
-/// Builds a sample from its fields. Fields that the source does not have in memory are appended to
-/// the worker's scratch.
+/// Builds a sample from its fields. Fields that are not in memory are appended to the worker's
+/// scratch buffer.
 pub(crate) struct Parts<'s> {
     bytes: &'s mut Vec<u8>,
     fields: ArrayVec<(&'static str, Part<'s>), MAX_FIELDS>,
 }
 
-/// One field. Its bytes in the scratch end where the next field in the scratch starts.
+/// One field. If its bytes are in the scratch buffer, they end where the next field in the scratch
+/// buffer starts.
 enum Part<'s> {
     Kept(Value<'s>),
     Bytes { start: usize },
@@ -43,11 +45,11 @@ enum Part<'s> {
     Lists { start: usize, count: usize },
 }
 
-/// Makes an array from its bytes and its shape.
+/// Creates an array from raw bytes and a shape.
 type OfBytes<'s> = fn(&'s [u8], &[usize]) -> Option<Numbers<'s>>;
 
 impl Part<'_> {
-    /// Offset of its first byte, if it is in the scratch.
+    /// Returns the offset of the field's first byte, if the field is in the scratch buffer.
     fn start(&self) -> Option<usize> {
         match self {
             Part::Kept(_) => None,
@@ -62,18 +64,18 @@ impl<'s> Parts<'s> {
         Parts { bytes: scratch, fields: ArrayVec::new() }
     }
 
-    /// Begins the field `name`. The caller appends its content to the returned bytes.
+    /// Starts the field `name`. The caller appends the content to the returned buffer.
     pub(crate) fn begin(&mut self, name: &'static str) -> &mut Vec<u8> {
         self.fields.push((name, Part::Bytes { start: self.bytes.len() }));
         self.bytes
     }
 
-    /// Adds a value that is in memory.
+    /// Adds a value that is already in memory.
     pub(crate) fn keep(&mut self, name: &'static str, value: impl Into<Value<'s>>) {
         self.fields.push((name, Part::Kept(value.into())));
     }
 
-    /// Adds an array. `numbers` has as many elements as `shape` says.
+    /// Adds an array. The length of `numbers` must match `shape`.
     pub(crate) fn array<T: Number>(
         &mut self,
         name: &'static str,
@@ -85,41 +87,39 @@ impl<'s> Parts<'s> {
         numbers.into_iter().for_each(|number| self.bytes.extend_from_slice(bytemuck::bytes_of(&number)));
     }
 
-    /// Adds lists of numbers. `ends` holds the end of each list.
+    /// Adds variable-length lists. `ends` are the end offsets of the lists.
     pub(crate) fn lists(&mut self, name: &'static str, ends: &[usize], numbers: &[f64]) {
         self.fields.push((name, Part::Lists { start: self.bytes.len(), count: ends.len() }));
         append_lists(self.bytes, ends, numbers);
     }
 
-    /// Adds the size of the image that was annotated, if it is known.
+    /// Adds the size of the annotated image, if it is known.
     pub(crate) fn image_size(&mut self, size: Option<(u32, u32)>) {
         if let Some((width, height)) = size {
             self.array("boxes.image_size.txt", &[2], [width, height]);
         }
     }
 
-    /// Adds the content of a file. `path` is concatenated.
+    /// Adds the content of a file. The strings of `path` are concatenated.
     ///
     /// # Errors
-    /// If it cannot be read, is larger than 2 GiB, or is not a regular file.
+    /// If the file cannot be read, is larger than 2 GiB, or is not a regular file.
     pub(crate) fn file(&mut self, name: &'static str, path: &[&str]) -> Result<()> {
         append(self.begin(name), path)
     }
 
-    /// Returns the sample.
+    /// Finishes the sample.
     ///
     /// # Errors
     /// If a field was added twice.
     pub(crate) fn sample(self, key: &'s str) -> Result<Sample<'s>> {
-        static LACKS: LazyLock<Lacks> = LazyLock::new(|| {
-            Lacks {
+        static LACKS: LazyLock<Lacks> = LazyLock::new(|| Lacks {
             image: None,
             label: Some(
-                "no label: the classes of these images are those of their boxes, which the kind field::Boxes reads; use \
+                "no label: these images have classes per box, which field::Boxes reads; use \
                  without(\"label\"), or unlabeled(true) to read -1"
                     .into(),
             ),
-        }
         });
         let (bytes, mut sample) = (&**self.bytes, Sample::new(key).lacking(&LACKS));
         for (place, (name, part)) in self.fields.iter().enumerate() {
@@ -138,21 +138,21 @@ impl<'s> Parts<'s> {
     }
 }
 
-/// Appends the content of a file to `bytes`. `path` is concatenated.
+/// Appends the content of a file to `bytes`. The strings of `path` are concatenated.
 ///
 /// # Errors
-/// If it cannot be read, is larger than 2 GiB, or is not a regular file.
+/// If the file cannot be read, is larger than 2 GiB, or is not a regular file.
 pub(crate) fn append(bytes: &mut Vec<u8>, path: &[&str]) -> Result<()> {
     let failed = |e: std::io::Error| Error::io(path.concat(), &e);
-    // The path is built at the end of `bytes`, which saves a separate buffer.
+    // Build the path at the end of `bytes`, which avoids a separate buffer.
     let start = bytes.len();
     path.iter().for_each(|piece| bytes.extend_from_slice(piece.as_bytes()));
-    let opened = file::open(std::str::from_utf8(&bytes[start..]).expect("texts make a text"));
+    let opened = file::open(std::str::from_utf8(&bytes[start..]).expect("concatenated strings are valid UTF-8"));
     bytes.truncate(start);
     opened.and_then(|opened| file::append(opened, bytes, MAX_FILE)).map_err(failed)
 }
 
-/// Splits the name of an image's file into the sample's key and the field of the image.
+/// Splits the file name of an image into the sample's key and the name of the image field.
 pub(crate) fn key_and_field<'a>(name: &'a str, formats: &[Format]) -> (&'a str, &'static str) {
     let base = name.rfind('/').map_or(0, |slash| slash + 1);
     let dot = name[base..].rfind('.').map_or(name.len(), |dot| base + dot);
@@ -160,30 +160,31 @@ pub(crate) fn key_and_field<'a>(name: &'a str, formats: &[Format]) -> (&'a str, 
     (&name[..dot], format::field_of_file(extension, formats).unwrap_or("img"))
 }
 
-/// Checks that a file name in an annotation stays below the folder of images.
+/// Checks that a file name in an annotation stays below the image folder.
 ///
 /// # Errors
-/// If it is absolute or has a `..`.
+/// If the name is absolute or contains `..`.
 pub(crate) fn below(name: &str) -> Result<()> {
     if is_below(name) {
         return Ok(());
     }
     Err(Error::in_source(format!(
-        "the image's name {name:?} leads out of the folder of images; make it a path below the folder, because \
+        "the image's file name {name:?} leads out of the folder of images; use a path below the folder, because \
          files elsewhere are not read for an annotation"
     )))
 }
 
-/// Checks a box against the size of its image. Because datasets round coordinates, an edge may
-/// exceed the image by `pixel` or a hundredth of the side, whichever is larger, as for
-/// `Boxes`.
+/// Checks a box against the size of its image. Datasets round coordinates, so an edge may lie
+/// outside the image by up to `pixel` or 1 % of the width or height, whichever is larger. `Boxes`
+/// uses the same tolerance.
 ///
 /// # Errors
-/// If an edge is NaN or exceeds the image, or two edges are swapped. The message has both edges.
+/// If an edge is NaN or exceeds the image, or if two opposite edges are swapped. The message states
+/// both edges.
 pub(crate) fn check_box([x1, y1, x2, y2]: [f64; 4], width: f64, height: f64, pixel: f64) -> Result<()> {
     for (axis, side, low, high, room) in [("x", "wide", x1, x2, width), ("y", "high", y1, y2, height)] {
         let rounding = pixel.max(room / 100.0);
-        // Not `low > high`: NaN is neither.
+        // The condition is negated so that NaN fails as well.
         if !(low <= high && low >= -rounding && high <= room + rounding) {
             return Err(Error::in_source(format!("{axis} from {low} to {high}, the image is {room} {side}")));
         }

@@ -1,29 +1,30 @@
-//! Types of the elements of arrays that other libraries wrote, and their conversion to those of
+//! Element types of arrays from other libraries, and their conversion to the element types of
 //! [`Numbers`](crate::Numbers).
 
 use crate::error::{Error, Result};
 use crate::model::value::Element;
 
-/// A type in NumPy's terms.
+/// An element type in NumPy's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dtype {
-    /// NumPy's letter of the kind: `u`, `i`, `f`, `b`, ...
+    /// NumPy's letter for the type: `u`, `i`, `f`, `b`, ...
     pub(crate) kind: u8,
-    /// Bytes per element.
+    /// Number of bytes per element.
     pub(crate) size: usize,
     pub(crate) big_endian: bool,
 }
 
 impl Dtype {
-    /// A type in little-endian order.
+    /// Creates a little-endian type.
     pub(crate) const fn little(kind: u8, size: usize) -> Self {
         Dtype { kind, size, big_endian: false }
     }
 
-    /// The type of the elements in a sample. Booleans become `u8`, and `f2` becomes `f32`.
+    /// Returns the element type to which this type is converted in a sample. Booleans become `u8`,
+    /// and `f2` becomes `f32`.
     ///
     /// # Errors
-    /// If samples cannot hold such elements. The message says what to do.
+    /// If samples do not support this type. The message says what to do instead.
     pub(crate) fn element(self) -> Result<Element> {
         Ok(match (self.kind, self.size) {
             (b'u' | b'b', 1) => Element::U8,
@@ -52,14 +53,15 @@ impl Dtype {
         })
     }
 
-    /// Whether the bytes of an array are those of its [`element`](Dtype::element)s.
+    /// Returns whether the bytes of an array can be used as elements of the type
+    /// [`element`](Dtype::element) without conversion.
     pub(crate) fn is_native(self) -> bool {
         let halves = (self.kind, self.size) == (b'f', 2);
         !halves && (self.size <= 1 || self.big_endian == cfg!(target_endian = "big"))
     }
 
-    /// Appends the elements of `bytes` to `to`, as [`element`](Dtype::element)s in the machine's
-    /// byte order.
+    /// Appends the elements in `bytes` to `to`, converted to the type [`element`](Dtype::element)
+    /// in native byte order.
     pub(crate) fn convert(self, bytes: &[u8], to: &mut Vec<u8>) {
         to.reserve(bytes.len());
         let swapped = self.size > 1 && self.big_endian != cfg!(target_endian = "big");
@@ -83,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn swapped_and_half_precision_elements_are_converted_exactly() {
+    fn swapped_and_half_precision_elements_are_exact() {
         let converted = |kind, size, big_endian, bytes: &[u8]| {
             let mut to = Vec::new();
             Dtype { kind, size, big_endian }.convert(bytes, &mut to);

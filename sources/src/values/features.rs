@@ -1,5 +1,5 @@
-//! Names and types of columns that the library `datasets` writes as JSON: the metadata
-//! `huggingface` of a file, or `dataset_info.json` next to it.
+//! Reads the names and types of columns from the JSON of the Hugging Face `datasets` library, which
+//! is either in the metadata `huggingface` of a file or in `dataset_info.json` next to the file.
 
 use std::path::{Path, PathBuf};
 
@@ -12,12 +12,12 @@ use crate::machine::file;
 /// Maximum size of `dataset_info.json`.
 const MAX_INFO: u64 = 64 << 20;
 
-/// The features of a dataset; none if they are unknown.
+/// The features of a dataset. Empty if they are unknown.
 #[derive(Debug, Default)]
 pub(crate) struct Features(Value);
 
 impl Features {
-    /// Features from JSON, which has them at the top or in `info`.
+    /// Reads the features from JSON, either at the top level or in `info`.
     pub(crate) fn of(json: &str) -> Option<Self> {
         let mut value: Value = serde_json::from_str(json).ok()?;
         let top = if value.get("info").is_some() { value.get_mut("info")? } else { &mut value };
@@ -25,10 +25,10 @@ impl Features {
         features.is_object().then_some(Features(features))
     }
 
-    /// Features in `dataset_info.json` in `folder`.
+    /// Reads the features from `dataset_info.json` in `folder`.
     ///
     /// # Errors
-    /// If the file exists and cannot be read.
+    /// If the file exists but cannot be read.
     pub(crate) fn in_folder(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join("dataset_info.json");
         match file::read_text(&path, MAX_INFO) {
@@ -38,34 +38,35 @@ impl Features {
         }
     }
 
-    /// Names of the classes of a column of labels.
+    /// Returns the class names of a label column.
     pub(crate) fn classes(&self, column: &str) -> Option<Vec<String>> {
         let names = self.0.get(column)?.get("names")?.as_array()?;
         names.iter().map(|name| name.as_str().map(str::to_owned)).collect()
     }
 
-    /// The type of a column of files, if its feature says it.
+    /// Returns the type of a column of files, if its feature defines the type.
     pub(crate) fn file(&self, column: &str) -> Option<Holds> {
         match self.0.get(column)?.get("_type")?.as_str()? {
             "Image" => Some(Holds::Images),
             "Value" => None,
-            // Sound, video and documents.
+            // Audio, video and documents are read as bytes.
             _ => Some(Holds::Bytes),
         }
     }
 }
 
-/// The features of a dataset, and those that each of its files has.
+/// The features of a dataset and of each of its files.
 pub(crate) struct FileFeatures<'a> {
     all: Features,
-    /// Whether `all` are those of the first file.
+    /// Whether `all` contains the features of the first file.
     of_file: bool,
     files: &'a [(PathBuf, String)],
 }
 
 impl<'a> FileFeatures<'a> {
-    /// The features `all` of the whole dataset, or those of the first of `files`: the path and the
-    /// JSON of each file that has some.
+    /// Combines the features `all` of the whole dataset with `files`, which contains the path and
+    /// the JSON of each file that has features. If `all` is `None`, the features of the first file
+    /// are used.
     pub(crate) fn new(all: Option<Features>, files: &'a [(PathBuf, String)]) -> Self {
         let of_file = all.is_none();
         let all = all.or_else(|| files.iter().find_map(|(_, json)| Features::of(json)));
@@ -76,18 +77,18 @@ impl<'a> FileFeatures<'a> {
         &self.all
     }
 
-    /// Names of the classes of the column `label`.
+    /// Returns the class names of the column `label`.
     ///
     /// # Errors
-    /// If two files name the numbers of one of `columns` differently: the same number would mean
-    /// two classes.
+    /// If two files assign different names to the same number in one of `columns`, because the
+    /// number would denote two classes.
     pub(crate) fn classes<'n>(
         &self,
         columns: impl Iterator<Item = &'n str>,
         label: Option<&str>,
     ) -> Result<Option<Vec<String>>> {
         let mut chosen = None;
-        // Most files have the text of the one before.
+        // Most files contain the same JSON text as the previous file.
         let mut texts: Vec<&(PathBuf, String)> = self.files.iter().collect();
         texts.dedup_by_key(|(_, json)| json.as_str());
         let files: Vec<_> = texts.iter().filter_map(|(path, json)| Some((&**path, Features::of(json)?))).collect();
@@ -100,8 +101,8 @@ impl<'a> FileFeatures<'a> {
                 if let Some(cause) = differ(&names, &others) {
                     let first = first.map_or("dataset_info.json".into(), Path::to_string_lossy);
                     return Err(Error::in_source(format!(
-                        "column {column:?}: {cause} in {first}; open the files one by one, and join them by the names \
-                         of their classes with Concat::match_labels_by_name"
+                        "column {column:?}: {cause} in {first}; open the files separately, and join them \
+                         with Concat::match_labels_by_name"
                     ))
                     .at_path(path.unwrap_or(Path::new(""))));
                 }
@@ -114,13 +115,13 @@ impl<'a> FileFeatures<'a> {
     }
 }
 
-/// The first difference of two lists of names, as the begin of a sentence.
+/// Describes the first difference between two lists of names, as the start of a sentence.
 fn differ(names: &[String], others: &[String]) -> Option<String> {
     let most = names.len().max(others.len());
     let place = (0..most).find(|&place| names.get(place) != others.get(place))?;
     let shown = |name: Option<&String>| name.map_or("nothing".to_owned(), |name| format!("{name:?}"));
     let (here, there) = (shown(others.get(place)), shown(names.get(place)));
-    Some(format!("class {place} is {here} here, and {there}"))
+    Some(format!("class {place} is {here} here, but {there}"))
 }
 
 #[cfg(test)]
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_and_images_are_named_in_both_forms_of_the_metadata() {
+    fn both_forms_of_the_metadata_name_classes_and_images() {
         let features =
             r#"{"image": {"_type": "Image"}, "label": {"names": ["cat", "dog"], "_type": "ClassLabel"}, "n": {}}"#;
         for json in [format!(r#"{{"features": {features}}}"#), format!(r#"{{"info": {{"features": {features}}}}}"#)] {
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn files_whose_classes_differ_are_an_error_with_both_files_and_the_first_name() {
+    fn different_class_names_in_two_files_are_an_error() {
         let json =
             |names: &str| format!(r#"{{"features": {{"label": {{"names": [{names}], "_type": "ClassLabel"}}}}}}"#);
         let file = |name: &str, names: &str| (PathBuf::from(name), json(names));
@@ -157,18 +158,18 @@ mod tests {
         assert_eq!(FileFeatures::new(None, &same).classes(columns(), None).unwrap(), None);
         assert_eq!(FileFeatures::new(None, &[]).classes(columns(), Some("label")).unwrap(), None);
         for (second, cause) in [
-            (r#""cat", "fox""#, "column \"label\": class 1 is \"fox\" here, and \"dog\" in a"),
-            (r#""cat""#, "class 1 is nothing here, and \"dog\" in a"),
-            (r#""cat", "dog", "fox""#, "class 2 is \"fox\" here, and nothing in a"),
+            (r#""cat", "fox""#, "column \"label\": class 1 is \"fox\" here, but \"dog\" in a"),
+            (r#""cat""#, "class 1 is nothing here, but \"dog\" in a"),
+            (r#""cat", "dog", "fox""#, "class 2 is \"fox\" here, but nothing in a"),
         ] {
             let files = files(second);
             let e = FileFeatures::new(None, &files).classes(columns(), Some("label")).unwrap_err();
             assert!(e.cause().contains(cause) && e.path() == Some(Path::new("c")), "{e}");
-            // A column that is not used may differ.
+            // Columns that are not used may differ.
             assert!(FileFeatures::new(None, &files).classes(["image"].into_iter(), None).is_ok());
             let all = Features::of(&json(r#""dog", "cat""#));
             let e = FileFeatures::new(all, &files).classes(columns(), Some("label")).unwrap_err();
-            assert!(e.cause().contains("class 0 is \"cat\" here, and \"dog\" in dataset_info.json"), "{e}");
+            assert!(e.cause().contains("class 0 is \"cat\" here, but \"dog\" in dataset_info.json"), "{e}");
         }
     }
 }

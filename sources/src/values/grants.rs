@@ -1,14 +1,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that each loader of a dataset grants. Loaders that share a dataset share its cache, which
-/// may take the sum.
+/// The number of cache bytes that each loader grants to a dataset. Loaders share the cache of a
+/// dataset, which may use the sum of the grants.
 #[derive(Default)]
 pub(crate) struct Grants(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// By the number of the grant.
+    /// Granted bytes, by grant number.
     bytes: BTreeMap<u64, usize>,
     next: u64,
 }
@@ -18,28 +18,28 @@ impl Grants {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sum of the grants. `None` if no loader reads the dataset.
+    /// Returns the sum of the grants, or `None` if no loader reads the dataset.
     pub(crate) fn sum(&self) -> Option<usize> {
         let state = self.state();
         (!state.bytes.is_empty()).then(|| state.bytes.values().fold(0_usize, |all, &bytes| all.saturating_add(bytes)))
     }
 
-    /// Smallest grant. `None` if no loader reads the dataset.
+    /// Returns the smallest grant, or `None` if no loader reads the dataset.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn least(&self) -> Option<usize> {
         self.state().bytes.values().min().copied()
     }
 }
 
-/// A cache in memory that loaders grant.
+/// An in-memory cache whose size is limited by the grants of loaders.
 pub(crate) trait Keeps: Send + Sync {
     fn grants(&self) -> &Grants;
 
-    /// Drops what exceeds the grants.
+    /// Evicts entries until the cache does not exceed the grants.
     fn shrink(&self);
 }
 
-/// The bytes that a loader grants to a cache, until the grant is dropped.
+/// A loader's grant of bytes to a cache. Dropping the grant revokes it.
 pub(crate) struct Grant {
     to: Arc<dyn Keeps>,
     number: u64,

@@ -1,6 +1,9 @@
+//! A cache with LRU eviction. It consists of two ordered maps, one by key and one by time of last
+//! use, so every operation takes `O(log n)` time.
+
 use std::collections::BTreeMap;
 
-/// Values of bounded size. That whose last use is the longest ago makes room.
+/// A cache with bounded size and LRU eviction.
 pub(crate) struct Recent<K, V> {
     values: BTreeMap<K, Entry<V>>,
     by_use: BTreeMap<u64, K>,
@@ -22,31 +25,31 @@ impl<K, V> Default for Recent<K, V> {
 }
 
 impl<K: Ord + Copy, V> Recent<K, V> {
-    /// Bytes of all values.
+    /// Returns the total size of all values in bytes.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The keys in their order.
+    /// Returns the keys in sorted order.
     #[cfg(test)]
     pub(crate) fn keys(&self) -> Vec<K> {
         assert_eq!(self.values.len(), self.by_use.len());
         self.values.keys().copied().collect()
     }
 
-    /// Number of values.
+    /// Returns the number of values.
     pub(crate) fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// The last value from `first` up to `last`, and its key.
+    /// Returns the value with the largest key in `first..=last`, and this key.
     #[cfg(feature = "parquet")]
     pub(crate) fn last(&self, first: K, last: K) -> Option<(K, &V)> {
         self.values.range(first..=last).next_back().map(|(key, entry)| (*key, &entry.value))
     }
 
-    /// The value of `key`, which is now the last one used.
+    /// Returns the value of `key`, and marks it as the most recently used.
     pub(crate) fn get(&mut self, key: K) -> Option<&V> {
         let entry = self.values.get_mut(&key)?;
         self.by_use.remove(&entry.used);
@@ -56,7 +59,7 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         Some(&entry.value)
     }
 
-    /// Adds or replaces a value, which is now the last one used.
+    /// Adds or replaces the value of `key`, and marks it as the most recently used.
     pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize) {
         self.clock += 1;
         self.by_use.insert(self.clock, key);
@@ -67,7 +70,8 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         }
     }
 
-    /// Drops values until they have at most `most` bytes, or `least` of them are left.
+    /// Evicts values until their total size is at most `most` bytes, but keeps at least `least`
+    /// values.
     pub(crate) fn shrink(&mut self, most: usize, least: usize) {
         while self.bytes > most
             && self.len() > least

@@ -1,12 +1,12 @@
-//! Values and layouts that several formats share.
+//! Code for values and layouts that several formats share.
 //!
-//! 1. `record`: turns rows of typed columns into samples. `features`: metadata of the library
-//!    `datasets`.
-//! 2. `items`: finds samples in files that hold one after the other.
-//! 3. `annotated`: the fields of an annotated image.
-//! 4. `pickle`, `protobuf`, `npy`: values of other libraries.
-//! 5. `elements`, `pixels`: convert arrays of numbers and pixels.
-//! 6. `lru_cache`: keeps what was used last. `grants`: shares its memory between readers.
+//! 1. `record`: converts rows of typed columns to samples. `features`: metadata of the Hugging Face
+//!    `datasets` library.
+//! 2. `items`: reads samples that are stored one after the other in a file.
+//! 3. `annotated`: builds the fields of an annotated image.
+//! 4. `pickle`, `protobuf`, `npy`: parse the encodings of other libraries.
+//! 5. `elements`, `pixels`: convert arrays of numbers and of pixels.
+//! 6. `lru_cache`: an LRU cache. `grants`: the cache memory that loaders grant to a dataset.
 
 #[cfg(feature = "annotations")]
 pub(super) mod annotated;

@@ -1,4 +1,4 @@
-//! The header of an `.npy` file ([NumPy's format 1.0 to
+//! Parses the header of an `.npy` file ([NumPy's format 1.0 to
 //! 3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html)).
 
 use arrayvec::ArrayVec;
@@ -15,17 +15,17 @@ pub type Shape = ArrayVec<usize, MAX_AXES>;
 /// An array in an `.npy` file.
 #[derive(Debug)]
 pub struct Npy<'a> {
-    /// Text of the header, for messages.
+    /// Text of the header, which is used in messages.
     text: &'a str,
-    /// NumPy's letter for the kind of the elements: `u`, `i`, `f`, `b`, ...
+    /// NumPy's letter for the element type: `u`, `i`, `f`, `b`, ...
     pub kind: u8,
-    /// Bytes per element.
+    /// Number of bytes per element.
     pub size: usize,
     /// Whether the elements are big-endian.
     pub big_endian: bool,
-    /// Whether the first axis varies fastest.
+    /// Whether the array is in Fortran order: the first axis varies fastest.
     pub fortran: bool,
-    /// The shape, or `None` if the header has none, or one with more than [`MAX_AXES`] axes.
+    /// Shape of the array. `None` if the header contains no shape or more than [`MAX_AXES`] axes.
     pub shape: Option<Shape>,
     /// The data after the header.
     pub data: &'a [u8],
@@ -34,15 +34,15 @@ pub struct Npy<'a> {
 }
 
 impl<'a> Npy<'a> {
-    /// Whether `bytes` start like an `.npy` file.
+    /// Returns whether `bytes` starts like an `.npy` file.
     pub fn matches(bytes: &[u8]) -> bool {
         bytes.starts_with(b"\x93NUMPY")
     }
 
-    /// Reads the header. The caller must check the data.
+    /// Reads the header. The caller must check the length of the data.
     ///
     /// # Errors
-    /// If the header ends early, has a version other than 1 to 3, or is not text.
+    /// If the header is truncated, has a version other than 1 to 3, or is not UTF-8.
     pub fn read(bytes: &'a [u8]) -> Result<Self> {
         let cut = || Error::decode(format!("npy header ends at byte {}", bytes.len()));
         let (version, length) = match bytes.get(6..12).ok_or_else(cut)? {
@@ -63,25 +63,25 @@ impl<'a> Npy<'a> {
         Ok(Npy { text, kind, size, big_endian, fortran, shape: shape(text), data: &bytes[start..], start })
     }
 
-    /// The array that `numbers` would be in a file.
+    /// Returns the array as it would appear in a file.
     pub fn of(numbers: Numbers<'a>) -> Self {
         let (kind, size, data) = numbers.parts();
         let (big_endian, shape) = (cfg!(target_endian = "big"), Some(numbers.sides().collect()));
         Npy { text: "typed numbers", kind, size, big_endian, fortran: false, shape, data, start: 0 }
     }
 
-    /// Text of the header, shortened for a message.
+    /// Returns the text of the header, shortened for a message.
     pub fn shown(&self) -> String {
         self.text.trim_end().chars().take(120).collect()
     }
 }
 
-/// The text after `key` and a colon.
+/// Returns the text after `key` and a colon.
 fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     Some(text.split_once(key)?.1.trim_start().strip_prefix(':')?.trim_start())
 }
 
-/// Kind, size and byte order of a simple type, such as `'<f4'`.
+/// Parses the type letter, the element size and the byte order of a simple type, such as `'<f4'`.
 fn element(text: &str) -> Option<(u8, usize, bool)> {
     let descr = value(text, "'descr'")?.strip_prefix('\'')?.split_once('\'')?.0;
     let (order, plain) = match descr.as_bytes().first()? {
@@ -89,9 +89,9 @@ fn element(text: &str) -> Option<(u8, usize, bool)> {
         _ => (b'<', descr),
     };
     let kind = *plain.as_bytes().first()?;
-    // A time has its unit after its size: `<M8[ns]`.
+    // The unit of a time type follows its size, as in `<M8[ns]`.
     let size = plain.get(1..)?.split('[').next()?.parse().ok()?;
-    // Text has a number of characters, of four bytes each.
+    // The size of a text type is its number of characters, each of which takes four bytes.
     let size = if kind == b'U' { 4_usize.checked_mul(size)? } else { size };
     kind.is_ascii_alphabetic().then_some((kind, size, order == b'>'))
 }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_says_type_order_and_shape() {
+    fn the_header_has_type_order_and_shape() {
         for (descr, is) in
             [("<f4", (b'f', 4, false)), (">i8", (b'i', 8, true)), ("|u1", (b'u', 1, false)), ("|b1", (b'b', 1, false))]
         {

@@ -1,14 +1,14 @@
-//! Arrays of pixels as images.
+//! Converts pixel arrays to images.
 //!
 //! An image in an array becomes an `.npy` file of shape (height, width, 3), which the codec of
-//! [`NPY`](crate::format::NPY) reads. Gray is repeated into three channels and alpha is dropped, as
-//! for encoded images.
+//! [`NPY`](crate::format::NPY) reads. Gray images are expanded to three channels, and alpha is
+//! dropped, as for encoded images.
 
 use crate::error::{Error, Result};
 use crate::model::Numbers;
 use crate::model::value::Element;
 
-/// Position of the channels in an array of pixels.
+/// Position of the channel axis in a pixel array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channels {
     /// Shape (height, width).
@@ -19,7 +19,7 @@ pub(crate) enum Channels {
     First,
 }
 
-/// Order of the colors of a pixel.
+/// Order of the color channels of a pixel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Colors {
     #[default]
@@ -27,11 +27,11 @@ pub(crate) enum Colors {
     Bgr,
 }
 
-/// Position of the channels in the array of one image. `None` if the shape is not that of an
-/// image.
+/// Returns the position of the channel axis in the array of one image, or `None` if the shape is
+/// not the shape of an image.
 ///
 /// # Errors
-/// If both positions are possible.
+/// If both the first and the last axis could be the channel axis.
 pub(crate) fn channels(shape: &[usize]) -> Result<Option<Channels>> {
     let fits = |side: usize| matches!(side, 1 | 3 | 4);
     match *shape {
@@ -49,29 +49,29 @@ pub(crate) fn channels(shape: &[usize]) -> Result<Option<Channels>> {
     }
 }
 
-/// Names of columns of images, in the order of preference.
+/// Common names of image columns, in order of preference.
 const NAMES: [&str; 11] =
-    ["image", "images", "img", "imgs", "image", "images", "photo", "x", "data", "pixels", "samples"];
+    ["image", "images", "img", "imgs", "picture", "pictures", "photo", "x", "data", "pixels", "samples"];
 
-/// Whether columns of images are often called `name`.
+/// Returns whether image columns are often called `name`.
 #[cfg(feature = "arrays")]
 pub(crate) fn is_usual(name: &str) -> bool {
     NAMES.iter().any(|usual| name.eq_ignore_ascii_case(usual))
 }
 
-/// A column of arrays. Those of `u8` may be images.
+/// A column of arrays, which may be images if their elements are `u8`.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate {
-    /// Its number among all columns.
+    /// Index of the column among all columns.
     pub(crate) column: usize,
     pub(crate) name: String,
     pub(crate) element: Element,
-    /// The shape in the first sample.
+    /// Shape of the array in the first sample.
     pub(crate) shape: Vec<usize>,
 }
 
 impl Candidate {
-    /// Place of the name among the usual ones of images.
+    /// Returns the rank of the name among the common names of image columns.
     fn rank(&self) -> usize {
         NAMES.iter().position(|name| self.name.eq_ignore_ascii_case(name)).unwrap_or(NAMES.len())
     }
@@ -80,25 +80,26 @@ impl Candidate {
         self.rank() < NAMES.len()
     }
 
-    /// Whether the arrays have channels. They have some if their place is unclear.
+    /// Returns whether the arrays have a channel axis, even if its position is ambiguous.
     fn is_colored(&self) -> bool {
         self.shape.len() == 3 && !matches!(channels(&self.shape), Ok(None))
     }
 
-    /// Whether the arrays may be gray images, if their type is `u8`. An image of less width
-    /// would be one of (height, width, channels) whose rows are taken for samples.
+    /// Returns whether the shape may be that of gray images. A very narrow array is excluded,
+    /// because it is more likely one row of an image of shape (height, width, channels) that was
+    /// split into rows.
     fn is_gray(&self) -> bool {
         matches!(self.shape[..], [_, width] if width > 4)
     }
 }
 
-/// Chooses the column of images among columns of arrays: the one called `wanted`, or one with
-/// channels, by preference with a usual name. Arrays of two axes are images if they have a usual
-/// name, or are the only ones of `u8`.
+/// Chooses the image column among columns of arrays: the column called `wanted`, or else a column
+/// with a channel axis, preferably one with a common name. Two-dimensional arrays are treated as
+/// images if the column has a common name or is the only column of `u8` arrays.
 ///
 /// # Errors
-/// If the column can be of either layout, `wanted` is a column of `u8` arrays that are not
-/// images, or another column may as well be that of the images, such as one of floating-point
+/// If the arrays of the column fit both layouts, if the `u8` arrays of the column `wanted` are not
+/// images, or if another column might equally well be the image, such as a column of floating-point
 /// pixels.
 pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Option<(usize, Channels)>> {
     let of = |candidate: &Candidate| {
@@ -124,7 +125,7 @@ pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Optio
             format!("{:?} (arrays of {:?}, shape {:?})", array.name, array.element, array.shape).to_lowercase()
         };
         return Err(Error::config(format!(
-            "the images may be in {} or in {}; images in arrays are u8: choose the column with \
+            "the images may be in {} or in {}; image arrays are u8: choose the column with \
              TableOptions::image",
             shown(rival),
             shown(chosen)
@@ -136,7 +137,7 @@ pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Optio
 /// Appends the image with these `pixels` to `to`, as an `.npy` file.
 ///
 /// # Errors
-/// If the shape does not fit `channels` or the number of pixels.
+/// If the shape does not match `channels` or the number of pixels.
 pub(crate) fn append(
     to: &mut Vec<u8>,
     pixels: &[u8],
@@ -163,7 +164,8 @@ pub(crate) fn append(
     let Some(area) = area.filter(|area| area.checked_mul(depth) == Some(pixels.len())) else {
         return Err(Error::in_source(format!("{} bytes of pixels of shape {shape:?}", pixels.len())));
     };
-    to.try_reserve(3 * area + 192).map_err(|_| Error::in_source(format!("no memory for pixels of shape {shape:?}")))?;
+    to.try_reserve(3 * area + 192)
+        .map_err(|_| Error::in_source(format!("cannot allocate pixels of shape {shape:?}")))?;
     Numbers::npy_head::<u8>(&[height, width, 3], to);
     let start = to.len();
     match (channels, depth) {
@@ -188,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn channels_are_found_by_their_number_and_ambiguous_shapes_are_refused() {
+    fn the_channel_axis_is_found_or_the_shape_is_refused() {
         assert_eq!(channels(&[28, 28]).unwrap(), Some(Channels::Gray));
         assert_eq!(channels(&[32, 30, 3]).unwrap(), Some(Channels::Last));
         assert_eq!(channels(&[1, 30, 32]).unwrap(), Some(Channels::First));
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_column_of_images_is_chosen_by_name_or_refused_with_the_columns() {
+    fn the_image_column_is_found_by_name_or_refused() {
         let candidates = |list: &[(&str, Element, &[usize])]| -> Vec<Candidate> {
             let candidate = |(column, (name, element, shape)): (usize, &(&str, Element, &[usize]))| Candidate {
                 column,
@@ -239,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn every_layout_gives_the_pixel_at_each_place() {
+    fn every_layout_gives_the_same_pixels() {
         let (height, width) = (5, 7);
         let value = |y: usize, x: usize, c: usize| (y * 50 + x * 7 + c) as u8;
         for depth in [1, 3, 4] {

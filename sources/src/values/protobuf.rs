@@ -1,4 +1,4 @@
-//! Messages of Protocol Buffers, field by field, in place.
+//! Parses Protocol Buffers messages field by field, without copying.
 
 /// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -6,13 +6,14 @@ pub(crate) enum Field<'a> {
     Varint(u64),
     /// Eight bytes, little-endian.
     Fixed64(&'a [u8]),
-    /// Text, bytes, a message, or packed numbers.
+    /// A string, bytes, a message, or packed numbers.
     Bytes(&'a [u8]),
     /// Four bytes, little-endian.
     Fixed32(&'a [u8]),
 }
 
-/// The fields of a message: the offset and number of each, and its value.
+/// Iterator over the fields of a message. Yields the offset, the number and the value of each
+/// field.
 pub(crate) struct Fields<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -69,7 +70,8 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Reads a number of up to ten bytes at `at`. `None` if it does not end or exceeds 64 bits.
+/// Reads a varint of up to ten bytes at `at`. Returns `None` if the varint does not end or exceeds
+/// 64 bits.
 pub(crate) fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let mut number = 0;
     for shift in (0..70).step_by(7) {
@@ -91,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_of_every_wire_type_are_read_and_lengths_are_checked() {
+    fn every_wire_type_is_read_and_lengths_are_checked() {
         let message = b"\x08\x96\x01\x12\x02ab\x1d\x01\x02\x03\x04\x21\x01\x02\x03\x04\x05\x06\x07\x08";
         let fields: Vec<_> = Fields::new(message).map(|field| field.unwrap()).collect();
         assert_eq!(fields[0], (0, 1, Field::Varint(150)));

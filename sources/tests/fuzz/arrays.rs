@@ -1,4 +1,4 @@
-//! Fuzzing of arrays: `.npy`, `.npz`, safetensors, `.pt` and HDF5.
+//! Fuzzes files of arrays: `.npy`, `.npz`, safetensors, `.pt` and HDF5.
 
 use std::fs;
 
@@ -25,7 +25,7 @@ const WORDS: [&[u8]; 16] = [
     b"ctorch\nFloatStorage\n",
 ];
 
-/// Words of HDF5: signatures, and types of messages.
+/// HDF5 tokens: signatures and message types.
 #[cfg(feature = "hdf5")]
 const OF_HDF5: [&[u8]; 16] = [
     b"\x89HDF\r\n\x1a\n",
@@ -41,17 +41,17 @@ const OF_HDF5: [&[u8]; 16] = [
     b"EAHD",
     &[0xff; 8],
     &[0; 8],
-    // Messages of a dataspace, a layout and filters.
+    // Messages for a dataspace, a layout and filters.
     &[1, 0, 8, 0],
     &[8, 0, 24, 0],
     &[11, 0, 16, 0],
 ];
 
-/// Small files of one format.
+/// Small valid files of one format.
 struct Files {
     kind: &'static str,
     files: Vec<Vec<u8>>,
-    /// The ends of the files.
+    /// Trailing bytes of the files.
     ends: Vec<Vec<u8>>,
     words: &'static [&'static [u8]],
 }
@@ -63,7 +63,8 @@ impl Files {
     }
 }
 
-/// Bytes at the end of a file that are changed more often: the directory of an archive is there.
+/// Number of bytes at the end of a file that are mutated more often, because the directory of an
+/// archive is at its end.
 const END: usize = 2000;
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -104,7 +105,7 @@ fn torch() -> Files {
     Files::new("torch", vec![fixture("tuple.pt"), fixture("dict.pth"), fixture("view.pt")])
 }
 
-/// Checks that a damaged file is an error, or can be read.
+/// Checks that a damaged file either causes an error or can be read.
 fn case(from: &Files, seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let bytes = match random.below(3) {

@@ -1,6 +1,6 @@
-//! Fuzzing of datasets of other libraries: MDS shards, LitData's chunks, FFCV's and RecordIO
-//! files. One file of a fixture is changed, and the dataset is opened and read, mapped and
-//! unmapped.
+//! Fuzzes dataset formats of other libraries: MDS shards, LitData chunks, and FFCV and RecordIO
+//! files. Each case mutates one file of a fixture, then opens and reads the dataset, both with and
+//! without memory mapping.
 
 use std::fs;
 use std::path::Path;
@@ -34,7 +34,7 @@ const WORDS: [&[u8]; 22] = [
     &[0; 8],
 ];
 
-/// Fixtures: the path to open, and the files.
+/// A fixture: the folder of the dataset, the path to open, and the files.
 type Set = (&'static str, &'static str, &'static [&'static str]);
 const MDS: [Set; 7] = [
     ("mds_encodings/values", "", &["index.json", "shard.00000.mds"]),
@@ -62,7 +62,7 @@ const RECORDIO: [Set; 3] = [
 
 type Samples = Vec<Result<(Vec<(String, Vec<u8>)>, Option<i64>)>>;
 
-/// All samples of the dataset at `path`.
+/// Reads all samples of the dataset at `path`.
 fn read(path: &Path, mapped: bool) -> Result<Samples> {
     let source = Options::new().mmap(mapped).open(path)?;
     let mut scratch = Vec::new();
@@ -76,7 +76,7 @@ fn read(path: &Path, mapped: bool) -> Result<Samples> {
     Ok((0..source.len()).map(sample).collect())
 }
 
-/// Each case changes one file of one dataset.
+/// Returns a function that runs one case, which mutates one file of one dataset.
 fn chunk_files(all: &'static [Set]) -> impl FnMut(u64) -> bool {
     let root = fuzz::fixtures();
     let bytes = |(folder, _, files): &Set| -> Vec<Vec<u8>> {
@@ -90,7 +90,7 @@ fn chunk_files(all: &'static [Set]) -> impl FnMut(u64) -> bool {
         let place = random.below(all.len());
         let ((_, opened, names), files) = (&all[place], &sets[place]);
         let changed = random.below(files.len());
-        // New files each time, because files that were decompressed or kept remain.
+        // Copy the files for each case, because decompressed files and indexes remain next to them.
         number += 1;
         let target = folder.path().join(number.to_string());
         fs::create_dir(&target).expect("a folder");

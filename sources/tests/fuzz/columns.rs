@@ -1,5 +1,5 @@
-//! Fuzzing of files with typed columns: Arrow and Parquet. Each case is a damaged file of another
-//! library, which is opened and read.
+//! Fuzzes files with typed columns: Arrow and Parquet. Each case damages a file that was written by
+//! another library, then opens and reads it.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::formats::{Arrow, Parquet};
 use crate::fuzz::{self, Random};
 use crate::model::Source;
 
-/// Numbers at the edges of their types, and parts of headers.
+/// Tokens that are inserted: numbers at the limits of their types, and parts of headers.
 const WORDS: [&[u8]; 16] = [
     &[0; 4],
     &[0xff; 4],
@@ -29,12 +29,12 @@ const WORDS: [&[u8]; 16] = [
     &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
 ];
 
-/// Small files below `tests/fixtures/formats`.
+/// Reads small files below `tests/fixtures/formats`.
 fn files(names: &[&str]) -> Vec<Vec<u8>> {
     names.iter().map(|name| fs::read(fuzz::fixtures().join(name)).unwrap()).collect()
 }
 
-/// Writes and opens a damaged file. Returns whether a sample can be read.
+/// Writes and opens a damaged file. Returns whether any sample can be read.
 fn case<S: Source>(path: &Path, files: &[Vec<u8>], seed: u64, open: impl Fn(&Path) -> Result<S>) -> bool {
     fs::write(path, Random::new(seed).mutated(files, &WORDS)).unwrap();
     let Ok(source) = open(path) else { return false };
@@ -44,7 +44,7 @@ fn case<S: Source>(path: &Path, files: &[Vec<u8>], seed: u64, open: impl Fn(&Pat
         let Ok(sample) = source.read(row, &mut scratch) else { return false };
         let encoded = |field: &(&str, crate::model::Value<'_>)| field.1.encoded(field.0).into_owned();
         let other = source.read(row, &mut again).expect("it was read before");
-        // Bits, as a number may be NaN.
+        // Compare bits, because a number may be NaN.
         assert!(sample.fields().iter().map(encoded).eq(other.fields().iter().map(encoded)));
         let label = other.label();
         if let (Ok(own), Ok(label)) = (label, source.label(row, &mut Vec::new())) {

@@ -1,5 +1,4 @@
-//! Fuzzing of lists of class names, of the features of the library `datasets`, and of files of
-//! tokens.
+//! Fuzzes class lists, the features of the Hugging Face `datasets` library, and token files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +34,7 @@ const TOKENS: [&[u8]; 8] = [
     &[0; 64],
 ];
 
-/// Checks that a list has each name once.
+/// Checks that a list contains each name once.
 fn classes(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let path = root.join(random.pick(&["classes.txt", "classes.json"]));
@@ -48,7 +47,7 @@ fn classes(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     })
 }
 
-/// Checks that the names are those of a file, if two files agree.
+/// Checks that, if two files agree, the class names come from one of them.
 fn features(files: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
@@ -66,12 +65,12 @@ fn features(files: &[Vec<u8>], seed: u64) -> bool {
     })
 }
 
-/// Checks that each window of tokens lies inside the file, mapped and read.
+/// Checks that each window of tokens is inside the file, both with and without memory mapping.
 fn tokens(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let path = root.join("x.bin");
     let bytes = random.mutated(files, &TOKENS);
-    // A new file, because a mapped one may not change.
+    // Use a new file, because a mapped file must not change.
     drop(fs::remove_file(&path));
     fs::write(&path, &bytes).unwrap();
     let (kind, size) = random.pick(&[(TokenType::U16, 2), (TokenType::U32, 4)]);

@@ -1,4 +1,4 @@
-//! Fuzzing of a database: values, class names and meta pages.
+//! Fuzzes an LMDB database: its values, class names and meta pages.
 
 use super::datum::Datum;
 use super::layout::{MsgPack, ValueFormat, classes, detect};
@@ -46,13 +46,13 @@ fn values() -> Vec<Vec<u8>> {
     text(&mut value, "time");
     value.extend(b"\xd6\xff\0\0\0\0");
     values.push(value);
-    // A Caffe datum of raw pixels, and one of numbers.
+    // A Caffe datum with raw pixels, and one with numbers.
     values.push([&b"\x08\x03\x10\x02\x18\x03\x22\x12"[..], &[9; 18], b"\x28\x07"].concat());
     values.push(b"\x08\x01\x10\x01\x18\x02\x32\x08\0\0\x80\x3f\0\0\0\x40\x38\0".to_vec());
     let mut names = vec![0x9a];
     (0..10).for_each(|i| text(&mut names, &format!("class {i}")));
     values.push(names);
-    // Sixteen fields, the maximum of a sample.
+    // Sixteen fields, which is the maximum for a sample.
     let mut full = vec![0xde, 0, 16];
     (0..16).for_each(|i| {
         text(&mut full, &format!("f{i}"));
@@ -62,7 +62,7 @@ fn values() -> Vec<Vec<u8>> {
     values
 }
 
-/// Checks that a damaged value is an error or has fields that lie inside it.
+/// Checks that reading a damaged value either fails or yields fields that are inside the value.
 fn value(values: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let value = random.mutated(values, &WORDS);
@@ -88,7 +88,7 @@ fn value(values: &[Vec<u8>], seed: u64) -> bool {
     accepted
 }
 
-/// Pickled dicts, tuples and lists of samples.
+/// Pickled samples: dicts, tuples and lists.
 fn pickles() -> Vec<Vec<u8>> {
     let text = include_str!("../fixtures/formats/pickles/pickles.txt");
     let hex = |line: &str| line.split('\t').nth(3).expect("five columns").to_owned();
@@ -99,8 +99,8 @@ fn pickles() -> Vec<Vec<u8>> {
     small.filter(|pickle| Pickled::new([Ok(&pickle[..])].into_iter(), &Wanted::default()).is_ok()).collect()
 }
 
-/// Checks that a damaged value is an error or a sample, next to a valid value and as the first of a
-/// database.
+/// Checks that reading a damaged value either fails or yields a sample, both next to a valid value
+/// and as the first value of a database.
 fn pickled(pickles: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let value = random.mutated(pickles, &WORDS);
@@ -130,12 +130,13 @@ fn databases() -> Vec<Vec<u8>> {
         .into()
 }
 
-/// Checks that damaged meta pages are an error or give a page size and count that fit the file.
+/// Checks that reading damaged meta pages either fails or yields a page size and a page count that
+/// fit the file.
 fn meta(databases: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut pages = databases[random.below(databases.len())].clone();
     for _ in 0..random.below(4) {
-        // Changes only the few fields of the meta pages.
+        // Mutate only the few fields of the meta pages.
         let at = random.pick(&[0, 4096, 4096]) + random.below(160);
         let number = 1u64.checked_shl(random.below(65) as u32).unwrap_or(0).wrapping_sub(random.below(2) as u64);
         match random.below(4) {

@@ -1,4 +1,4 @@
-//! Fuzzing of pickles, as values and as the index of a `.pt` archive.
+//! Fuzzes pickles, both as values and as the index of a `.pt` archive.
 
 use super::{Node, append_json, read, read_torch};
 use crate::fuzz::{self, Random};
@@ -39,7 +39,7 @@ fn pickles() -> Vec<Vec<u8>> {
     text.lines().map(hex).map(bytes).filter(|pickle| pickle.len() < 2000).collect()
 }
 
-/// Checks that a damaged pickle is an error or plain data of its size.
+/// Checks that reading a damaged pickle either fails or yields plain data of bounded size.
 fn case(pickles: &[Vec<u8>], seed: u64) -> bool {
     let pickle = Random::new(seed).mutated(pickles, &WORDS);
     drop(read_torch(&pickle));

@@ -1,6 +1,6 @@
-//! Fuzzing of the files that describe a dataset: COCO's JSON, YOLO's `data.yaml` and labels,
-//! Pascal VOC's XML, and tables. Each case is written to a file and opened, because the sources
-//! also follow the paths in it.
+//! Fuzzes the files that describe a dataset: COCO's JSON, YOLO's `data.yaml` and labels, Pascal
+//! VOC's XML, and tables. Each case is written to a file and opened, because sources follow the
+//! paths in the file.
 
 use std::fs;
 use std::path::Path;
@@ -93,7 +93,7 @@ const TABLE: [&[u8]; 18] = [
     b"-9223372036854775809",
 ];
 
-/// A folder with an image of each set.
+/// Creates a folder that contains an image for each dataset format.
 fn folder() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let put = |name: &str, bytes: &[u8]| {
@@ -110,7 +110,7 @@ fn folder() -> tempfile::TempDir {
     root
 }
 
-/// Reads each sample twice, and checks the valid ones. Returns whether there is one.
+/// Reads each sample twice, and checks the valid samples. Returns whether there is a valid sample.
 fn reads(source: &dyn Source) -> bool {
     let (mut scratch, mut again) = (Vec::new(), Vec::new());
     let valid = (0..source.len()).filter(|&index| {
@@ -126,7 +126,8 @@ fn reads(source: &dyn Source) -> bool {
     valid.count() > 0
 }
 
-/// Checks that a sample's boxes have an area, and one class each.
+/// Checks that the edges of a sample's boxes are ordered and finite, and that each box has exactly
+/// one class.
 fn check(source: &dyn Source, sample: &Sample<'_>) {
     let array = |name: &str| {
         let bytes = sample.field(name)?;

@@ -1,4 +1,4 @@
-//! Fuzzing of a shard's headers, of its sidecar index, and of the manifest of a set.
+//! Fuzzes the headers of a shard, its sidecar index, and the manifest of a dataset.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ fn shards() -> Vec<Vec<u8>> {
         include_bytes!("../fixtures/ustar.tar"),
     ]
     .map(|tar| {
-        // Drops the zeros that fill a tape record, because most changes would fall into them.
+        // Drop the zeros that pad a tape record, because most mutations would hit them.
         let end = tar.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1).next_multiple_of(BLOCK);
         tar[..end + 2 * BLOCK].to_vec()
     })
@@ -74,8 +74,8 @@ fn shards() -> Vec<Vec<u8>> {
     shards
 }
 
-/// Repairs the checksum of every block that looks like a header, because reading stops at a wrong
-/// one.
+/// Corrects the checksum of every block that looks like a header, because reading stops at a wrong
+/// checksum.
 fn seal(tar: &mut [u8]) {
     for block in tar.chunks_exact_mut(BLOCK).filter(|block| block[257..].starts_with(b"ustar")) {
         block[148..156].fill(b' ');
@@ -84,7 +84,7 @@ fn seal(tar: &mut [u8]) {
     }
 }
 
-/// Bytes that must be copied, like those of a file that is not mapped.
+/// Bytes that must be copied to be read, like those of an unmapped file.
 struct Elsewhere<'t>(&'t [u8]);
 
 impl Bytes for Elsewhere<'_> {
@@ -98,8 +98,8 @@ impl Bytes for Elsewhere<'_> {
     }
 }
 
-/// Checks that a damaged shard is an error or has an index that lies within it and survives being
-/// written.
+/// Checks that reading a damaged shard either fails or yields an index that is within the shard and
+/// survives a round trip.
 fn index(shards: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut tar = random.mutated(shards, &WORDS);
@@ -132,14 +132,14 @@ fn sidecars() -> Vec<Vec<u8>> {
     scanned.chain([sidecar::tests::index()]).map(|index| sidecar::encode(&index, 4096, 77)).collect()
 }
 
-/// Checks that a forged index with a matching hash is ignored or lies inside its tar.
+/// Checks that a forged index with a matching hash is either ignored or within its tar file.
 fn beside(sidecars: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut bytes =
         random.mutated(sidecars, &[b"wfindex\x02", &4096u64.to_le_bytes(), &77u64.to_le_bytes(), "é".as_bytes()]);
     if random.below(16) > 0 && bytes.len() > 8 {
-        // Length and time usually stay those of the tar, because a different one is not read
-        // further.
+        // Usually preserve the length and the time of the tar file in the index, because the index
+        // is rejected if they differ.
         let body = bytes.len() - 8;
         if body >= 24 && random.below(8) > 0 {
             bytes[8..16].copy_from_slice(&4096u64.to_le_bytes());
@@ -159,7 +159,7 @@ fn manifests() -> Vec<Vec<u8>> {
     vec![text.as_bytes().to_vec()]
 }
 
-/// Checks that the shards of a damaged manifest are files of the folder, with their sizes.
+/// Checks that the shards in a damaged manifest are files in the folder and have the stated sizes.
 fn manifest(manifests: &[Vec<u8>], tars: &BTreeMap<String, u64>, seed: u64) -> bool {
     let words: [&[u8]; 8] = [
         b"\"name\": ",

@@ -1,4 +1,4 @@
-//! Fuzzing of TFRecord files: their lengths, the kept index, and examples.
+//! Fuzzes TFRecord files: their record lengths, their stored index, and their examples.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ const WORDS: [&[u8]; 8] = [
     b"\x08\x01",
 ];
 
-/// Files, and the examples in them.
+/// Returns TFRecord files, and the examples in them.
 fn seeds() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let file = include_bytes!("../fixtures/formats/tfrecord/train-00001-of-00002").to_vec();
     let starts = shard::scan(&&file[..]).expect("a sound file");
@@ -44,7 +44,7 @@ fn case((files, examples): &(Vec<Vec<u8>>, Vec<Vec<u8>>), seed: u64) -> bool {
             let found = example::find_lists(&example, &mut lists);
             let row = example::row(&example, &lists, &mut page);
             assert!(row.is_err() || found.is_ok());
-            // A number takes a byte or more, and eight in the page.
+            // A number takes at least one byte in the file, and eight in the page.
             assert!(page.len() <= 8 * example.len() + 64);
             row.is_ok_and(|row| !row.is_empty())
         }

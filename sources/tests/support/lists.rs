@@ -1,4 +1,4 @@
-//! A Parquet file of lists that take few bytes and have many numbers.
+//! Writes a Parquet file with lists that take few bytes but contain many numbers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,10 +10,11 @@ use parquet::schema::parser::parse_message_type;
 
 pub(crate) const ROWS: usize = 10_000;
 pub(crate) const LEN: usize = 512;
-/// Bytes of the decoded numbers.
+/// Number of bytes of the decoded numbers.
 pub(crate) const NUMBERS: usize = 4 * LEN * ROWS;
 
-/// Writes `id`, the number of the row, and `ones`, a list of ones, which take few bytes.
+/// Writes the columns `id`, which contains the row number, and `ones`, which contains lists of ones
+/// that compress well.
 pub(crate) fn write(path: &Path) {
     let schema = "message m { required int32 id;
         required group ones (LIST) { repeated group list { required int32 element; } } }";

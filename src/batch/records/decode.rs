@@ -1,136 +1,153 @@
+//! Records that tell the decode kernels how to decode and resize each sample.
+
 use crate::batch::Largest;
 use crate::decode::{Grid, Rect};
 use crate::transform::{Border, Interpolation, Plan, Record, record};
 
 record! {
-    /// One component on the grid of MCUs.
+    /// Layout of one color component in the MCUs of an image.
     pub(crate) struct Component {
-        /// Blocks in an MCU, across and down.
+        /// Number of blocks across an MCU.
         h: u32,
+        /// Number of blocks down an MCU.
         v: u32,
-        /// Index of its first block in an MCU.
+        /// Index of the component's first block within an MCU.
         first: u32,
-        /// Pixels per sample.
+        /// Number of pixels per component sample, horizontally.
         across: u32,
+        /// Number of pixels per component sample, vertically.
         down: u32,
-        /// 0 is none, 1 twice across, 2 twice down, 3 both. 4 repeats samples.
+        /// Kind of upsampling. 0: none, 1: 2x horizontally, 2: 2x vertically, 3: 2x in both
+        /// directions, 4: repeats samples.
         upsampling: u32,
-        /// Samples that hold pixels of the image.
+        /// Number of columns of component samples that belong to the image.
         width: u32,
+        /// Number of rows of component samples that belong to the image.
         height: u32,
     }
 }
 
 record! {
-    /// Work of the decode kernels on one sample: one record per sample, copied to the device with
-    /// its batch. A record of zeros leaves the sample unchanged, because its pixels crossed the
-    /// bus.
+    /// What the decode kernels do with one sample. Each sample has one record, which is copied to
+    /// the device with its batch. Kernels skip a record of zeros, which marks a sample whose pixels
+    /// were decoded on the host and copied to the device.
     pub struct DecodeOps align 16 {
-        /// 0: the pixels are in place.
+        /// 0 if the pixels are already on the device, so that there is nothing to decode.
         kind: u32,
         segments: u32,
-        /// Offset and size of the head and the data in the arena, in bytes.
+        /// Offset of the head and its data in the arena, in bytes.
         at: u32,
+        /// Size of the head and its data in the arena, in bytes.
         bytes: u32,
-        /// The sample's first block in the scratch of coefficients and of planes.
+        /// Index of the sample's first block, both in the scratch memory for coefficients and in
+        /// the scratch memory for planes.
         block: u32,
-        /// MCUs in a row of the whole image.
+        /// Number of MCUs per row of the whole image.
         mcus: u32,
-        /// The window, in MCUs.
+        /// First column of the window that is decoded, in MCUs.
         column: u32,
+        /// Width of the window, in MCUs.
         columns: u32,
+        /// First row of the window, in MCUs.
         row: u32,
+        /// Height of the window, in MCUs.
         rows: u32,
-        /// Blocks in an MCU.
+        /// Number of blocks per MCU.
         blocks: u32,
-        /// 0 is gray, 1 YCbCr, 2 RGB.
+        /// Color space. 0: gray, 1: YCbCr, 2: RGB.
         color: u32,
-        /// Number of parts.
+        /// Number of elements of `parts` that are used.
         count: u32,
-        /// Huffman tables in the head.
+        /// Number of Huffman tables in the head.
         tables: u32,
-        /// Place in the batch for which the record was written. A copy of the record keeps it.
+        /// Row in the batch for which the record was written. If the record is copied to another
+        /// row, the copy keeps this value.
         place: u32,
         /// Number of blocks in the window.
         kept: u32,
         parts: [Component; 3],
-        /// DC table of each part, plus 256 times its AC table.
+        /// For each element of `parts`, the index of its DC table plus 256 times the index of its
+        /// AC table.
         choice: [u32; 3],
-        /// Bytes of the longest segment.
+        /// Size of the longest segment in bytes.
         longest: u32,
-        /// The part of the image that the resize may read: its corner in the stored image, and
-        /// its size in the upright image.
+        /// Part of the image that the resize may read. The corner is in coordinates of the stored
+        /// image, and the size is that of the upright image.
         region: Rect,
-        /// The part of the output that shows the image, after flips.
+        /// Part of the output that shows the source image, after flips.
         shown: Rect,
         mirrored: u32,
         flipped: u32,
-        /// Color of the rest of the output: red, plus 2^8 times green, plus 2^16 times blue.
+        /// Color of the output outside `shown`: red, plus 2^8 times green, plus 2^16 times blue.
         fill: u32,
-        /// Steps from the stored image to the upright one: TRANSPOSED, MIRRORED and FLIPPED.
+        /// Steps that turn the stored image into the upright one: any of TRANSPOSED, MIRRORED and
+        /// FLIPPED.
         turned: u32,
-        /// The part of the region that becomes the output: start and end.
+        /// Start and end of the region's columns that are resized to the output.
         across: [f64; 2],
+        /// Start and end of the region's rows that are resized to the output.
         down: [f64; 2],
     }
 }
 
-/// Place of an image's data in the batch's encoded bytes and among the coefficients.
+/// Position of an image's data in the batch's encoded bytes and among the coefficients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Encoded {
-    /// The image's place in the batch.
+    /// Row of the image in the batch.
     pub(crate) place: usize,
-    /// Offset of the first byte, a multiple of 16, and number of bytes.
+    /// Offset of the image's first byte, a multiple of 16.
     pub(crate) at: usize,
+    /// Number of bytes.
     pub(crate) bytes: usize,
-    /// The image's first block of coefficients.
+    /// Index of the image's first block of coefficients.
     pub(crate) block: usize,
 }
 
 impl DecodeOps {
-    /// Bytes of a record.
+    /// Size of a record in bytes.
     pub const BYTES: usize = 4 * Self::WORDS;
-    /// Bytes of the coefficients of a block.
+    /// Size of one block's coefficients in bytes.
     pub const COEFFICIENT_BYTES: usize = 128;
-    /// Bytes of the samples of a block.
+    /// Size of one block's samples in bytes.
     pub const PLANE_BYTES: usize = 64;
-    /// Bytes of a fault: a `u32`, which is not 0 if the image is damaged.
+    /// Size in bytes of an image's error code, a `u32` that is nonzero if the image is damaged.
     pub const FAULT_BYTES: usize = 4;
-    /// Bytes after an image's encoded bytes that the kernels may read.
+    /// Number of bytes that the kernels may read past an image's encoded bytes.
     pub(crate) const SLACK: usize = 32;
-    /// Maximum number of source pixels per output pixel, across or down: `MOST_TAPS` in
+    /// Maximum number of filter taps per output pixel and axis. Must equal `MOST_TAPS` in
     /// `kernels/jpeg.cu`.
     pub const MOST_TAPS: usize = 32;
-    /// Largest width of a region in pixels. Each takes 4 bytes of 48 KiB of shared memory, which
-    /// also holds the weights of some rows.
+    /// Maximum width of a region in pixels. Each column takes 4 bytes of the 48 KiB of shared
+    /// memory, which also holds the weights of some rows.
     pub const MOST_COLUMNS: u32 = 11 << 10;
 
-    /// Bytes per sample for its resize filter and its record for the resize, for outputs of
-    /// (`height`, `width`): `axis_of` in `kernels/jpeg.cu`.
+    /// Returns the number of bytes that each sample needs for its resize filter and resize record,
+    /// if outputs have size (`height`, `width`). See `axis_of` in `kernels/jpeg.cu`.
     pub fn axes_bytes(height: usize, width: usize) -> usize {
         let axis = |n: usize| (16 + n * (8 + Self::MOST_TAPS * 2)).next_multiple_of(16);
         Self::BYTES + axis(height) + axis(width)
     }
 
-    /// Bytes per sample of the Huffman tables in the form that the kernels use: `Built` in
+    /// Size of one sample's Huffman tables in bytes. Must equal the size of `Built` in
     /// `kernels/jpeg.cu`.
     pub const TABLES_BYTES: usize = 42_288;
 
-    /// Bytes per line of the arena: `LINE` in `kernels/jpeg.cu`.
+    /// Number of bytes per line of the arena: `LINE` in `kernels/jpeg.cu`.
     pub(crate) const LINE: usize = 256;
 
-    /// Bytes of a segment from which on its lines are decoded in parallel: `WORTH` in
+    /// Minimum size in bytes of a segment whose lines are decoded in parallel: `WORTH` in
     /// `kernels/jpeg.cu`.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) const WORTH: usize = 2048;
 
-    /// Bytes of scratch for the starts of the pieces of an arena: 32 for each line of the arena and
-    /// for its end. This is the size of `Start` in `kernels/jpeg.cu`.
+    /// Returns the number of bytes of scratch memory for the decoding states: one per line of the
+    /// arena, and one for its end. Each state takes 32 bytes, the size of `Start` in
+    /// `kernels/jpeg.cu`.
     pub fn starts_bytes(arena: usize) -> usize {
         (arena / Self::LINE + 1) * 32
     }
 
-    /// Whether the kernels support `plan`.
+    /// Returns whether the kernels support `plan`.
     pub(crate) fn takes(plan: &Plan) -> bool {
         let Some((across, down)) = plan.filter() else { return false };
         let taps = |(start, end): (f64, f64), outputs: u32| 2.0 * ((end - start) / f64::from(outputs)).ceil() + 1.0;
@@ -144,9 +161,9 @@ impl DecodeOps {
             && taps(down, plan.target.height) <= Self::MOST_TAPS as f64
     }
 
-    /// Creates the record that decodes the part of an image that `grid` describes, and transforms
-    /// it as `plan` says, which the kernels must [support](DecodeOps::takes). `None` if an offset
-    /// of its bytes or coefficients does not fit into 32 bits.
+    /// Creates a record that decodes the part of an image that `grid` describes and transforms it
+    /// according to `plan`, which the kernels must [support](DecodeOps::takes). Returns `None` if
+    /// an offset of the image's bytes or coefficients does not fit into 32 bits.
     pub(crate) fn new(grid: &Grid, plan: &Plan, encoded: Encoded) -> Option<Self> {
         let Encoded { place, at, bytes, block } = encoded;
         let kept = grid.kept_blocks();
@@ -197,12 +214,12 @@ impl DecodeOps {
         Some(ops)
     }
 
-    /// A record that leaves the sample unchanged.
+    /// Returns a record that leaves the sample unchanged.
     pub(crate) fn nothing() -> Self {
         Self::take(&[0; Self::WORDS])
     }
 
-    /// Reads a record.
+    /// Parses a record.
     pub(crate) fn read(from: &[u8; Self::BYTES]) -> Self {
         let mut words = [0; Self::WORDS];
         for (word, bytes) in words.iter_mut().zip(from.as_chunks().0) {
@@ -211,7 +228,7 @@ impl DecodeOps {
         Self::take(&words)
     }
 
-    /// Writes the record as the kernels read it.
+    /// Serializes the record for the kernels.
     pub(crate) fn write(&self, to: &mut [u8; Self::BYTES]) {
         let mut words = [0; Self::WORDS];
         self.put(&mut words);
@@ -220,7 +237,7 @@ impl DecodeOps {
         }
     }
 
-    /// Whether there is something to decode.
+    /// Returns whether the record decodes anything.
     pub(crate) fn decodes(&self) -> bool {
         self.kind != 0
     }
@@ -229,39 +246,39 @@ impl DecodeOps {
         self.segments
     }
 
-    /// Bytes of the longest segment.
+    /// Returns the size of the longest segment in bytes.
     pub(crate) fn longest(&self) -> u32 {
         self.longest
     }
 
-    /// Number of blocks of coefficients.
+    /// Returns the number of blocks of coefficients.
     #[cfg(all(test, feature = "_device"))]
     pub(crate) fn blocks(&self) -> usize {
         self.kept as usize
     }
 
-    /// One past the last block of coefficients.
+    /// Returns the index one past the last block of coefficients.
     pub(crate) fn blocks_end(&self) -> usize {
         self.block as usize + self.kept as usize
     }
 
-    /// The place in the batch for which the record was written. The record is at another place if
-    /// it was copied there to replace a failed sample.
+    /// Returns the row in the batch for which the record was written. This is not the record's own
+    /// row if the record was copied to replace a failed sample.
     pub(crate) fn place(&self) -> usize {
         self.place as usize
     }
 
-    /// Columns of the region.
+    /// Returns the width of the region in pixels.
     pub(crate) fn columns(&self) -> u32 {
         self.region.width
     }
 
-    /// Whether the image is turned upright.
+    /// Returns whether the image must be rotated upright.
     pub(crate) fn is_turned(&self) -> bool {
         self.turned != 0
     }
 
-    /// Maxima over `records`, or `None` if no image is decoded.
+    /// Returns the maxima over `records`, or `None` if no record decodes an image.
     pub(crate) fn largest(records: &[u8]) -> Option<Largest> {
         let records = records.as_chunks().0.iter().map(DecodeOps::read).enumerate();
         records.filter(|(_, ops)| ops.decodes()).fold(None, |largest, (place, ops)| {
@@ -291,16 +308,17 @@ mod tests {
         let grid = standard().open(&jpeg).unwrap().bitstream(Rect::full(size), usize::MAX, &mut stream).unwrap();
         let plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
         let record = |at, block| DecodeOps::new(&grid, &plan, Encoded { place: 0, at, bytes: stream.len(), block });
-        // An arena of 4 GiB, and the same number of blocks.
+        // Offsets at the end of an arena of 4 GiB, in bytes or in blocks, do not fit into 32 bits.
         let end = u32::MAX as usize + 1;
         assert!(record(end - 16, 0).is_none() && record(end, 0).is_none() && record(0, end).is_none());
         let last = record(end - 16 - stream.len().next_multiple_of(16), 7).unwrap();
         assert_eq!((last.at as usize, last.block), (end - 16 - stream.len().next_multiple_of(16), 7));
     }
 
-    /// A copy needs what the decoding of another sample writes.
+    /// A copied record must be recognized, because it depends on data that the kernels write while
+    /// they decode a different sample.
     #[test]
-    fn a_record_that_is_a_copy_is_told_from_one_that_is_not() {
+    fn copied_records_are_recognized() {
         let records = |places: &[u32]| -> Vec<u8> {
             let record = |&place: &u32| {
                 let mut bytes = [0; DecodeOps::BYTES];
@@ -312,7 +330,7 @@ mod tests {
         assert!(!DecodeOps::largest(&records(&[0, 1, 2])).unwrap().copied);
         assert!(DecodeOps::largest(&records(&[0, 1, 0])).unwrap().copied);
         assert!(DecodeOps::largest(&records(&[1, 1])).unwrap().copied);
-        // A record that decodes nothing has no place.
+        // A record that decodes nothing does not count as a copy, whatever row it is in.
         let mut left = records(&[0]);
         left.extend([0; DecodeOps::BYTES]);
         left.extend(records(&[2]));

@@ -1,8 +1,8 @@
-//! The records that tell a device what to do with each sample. Workers write them into the slot, and
-//! the kernels of any vendor read them.
+//! Instructions for a device, one record per sample. Workers write them into the slot, and the
+//! kernels of any vendor read them.
 //!
 //! 1. `sample`: effects, and mixing with a partner.
-//! 2. `decode`: decoding of an image.
+//! 2. `decode`: decoding an image.
 
 mod decode;
 mod sample;

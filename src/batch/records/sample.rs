@@ -6,21 +6,22 @@ use crate::transform::{
 };
 
 record! {
-    /// Work of the device on one sample besides normalizing: one record per sample, copied to the
-    /// device with its batch. If the host mixes, the effects on values wait in the same record.
+    /// What the device does with one sample in addition to normalizing it. Each sample has one
+    /// record, which is copied to the device with its batch. If the host mixes the batch, the
+    /// record stores the effects on values until the batch is mixed.
     ///
-    /// The order is fixed: effects on pixels, normalization, effects on values, then mixing with a
-    /// partner, which has its own record.
+    /// The order of the operations is fixed: effects on pixels, normalization, effects on values,
+    /// then mixing. The partner that a sample is mixed with has its own record.
     pub struct SampleOps align 16 {
-        /// 0, MIX or CUT.
+        /// Kind of mixing: 0 (none), MIX or CUT.
         mixing: u32,
-        /// Place of the partner in the batch.
+        /// The partner's row in the batch.
         partner: u32,
-        /// MIX: share of this sample. CUT: share of this sample's label.
+        /// MIX: weight of this sample. CUT: weight of this sample's label.
         weight: f32,
         /// Number of effects on pixels, plus 2^16 times the number of effects on values.
         effects: u32,
-        /// CUT: the part that shows the partner, in pixels of the output.
+        /// CUT: the part of the output that shows the partner, in pixels.
         cut: Rect,
         values: [Effect; EFFECTS_ON_VALUES],
         pixels: [Effect; EFFECTS_ON_PIXELS],
@@ -28,17 +29,17 @@ record! {
 }
 
 impl SampleOps {
-    /// Bytes of a record.
+    /// Size of a record in bytes.
     pub const BYTES: usize = 4 * Self::WORDS;
 
     pub(crate) const MIX: u32 = 1;
     pub(crate) const CUT: u32 = 2;
-    /// First word of `cut`. [`write_mixing`](SampleOps::write_mixing) writes it and the words
-    /// before `effects`.
+    /// Index of the first word of `cut`. [`write_mixing`](SampleOps::write_mixing) writes `cut` and
+    /// the words before `effects`.
     const CUT_AT: usize = 4;
 
-    /// Creates a record of the effects on values of `drawn`, and of those on pixels if `retouches`.
-    /// Nothing is mixed.
+    /// Creates a record with the effects on values in `drawn` and, if `retouches` is set, also the
+    /// effects on pixels. The record does not mix the sample.
     pub(crate) fn new(drawn: &Drawn, retouches: bool) -> Self {
         let pixels = if retouches { &drawn.pixels[..] } else { &[] };
         let mut ops = SampleOps {
@@ -55,12 +56,12 @@ impl SampleOps {
         ops
     }
 
-    /// Creates the record of a sample with this plan, whose effects all run on the device.
+    /// Creates the record for a sample with this plan, such that the device runs all effects.
     pub fn of(plan: &crate::transform::Plan) -> Self {
         Self::new(&plan.drawn, true)
     }
 
-    /// Adds mixing with `partner`, a place in the same batch.
+    /// Adds mixing with `partner`, a row of the same batch.
     #[must_use]
     pub fn mix(self, partner: usize, mixing: &Mixing) -> Self {
         let (weight, partner) = (mixing.weight, partner as u32);
@@ -70,7 +71,7 @@ impl SampleOps {
         }
     }
 
-    /// Adds mixing with `partner` to a written record.
+    /// Adds mixing with `partner` to a serialized record.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn write_mixing(record: &mut [u8; Self::BYTES], partner: usize, mixing: &Mixing) {
         let mut mixed = [0; Self::BYTES];
@@ -81,7 +82,7 @@ impl SampleOps {
         }
     }
 
-    /// Writes the record as the kernels read it.
+    /// Serializes the record for the kernels.
     pub fn write(&self, to: &mut [u8; Self::BYTES]) {
         let mut words = [0; Self::WORDS];
         self.put(&mut words);
@@ -96,12 +97,12 @@ impl SampleOps {
         Self::take(&words)
     }
 
-    /// The effects on values of a written record.
+    /// Reads the effects on values from a serialized record.
     pub(crate) fn read_values(record: &[u8; Self::BYTES]) -> ArrayVec<OnValues, EFFECTS_ON_VALUES> {
         Self::read(record).values.iter().map_while(OnValues::read).collect()
     }
 
-    /// The effects on pixels of a written record.
+    /// Reads the effects on pixels from a serialized record.
     #[cfg(test)]
     pub(crate) fn read_pixels(record: &[u8; Self::BYTES]) -> Vec<OnPixels> {
         Self::read(record).pixels.iter().map_while(OnPixels::read).collect()

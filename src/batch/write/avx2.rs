@@ -1,10 +1,10 @@
-//! Vector path for AVX2.
+//! AVX2 implementation of the vector path.
 //!
 //! **Invariants**
 //! 1. Functions marked `target_feature` run only through `choose`, which checks the CPU for AVX2,
 //!    FMA and F16C.
-//! 2. Loads and stores are unaligned, and each goes through a reference to an array or slice of at
-//!    least its width.
+//! 2. Loads and stores are unaligned. Each goes through a reference to an array or slice that is at
+//!    least as wide as the access.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -24,14 +24,14 @@ fn floats([a, b, c, d, e, f, g, h]: [f32; 8]) -> Floats {
     _mm256_setr_ps(a, b, c, d, e, f, g, h)
 }
 
-/// The last eight bytes.
+/// Returns the last eight bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn upper(bytes: Bytes) -> i64 {
     _mm_cvtsi128_si64(_mm_unpackhi_epi64(bytes, bytes))
 }
 
-/// Converts eight bytes to floats.
+/// Converts eight bytes to eight floats.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn widen(bytes: i64) -> Floats {
@@ -42,8 +42,8 @@ fn widen(bytes: i64) -> Floats {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn deinterleave(pixels: &[u8; 3 * STEP]) -> [Bytes; 3] {
-    // Byte i of channel c is byte 3 i + c of the 48. `take` is a shuffle that gathers those in
-    // vector `v` and zeroes the other positions.
+    // Byte i of channel c is byte 3 * i + c of the 48 bytes. `take` returns a shuffle that gathers
+    // the bytes of channel `c` that are in vector `v`, and zeroes the other positions.
     const fn take(c: usize, v: usize) -> [u8; 16] {
         let mut mask = [0x80; 16];
         let mut i = 0;
@@ -71,28 +71,28 @@ fn deinterleave(pixels: &[u8; 3 * STEP]) -> [Bytes; 3] {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load16(bytes: &[u8; 16]) -> Bytes {
-    // SAFETY: invariant 2, the reference is to 16 bytes.
+    // SAFETY: the reference points to 16 bytes (invariant 2).
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
-/// Stores to the first 16 bytes of `to`.
+/// Stores `value` in the first 16 bytes of `to`.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store16(value: Bytes, to: &mut [u8]) {
     let to = &mut to[..16];
-    // SAFETY: invariant 2, the slice has 16 bytes.
+    // SAFETY: the slice has 16 bytes (invariant 2).
     unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), value) }
 }
 
-/// Casts eight floats and stores them to the first bytes of `to`. Values cast to bytes must be 0 to
-/// 255, and halves are rounded up.
+/// Casts eight floats to the type `KIND` and stores them in the first bytes of `to`. When storing
+/// `u8`, values must be in 0 to 255, and ties round up.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn store<const KIND: u8>(value: Floats, to: &mut [u8]) {
     match KIND {
         F32 => {
             let to = &mut to[..32];
-            // SAFETY: invariant 2, the slice has 32 bytes.
+            // SAFETY: the slice has 32 bytes (invariant 2).
             unsafe { _mm256_storeu_ps(to.as_mut_ptr().cast(), value) }
         }
         U8 => {
@@ -102,8 +102,8 @@ fn store<const KIND: u8>(value: Floats, to: &mut [u8]) {
         }
         F16 => store16(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value), to),
         _ => {
-            // Rounds to nearest even: adds half of the truncated part, less one if the last
-            // remaining bit is even. NaN does not occur here.
+            // Round to nearest even: add 0x7fff plus the lowest bit that is kept. Values are never
+            // NaN.
             let bits = _mm256_castps_si256(value);
             let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
             let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));

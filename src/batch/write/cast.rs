@@ -1,8 +1,8 @@
-//! Conversion of a pixel's value, and its place in the output.
+//! Converts one pixel value to the output type, and computes its position in the output.
 
 use crate::batch::Layout;
 
-/// Normalizes, casts and lays out pixels.
+/// How pixels are normalized, cast and laid out.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cast {
     pub(super) kind: Kind,
@@ -12,13 +12,13 @@ pub(super) struct Cast {
 }
 
 impl Cast {
-    /// Whether the output equals the input, byte for byte.
+    /// Returns whether the output equals the input, byte for byte.
     pub(super) fn is_copy(&self) -> bool {
         self.kind == Kind::U8 && self.layout == Layout::Nhwc
     }
 }
 
-/// The element types that an image can have.
+/// Element type of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     U8,
@@ -47,21 +47,22 @@ impl Kind {
     }
 }
 
-/// Returns the element whose bits are the low bits of `bits`, in the machine's byte order.
+/// Returns the low `B` bytes of `bits` in native byte order.
 pub(super) fn element<const B: usize>(bits: u32) -> [u8; B] {
     let little = bits.to_le_bytes();
     std::array::from_fn(|i| little[if cfg!(target_endian = "big") { B - 1 - i } else { i }])
 }
 
-/// A vector path. It writes the first pixels of an image, optionally blended with those of another,
-/// and returns how many, a multiple of its step. The caller has checked the lengths.
+/// A vector path. It writes as many of an image's first pixels as fill whole steps, optionally
+/// blended with a second image, and returns the number of pixels written. The caller must have
+/// checked the lengths.
 pub(super) type Vector = fn(&Cast, image: &[u8], blend: Option<Blend<'_>>, dst: &mut [u8]) -> usize;
 
-/// The image that a vector path blends into another.
+/// A second image that a vector path blends into the first.
 #[derive(Clone, Copy)]
 pub(super) struct Blend<'a> {
-    /// Pixels of the partner, as many as the image has.
+    /// Pixels of the second image, which must have the same size as the first.
     pub(super) partner: &'a [u8],
-    /// Share of the image itself.
+    /// Weight of the first image. The second image has weight `1 - weight`.
     pub(super) weight: f32,
 }

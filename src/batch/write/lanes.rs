@@ -1,10 +1,11 @@
-//! The vector path, with eight elements at a time, written once for AVX2 and NEON.
+//! The vector path, which processes eight elements at a time, written once for AVX2 and NEON.
 //!
-//! Each instruction set's file defines what this code uses: `Floats`, eight of them; `Bytes`,
-//! sixteen of them; and the operations on them.
+//! The file of each instruction set defines `Floats` (eight floats), `Bytes` (16 bytes), and the
+//! operations on them.
 //!
 //! **Invariants**
-//! 1. Functions marked `target_feature` run only through `choose`, which checks the CPU for them.
+//! 1. Functions marked `target_feature` run only through `choose`, which checks that the CPU
+//!    supports the features.
 
 use super::cast::Kind;
 
@@ -17,7 +18,7 @@ pub(super) const F32: u8 = Kind::F32 as u8;
 pub(super) const F16: u8 = Kind::F16 as u8;
 pub(super) const BF16: u8 = Kind::Bf16 as u8;
 
-/// Number of bytes per element.
+/// Returns the number of bytes per element.
 pub(super) const fn width(kind: u8) -> usize {
     match kind {
         U8 => 1,
@@ -26,8 +27,8 @@ pub(super) const fn width(kind: u8) -> usize {
     }
 }
 
-/// The float just below 0.5. Added to a number from 0 to 255, it reaches the next whole number
-/// exactly if the number's fraction is at least 0.5. Adding 0.5 itself would take 0.49999997 to 1.
+/// The float just below 0.5. Adding it to a number from 0 to 255 reaches the next integer if and
+/// only if the fraction is at least 0.5. Adding 0.5 itself would turn 0.49999997 into 1.
 pub(super) const BELOW_HALF: f32 = 0.5f32.next_down();
 
 macro_rules! lanes {
@@ -36,7 +37,7 @@ macro_rules! lanes {
         use super::lanes::{BELOW_HALF, BF16, F16, F32, STEP, U8, width};
         use crate::batch::Layout;
 
-        /// The vector path, if this CPU supports it.
+        /// Returns the vector path if this CPU supports it.
         pub(super) fn choose() -> Option<Vector> {
             // SAFETY: invariant 1; the features were just detected.
             $able.then_some(|cast, image, blend, dst| unsafe { write(cast, image, blend, dst) })
@@ -53,8 +54,8 @@ macro_rules! lanes {
             pixels.len() * STEP
         }
 
-        /// With `MIX`, each value is `weight` times its own plus `1 - weight` times that of
-        /// `partners`.
+        /// With `MIX`, each output value is `weight` times the image's value plus `1 - weight`
+        /// times the value in `partners`.
         #[target_feature(enable = $features)]
         fn run<const MIX: bool>(
             cast: &Cast,
@@ -75,7 +76,7 @@ macro_rules! lanes {
             }
         }
 
-        /// Writes NHWC. The channels stay interleaved, so scale and bias come in three repeating
+        /// Writes NHWC. The channels stay interleaved, so scale and bias are three repeating
         /// vectors.
         #[target_feature(enable = $features)]
         fn interleaved<const KIND: u8, const MIX: bool>(
@@ -98,7 +99,7 @@ macro_rules! lanes {
             }
         }
 
-        /// Writes NCHW, after splitting 16 pixels into their channels.
+        /// Writes NCHW. Each step splits 16 pixels into their channels.
         #[target_feature(enable = $features)]
         fn planar<const KIND: u8, const MIX: bool>(
             cast: &Cast,
@@ -141,7 +142,7 @@ macro_rules! lanes {
             }
             let partner = mul_add(widen(partner), scale, bias);
             // Two products and a sum, each rounded, as on the device. A fused multiply-add would
-            // differ.
+            // round differently.
             let (a, b) = (repeated(weight), repeated(1.0 - weight));
             add(mul(partner, b), mul(own, a))
         }

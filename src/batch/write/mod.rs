@@ -1,14 +1,15 @@
 //! The last pass over an image: normalize, cast and lay out.
 //!
-//! Every path gives the same bits: `scale * pixel + bias` as one fused multiply-add in 32-bit
-//! floats, then one rounding to nearest even for the 16-bit types. A pixel is a byte, so the
-//! portable path uses a table of 256 values per channel, and the vector path computes the values.
+//! Every path produces the same bits: `scale * pixel + bias` as one fused multiply-add in 32-bit
+//! floats, then one rounding to nearest even for the 16-bit types. Each pixel value is a byte, so
+//! the portable path looks up results in a table of 256 entries per channel. The vector path
+//! computes them.
 //!
-//! 1. `cast`: conversion of a pixel's value, and its place in the output.
+//! 1. `cast`: converts one pixel value, and computes its position in the output.
 //! 2. `lanes`: the vector path, written once for AVX2 and NEON.
-//! 3. `avx2`, and on 64-bit Arm `neon`: the instructions.
+//! 3. `avx2`, and `neon` on 64-bit Arm: the operations of each instruction set.
 //! 4. `writer`: [`BatchWriter`], with the portable path.
-//! 5. `values`: runs effects on values, and mixes an image with another one. Both round once.
+//! 5. `values`: runs effects on values, and mixes two images. Both round once.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

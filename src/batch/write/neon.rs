@@ -1,8 +1,8 @@
-//! Vector path for NEON, with two vectors for eight floats.
+//! The operations of the vector path, with NEON. Eight floats occupy two vectors.
 //!
 //! **Invariants**
 //! 1. Functions marked `target_feature` run only through `choose`, which checks the CPU for NEON.
-//! 2. Loads and stores are unaligned, and each goes through a reference to an array or slice of at
+//! 2. Loads and stores are unaligned. Each goes through a reference to an array or slice of at
 //!    least its width.
 #![allow(unsafe_code)]
 
@@ -15,7 +15,7 @@ super::lanes::lanes!("neon", is_aarch64_feature_detected!("neon"));
 #[inline]
 #[target_feature(enable = "neon")]
 fn floats(v: [f32; 8]) -> Floats {
-    // SAFETY: invariant 2, the array has 32 bytes.
+    // SAFETY: the array has 32 bytes (invariant 2).
     unsafe { vld1q_f32_x2(v.as_ptr()) }
 }
 
@@ -25,7 +25,7 @@ fn repeated(v: f32) -> Floats {
     float32x4x2_t(vdupq_n_f32(v), vdupq_n_f32(v))
 }
 
-/// `a * b + c`, rounded once.
+/// Computes `a * b + c` with one rounding.
 #[inline]
 #[target_feature(enable = "neon")]
 fn mul_add(a: Floats, b: Floats, c: Floats) -> Floats {
@@ -44,21 +44,21 @@ fn add(a: Floats, b: Floats) -> Floats {
     float32x4x2_t(vaddq_f32(a.0, b.0), vaddq_f32(a.1, b.1))
 }
 
-/// The first eight bytes.
+/// Returns the first eight bytes.
 #[inline]
 #[target_feature(enable = "neon")]
 fn lower(bytes: Bytes) -> i64 {
     vgetq_lane_s64::<0>(vreinterpretq_s64_u8(bytes))
 }
 
-/// The last eight bytes.
+/// Returns the last eight bytes.
 #[inline]
 #[target_feature(enable = "neon")]
 fn upper(bytes: Bytes) -> i64 {
     vgetq_lane_s64::<1>(vreinterpretq_s64_u8(bytes))
 }
 
-/// Converts eight bytes to floats.
+/// Converts eight bytes to eight floats.
 #[inline]
 #[target_feature(enable = "neon")]
 fn widen(bytes: i64) -> Floats {
@@ -70,22 +70,22 @@ fn widen(bytes: i64) -> Floats {
 #[inline]
 #[target_feature(enable = "neon")]
 fn deinterleave(pixels: &[u8; 3 * STEP]) -> [Bytes; 3] {
-    // SAFETY: invariant 2, the reference is to 48 bytes.
+    // SAFETY: the reference points to 48 bytes (invariant 2).
     let uint8x16x3_t(red, green, blue) = unsafe { vld3q_u8(pixels.as_ptr()) };
     [red, green, blue]
 }
 
-/// Stores to the first 16 bytes of `to`.
+/// Stores `value` in the first 16 bytes of `to`.
 #[inline]
 #[target_feature(enable = "neon")]
 fn store16(value: Bytes, to: &mut [u8]) {
     let to = &mut to[..16];
-    // SAFETY: invariant 2, the slice has 16 bytes.
+    // SAFETY: the slice has 16 bytes (invariant 2).
     unsafe { vst1q_u8(to.as_mut_ptr(), value) };
 }
 
-/// Casts eight floats and stores them to the first bytes of `to`. Values cast to bytes must be 0 to
-/// 255, and halves are rounded up.
+/// Casts eight floats to the type `KIND` and stores them in the first bytes of `to`. When storing
+/// `u8`, values must be in 0 to 255, and ties round up.
 #[inline]
 #[target_feature(enable = "neon")]
 fn store<const KIND: u8>(value: Floats, to: &mut [u8]) {
@@ -102,8 +102,8 @@ fn store<const KIND: u8>(value: Floats, to: &mut [u8]) {
         }
         F16 => store16(vreinterpretq_u8_f16(vcvt_high_f16_f32(vcvt_f16_f32(value.0), value.1)), to),
         _ => {
-            // Rounds to nearest even: adds half of the truncated part, less one if the last
-            // remaining bit is even. NaN does not occur here.
+            // Round to nearest even: add 0x7fff plus the lowest bit that is kept. Values are never
+            // NaN.
             let rounded = [value.0, value.1].map(|value| {
                 let bits = vreinterpretq_u32_f32(value);
                 let odd = vandq_u32(vshrq_n_u32::<16>(bits), vdupq_n_u32(1));

@@ -1,8 +1,9 @@
-//! Runs effects on values, and mixes an image with another one, from the pixels of both.
+//! Applies effects to normalized values, and blends pairs of images.
 //!
-//! The arithmetic is that of the kernel in `device/nvidia/kernels/convert.cu`: each image is
-//! normalized and changed in 32-bit floats, then added to its partner with weights, without a fused
-//! multiply-add, and the result is rounded once. Host and device therefore give the same bits.
+//! The arithmetic is the same as in the kernel in `device/nvidia/kernels/convert.cu`: each image is
+//! normalized and its effects run in 32-bit floats. Then the weighted sum of both images is
+//! computed without a fused multiply-add, and the result is rounded once. Therefore host and device
+//! produce the same bits.
 
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ use crate::decode::Rect;
 use crate::error::Result;
 use crate::transform::{Mixing, OnValues};
 
-/// An image that is not yet cast to the batch's type.
+/// An image before the cast to the batch's type.
 #[derive(Clone, Copy)]
 pub(crate) struct Unwritten<'a> {
     /// Pixels of the image, `u8` HWC.
@@ -27,29 +28,29 @@ impl BatchWriter {
     ///
     /// # Errors
     /// [`ErrorKind::Transform`](crate::ErrorKind::Transform) if the length of the image or of `dst`
-    /// does not match the size, or an effect leaves the image.
+    /// does not match the size, or if the rectangle of an effect exceeds the image.
     pub(crate) fn write_changed(&self, image: Unwritten<'_>, dst: &mut [u8]) -> Result<()> {
         self.write(image.pixels, dst)?;
         self.check_effects(image.effects)?;
-        // Few images have effects, so the pass above ignores them, and the changed pixels are
-        // written again.
+        // `write` ignores effects, because few images have any. Now overwrite the pixels that the
+        // effects change.
         for effect in image.effects {
             self.write_rect(effect.area(), dst, |at| self.value(image, at));
         }
         Ok(())
     }
 
-    /// Runs `effects` on an image that was written without a change ([`BatchWriter::is_copy`]).
+    /// Runs `effects` on an image that was written unchanged ([`BatchWriter::is_copy`]).
     ///
     /// # Errors
-    /// Those of [`write_changed`](BatchWriter::write_changed).
+    /// As for [`write_changed`](BatchWriter::write_changed).
     pub(crate) fn change(&self, effects: &[OnValues], image: &mut [u8]) -> Result<()> {
         self.check("an image's entry in the batch", image.len(), self.image_bytes())?;
         self.check_effects(effects)?;
         for (number, effect) in effects.iter().enumerate() {
             for (x, y) in pixels_of(effect.area()) {
-                // The first effect that changes a pixel runs all of its effects, because writing
-                // the pixel rounds it.
+                // The first effect that changes a pixel also computes all later effects on it,
+                // because writing the pixel rounds its value.
                 if effects[..number].iter().any(|before| before.changes(x, y)) {
                     continue;
                 }
@@ -66,7 +67,7 @@ impl BatchWriter {
     ///
     /// # Errors
     /// [`ErrorKind::Transform`](crate::ErrorKind::Transform) if the length of an image or of `dst`
-    /// does not match the size, or an effect or the cut leaves the image.
+    /// does not match the size, or if the rectangle of an effect or of CutMix exceeds the image.
     pub(crate) fn write_mixed(
         &self,
         own: Unwritten<'_>,
@@ -102,20 +103,22 @@ impl BatchWriter {
         effects.iter().try_for_each(|effect| self.check_rect("changing", effect.area()))
     }
 
-    /// Values of pixel number `at`, in units of the output. A single channel is repeated, and only
-    /// the first value is written.
+    /// Returns the values of the pixel with index `at`, in output units. For an image with a single
+    /// channel, the value is repeated, and only the first one will be written.
     fn plain(&self, pixels: &[u8], at: usize) -> [f32; 3] {
         let pixel = &pixels[at * self.channels..][..self.channels];
         std::array::from_fn(|c| self.values[c][usize::from(pixel[c % self.channels])])
     }
 
-    /// Values of pixel `at` of `image` after its effects, in units of the output, not rounded.
+    /// Returns the values of pixel `at` of `image` after its effects, in output units and not
+    /// rounded.
     fn value(&self, image: Unwritten<'_>, at: usize) -> [f32; 3] {
         let width = self.size.width as usize;
         OnValues::run_all(image.effects, (at % width) as u32, (at / width) as u32, self.plain(image.pixels, at))
     }
 
-    /// Writes `value` of each pixel of `rect`, which must lie in the image.
+    /// Writes `value(at)` for each pixel of `rect`, where `at` is the pixel's index. `rect` must be
+    /// inside the image.
     fn write_rect(&self, rect: Rect, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
         for y in rect.y..rect.y + rect.height {
             let first = y as usize * self.size.width as usize + rect.x as usize;
@@ -123,7 +126,7 @@ impl BatchWriter {
         }
     }
 
-    /// Rounds and writes `value(at)` for each pixel number `at` of `pixels`.
+    /// Rounds and writes `value(at)` for each pixel index `at` in `pixels`.
     fn write_values(&self, pixels: Range<usize>, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
         match self.cast.kind.bytes() {
             1 => self.write_values_as::<1>(pixels, dst, value),
@@ -132,12 +135,13 @@ impl BatchWriter {
         }
     }
 
-    /// `B` is the number of bytes per element.
+    /// Implements [`write_values`](BatchWriter::write_values) for elements of `B` bytes.
     fn write_values_as<const B: usize>(&self, pixels: Range<usize>, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
         let plane = self.size.area() as usize;
         let dst = dst.as_chunks_mut::<B>().0;
         let cast = |value: [f32; 3]| value.map(|value| element::<B>(self.cast.kind.bits(value)));
-        // Neighbors often have one value, such as that of an erased rectangle.
+        // Cache the last result, because neighbors often have the same value, for example in an
+        // erased rectangle.
         let mut last = ([0.0; 3], cast([0.0; 3]));
         for at in pixels {
             let value = value(at);
@@ -155,7 +159,7 @@ impl BatchWriter {
     }
 }
 
-/// The pixels of a rectangle, row by row.
+/// Returns the coordinates of the pixels of a rectangle, row by row.
 fn pixels_of(rect: Rect) -> impl Iterator<Item = (u32, u32)> {
     (rect.y..rect.y + rect.height).flat_map(move |y| (rect.x..rect.x + rect.width).map(move |x| (x, y)))
 }
@@ -172,15 +176,15 @@ mod tests {
     const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];
     const LAYOUTS: [Layout; 2] = [Layout::Nhwc, Layout::Nchw];
 
-    /// Every pair of bytes, in all three channels of an image of 256 x 256: all inputs of a
-    /// weighted sum.
+    /// Returns two 256 x 256 images that contain every pair of bytes in all three channels, and
+    /// therefore all inputs of a weighted sum.
     fn all_pairs() -> [Vec<u8>; 2] {
         let pair = |i: usize| [(i % 256) as u8, (i / 256) as u8];
         [0, 1].map(|side| (0..256 * 256).flat_map(|i| [pair(i)[side]; 3]).collect())
     }
 
     #[test]
-    fn vector_and_portable_mixing_give_the_same_bits_for_every_pair_of_pixels() {
+    fn vector_and_portable_mixing_are_bit_identical() {
         let [own, partner] = all_pairs();
         for (dtype, layout) in DTYPES.into_iter().flat_map(|d| LAYOUTS.map(|l| (d, l))) {
             let mut writer = BatchWriter::new(Size::new(256, 256), dtype, layout, Normalize::IMAGENET).unwrap();
@@ -199,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Computes one element by the simplest code, like the kernel.
+    /// Computes one element with the simplest possible code, like the kernel.
     fn naive(writer: &BatchWriter, image: Unwritten<'_>, (x, y): (u32, u32), c: usize) -> f32 {
         let pixel = f32::from(image.pixels[((y * writer.size.width + x) * 3) as usize + c]);
         match image.effects.last() {

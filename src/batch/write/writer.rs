@@ -1,4 +1,4 @@
-//! Writes images into their entries of a batch.
+//! Writes images into their rows of a batch.
 
 #[cfg(target_arch = "x86_64")]
 use super::avx2;
@@ -10,24 +10,23 @@ use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Writes finished images, `u8` HWC, into their entries of a batch. They are RGB, or have one
-/// channel.
+/// Writes finished images (`u8` HWC, RGB or single-channel) into their rows of a batch.
 #[derive(Debug, Clone)]
 pub struct BatchWriter {
     pub(super) size: Size,
-    /// 3, or 1.
+    /// Number of channels: 3 or 1.
     pub(super) channels: usize,
     pub(super) cast: Cast,
-    /// Normalized value of each pixel value, by channel.
+    /// Normalized value for each channel and pixel value.
     pub(super) values: Box<[[f32; 256]; 3]>,
-    /// Bits of the output element for each pixel value, by channel.
+    /// Bits of the output element for each channel and pixel value.
     table: Box<[[u32; 256]; 3]>,
     pub(super) vector: Option<Vector>,
 }
 
 impl BatchWriter {
-    /// Creates a writer of images of `size` as `dtype` in `layout`. A batch of bytes keeps its
-    /// pixels, so `normalize` does not affect it.
+    /// Creates a writer of images of `size` as `dtype` in `layout`. With [`Dtype::U8`], pixel
+    /// values are unchanged, and `normalize` has no effect.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if `normalize` is invalid, or if `dtype` is an integer type other than
@@ -39,7 +38,12 @@ impl BatchWriter {
             Dtype::F32 => Kind::F32,
             Dtype::F16 => Kind::F16,
             Dtype::Bf16 => Kind::Bf16,
-            other => return Err(Error::config(format!("images cannot be of type {}", other.name()))),
+            other => {
+                return Err(Error::config(format!(
+                    "dtype {}: images support only u8, f32, f16 and bf16",
+                    other.name()
+                )));
+            }
         };
         let (scale, bias) = normalize.scale_bias();
         let (mut values, mut table) = (Box::new([[0.0; 256]; 3]), Box::new([[0; 256]; 3]));
@@ -48,7 +52,7 @@ impl BatchWriter {
                 *value = mul_add(scale[c], pixel as f32, bias[c]);
             }
         }
-        // Values of all pixels lie between those of 0 and 255.
+        // Normalization is monotonic, so it is enough to check the pixel values 0 and 255.
         if values.iter().any(|v| !v[0].is_finite() || !v[255].is_finite()) {
             return Err(Error::config(format!("normalize: a std of {:?} is too small", normalize.std)));
         }
@@ -68,31 +72,32 @@ impl BatchWriter {
         Ok(BatchWriter { size, channels: 3, cast: Cast { kind, layout, scale, bias }, values, table, vector })
     }
 
-    /// Makes this a writer of images of one channel, which is normalized like the first of three.
+    /// Turns this into a writer of single-channel images, which are normalized like the first of
+    /// the three channels.
     #[must_use]
     pub fn of_one_channel(mut self) -> Self {
         (self.channels, self.vector) = (1, None);
         self
     }
 
-    /// Number of bytes of a `u8` HWC image.
+    /// Returns the size of a `u8` HWC image in bytes.
     pub(crate) fn image_bytes(&self) -> usize {
         self.size.area() as usize * self.channels
     }
 
-    /// Number of bytes of an image in the batch.
+    /// Returns the size of an image in the batch in bytes.
     pub fn sample_bytes(&self) -> usize {
         self.image_bytes() * self.cast.kind.bytes()
     }
 
-    /// Whether the batch stores images unchanged, as bytes in HWC order. They can then be resized
-    /// straight into their entries, and only effects on values remain to be done.
+    /// Returns whether the batch stores images unchanged, as bytes in HWC order. If so, images can
+    /// be resized directly into their rows, and only effects on values remain to be done.
     pub fn is_copy(&self) -> bool {
-        // A single channel has one layout.
+        // With a single channel, both layouts are identical.
         self.cast.is_copy() || self.channels == 1 && self.cast.kind == Kind::U8
     }
 
-    /// Normalizes and casts `image`, `u8` HWC, and lays it out in `dst`.
+    /// Normalizes and casts `image`, which is `u8` HWC, and lays it out in `dst`.
     ///
     /// # Errors
     /// [`ErrorKind::Transform`] if the length of `image` or `dst` does not match the size.
@@ -127,8 +132,8 @@ impl BatchWriter {
         ))
     }
 
-    /// The portable path, and the reference for the vector path. Writes the pixels from number
-    /// `from` on, with the table.
+    /// Writes the pixels from index `from` on, using the table. This is the portable path, and the
+    /// reference for the vector path.
     fn write_table(&self, image: &[u8], dst: &mut [u8], from: usize) {
         match self.cast.kind.bytes() {
             1 => self.write_elements::<1>(image, dst, from),
@@ -137,7 +142,7 @@ impl BatchWriter {
         }
     }
 
-    /// `B` is the number of bytes per element.
+    /// Implements [`write_table`](BatchWriter::write_table) for elements of `B` bytes.
     fn write_elements<const B: usize>(&self, image: &[u8], dst: &mut [u8], from: usize) {
         if self.channels == 1 {
             for (to, &pixel) in dst.as_chunks_mut::<B>().0.iter_mut().zip(image) {
@@ -178,7 +183,7 @@ mod tests {
         (0..bytes).map(|_| rng.next_u64() as u8).collect()
     }
 
-    /// Computes one element by the simplest code.
+    /// Computes one element with the simplest possible code.
     fn naive(writer: &BatchWriter, image: &[u8], x: usize, y: usize, c: usize) -> f32 {
         let pixel = f32::from(image[(y * writer.size.width as usize + x) * 3 + c]);
         if writer.cast.kind == Kind::U8 { pixel } else { mul_add(writer.cast.scale[c], pixel, writer.cast.bias[c]) }
@@ -194,7 +199,7 @@ mod tests {
                 [Normalize::IMAGENET, Normalize::UNIT, Normalize { mean: [-3.0, 0.1, 90.0], std: [1e-3, -2.0, 7.0] }];
             let mut writer = BatchWriter::new(size, dtype, layout, normalize[case % 3]).unwrap();
             let image = random(size.area() as usize * 3, case as u64);
-            // At every alignment that a slot may have. The surrounding bytes must not change.
+            // Test every alignment that a slot may have. The surrounding bytes must not change.
             let (before, bytes) = (rng.below(33) as usize, writer.sample_bytes());
             let mut fast = vec![0xa5; before + bytes + 40];
             writer.write(&image, &mut fast[before..before + bytes]).unwrap();

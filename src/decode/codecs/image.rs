@@ -5,15 +5,15 @@ use crate::decode::image::Image;
 use crate::decode::{Codec, EncodedImage, Options, Pixels, Rect, Stored};
 use crate::error::{Error, Result};
 
-/// Memory per pixel for the decoder and the conversion to RGB, besides the RGB output: eight bytes,
-/// for four channels of 16 bits.
+/// Bytes of scratch memory per pixel for decoding and conversion to RGB, in addition to the RGB
+/// output: enough for four 16-bit channels.
 const BESIDE: u64 = 8;
 
-/// Bytes of the values of an image that is checked, at most, for each pixel of the largest allowed
-/// image. A header can claim any number of channels, and the limit bounds the time of a check.
+/// Maximum number of bytes that `check` decodes, per pixel of the largest allowed image. A header
+/// can claim any number of channels; this limit bounds how long a check can take.
 const MOST_STORED: u64 = 32;
 
-/// Always decodes the whole image.
+/// Decodes the whole image, whatever the requested region.
 impl Codec for Image {
     fn format(&self) -> Format {
         self.format
@@ -35,7 +35,7 @@ impl Codec for Image {
         self.whole(image, self.options, out)
     }
 
-    /// Values that only maps read are no damage.
+    /// Does not count values that only maps can read, such as six bands, as damage.
     fn damage(&self, image: &mut EncodedImage<'_>) -> Result<Option<String>> {
         if let Some(stored) = self.only_of_maps(image) {
             stored?.check()?;
@@ -48,8 +48,8 @@ impl Codec for Image {
 }
 
 impl Image {
-    /// The values of an image that only maps read; an error if they exceed the limits. The largest
-    /// part may take as much memory as the largest allowed image.
+    /// Returns the stored values of an image that only maps can read, or an error if they exceed
+    /// the limits. The largest strip or tile may take as much memory as the largest allowed image.
     fn only_of_maps<'a>(&self, image: &EncodedImage<'a>) -> Option<Result<Stored<'a>>> {
         let unread = matches!(&image.header, Header::Image(opened) if opened.check_memory() > 0);
         let stored = Stored::open(image.bytes()).ok().filter(|_| unread)?;

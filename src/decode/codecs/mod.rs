@@ -1,8 +1,8 @@
 //! The built-in codecs.
 //!
-//! 1. `image`: the formats other than JPEG.
-//! 2. `registry`: [`Codecs`], the built-in codecs and the user's; `unsupported`: the error for bytes
-//!    that none of them matches.
+//! 1. `image`: the codec for formats other than JPEG.
+//! 2. `registry`: [`Codecs`], the built-in and custom codecs; `unsupported`: the error for bytes
+//!    that no codec matches.
 
 #[cfg(feature = "formats")]
 mod image;

@@ -9,10 +9,10 @@ use crate::decode::{Codec, EncodedImage, Options, Size};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// The registry of codecs: the built-in ones and your own.
+/// A registry of the built-in codecs and of custom codecs.
 ///
-/// The first bytes of an image select its codec; file and field names do not matter. The
-/// [table](crate::decode#what-is-read) lists what is supported and what is refused.
+/// The first bytes of an image select its codec; file and field names do not matter. [Supported
+/// formats](crate::decode#supported-formats) lists what the built-in codecs support and reject.
 ///
 /// ```
 /// use warpfeed::decode::{Codecs, Pixels, Rect};
@@ -29,14 +29,14 @@ use crate::source::Sample;
 /// ```
 #[derive(Clone)]
 pub struct Codecs {
-    /// Added codecs, the latest first.
+    /// Custom codecs, the most recently added one first.
     added: Vec<Arc<dyn Codec>>,
     built_in: Vec<Arc<dyn Codec>>,
     options: Options,
 }
 
-/// The built-in codecs, in order of precedence. A new codec needs one file, one line here, and one
-/// line in the table of formats.
+/// Returns the built-in codecs in order of precedence. To add a codec, write its file, and add one
+/// line here and one to the table of formats.
 #[cfg_attr(not(feature = "formats"), allow(unused_variables))]
 fn built_in(options: Options) -> Vec<Arc<dyn Codec>> {
     let own: [Arc<dyn Codec>; 2] = [Arc::new(Jpegs), Arc::new(Npy)];
@@ -45,7 +45,7 @@ fn built_in(options: Options) -> Vec<Arc<dyn Codec>> {
     own.into_iter().collect()
 }
 
-/// The codecs of the other formats.
+/// Returns the codecs of the formats other than JPEG.
 #[cfg(feature = "formats")]
 fn images(options: Options) -> impl Iterator<Item = Arc<dyn Codec>> {
     use crate::decode::image::{DECODERS, Image};
@@ -66,13 +66,14 @@ impl std::fmt::Debug for Codecs {
 }
 
 impl Codecs {
-    /// Creates a registry of the built-in codecs, with a limit of 2^28 pixels (16,384 by 16,384),
-    /// which take 0.8 GB.
+    /// Creates a registry of the built-in codecs that accepts images of up to 2^28 pixels (16,384
+    /// by 16,384). An RGB image of this size takes 0.8 GB.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Creates a registry of `codec` only, with the same limit.
+    /// Creates a registry that contains only `codec`, with the same limit on pixels as
+    /// [`new`](Codecs::new).
     pub fn only(codec: impl Codec + 'static) -> Self {
         Codecs { added: vec![Arc::new(codec)], built_in: Vec::new(), options: Options::default() }
     }
@@ -84,31 +85,31 @@ impl Codecs {
         self
     }
 
-    /// Sets the maximum number of pixels that an image may claim, for every format and codec. A
-    /// larger image is an error before its pixels are allocated.
+    /// Sets the maximum number of pixels that an image's header may claim, for every format and
+    /// codec. Opening a larger image fails, before its pixels are allocated.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
         self.options.max_pixels = pixels;
         self.renewed()
     }
 
-    /// Sets the color that transparent pixels are blended with, for the built-in codecs. By
-    /// default alpha is dropped.
+    /// Sets the background color with which the built-in codecs blend transparent pixels. By
+    /// default, they drop alpha.
     #[must_use]
     pub fn background(mut self, color: [u8; 3]) -> Self {
         self.options.background = Some(color);
         self.renewed()
     }
 
-    /// Sets whether the built-in codecs convert channels of more than 8 bits to 8 bits: the upper
-    /// byte of 16 bits, and floats from 0 to 1. By default such an image is an error.
+    /// Sets whether the built-in codecs convert deeper channels to 8 bits: 16-bit values to their
+    /// upper byte, and floats from the range 0 to 1. By default, decoding such an image fails.
     #[must_use]
     pub fn convert_to_u8(mut self, converts: bool) -> Self {
         self.options.convert_to_u8 = converts;
         self.renewed()
     }
 
-    /// Passes the options to the built-in codecs.
+    /// Recreates the built-in codecs with the current options.
     fn renewed(mut self) -> Self {
         if !self.built_in.is_empty() {
             self.built_in = built_in(self.options);
@@ -116,13 +117,13 @@ impl Codecs {
         self
     }
 
-    /// Maximum number of pixels.
+    /// Returns the maximum number of pixels per image.
     pub(crate) fn most_pixels(&self) -> u64 {
         self.options.max_pixels
     }
 
-    /// How images become RGB of 8 bits: the background behind transparent pixels, and whether
-    /// channels of more than 8 bits are converted.
+    /// Returns the options for the conversion to 8-bit RGB: the background color for transparent
+    /// pixels, and whether deeper channels are converted.
     #[cfg(feature = "pack")]
     pub(crate) fn conversion(&self) -> (Option<[u8; 3]>, bool) {
         (self.options.background, self.options.convert_to_u8)
@@ -132,24 +133,24 @@ impl Codecs {
         self.added.iter().chain(&self.built_in)
     }
 
-    /// The formats of the added codecs.
+    /// Returns the formats of the custom codecs.
     pub fn formats(&self) -> impl Iterator<Item = Format> {
         self.added.iter().map(|codec| codec.format())
     }
 
-    /// Name and bytes of a sample's image: the first field that is [named
-    /// after](format::is_image) a format of any of these codecs, or named `img` or `image`.
+    /// Returns the name and the bytes of a sample's image: the first field that is named `img` or
+    /// `image`, or [named after](format::is_image) a format of these codecs.
     pub fn image<'a>(&self, sample: &Sample<'a>) -> Option<(&'a str, &'a [u8])> {
         let is_image =
             |name: &str| format::is_image(name) || self.added.iter().any(|codec| codec.format().has_field(name));
         sample.bytes_named(is_image)
     }
 
-    /// Opens an image, reading only its header.
+    /// Opens an image by reading only its header.
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if no codec matches the bytes, if the header
-    /// is invalid, or if it claims 0 pixels or more than the limit.
+    /// is invalid, or if it claims no pixels or more pixels than the limit.
     pub fn open<'a>(&'a self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         let codec = self.all().find(|codec| codec.matches(bytes)).ok_or_else(|| unsupported(bytes))?;
         let original = codec.open(bytes)?;

@@ -2,18 +2,18 @@ use warpfeed_sources::format;
 
 use crate::error::Error;
 
-/// The error for bytes that no codec matches.
+/// Returns the error for bytes that no codec matches.
 pub(super) fn unsupported(bytes: &[u8]) -> Error {
     if bytes.is_empty() {
         return Error::decode("0 bytes, not an image");
     }
     match name_of(bytes) {
-        // A registry may lack codecs.
+        // The registry may not contain the codec of a known format.
         Some((name, true)) if cfg!(not(feature = "formats")) => Error::decode(format!(
             "this is a {name}, and this build of warpfeed lacks the Cargo feature \"formats\" that decodes it"
         )),
         Some((name, _)) => Error::decode(format!(
-            "{name} images are not supported; convert them, for example to PNG, or read them with a codec of your own"
+            "{name} images are not supported; convert them, for example to PNG, or add a custom codec"
         )),
         None => {
             let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
@@ -22,7 +22,8 @@ pub(super) fn unsupported(bytes: &[u8]) -> Error {
     }
 }
 
-/// Names of formats that are not built in, with their bytes from an offset on.
+/// Formats without a built-in codec. Each entry contains an offset, the bytes expected at the
+/// offset, and the name of the format.
 const OTHERS: &[(usize, &[u8], &str)] = &[
     (4, b"ftypavif", "AVIF"),
     (4, b"ftyphei", "HEIC"),
@@ -48,7 +49,7 @@ const OTHERS: &[(usize, &[u8], &str)] = &[
     (0, b"<svg", "SVG"),
 ];
 
-/// The name of the format, and whether it is built in.
+/// Returns the name of the format that `bytes` are in, and whether a built-in codec exists.
 fn name_of(bytes: &[u8]) -> Option<(&'static str, bool)> {
     let others = || OTHERS.iter().find(|(at, start, _)| bytes.get(*at..).is_some_and(|rest| rest.starts_with(start)));
     let built_in = format::of(bytes).map(|format| (format.name, true));

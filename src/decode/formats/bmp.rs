@@ -1,15 +1,15 @@
-//! BMP: palettes, run-length codes, and pixels of 16, 24 and 32 bits, with Pillow's rounding.
+//! BMP: palettes, run-length encoding, and pixels of 16, 24 and 32 bits, with Pillow's rounding.
 
 use crate::decode::Size;
 use crate::decode::decoder::{AnyDecoder, Color, Decoder};
 
-/// Length of the file header, after which the bitmap header begins.
+/// Length of the file header, which precedes the bitmap header.
 const FILE_HEADER: usize = 14;
-/// Position of the masks of red, green, blue and alpha.
+/// Offset of the color masks for red, green, blue and alpha.
 const MASKS: usize = 54;
 
 struct Bmp<'a> {
-    /// From the first pixel on.
+    /// The file from its first pixel on.
     data: &'a [u8],
     size: Size,
     top_down: bool,
@@ -17,20 +17,20 @@ struct Bmp<'a> {
 }
 
 enum Coding {
-    /// Indices of 1, 2, 4 or 8 bits.
+    /// Palette indices of 1, 2, 4 or 8 bits.
     Indices(u32, Palette),
-    /// Runs of indices of 4 or 8 bits.
+    /// Run-length-encoded palette indices of 4 or 8 bits.
     Runs(u32, Palette),
-    /// Blue, green and red, in 3 or 4 bytes.
+    /// Blue, green and red bytes, 3 or 4 bytes per pixel.
     Bytes(usize),
-    /// Numbers of 2 or 4 bytes with a field for red, green, blue and perhaps alpha.
+    /// Pixels of 2 or 4 bytes with bit fields for red, green, blue and optionally alpha.
     Fields(usize, [Field; 4]),
 }
 
-/// 256 colors. Those beyond the file's palette are black.
+/// 256 colors. Entries beyond the file's palette are black.
 type Palette = Box<[[u8; 3]; 256]>;
 
-/// Adjacent bits of a pixel.
+/// A bit field within a pixel.
 #[derive(Clone, Copy)]
 struct Field {
     shift: u32,
@@ -41,12 +41,12 @@ impl Field {
     fn of_mask(mask: u32, width: u32) -> Result<Self, String> {
         let (shift, bits) = (mask.trailing_zeros() % 32, mask.count_ones());
         if mask >> shift != ((1u64 << bits) - 1) as u32 || 32 - mask.leading_zeros() > width {
-            return Err(format!("the mask {mask:08x} in pixels of {width} bits"));
+            return Err(format!("color mask {mask:08x} is invalid for {width}-bit pixels"));
         }
         Ok(Field { shift, bits })
     }
 
-    /// The value from 0 to 255. Rounds like Pillow, downwards.
+    /// Returns the value of this field scaled to 0 to 255. Rounds down, like Pillow.
     fn of(self, pixel: u32) -> u8 {
         let value = u64::from(pixel >> self.shift) & ((1 << self.bits) - 1);
         match self.bits {
@@ -61,20 +61,21 @@ pub(in crate::decode) fn open(bytes: &[u8], _: usize) -> Result<AnyDecoder<'_>, 
     read(bytes).map(|bmp| Box::new(bmp) as _)
 }
 
-/// The little-endian number of `N` bytes at `at`.
+/// Reads the little-endian number of `N` bytes at offset `at`.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u32, String> {
     let end = || format!("the header ends at byte {}", bytes.len());
     let digits = bytes.get(at..at + N).ok_or_else(end)?;
     Ok(digits.iter().rev().fold(0, |number, &digit| number << 8 | u32::from(digit)))
 }
 
-/// The fields of a pixel of `bits` bits whose masks follow the header, or are in it.
+/// Returns the bit fields of a `bits`-bit pixel. The masks are either part of the header or
+/// directly after it.
 fn masked(bytes: &[u8], header: usize, bits: u32) -> Result<[Field; 4], String> {
     let u32_at = |at| number::<4>(bytes, at);
     let alpha = if header < 56 { 0 } else { u32_at(MASKS + 12)? };
     let masks = [u32_at(MASKS)?, u32_at(MASKS + 4)?, u32_at(MASKS + 8)?, alpha];
     if masks[..3].contains(&0) {
-        return Err("the mask of a color is empty".into());
+        return Err("a color mask is empty".into());
     }
     let [red, green, blue, alpha] = masks.map(|mask| Field::of_mask(mask, bits));
     Ok([red?, green?, blue?, alpha?])
@@ -84,11 +85,11 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
     let u16_at = |at| number::<2>(bytes, at);
     let u32_at = |at| number::<4>(bytes, at);
     let (mut start, header) = (u32_at(10)? as usize, u32_at(FILE_HEADER)? as usize);
-    // OS/2 has a shorter header, and a palette of three bytes a color.
+    // OS/2 files have a shorter header, and three bytes per palette color.
     let (width, height, rest) = match header {
         12 => (u16_at(18)? as i32, u16_at(20)? as i32, 22),
         40 | 52 | 56 | 64 | 108 | 124 => (u32_at(18)? as i32, u32_at(22)? as i32, 26),
-        _ => return Err(format!("a header of {header} bytes is not known")),
+        _ => return Err(format!("unknown header length {header}")),
     };
     let (planes, bits) = (u16_at(rest)?, u16_at(rest + 2)?);
     let (compression, colors, each) = match header {
@@ -96,11 +97,11 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
         _ => (u32_at(30)?, u32_at(46)?, 4),
     };
     if width < 0 || height == i32::MIN || planes != 1 {
-        return Err(format!("an image of {width}x{height} pixels in {planes} planes"));
+        return Err(format!("invalid header: {width}x{height} pixels in {planes} planes"));
     }
     let (top_down, size) = (height < 0, Size::new(width as u32, height.unsigned_abs()));
     if top_down && !matches!(compression, 0 | 3) {
-        return Err(format!("rows from top to bottom with compression {compression}"));
+        return Err(format!("top-down rows with compression {compression} are not supported"));
     }
     let palette = || {
         let most = 1 << bits;
@@ -117,7 +118,8 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
         (0, 1 | 2 | 4 | 8) | (1, 8) | (2, 4) => {
             let (palette, end) = palette()?;
             if start == FILE_HEADER + header {
-                // Pixels cannot begin where the palette does. Pillow repairs this, too.
+                // The pixels cannot begin where the palette begins, so the header is wrong. Pillow
+                // repairs this case, too.
                 start = end;
             }
             if compression == 0 { Coding::Indices(bits, palette) } else { Coding::Runs(bits, palette) }
@@ -125,12 +127,13 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
         (0, 16) => Coding::Fields(2, [field(10, 5), field(5, 5), field(0, 5), field(0, 0)]),
         (0, 24 | 32) => Coding::Bytes(bits as usize / 8),
         (3, 16 | 32) => Coding::Fields(bits as usize / 8, masked(bytes, header, bits)?),
-        (4, _) => return Err("a JPEG inside is not supported".into()),
-        (5, _) => return Err("a PNG inside is not supported".into()),
-        _ => return Err(format!("{bits} bits a pixel with compression {compression} are not supported")),
+        (4, _) => return Err("an embedded JPEG is not supported".into()),
+        (5, _) => return Err("an embedded PNG is not supported".into()),
+        _ => return Err(format!("{bits} bits per pixel with compression {compression} are not supported")),
     };
     let data = bytes.get(start..);
-    let data = data.ok_or_else(|| format!("pixels begin at byte {start}, the file ends at {}", bytes.len()))?;
+    let data =
+        data.ok_or_else(|| format!("pixels begin at byte {start}, but the file ends at byte {}", bytes.len()))?;
     Ok(Bmp { data, size, top_down, coding })
 }
 
@@ -174,7 +177,7 @@ impl Bmp<'_> {
         }
     }
 
-    /// Decodes the pixels as they are stored: indices of the palette, or colors.
+    /// Decodes the pixels without applying the palette: to palette indices or colors.
     fn stored(&self, to: &mut [u8]) -> Result<(), String> {
         let channels = usize::from(self.color().channels);
         match &self.coding {
@@ -202,7 +205,8 @@ impl Bmp<'_> {
         }
     }
 
-    /// Calls `row` with each stored row, of `bits` a pixel, and its place in `to`.
+    /// Calls `row` with each stored row and its destination in `to`. Pixels are stored in `bits`
+    /// bits.
     fn each_row(
         &self,
         bits: usize,
@@ -223,12 +227,12 @@ impl Bmp<'_> {
         Ok(())
     }
 
-    /// Decodes runs. As in Pillow, pixels that they skip have index 0.
+    /// Decodes run-length-encoded indices. As in Pillow, skipped pixels get index 0.
     fn runs(&self, bits: u32, to: &mut [u8]) -> Result<(), String> {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         to.fill(0);
         let mut put = |x: usize, y: usize, index: u8| to[(height - 1 - y) * width + x] = index;
-        // The index of pixel `i` of a run or of literal bytes.
+        // Returns the index of pixel `i` in a run or in literal bytes.
         let index = |bytes: &[u8], i: usize| match bits {
             8 => bytes[i % bytes.len()],
             _ => bytes[i / 2 % bytes.len()] >> (4 * (1 - i % 2)) & 15,
@@ -249,19 +253,19 @@ impl Bmp<'_> {
                     let skipped = take(2)?;
                     (x, y) = (x + usize::from(skipped[0]), y + usize::from(skipped[1]));
                     if x > width || y >= height {
-                        return Err("runs leave the image".into());
+                        return Err("a skip leaves the bitmap".into());
                     }
                 }
                 [0, count] => {
                     let count = usize::from(count);
                     let literal = take((count * bits as usize).div_ceil(16) * 2)?;
                     if x + count > width {
-                        return Err("runs leave a row".into());
+                        return Err("a run extends past its row".into());
                     }
                     (0..count).for_each(|i| put(x + i, y, index(literal, i)));
                     x += count;
                 }
-                // Some encoders pad a row's last run.
+                // Some encoders pad the last run of a row, so a run may extend past the row.
                 _ => {
                     let end = (x + usize::from(pair[0])).min(width);
                     (x..end).for_each(|at| put(at, y, index(&pair[1..], at - x)));

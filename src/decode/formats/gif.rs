@@ -1,4 +1,4 @@
-//! The first frame of a GIF, by the crate `gif`, on the canvas that Pillow puts it on.
+//! The first frame of a GIF, decoded with the `gif` crate and drawn on a canvas like Pillow's.
 
 use std::num::NonZeroU64;
 
@@ -7,11 +7,12 @@ use gif::{ColorOutput, DecodeOptions, MemoryLimit};
 use crate::decode::Size;
 use crate::decode::decoder::{AnyDecoder, Color, Decoder};
 
-/// A GIF up to the data of its first frame.
+/// A GIF that has been read up to the image data of its first frame.
 struct Gif<'a> {
     decoder: gif::Decoder<&'a [u8]>,
-    /// The frame on the canvas.
+    /// Column of the frame's left edge on the canvas.
     left: usize,
+    /// Row of the frame's top edge on the canvas.
     top: usize,
     frame: Size,
     canvas: Size,
@@ -24,10 +25,10 @@ pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'
     options.set_memory_limit(NonZeroU64::new(limit as u64).map_or(MemoryLimit::Unlimited, MemoryLimit::Bytes));
     let mut decoder = options.read_info(bytes).map_err(|e| e.to_string())?;
     let screen = Size::new(decoder.width().into(), decoder.height().into());
-    let frame = decoder.next_frame_info().map_err(|e| e.to_string())?.ok_or("no image before the end")?;
+    let frame = decoder.next_frame_info().map_err(|e| e.to_string())?.ok_or("no frame before the end of the file")?;
     let (left, top) = (u32::from(frame.left), u32::from(frame.top));
     let (frame, transparent) = (Size::new(frame.width.into(), frame.height.into()), frame.transparent);
-    // A frame may exceed the screen that the header claims.
+    // A frame may extend beyond the screen size that the header declares.
     let canvas = Size::new(screen.width.max(left + frame.width), screen.height.max(top + frame.height));
     Ok(Box::new(Gif { decoder, left: left as usize, top: top as usize, frame, canvas, transparent }))
 }
@@ -45,14 +46,14 @@ impl Decoder for Gif<'_> {
         1
     }
 
-    /// Transparent pixels keep the color of their index. Around the frame the canvas has the
-    /// transparent index, or index 0.
+    /// Decodes the canvas. Transparent pixels keep the color of their index. Outside the frame, the
+    /// canvas is filled with the transparent index, or with index 0 if there is none.
     fn read(mut self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
         let channels = usize::from(self.color().channels);
         let indices = self.canvas()?;
         let palette = self.decoder.palette().map_err(|e| e.to_string())?.as_chunks::<3>().0;
         for (to, index) in to.chunks_exact_mut(channels).zip(indices) {
-            // Pillow continues a short palette with grays.
+            // Like Pillow, use a gray for an index beyond the end of a short palette.
             let [red, green, blue] = palette.get(usize::from(index)).copied().unwrap_or([index; 3]);
             let alpha = if Some(index) == self.transparent { 0 } else { 255 };
             to.copy_from_slice(&[red, green, blue, alpha][..channels]);
@@ -71,7 +72,7 @@ impl Decoder for Gif<'_> {
 }
 
 impl Gif<'_> {
-    /// The index of each pixel of the canvas.
+    /// Returns the palette index of each canvas pixel.
     fn canvas(&mut self) -> Result<Vec<u8>, String> {
         let mut frame = vec![0; self.frame.area() as usize];
         self.decoder.read_into_buffer(&mut frame).map_err(|e| e.to_string())?;

@@ -1,7 +1,8 @@
-//! The [decoders](super::decoder) of PNG, WebP, GIF, BMP and TIFF.
+//! The [decoders](super::decoder) for PNG, WebP, GIF, BMP and TIFF.
 //!
-//! A decoder reads the header when it is opened. It writes pixels as they are stored, of one to four
-//! channels and before the EXIF orientation. [`image`](super::image) converts them to RGB.
+//! Opening a decoder reads the header. The decoder writes the pixels as they are stored: with one
+//! to four channels, and without applying the EXIF orientation. [`image`](super::image) converts
+//! them to RGB.
 
 mod bmp;
 mod gif;

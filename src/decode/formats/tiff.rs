@@ -7,7 +7,7 @@ use crate::decode::tiff::{Extra, Meaning, Numbers, Tiff};
 struct Page<'a> {
     tiff: Tiff<'a>,
     color: Color,
-    /// The colors of indices.
+    /// The colors of the palette, or empty without a palette.
     palette: Vec<[u8; 3]>,
 }
 
@@ -24,7 +24,7 @@ pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'
         (Meaning::Gray | Meaning::Inverted, 1) => Some(1),
         (Meaning::Gray | Meaning::Inverted, 2) if alpha == 1 && tiff.bits >= 8 => Some(2),
         (Meaning::Rgb, 3) => Some(3),
-        // Without their meaning, further channels are left out, as by Pillow.
+        // Additional channels with an unspecified meaning are dropped, as in Pillow.
         (Meaning::Rgb, 4..) if tiff.extra != Extra::None => Some(3 + alpha),
         (Meaning::YCbCr, 3) if tiff.converts() => Some(3),
         (Meaning::Palette, 1) if depth == Some(Depth::U8) => Some(3),
@@ -32,7 +32,7 @@ pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'
         _ => None,
     };
     let Some((depth, channels)) = depth.zip(channels) else {
-        return Err(format!("{}, which are no images of 8 bits", tiff.kind()));
+        return Err(format!("{} cannot be read as an image", tiff.kind()));
     };
     let largest = tiff.largest_part();
     if largest > limit as u64 {
@@ -61,7 +61,7 @@ impl Decoder for Page<'_> {
             Meaning::Palette => {
                 let pixels = tiff.size.area() as usize;
                 tiff.read(1, &mut to[..pixels])?;
-                // From the last pixel on, no index is overwritten before it is read.
+                // Start with the last pixel, so that no index is overwritten before it is read.
                 for i in (0..pixels).rev() {
                     let color = palette[usize::from(to[i])];
                     to[3 * i..3 * i + 3].copy_from_slice(&color);
@@ -117,15 +117,15 @@ impl Decoder for Page<'_> {
     }
 }
 
-/// Converts inks of up to `most` like Pillow's `convert("RGB")`: the ink is subtracted from what black
-/// leaves, with the product rounded.
+/// Converts CMYK values from 0 to `most` like Pillow's `convert("RGB")`. With
+/// `left = most - black`, each color is `left - ink * left / most`, with the quotient rounded.
 fn rgb_of([cyan, magenta, yellow, black]: [u32; 4], most: u32) -> [u32; 3] {
     let left = most - black;
     [cyan, magenta, yellow]
         .map(|ink| left - ((u64::from(ink) * u64::from(left) + u64::from(most) / 2) / u64::from(most)) as u32)
 }
 
-/// Exchanges black and white. Alpha stays.
+/// Inverts all channels except alpha.
 fn invert(color: Color, to: &mut [u8]) {
     let size = (color.bytes() / u64::from(color.channels)) as usize;
     for pixel in to.chunks_exact_mut(color.bytes() as usize) {
@@ -140,7 +140,7 @@ fn invert(color: Color, to: &mut [u8]) {
     }
 }
 
-/// Divides colors by their alpha. Rounds integers like Pillow, downwards.
+/// Divides premultiplied colors by alpha. Rounds integers down, like Pillow.
 fn divide(color: Color, to: &mut [u8]) {
     let colors = usize::from(color.channels) - 1;
     match color.depth {

@@ -1,4 +1,4 @@
-//! WebP, by the crate `image-webp`. Of an animation the first frame is read.
+//! WebP, decoded with the `image-webp` crate. Only the first frame of an animation is read.
 
 use std::io::Cursor;
 

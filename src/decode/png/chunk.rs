@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// Kind of the chunk at byte `at`, and offset of the next one.
+/// Returns the type of the chunk at byte `at`, and the offset of the next chunk.
 pub(super) fn span(bytes: &[u8], at: usize) -> Result<(&[u8; 4], usize)> {
     let cut = || Error::decode(format!("png ends at byte {} in the chunk at byte {at}", bytes.len()));
     let word = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()).ok_or_else(cut);
@@ -10,7 +10,8 @@ pub(super) fn span(bytes: &[u8], at: usize) -> Result<(&[u8; 4], usize)> {
     Ok((word(at + 4)?, end.ok_or_else(cut)?))
 }
 
-/// Checks the chunk at byte `at`. Returns its kind, and the offset of the next one.
+/// Verifies the checksum of the chunk at byte `at`. Returns the type of the chunk, and the offset
+/// of the next one.
 pub(super) fn chunk(bytes: &[u8], at: usize) -> Result<(&[u8; 4], usize)> {
     let (kind, next) = span(bytes, at)?;
     let (covered, sum) = bytes[at + 4..next].split_last_chunk::<4>().expect("a chunk has its checksum");

@@ -1,7 +1,8 @@
 //! Row filters (PNG specification, third edition, 9.2).
 
-/// Undoes filter `kind` of `row`, whose values take `STEP` bytes. `above` is the row before it, as
-/// long, with zeros before the first row. Returns `None` if there is no such filter.
+/// Reverses filter `kind` on `row`, in which a pixel takes `STEP` bytes. `above` is the previous
+/// row, of the same length, or all zeros for the first row. Returns `None` if there is no such
+/// filter.
 pub(super) fn undo<const STEP: usize>(kind: u8, row: &mut [u8], above: &[u8]) -> Option<()> {
     match kind {
         0 => {}
@@ -14,7 +15,8 @@ pub(super) fn undo<const STEP: usize>(kind: u8, row: &mut [u8], above: &[u8]) ->
     Some(())
 }
 
-/// Adds to each byte the `guess` from its neighbors on the left, above, and above on the left.
+/// Adds to each byte the value that `guess` predicts from its neighbors to the left, above, and
+/// above left.
 #[inline(always)]
 fn add<const STEP: usize>(row: &mut [u8], above: &[u8], guess: impl Fn(u8, u8, u8) -> u8) {
     let (mut left, mut corner) = ([0; STEP], [0; STEP]);
@@ -26,7 +28,8 @@ fn add<const STEP: usize>(row: &mut [u8], above: &[u8], guess: impl Fn(u8, u8, u
     }
 }
 
-/// The neighbor nearest to `left + up - corner`; the first of equally near ones.
+/// Returns the neighbor closest to `left + up - corner`. Ties go to the first in the order of the
+/// parameters.
 #[inline(always)]
 fn paeth(left: u8, up: u8, corner: u8) -> u8 {
     let [a, b, c] = [left, up, corner].map(i16::from);

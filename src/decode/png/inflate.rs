@@ -1,4 +1,9 @@
-//! Decompresses the rows of a PNG one after the other, in bounded memory.
+//! Decompresses a PNG row by row, in bounded memory.
+//!
+//! A window contains the last 32 KiB, which deflate may refer back to, followed by newly
+//! decompressed rows. When the window is full, its last 32 KiB move to the front. Memory therefore
+//! depends on the width of the image but not on its height, and rows after the last requested one
+//! are never decompressed.
 
 use fdeflate::Decompressor;
 
@@ -6,46 +11,50 @@ use super::chunk::span;
 use super::filter;
 use crate::error::{Error, Result, resize};
 
-/// Distance that a zlib stream refers back to at most, in bytes.
+/// Maximum distance of a back-reference in a zlib stream, in bytes.
 const HISTORY: usize = 32 << 10;
-/// Bytes that are decompressed before the history is moved to the front. Typical masks are smaller.
+/// Number of bytes that are decompressed before the history is moved to the front. Typical masks
+/// are smaller, so nothing moves.
 const ROOM: usize = 256 << 10;
 
-/// Memory that is kept from PNG to PNG.
+/// Memory that is reused for the next PNG.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// The end of the decompressed bytes, filtered rows.
+    /// The most recently decompressed bytes, which are filtered rows.
     window: Vec<u8>,
     row: Vec<u8>,
     above: Vec<u8>,
-    /// The values of the row, if several share a byte.
+    /// The values of the row, one byte each, if the file packs several values into a byte.
     values: Vec<u8>,
 }
 
-/// The decompressed rows.
+/// Decompresses the rows of one PNG.
 pub(super) struct Inflated<'a> {
     bytes: &'a [u8],
-    /// Offset of the next chunk, and the unread bytes of the last one.
+    /// Offset of the next chunk.
     chunk: usize,
+    /// The unread bytes of the current chunk.
     data: &'a [u8],
     inflater: Decompressor,
     scratch: &'a mut Scratch,
-    /// The decompressed bytes in the window that belong to no row yet.
+    /// Start of the decompressed bytes in the window that have not been consumed as rows.
     from: usize,
+    /// End of the decompressed bytes in the window.
     to: usize,
     depth: u8,
 }
 
 impl<'a> Inflated<'a> {
-    /// Begins at the first chunk of data. All chunks of `bytes` have been checked.
+    /// Starts at the first data chunk, whose offset is `chunk`. The caller has verified all chunks
+    /// of `bytes`.
     pub(super) fn new(bytes: &'a [u8], chunk: usize, depth: u8, scratch: &'a mut Scratch) -> Self {
         let mut inflater = Decompressor::new();
-        // The chunks have checksums of their own, and often not all of the data is read.
+        // The chunks have their own checksums, and often only part of the data is read.
         inflater.ignore_adler32();
         Inflated { bytes, chunk, data: &[], inflater, scratch, from: 0, to: 0, depth }
     }
 
-    /// Begins a pass whose rows have `bytes` bytes.
+    /// Begins a pass whose rows are `bytes` bytes long.
     pub(super) fn begin(&mut self, bytes: usize) {
         let Scratch { row, above, .. } = &mut *self.scratch;
         for row in [row, above] {
@@ -66,17 +75,17 @@ impl<'a> Inflated<'a> {
         row.copy_from_slice(filtered);
         self.from += bytes;
         let undo = if self.depth == 16 { filter::undo::<2> } else { filter::undo::<1> };
-        undo(kind, row, above).ok_or_else(|| Error::decode(format!("png: a row has filter {kind}, the last is 4")))
+        undo(kind, row, above).ok_or_else(|| Error::decode(format!("png row filter {kind}: expected 0 to 4")))
     }
 
-    /// Decompresses some more, with room for a row of `bytes` bytes.
+    /// Decompresses more data. The window has space for at least one row of `bytes` bytes.
     fn more(&mut self, bytes: usize) -> Result<()> {
         let window = &mut self.scratch.window;
         let room = HISTORY + bytes.max(ROOM);
         if window.len() < room {
             resize(window, room, 0);
         }
-        // The window may be larger, from a wider image.
+        // If the window was used for a wider image before, it is larger than `room`.
         if self.to >= room {
             let keep = self.from.min(self.to - HISTORY);
             window.copy_within(keep..self.to, 0);
@@ -99,7 +108,7 @@ impl<'a> Inflated<'a> {
         Ok(())
     }
 
-    /// Gives each value of the last row a byte, if several share one.
+    /// Expands each value of the last row to one byte, if several values share a byte.
     pub(super) fn unpack(&mut self) {
         let (depth, Scratch { row, values, .. }) = (self.depth, &mut *self.scratch);
         if depth < 8 {
@@ -109,7 +118,7 @@ impl<'a> Inflated<'a> {
         }
     }
 
-    /// The values of the last row.
+    /// Returns the values of the last row.
     pub(super) fn values(&self) -> &[u8] {
         if self.depth < 8 { &self.scratch.values } else { &self.scratch.row }
     }

@@ -1,3 +1,5 @@
+//! Reads the header and the interlacing passes of a PNG.
+
 use super::chunk::chunk;
 use super::inflate::{Inflated, Scratch};
 use crate::decode::{ONE_NUMBER, Size};
@@ -5,7 +7,7 @@ use crate::error::{Error, Result};
 
 const SIGNATURE: &[u8; 8] = b"\x89PNG\r\n\x1a\n";
 
-/// A PNG of one channel: gray, or palette indices.
+/// A PNG with one channel: gray values or palette indices.
 pub(crate) struct Png<'a> {
     size: Size,
     /// Bits per value: 1, 2, 4, 8 or 16.
@@ -14,8 +16,8 @@ pub(crate) struct Png<'a> {
     rows: Inflated<'a>,
 }
 
-/// The rows and columns of the image in one pass: every `across`-th column of every `down`-th
-/// row, starting at (`x`, `y`).
+/// One interlacing pass, which contains every `across`-th column of every `down`-th row, starting
+/// at (`x`, `y`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pass {
     pub(crate) x: u32,
@@ -28,7 +30,7 @@ impl Pass {
     /// A pass over the whole image.
     pub(crate) const WHOLE: Pass = Pass { x: 0, y: 0, across: 1, down: 1 };
 
-    /// Number of rows of the pass in an image of `size`.
+    /// Returns the number of rows in this pass of an image of `size`.
     pub(crate) fn rows(self, size: Size) -> u32 {
         (size.height - self.y).div_ceil(self.down)
     }
@@ -46,12 +48,13 @@ const ADAM7: [Pass; 7] = [
 ];
 
 impl<'a> Png<'a> {
-    /// Whether `bytes` start like a PNG.
+    /// Returns whether `bytes` start like a PNG.
     pub(crate) fn matches(bytes: &[u8]) -> bool {
         bytes.starts_with(SIGNATURE)
     }
 
-    /// Reads the header, and checks all chunks up to the end. `scratch` is reused from PNG to PNG.
+    /// Reads the header, and verifies all chunks up to the end. `scratch` can be reused for the
+    /// next PNG.
     ///
     /// # Errors
     /// If the PNG has several channels, is damaged, or ends early.
@@ -80,7 +83,7 @@ impl<'a> Png<'a> {
             2 => Some("RGB"),
             4 => Some("gray and alpha"),
             6 => Some("RGB and alpha"),
-            _ => return Err(wrong(&format!("color type {color}, which does not exist"))),
+            _ => return Err(wrong(&format!("has the unknown color type {color}"))),
         };
         if let Some(channels) = channels {
             return Err(Error::decode(format!("png of {channels}: {ONE_NUMBER}")));
@@ -100,21 +103,21 @@ impl<'a> Png<'a> {
         self.size
     }
 
-    /// Whether values take two bytes, the higher one first, instead of one.
+    /// Returns whether each value takes two bytes, in big-endian order, instead of one.
     pub(crate) fn is_wide(&self) -> bool {
         self.depth == 16
     }
 
-    /// The non-empty passes in the order of the file.
+    /// Returns the non-empty passes in file order.
     pub(crate) fn passes(&self) -> impl Iterator<Item = Pass> + use<> {
         let (size, passes) = (self.size(), if self.interlaced { &ADAM7[..] } else { &[Pass::WHOLE] });
         passes.iter().copied().filter(move |pass| pass.x < size.width && pass.y < size.height)
     }
 
-    /// Begins with the rows of the next pass.
+    /// Begins the next pass.
     pub(crate) fn begin(&mut self, pass: Pass) {
         let values = u64::from((self.size.width - pass.x).div_ceil(pass.across));
-        // Without a row above, filters see zeros.
+        // This also clears the previous row, because the filter of the first row sees zeros above.
         self.rows.begin((values * u64::from(self.depth)).div_ceil(8) as usize);
     }
 
@@ -129,8 +132,9 @@ impl<'a> Png<'a> {
         Ok(())
     }
 
-    /// Values of the row that was read last, with one byte each, or two if they are
-    /// [wide](Png::is_wide). A row of fewer bits may have up to seven values more.
+    /// Returns the values of the last row that was read, as one byte each, or as two if they are
+    /// [wide](Png::is_wide). If several values share a byte in the file, up to seven extra values
+    /// may follow the row.
     pub(crate) fn values(&self) -> &[u8] {
         self.rows.values()
     }

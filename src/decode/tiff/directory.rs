@@ -1,21 +1,21 @@
 //! The directories of a TIFF or BigTIFF: tags and their values (TIFF 6.0, section 2).
 
-/// The bytes of a file, and how its numbers are written.
+/// The bytes of a file, and how it encodes numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct File<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) big_endian: bool,
-    /// Whether offsets and counts have 64 bits.
+    /// Whether offsets and counts have 64 bits, as in BigTIFF.
     wide: bool,
 }
 
-/// One directory: a page of the file.
+/// One directory, which describes one page of the file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Directory<'a> {
     file: File<'a>,
     /// The entries, 12 or 20 bytes each.
     entries: &'a [u8],
-    /// Offset of the next directory, or 0.
+    /// Offset of the next directory, or 0 if there is none.
     next: u64,
 }
 
@@ -26,7 +26,7 @@ impl<'a> File<'a> {
         let mut file = File { bytes, big_endian, wide: false };
         file.wide = file.number(2, 2) == Some(43);
         if file.wide && file.number(4, 4) != Some(8 << if big_endian { 16 } else { 0 }) {
-            return Err("the header of a BigTIFF has offsets that are not of 64 bits".into());
+            return Err("the header of a BigTIFF does not declare 64-bit offsets".into());
         }
         let first = if file.wide { file.number(8, 8) } else { file.number(4, 4) };
         let first = first.and_then(|at| file.directory(at)).ok_or_else(|| file.ends("the first directory"))?;
@@ -37,7 +37,7 @@ impl<'a> File<'a> {
         format!("{what} is beyond the end of the file at byte {}", self.bytes.len())
     }
 
-    /// The unsigned number of `length` bytes at `at`.
+    /// Reads the unsigned number of `length` bytes at offset `at`.
     fn number(self, at: u64, length: usize) -> Option<u64> {
         let at = usize::try_from(at).ok()?;
         let digits = self.bytes.get(at..at.checked_add(length)?)?;
@@ -56,12 +56,12 @@ impl<'a> File<'a> {
 }
 
 impl<'a> Directory<'a> {
-    /// The directory of the next page.
+    /// Returns the directory of the next page.
     pub(super) fn next(&self) -> Option<Directory<'a>> {
         (self.next != 0).then(|| self.file.directory(self.next)).flatten()
     }
 
-    /// Type and bytes of the values of `tag`.
+    /// Returns the type and the bytes of the values of `tag`.
     fn find(&self, tag: u16) -> Result<Option<(u64, &'a [u8])>, String> {
         let (file, each) = (self.file, if self.file.wide { 20 } else { 12 });
         let (count, inline) = if file.wide { (8, 8) } else { (4, 4) };
@@ -89,12 +89,12 @@ impl<'a> Directory<'a> {
         at.map(|bytes| Some((kind, bytes))).ok_or_else(|| file.ends(&format!("tag {tag}")))
     }
 
-    /// The bytes of `tag`.
+    /// Returns the bytes of `tag`.
     pub(super) fn bytes(&self, tag: u16) -> Result<Option<&'a [u8]>, String> {
         Ok(self.find(tag)?.map(|(_, bytes)| bytes))
     }
 
-    /// The unsigned integers of `tag`. `None` without the tag.
+    /// Returns the unsigned integers of `tag`, or `None` if the directory does not contain it.
     fn integers(&self, tag: u16) -> Result<Option<impl ExactSizeIterator<Item = u64> + use<'a>>, String> {
         let Some((kind, bytes)) = self.find(tag)? else { return Ok(None) };
         let size = match kind {
@@ -102,27 +102,27 @@ impl<'a> Directory<'a> {
             3 => 2,
             4 | 13 => 4,
             16 | 18 => 8,
-            _ => return Err(format!("tag {tag} has values of type {kind}, unsigned integers are possible")),
+            _ => return Err(format!("tag {tag} has type {kind}: expected unsigned integers")),
         };
         let file = self.file;
         let value = move |value| File { bytes: value, ..file }.number(0, size).expect("as long as its type");
         Ok(Some(bytes.chunks_exact(size).map(value)))
     }
 
-    /// The unsigned integers of `tag`. `None` without the tag.
+    /// Returns the unsigned integers of `tag`, or `None` if the directory does not contain it.
     ///
     /// # Errors
-    /// If there are more than `most` values, or the values are of another type.
+    /// If there are more than `most` values, or if the values are not unsigned integers.
     pub(super) fn numbers(&self, tag: u16, most: u64) -> Result<Option<Vec<u64>>, String> {
         match self.integers(tag)? {
             Some(values) if values.len() as u64 > most => {
-                Err(format!("tag {tag} has {} values, at most {most} are possible", values.len()))
+                Err(format!("tag {tag} has {} values: expected at most {most}", values.len()))
             }
             values => Ok(values.map(Iterator::collect)),
         }
     }
 
-    /// The only value of `tag`, or the first one.
+    /// Returns the first value of `tag`.
     pub(super) fn number(&self, tag: u16) -> Result<Option<u64>, String> {
         Ok(self.integers(tag)?.and_then(|mut values| values.next()))
     }

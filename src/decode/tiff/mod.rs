@@ -1,13 +1,13 @@
-//! Reads the first page of a TIFF or BigTIFF: the values of its pixels as they are stored.
+//! Reads the first page of a TIFF or BigTIFF: the stored values of its pixels.
 //!
 //! 1. `directory`: tags and their values.
-//! 2. `page`: [`Tiff`], the first directory, checked.
-//! 3. `parts`: strips and tiles, decompressed, in native byte order and without a predictor.
-//! 4. `unpack`: the compressions.
+//! 2. `page`: [`Tiff`], the validated first directory.
+//! 3. `parts`: decodes strips and tiles to native byte order, and reverses the predictor.
+//! 4. `unpack`: the compression methods.
 //!
-//! The crate has its own reader because no crate reads palettes, JPEGs with the pixels of libjpeg,
-//! and planes in tiles that overhang the image. Nothing here panics, or allocates more than a strip
-//! or tile because a header claims it.
+//! We have our own reader because no other crate supports all of the following: palettes, JPEG
+//! compression with libjpeg's pixels, and planar tiles that extend beyond the image. This module
+//! never panics. A header with false sizes makes it allocate at most one strip or tile.
 
 mod directory;
 mod page;

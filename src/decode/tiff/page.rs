@@ -1,27 +1,27 @@
-//! The first page of a TIFF: its tags, checked.
+//! The validated tags of a TIFF's first page.
 
 use super::directory::{Directory, File};
 
 use crate::decode::Size;
 
-/// Pages that are counted at most. A damaged file may have directories in a circle.
+/// Maximum number of pages to count, because the directories of a damaged file may form a cycle.
 const MOST_PAGES: u32 = 100;
 
 /// Meaning of the channels (PhotometricInterpretation).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) enum Meaning {
-    /// Gray, of which 0 is white.
+    /// Gray with 0 as white.
     Inverted,
     Gray,
     Rgb,
     Palette,
     Cmyk,
     YCbCr,
-    /// CIELab and others, by its number.
+    /// CIELab and others, by their PhotometricInterpretation.
     Other(u64),
 }
 
-/// Type of the values.
+/// Type of the values (SampleFormat).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) enum Numbers {
     Unsigned,
@@ -29,38 +29,38 @@ pub(in crate::decode) enum Numbers {
     Float,
 }
 
-/// The meaning of the first channel after the color channels.
+/// Meaning of the first channel after the color channels (ExtraSamples).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) enum Extra {
     None,
-    /// Alpha that the colors have been multiplied by.
+    /// Alpha, premultiplied into the colors.
     Associated,
-    /// Alpha.
+    /// Alpha, not premultiplied.
     Unassociated,
     Unspecified,
 }
 
-/// The first page of a file, after its tags have been read.
+/// The first page of a file.
 #[derive(Debug)]
 pub(in crate::decode) struct Tiff<'a> {
     pub(super) file: File<'a>,
     pub(super) directory: Directory<'a>,
-    /// Size of the stored image, not 0.
+    /// Size of the stored image. Neither side is 0.
     pub(in crate::decode) size: Size,
     /// Number of channels, at least 1.
     pub(in crate::decode) channels: usize,
-    /// Bits of each value.
+    /// Bits per value.
     pub(in crate::decode) bits: u32,
     pub(in crate::decode) numbers: Numbers,
     pub(in crate::decode) meaning: Meaning,
     pub(in crate::decode) extra: Extra,
-    /// The EXIF orientation. Numbers other than 1 to 8 mean upright.
+    /// EXIF orientation. Values other than 1 to 8 mean upright.
     pub(in crate::decode) orientation: u8,
     pub(super) compression: u64,
     pub(super) predictor: u64,
-    /// Whether each channel has parts of its own.
+    /// Whether each channel has its own strips or tiles.
     pub(super) planar: bool,
-    /// Whether the bits of each byte are in reverse order.
+    /// Whether the bits within each byte are in reverse order (FillOrder).
     pub(super) reversed: bool,
     /// Size of a strip or tile.
     pub(super) part: Size,
@@ -70,7 +70,7 @@ pub(in crate::decode) struct Tiff<'a> {
 }
 
 impl Meaning {
-    /// The meaning with this number.
+    /// Returns the meaning for this PhotometricInterpretation.
     fn of(number: u64) -> Self {
         match number {
             0 => Meaning::Inverted,
@@ -85,7 +85,7 @@ impl Meaning {
 }
 
 impl Numbers {
-    /// The type with this number.
+    /// Returns the type for this SampleFormat.
     fn of(number: u64) -> Result<Self, String> {
         match number {
             1 | 4 => Ok(Numbers::Unsigned),
@@ -97,11 +97,12 @@ impl Numbers {
 }
 
 impl Extra {
-    /// The meaning with this number, if the file has one.
+    /// Returns the meaning for this value of ExtraSamples, or the usual meaning if the tag is
+    /// missing.
     fn of(number: Option<u64>, meaning: Meaning, channels: u16) -> Self {
         match (number, meaning, channels) {
             (Some(1), ..) => Extra::Associated,
-            // 999 is Corel Draw's. Others omit the tag.
+            // Corel Draw writes 999. Other programs omit the tag.
             (Some(2 | 999), ..) | (None, Meaning::Rgb, 4) => Extra::Unassociated,
             (Some(_), ..) => Extra::Unspecified,
             (None, ..) => Extra::None,
@@ -109,7 +110,7 @@ impl Extra {
     }
 }
 
-/// Refuses a file of several pages.
+/// Rejects a file with several pages.
 fn check_pages(directory: &Directory<'_>) -> Result<(), String> {
     let pages = pages(directory);
     if pages > 1 {
@@ -122,17 +123,17 @@ fn check_pages(directory: &Directory<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The value of `tag` that counts for all channels; 1 by default.
+/// Returns the value of `tag` that all channels share, or 1 if the tag is missing.
 fn same(directory: &Directory<'_>, (tag, channels): (u16, u16), what: &str) -> Result<u64, String> {
     let values = directory.numbers(tag, channels.into())?.unwrap_or_default();
     let first = values.first().copied().unwrap_or(1);
     match values.iter().all(|&value| value == first) {
         true => Ok(first),
-        false => Err(format!("channels of different {what}: {values:?}")),
+        false => Err(format!("channels have different {what}: {values:?}")),
     }
 }
 
-/// The values of `tag` of all `parts`.
+/// Returns the values of `tag`, one for each of the `parts` strips or tiles.
 fn all(directory: &Directory<'_>, tag: u16, parts: u64) -> Result<Vec<u64>, String> {
     match directory.numbers(tag, parts)? {
         Some(values) if values.len() as u64 == parts => Ok(values),
@@ -144,15 +145,15 @@ impl<'a> Tiff<'a> {
     /// Reads the header.
     ///
     /// # Errors
-    /// If the header is damaged, or the file has several pages.
+    /// If the header is damaged, or if the file has several pages.
     pub(in crate::decode) fn open(bytes: &'a [u8]) -> Result<Self, String> {
         let (file, directory) = File::open(bytes)?;
         check_pages(&directory)?;
         let number = |tag, default| directory.number(tag).map(|value| value.unwrap_or(default));
         let side = |tag| match directory.number(tag)?.map(u32::try_from) {
             Some(Ok(side)) if side > 0 => Ok(side),
-            Some(_) => Err(format!("tag {tag}, a side of the image, is 0 or too large")),
-            None => Err(format!("no tag {tag}, a side of the image")),
+            Some(_) => Err(format!("tag {tag} (a side in pixels) is 0 or too large")),
+            None => Err(format!("tag {tag} (a side in pixels) is missing")),
         };
         let size = Size::new(side(256)?, side(257)?);
         let channels = number(277, 1)? as u16;
@@ -161,16 +162,16 @@ impl<'a> Tiff<'a> {
         }
         let bits = same(&directory, (258, channels), "depths")?;
         if !(1..=64).contains(&bits) {
-            return Err(format!("values of {bits} bits"));
+            return Err(format!("values of {bits} bits: expected 1 to 64"));
         }
         let numbers = Numbers::of(same(&directory, (339, channels), "types")?)?;
-        let meaning = Meaning::of(directory.number(262)?.ok_or("no tag 262, the meaning of the channels")?);
+        let meaning = Meaning::of(directory.number(262)?.ok_or("tag 262 (meaning of the channels) is missing")?);
         let extra = directory.numbers(338, channels.into())?.unwrap_or_default();
         let extra = Extra::of(extra.first().copied(), meaning, channels);
         let planar = match number(284, 1)? {
             1 => false,
             2 => channels > 1,
-            other => return Err(format!("the unknown arrangement {other} of channels")),
+            other => return Err(format!("unknown planar configuration {other}")),
         };
         let tiled = directory.number(322)?.is_some();
         let part = match tiled {
@@ -205,17 +206,17 @@ impl<'a> Tiff<'a> {
         })
     }
 
-    /// The colors of the palette.
+    /// Returns the colors of the palette.
     pub(in crate::decode) fn palette(&self) -> Result<Vec<[u8; 3]>, String> {
         let colors = 1usize << self.bits.min(16);
         let values = self.directory.numbers(320, 3 * colors as u64)?.unwrap_or_default();
         if values.len() != 3 * colors {
-            return Err(format!("a palette of {} values, want {}", values.len(), 3 * colors));
+            return Err(format!("the palette has {} values: expected {}", values.len(), 3 * colors));
         }
         Ok((0..colors).map(|i| [i, i + colors, i + 2 * colors].map(|at| (values[at] >> 8) as u8)).collect())
     }
 
-    /// The kind of image, for messages: `gray of 16-bit values`.
+    /// Describes the image for messages, for example `gray of 16-bit values`.
     pub(in crate::decode) fn kind(&self) -> String {
         let color = match self.meaning {
             Meaning::Inverted | Meaning::Gray if self.channels > 1 => format!("{} channels", self.channels),
@@ -237,7 +238,7 @@ impl<'a> Tiff<'a> {
     }
 }
 
-/// Number of pages. Smaller versions of a page and masks do not count.
+/// Returns the number of pages, without thumbnails and masks.
 fn pages(first: &Directory<'_>) -> u32 {
     let is_page = |directory: &Directory<'_>| {
         let flags = directory.number(254).ok().flatten().unwrap_or(0);
@@ -245,6 +246,6 @@ fn pages(first: &Directory<'_>) -> u32 {
         flags & 0b101 == 0 && old != 2
     };
     let all = std::iter::successors(Some(*first), Directory::next).take(MOST_PAGES as usize);
-    // The first directory is the image that is read, whatever it is.
+    // The first directory always counts, because it is the image that is read.
     1 + all.skip(1).filter(is_page).count() as u32
 }

@@ -4,57 +4,60 @@ use super::page::{Meaning, Numbers, Tiff};
 use super::unpack;
 use crate::decode::Size;
 
-/// Bytes of a strip or tile, at most.
+/// Maximum size of a strip or tile, in bytes.
 const MOST: u64 = 1 << 31;
 
-/// A strip or tile in the image.
+/// Position and extent of a strip or tile in the image.
 pub(in crate::decode) struct Chunk {
-    /// The first pixel.
+    /// Column of the first pixel.
     pub(in crate::decode) x: usize,
+    /// Row of the first pixel.
     pub(in crate::decode) y: usize,
-    /// Size of the part inside the image.
+    /// Width of the area that is inside the image.
     pub(in crate::decode) width: usize,
+    /// Height of the area that is inside the image.
     pub(in crate::decode) height: usize,
-    /// The first channel, and the number of channels.
+    /// Index of the first channel.
     pub(in crate::decode) channel: usize,
+    /// Number of channels.
     pub(in crate::decode) channels: usize,
-    /// Bytes of a row, which may exceed the image.
+    /// Number of bytes per row. A row may extend past the image.
     pub(in crate::decode) stride: usize,
 }
 
 impl Tiff<'_> {
-    /// Whether decoding converts YCbCr to RGB, as it does for whole JPEGs.
+    /// Returns whether decoding converts YCbCr to RGB, as the JPEG decoder does.
     pub(in crate::decode) fn converts(&self) -> bool {
         self.compression == JPEG && !self.planar
     }
 
-    /// Channels of a pixel in one strip or tile.
+    /// Returns the number of channels in one strip or tile.
     fn together(&self) -> usize {
         if self.planar { 1 } else { self.channels }
     }
 
-    /// Bytes of a value. Those of fewer than 8 bits take one.
+    /// Returns the number of bytes per decoded value. A value of fewer than 8 bits takes one byte.
     pub(in crate::decode) fn value(&self) -> usize {
         (self.bits as usize).div_ceil(8)
     }
 
-    /// Bytes of a stored row of a strip or tile.
+    /// Returns the number of bytes per stored row of a strip or tile.
     fn row(&self) -> u64 {
         (u64::from(self.part.width) * self.together() as u64).saturating_mul(self.bits.into()).div_ceil(8)
     }
 
-    /// Bytes of the largest strip or tile.
+    /// Returns the size of the largest strip or tile, in bytes.
     pub(in crate::decode) fn largest_part(&self) -> u64 {
         self.row().saturating_mul(self.part.height.into())
     }
 
-    /// Bytes of all values.
+    /// Returns the number of bytes of all decoded values.
     pub(in crate::decode) fn all(&self) -> u64 {
         self.size.area().saturating_mul((self.channels * self.value()) as u64)
     }
 
-    /// Decodes all strips and tiles, one after the other. The values are in native byte order, and
-    /// values of fewer than 8 bits take a byte.
+    /// Decodes all strips and tiles, and passes each one to `put`. Values are in native byte order.
+    /// A value of fewer than 8 bits takes one byte.
     pub(in crate::decode) fn parts(&self, mut put: impl FnMut(&Chunk, &[u8])) -> Result<(), String> {
         if !matches!(self.bits, 1 | 2 | 4 | 8 | 16 | 32 | 64) {
             return Err(format!("{} are not supported", self.kind()));
@@ -62,7 +65,7 @@ impl Tiff<'_> {
         let (Size { width, height }, part) = (self.size, self.part);
         let (across, down) = (width.div_ceil(part.width) as usize, height.div_ceil(part.height) as usize);
         if self.largest_part() > MOST {
-            return Err(format!("a strip or tile of {} bytes, the limit is {MOST}", self.largest_part()));
+            return Err(format!("a strip or tile has {} bytes, the limit is {MOST}", self.largest_part()));
         }
         let (mut raw, mut values) = (Vec::new(), Vec::new());
         let row = usize::try_from(self.row()).map_err(|e| e.to_string())?;
@@ -70,11 +73,12 @@ impl Tiff<'_> {
             let (place, plane) = (index % (across * down), index / (across * down));
             let (x, y) = ((place % across) as u32 * part.width, (place / across) as u32 * part.height);
             let inside = Size::new(part.width.min(width - x), part.height.min(height - y));
-            // The last strip is shorter, a tile never is.
+            // The last strip may be shorter than the others. Tiles always have their full size.
             let stored = Size::new(part.width, if self.tiled { part.height } else { inside.height });
             let bytes = row * stored.height as usize;
             if raw.len() != bytes {
-                // The pages of new memory are only taken when they are written.
+                // Allocate new, zeroed memory instead of resizing: the system commits its pages
+                // only as they are written.
                 raw = vec![0; bytes];
             }
             self.unpack(index, stored, &mut raw)?;
@@ -148,7 +152,7 @@ impl Tiff<'_> {
         };
         match self.compression {
             1 => {
-                let ends = || format!("strip or tile {index} has {} bytes, want {}", data.len(), raw.len());
+                let ends = || format!("strip or tile {index} has {} bytes: expected {}", data.len(), raw.len());
                 let data = data.get(..raw.len()).ok_or_else(ends)?;
                 raw.copy_from_slice(data);
                 Ok(())
@@ -177,7 +181,7 @@ impl Tiff<'_> {
         }
     }
 
-    /// Converts a row to native byte order and undoes the predictor.
+    /// Converts a row to native byte order and reverses the predictor.
     fn undo(&self, row: &mut [u8], copy: &mut Vec<u8>) -> Result<(), String> {
         let together = self.together();
         match (self.predictor, self.value()) {
@@ -185,7 +189,8 @@ impl Tiff<'_> {
                 for i in together..row.len() {
                     row[i] = row[i].wrapping_add(row[i - together]);
                 }
-                // The first bytes of all values, then the second ones, from the highest on.
+                // The row contains the most significant bytes of all values, then their second
+                // bytes, and so on.
                 copy.clear();
                 copy.extend_from_slice(row);
                 let count = row.len() / size;
@@ -222,10 +227,10 @@ impl Tiff<'_> {
     }
 }
 
-/// JPEG, the form of Technical Note 2.
+/// Compression number of JPEG as defined in TIFF Technical Note 2.
 const JPEG: u64 = 7;
 
-/// Adds to each value the one of the pixel to its left.
+/// Adds to each value the value of the same channel in the pixel to the left.
 fn predict<const N: usize>(row: &mut [u8], channels: usize, add: impl Fn([u8; N], [u8; N]) -> [u8; N]) {
     let values = row.as_chunks_mut::<N>().0;
     for i in channels..values.len() {

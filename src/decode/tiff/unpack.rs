@@ -1,5 +1,5 @@
-//! The compressions of a strip or tile. Each fills all of `to` or is an error; data after that is
-//! ignored.
+//! The compression methods of strips and tiles. Each function fills all of `to` or fails, and
+//! ignores any remaining data.
 
 use fdeflate::Decompressor;
 use weezl::{BitOrder, LzwStatus, decode};
@@ -12,7 +12,7 @@ fn ends(at: usize, to: &[u8]) -> String {
     format!("a strip or tile ends after {at} of {} bytes", to.len())
 }
 
-/// Zlib's format.
+/// Decompresses zlib data.
 pub(super) fn inflate(data: &[u8], to: &mut [u8]) -> Result<(), String> {
     let (mut inflater, mut from, mut at) = (Decompressor::new(), 0, 0);
     while at < to.len() {
@@ -25,7 +25,7 @@ pub(super) fn inflate(data: &[u8], to: &mut [u8]) -> Result<(), String> {
     if at < to.len() { Err(ends(at, to)) } else { Ok(()) }
 }
 
-/// LZW with codes that become longer one code early.
+/// Decompresses LZW data. The code length grows one code early, as TIFF requires.
 pub(super) fn lzw(data: &[u8], to: &mut [u8]) -> Result<(), String> {
     let options = decode::Configuration::with_tiff_size_switch(BitOrder::Msb, 8).with_yield_on_full_buffer(true);
     let (mut decoder, mut from, mut at) = (options.build(), 0, 0);
@@ -41,13 +41,13 @@ pub(super) fn lzw(data: &[u8], to: &mut [u8]) -> Result<(), String> {
     if at < to.len() { Err(ends(at, to)) } else { Ok(()) }
 }
 
-/// Runs of bytes (TIFF 6.0, section 9).
+/// Decompresses PackBits runs (TIFF 6.0, section 9).
 pub(super) fn packbits(mut data: &[u8], to: &mut [u8]) -> Result<(), String> {
     let mut at = 0;
     while at < to.len() {
         let Some((&head, rest)) = data.split_first() else { return Err(ends(at, to)) };
         let head = head as i8;
-        // -128 is nothing.
+        // -128 means no operation.
         let (length, taken) = match head {
             0.. => (head as usize + 1, head as usize + 1),
             -127..0 => ((1 - isize::from(head)) as usize, 1),
@@ -66,8 +66,8 @@ pub(super) fn packbits(mut data: &[u8], to: &mut [u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// A JPEG, with libjpeg's pixels. `tables` are those of all
-/// strips. Colors are those that the JPEG has, or converted `from_ycbcr` to RGB.
+/// Decodes a JPEG to the same pixels as libjpeg. `tables` contains the tables that all strips or
+/// tiles share. Colors are not converted, unless `from_ycbcr` requests a conversion to RGB.
 pub(super) fn jpeg(
     data: &[u8],
     tables: Option<&[u8]>,
@@ -78,7 +78,8 @@ pub(super) fn jpeg(
     let joined;
     let bytes = match tables {
         Some(tables) => {
-            // The tables begin with SOI and end with EOI, and the strip begins with SOI.
+            // Both begin with SOI, and the tables end with EOI. Join them without the EOI and the
+            // second SOI.
             let tables = tables.strip_suffix(&[0xff, 0xd9]).unwrap_or(tables);
             joined = [tables, data.get(2..).unwrap_or_default()].concat();
             &joined[..]
@@ -89,7 +90,7 @@ pub(super) fn jpeg(
     let (size, components) = (jpeg.stored_size(), jpeg.components());
     if size.width != part.width || size.height < part.height || components != channels {
         return Err(format!(
-            "a JPEG of {}x{} pixels and {components} components as a strip or tile of {}x{} and {channels} channels",
+            "a JPEG has {}x{} pixels and {components} components, but its strip or tile has {}x{} and {channels} channels",
             size.width, size.height, part.width, part.height
         ));
     }
@@ -102,7 +103,7 @@ pub(super) fn jpeg(
     let stride = out.size().width as usize * 3;
     let rows = to.chunks_exact_mut(part.width as usize * channels).zip(out.data().chunks_exact(stride));
     for (to, row) in rows {
-        // A gray JPEG is decoded to three equal channels.
+        // A gray JPEG decodes to three equal channels.
         let pixels = to.chunks_exact_mut(channels).zip(row.as_chunks::<3>().0);
         pixels.for_each(|(to, pixel)| to.copy_from_slice(&pixel[..channels]));
     }

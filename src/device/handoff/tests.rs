@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! The hand-off on the simulated device: safe asynchronous uploads of batches that are dropped at
-//! once.
+//! Tests the hand-off on the simulated device: safe asynchronous uploads of batches that are
+//! dropped immediately.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -23,7 +23,7 @@ impl Watch for Sim {
             Recorded::Yes => Marked::At(event),
             Recorded::NotNow => Marked::Capturing,
             Recorded::Never if block => {
-                // Like the driver, this thread waits for everything.
+                // Like the driver, wait for all work.
                 self.record_anyway(&event);
                 event.passed()();
                 Marked::At(event)
@@ -39,8 +39,8 @@ impl Watch for Sim {
     fn recycle(&self, _mark: SimEvent) {}
 }
 
-/// A page-locked batch. Its bytes are atomic, so a hand-off that returns it too early gives a wrong
-/// batch and no undefined behavior.
+/// A page-locked batch. Its bytes are atomic, so returning it too early results in a wrong batch
+/// instead of undefined behavior.
 type Slot = Box<[AtomicU8]>;
 
 fn content(number: usize) -> impl Iterator<Item = u8> {
@@ -57,29 +57,31 @@ fn upload(sim: &Sim, stream: &SimStream, memory: &SimMemory, number: usize, slot
     }
 }
 
-/// How a program returns its batches.
+/// How the consumer returns its batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
-    /// Each is dropped at once.
+    /// Drops each batch immediately.
     Drop,
-    /// Each is dropped on another thread, at any moment.
+    /// Drops each batch on a different thread, at an arbitrary time.
     DropElsewhere,
-    /// Each is released on the stream of its upload.
+    /// Releases each batch on the stream that uploads it.
     Exact,
 }
 
-/// Abilities of the driver.
+/// What the simulated driver supports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Driver {
-    /// Marks all work at once.
+    /// Can mark all work.
     Current,
     /// Can only wait for all work.
     Old,
-    /// Marks all work, except at times while a stream other than the loader's is captured.
+    /// Can mark all work, except while an unknown stream is being captured, which happens from time
+    /// to time.
     Captured,
 }
 
-/// Uploads `batches` batches on some of `streams` streams. Returns the number that arrived torn.
+/// Uploads `batches` batches, each on a random one of `streams` streams. Returns the number of torn
+/// batches.
 fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, way: Way, seed: u64) -> usize {
     let sim = Sim::new(mistake, 30);
     sim.state().cannot_mark.store(driver == Driver::Old, Relaxed);
@@ -109,7 +111,7 @@ fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, way: W
         handoff.wanted(true).unwrap();
         let slot = freed.recv_timeout(Duration::from_secs(20)).expect("a slot comes back");
         handoff.wanted(false).unwrap();
-        // The worker writes as soon as it may.
+        // The worker refills the slot as soon as it is free.
         content(number).zip(&slot).for_each(|(byte, place)| place.store(byte, Relaxed));
         let stream = &streams[rng.below(streams.len() as u64) as usize];
         upload(&sim, stream, &memory, number, &slot);
@@ -146,7 +148,7 @@ fn no_batch_is_torn_by_uploads_that_are_dropped_at_once() {
     }
 }
 
-/// Otherwise the test above would prove nothing.
+/// Shows that `torn` detects slots that are returned too early.
 #[test]
 fn slots_that_return_early_are_detected() {
     for way in [Way::Drop, Way::DropElsewhere, Way::Exact] {
@@ -154,7 +156,7 @@ fn slots_that_return_early_are_detected() {
     }
 }
 
-/// Holds `stream` up until the result is dropped.
+/// Blocks `stream` until the result is dropped.
 fn hold(stream: &SimStream) -> Sender<()> {
     let (open, gate) = bounded(0);
     stream.run(move |_| {
@@ -178,7 +180,7 @@ fn nothing_is_marked_before_a_consumer_waits() {
     freed.recv_timeout(Duration::from_secs(20)).unwrap();
     assert_eq!((sim.state().events.load(Relaxed), handoff.kept()), (1, 0));
     handoff.keep(one_slot());
-    freed.recv_timeout(Duration::from_secs(20)).expect("at once while the consumer waits");
+    freed.recv_timeout(Duration::from_secs(20)).expect("a slot returns at once while the consumer waits");
 }
 
 #[test]
@@ -193,14 +195,14 @@ fn a_slot_that_waits_for_a_slow_stream_holds_up_no_other() {
         sim.record(&mark, stream).unwrap();
         handoff.keep_until(one_slot(), Some(mark));
     }
-    freed.recv_timeout(Duration::from_secs(20)).expect("that of the quick stream");
+    freed.recv_timeout(Duration::from_secs(20)).expect("the slot of the fast stream");
     assert_eq!((freed.len(), handoff.kept(), handoff.idle_since()), (0, 1, None));
     drop(open);
     freed.recv_timeout(Duration::from_secs(20)).expect("the other");
 }
 
 #[test]
-fn dropping_the_loader_waits_for_no_device_and_frees_kept_slots_later() {
+fn dropping_the_loader_frees_held_slots_later() {
     let sim = Sim::new(Mistake::None, 0);
     let stream = sim.stream().unwrap();
     let open = hold(&stream);
@@ -208,14 +210,14 @@ fn dropping_the_loader_waits_for_no_device_and_frees_kept_slots_later() {
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     handoff.keep(one_slot());
     drop(handoff);
-    assert!(freed.is_empty(), "the stream is held up");
+    assert!(freed.is_empty(), "the stream is blocked");
     drop(open);
-    freed.recv_timeout(Duration::from_secs(20)).expect("the thread goes on until then");
+    freed.recv_timeout(Duration::from_secs(20)).expect("the thread runs until the slot returns");
     assert!(freed.recv().is_err(), "and ends");
 }
 
 #[test]
-fn after_a_device_error_no_slot_returns_and_the_consumer_gets_the_error() {
+fn a_device_error_reaches_the_consumer_and_no_slot_returns() {
     let sim = Sim::new(Mistake::None, 0);
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();
@@ -230,7 +232,7 @@ fn after_a_device_error_no_slot_returns_and_the_consumer_gets_the_error() {
 }
 
 #[test]
-fn a_slot_that_waits_for_a_capture_says_so_and_comes_back_after_it() {
+fn a_slot_that_waits_for_a_capture_returns_after_it() {
     let sim = Sim::new(Mistake::None, 0);
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();
@@ -251,7 +253,7 @@ fn a_slot_that_waits_for_a_capture_says_so_and_comes_back_after_it() {
     assert!(over);
 }
 
-/// The thread that waits for an old driver holds no lock that the consumer needs.
+/// While it waits in an old driver, the thread holds no lock that the consumer needs.
 #[test]
 fn with_an_old_driver_only_the_thread_waits() {
     let sim = Sim::new(Mistake::None, 0);
@@ -265,7 +267,7 @@ fn with_an_old_driver_only_the_thread_waits() {
         handoff.wanted(true).unwrap();
         handoff.wanted(false).unwrap();
     }
-    assert_eq!((freed.len(), handoff.kept()), (0, SLOTS), "this thread came here, and the stream is held up");
+    assert_eq!((freed.len(), handoff.kept()), (0, SLOTS), "this thread did not block although the stream is blocked");
     drop(open);
     (0..SLOTS).for_each(|_| drop(freed.recv_timeout(Duration::from_secs(20)).unwrap()));
 }

@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
-//! CUDA graphs: detects which of the program's streams are being captured.
+//! Detects whether a stream of the user's program is being captured into a CUDA graph.
 //!
-//! While a stream is being captured, some calls would invalidate the capture, such as a mark of all
-//! work in the context ([`Event::record_all`](super::Event::record_all)). The driver cannot list
-//! captures. The crate therefore remembers the streams that it has seen, and queries each of them.
-//! The legacy default stream answers for all blocking streams of its context.
+//! Some calls would invalidate a capture, such as recording an event for all work in the context
+//! ([`Event::record_all`](super::Event::record_all)). The driver cannot list captures. This module
+//! therefore remembers the streams that the crate has seen, and queries each of them. Querying the
+//! legacy default stream covers all blocking streams of its context.
 //!
 //! **Invariants**
 //! 1. A handle is queried only while its `CudaStream` is alive.
@@ -19,10 +19,10 @@ use crate::error::Result;
 /// Streams that the program created with [`stream`](super::stream) or passed to a loader.
 static KNOWN: Mutex<Vec<Weak<CudaStream>>> = Mutex::new(Vec::new());
 
-/// Creates a non-blocking stream on device `ordinal`, for programs that do not have one yet.
+/// Creates a non-blocking stream on device `ordinal`, for programs that do not have a stream yet.
 ///
 /// # Errors
-/// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) without a driver, or without that device.
+/// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if there is no driver or no such device.
 pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
     available_for_batches()?;
     let _restore = Entered::nowhere();
@@ -32,9 +32,9 @@ pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
     Ok(stream)
 }
 
-/// Wraps a stream of another library, such as PyTorch, on device `ordinal`, given its handle
-/// (`CUstream`, `cudaStream_t`). The handles 0 and 1 are the legacy default stream. The stream must
-/// belong to the device's primary context.
+/// Wraps a stream of another library, such as PyTorch, on device `ordinal`, given the stream's
+/// handle (`CUstream`, `cudaStream_t`). The handles 0 and 1 refer to the legacy default stream. The
+/// stream must belong to the device's primary context.
 ///
 /// ```no_run
 /// # let handle = 0;
@@ -45,10 +45,10 @@ pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
 /// ```
 ///
 /// # Safety
-/// The stream must outlive the result and its clones, and all loaders and batches that use them.
+/// The stream must outlive the result, its clones, and all loaders and batches that use them.
 ///
 /// # Errors
-/// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) without a driver, or without that device.
+/// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if there is no driver or no such device.
 pub unsafe fn borrowed_stream(ordinal: usize, stream: usize) -> Result<Arc<CudaStream>> {
     available_for_batches()?;
     let _restore = Entered::nowhere();
@@ -59,7 +59,7 @@ pub unsafe fn borrowed_stream(ordinal: usize, stream: usize) -> Result<Arc<CudaS
     Ok(stream)
 }
 
-/// Remembers a stream of the program.
+/// Remembers a stream of the user's program.
 pub(super) fn know(stream: &Arc<CudaStream>) {
     let mut known = KNOWN.lock().expect("nothing panics while holding it");
     if !known.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(stream))) {
@@ -68,8 +68,8 @@ pub(super) fn know(stream: &Arc<CudaStream>) {
     }
 }
 
-/// Whether work that is queued in `stream` now becomes part of a graph. Its context must be
-/// current.
+/// Returns whether `stream` is being captured, so that queued work becomes part of a graph. The
+/// stream's context must be current.
 pub(super) fn is_capturing(stream: sys::CUstream) -> bool {
     let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     // SAFETY: the caller's stream is alive (invariant 1), or is the legacy stream. The driver
@@ -80,7 +80,7 @@ pub(super) fn is_capturing(stream: sys::CUstream) -> bool {
     }
 }
 
-/// Whether a known stream of `context` is being captured. The context must be current.
+/// Returns whether a known stream of `context` is being captured. The context must be current.
 pub(super) fn any_capture(context: &Context) -> bool {
     /// `CU_STREAM_LEGACY` of cuda.h.
     const LEGACY: usize = 1;

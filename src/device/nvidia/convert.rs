@@ -1,13 +1,13 @@
 #![allow(unsafe_code)]
-//! The kernels of `kernels/convert.cu` and `kernels/retouch.cu`: loading, sizes and launches.
+//! Loads and launches the kernels of `kernels/convert.cu` and `kernels/retouch.cu`.
 //!
 //! **Invariants**
-//! 1. The parameter list of each launch matches the entry point in `convert.cu`: same order, same
-//!    widths. The PTX is the compiled form of that source (`tests/gpu/ptx.rs` compares them), and
-//!    `tests/gpu/kernels.rs` runs every entry point against the host.
-//! 2. Addresses come from `DeviceBuffer::at`, given the number of bytes that the kernel accesses for
-//!    `count` samples. The kernel also reads the sample that a record names as partner. The caller
-//!    of a launch guarantees that the partner's number is below `count`.
+//! 1. The parameter list of each launch matches the entry point in `convert.cu`: the same order and
+//!    the same widths. The PTX is the compiled form of that source (`tests/gpu/ptx.rs` compares
+//!    them), and `tests/gpu/kernels.rs` compares every entry point with the host.
+//! 2. Addresses come from `DeviceBuffer::at`, given the number of bytes that the kernel accesses
+//!    for `count` samples. The kernel also reads the sample that a record names as the partner.
+//!    The caller of a launch guarantees that the partner's index is below `count`.
 
 use std::ffi::c_void;
 
@@ -21,20 +21,20 @@ use crate::batch::SampleOps;
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::error::{Error, Result};
 
-/// Maximum number of threads per block. The kernels are compiled with that bound.
+/// Maximum number of threads per block. The kernels are compiled with this bound.
 const MAX_BLOCK: u32 = 128;
 
-/// Threads of the block that retouches a sample: `RETOUCHERS` in `retouch.cu`.
+/// Number of threads in the block that retouches a sample: `RETOUCHERS` in `retouch.cu`.
 const RETOUCHERS: u32 = 512;
 
-/// Arguments of a launch, as offsets in device memory, which must be multiples of 16.
+/// Arguments of a launch. All offsets in device memory must be multiples of 16.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch {
     /// Offset of the input.
     pub from: usize,
     /// Offset of the output.
     pub to: usize,
-    /// Offset of the [`SampleOps`] records, one per sample, for kernels that take records.
+    /// Offset of the [`SampleOps`] records, one per sample, for kernels with records.
     pub records: Option<usize>,
     /// Number of samples.
     pub count: usize,
@@ -43,8 +43,8 @@ pub struct Launch {
 /// The kernel that converts u8 (N, H, W, 3) to the input of a model, for one dtype, layout and
 /// image size.
 ///
-/// Results equal those of the host path, bit for bit: one fused multiply-add per value, rounded to
-/// nearest even.
+/// Results equal those of the host, bit for bit: both compute one fused multiply-add per value,
+/// rounded to nearest even.
 pub struct Convert {
     kernel: Kernel,
     dtype: Dtype,
@@ -52,12 +52,12 @@ pub struct Convert {
     height: u32,
     width: u32,
     block: u32,
-    /// Pixels per block of `block` threads.
+    /// Number of pixels per block of `block` threads.
     per_block: u32,
     normalize: ScaleBias,
 }
 
-/// `Normalize` of the kernel source.
+/// Counterpart of `Normalize` in the kernel source.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct ScaleBias {
@@ -67,15 +67,15 @@ struct ScaleBias {
 
 impl Convert {
     /// Loads the kernel for images of (`height`, `width`). `normalize` is ignored for
-    /// [`Dtype::U8`]. `with_ops` says whether launches will have records. A kernel without records
+    /// [`Dtype::U8`]. `with_ops` says whether launches will pass records; a kernel without records
     /// is faster.
     ///
     /// The driver compiles only the needed entry point, which takes some tens of milliseconds the
     /// first time on a machine.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if no kernel supports the dtype or the size, [`ErrorKind::Cuda`] from
-    /// the driver.
+    /// [`ErrorKind::Config`] if no kernel supports the dtype or the size. [`ErrorKind::Cuda`] if a
+    /// driver call fails.
     pub fn load(
         context: &Context,
         dtype: Dtype,
@@ -86,9 +86,9 @@ impl Convert {
     ) -> Result<Self> {
         let pixels = height * width;
         if pixels == 0 || pixels > (1 << 30) {
-            return Err(Error::config(format!("images of {width}x{height} pixels cannot be converted on the device")));
+            return Err(Error::config(format!("image size {width}x{height}: the device cannot convert it")));
         }
-        // Without records, rows do not matter, so an image counts as one row.
+        // Without records, rows do not matter, so treat the image as a single row.
         let (height, width) = if with_ops { (height, width) } else { (1, pixels) };
         let EntryPoint { name, group, groups } = EntryPoint::find(dtype, layout, width, with_ops)?;
         let kernel = Kernel::load(context, name)?;
@@ -110,12 +110,12 @@ impl Convert {
     /// Queues the conversion of `at.count` samples.
     ///
     /// # Safety
-    /// As for every launch: the records were written by [`SampleOps`], with partners below
-    /// `at.count`. The ranges do not overlap. Other accesses to them are ordered by streams and
-    /// events. `self` is not dropped before the work is done.
+    /// [`SampleOps`] must have written the records, with partners below `at.count`. The ranges must
+    /// not overlap. Streams and events must order other accesses to them. `self` must not be
+    /// dropped before the work is done.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, at: Launch) -> Result<()> {
         let values = self.pixels * 3;
         let (mut height, mut width, mut normalize) = (self.height, self.width, self.normalize);
@@ -128,7 +128,7 @@ impl Convert {
     }
 }
 
-/// The kernel that runs the effects on pixels, in place, on u8 (N, H, W, 3).
+/// The kernel that runs effects on pixels, in place, on u8 (N, H, W, 3).
 pub struct Retouch {
     kernel: Kernel,
     height: u32,
@@ -139,20 +139,20 @@ impl Retouch {
     /// Loads the kernel for images of (`height`, `width`).
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn load(context: &Context, (height, width): (usize, usize)) -> Result<Self> {
         let kernel = Kernel::load(context, "retouch".into())?;
         Ok(Retouch { kernel, height: height as u32, width: width as u32 })
     }
 
-    /// Queues the effects of `at.count` samples with pixels at `at.from`. `at.to` has room for a
-    /// copy of the pixels.
+    /// Queues the effects of `at.count` samples, whose pixels are at `at.from`. `at.to` is the
+    /// offset of memory for a copy of the pixels.
     ///
     /// # Safety
-    /// Those of [`Convert::launch`].
+    /// Same as [`Convert::launch`].
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, at: Launch) -> Result<()> {
         let (mut height, mut width) = (self.height, self.width);
         let own = [(&raw mut height).cast(), (&raw mut width).cast()];
@@ -164,7 +164,7 @@ impl Retouch {
     }
 }
 
-/// The kernel that writes labels as f32 rows of `classes` shares, for mixed batches.
+/// The kernel that computes f32 soft labels with `classes` columns, for mixed batches.
 pub struct SoftLabels {
     kernel: Kernel,
     classes: u32,
@@ -172,24 +172,24 @@ pub struct SoftLabels {
 }
 
 impl SoftLabels {
-    /// Loads the kernel. The share `smoothing` of each row (0 to 1) is spread evenly over the
+    /// Loads the kernel. It spreads a fraction of each row, `smoothing` (0 to 1), evenly over the
     /// classes.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn load(context: &Context, classes: usize, smoothing: f32) -> Result<Self> {
         let classes = u32::try_from(classes).ok().filter(|&c| c > 0);
-        let classes = classes.ok_or_else(|| Error::config("soft labels need 1 to 2^32 - 1 classes"))?;
+        let classes = classes.ok_or_else(|| Error::config("soft_labels: expected 1 to 2^32 - 1 classes"))?;
         Ok(SoftLabels { kernel: Kernel::load(context, "soft_labels".into())?, classes, smoothing })
     }
 
-    /// Queues the rows of `at.count` labels (i64).
+    /// Queues the computation of the rows for `at.count` labels (i64).
     ///
     /// # Safety
-    /// Those of [`Convert::launch`].
+    /// Same as [`Convert::launch`].
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, at: Launch) -> Result<()> {
         let (mut classes, mut smoothing) = (self.classes, self.smoothing);
         let own = [(&raw mut classes).cast(), (&raw mut smoothing).cast()];
@@ -204,7 +204,7 @@ impl SoftLabels {
 #[derive(Debug)]
 struct EntryPoint {
     name: String,
-    /// Number of neighboring pixels that a thread reads and writes at once.
+    /// Number of adjacent pixels that a thread reads and writes together.
     group: usize,
     /// Number of such groups per thread.
     groups: usize,
@@ -214,9 +214,7 @@ impl EntryPoint {
     /// Finds the entry point for a dtype, a layout and rows of `width` pixels.
     fn find(dtype: Dtype, layout: Layout, width: usize, with_ops: bool) -> Result<EntryPoint> {
         if dtype == Dtype::U8 && layout == Layout::Nhwc && !with_ops {
-            return Err(Error::config(
-                "images of u8 (N, H, W, 3) are already in the device's format and need no kernel",
-            ));
+            return Err(Error::config("u8 images in (N, H, W, 3) already have the device's format and need no kernel"));
         }
         let (kind, wide) = match dtype {
             Dtype::U8 => ("u8", 8),
@@ -224,10 +222,7 @@ impl EntryPoint {
             Dtype::F16 => ("f16", 8),
             Dtype::Bf16 => ("bf16", 8),
             other => {
-                return Err(Error::config(format!(
-                    "images cannot be {}: only u8, f32, f16 and bf16 have kernels",
-                    other.name()
-                )));
+                return Err(Error::config(format!("image dtype {}: expected u8, f32, f16 or bf16", other.name())));
             }
         };
         let layout = match layout {
@@ -252,12 +247,11 @@ struct SampleBytes {
     to: usize,
 }
 
-/// Queues `blocks` blocks of `block` threads per sample. The first parameters of every entry point
-/// are the output, the input, the records and the number of samples. `own` has the parameters after
-/// those.
+/// Queues `blocks` blocks of `block` threads per sample. The parameters of every entry point are
+/// the output, the input, the records and the number of samples, followed by `own`.
 ///
 /// # Safety
-/// Those of [`Convert::launch`], and `own` must point to values of the types that the entry point
+/// Same as [`Convert::launch`]. `own` must point to values of the types that the entry point
 /// declares.
 unsafe fn launch<const N: usize>(
     kernel: &Kernel,
@@ -298,7 +292,10 @@ mod tests {
                 for width in [224, 225, 228, 300] {
                     for with_ops in [false, true] {
                         if (dtype, layout, with_ops) == (Dtype::U8, Layout::Nhwc, false) {
-                            assert!(EntryPoint::find(dtype, layout, width, with_ops).is_err(), "it is copied");
+                            assert!(
+                                EntryPoint::find(dtype, layout, width, with_ops).is_err(),
+                                "u8 (N, H, W, 3) is copied"
+                            );
                             continue;
                         }
                         let EntryPoint { name, group, .. } = EntryPoint::find(dtype, layout, width, with_ops).unwrap();
@@ -306,7 +303,7 @@ mod tests {
                         let text = entry_text(&name).unwrap_or_else(|| panic!("{name} is not in the PTX"));
                         assert_eq!(text.matches(".visible .entry").count(), 1);
                         assert!(text.starts_with("//") && text.contains(".target sm_70"));
-                        assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name} is cut whole");
+                        assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name} is cut at its end");
                     }
                 }
             }

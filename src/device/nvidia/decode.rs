@@ -1,13 +1,15 @@
 #![allow(unsafe_code)]
-//! The kernels of `kernels/jpeg.cu`, which turn entropy-coded bytes into pixels of the output.
+//! Loads and launches the kernels of `kernels/jpeg.cu`, which turn entropy-coded bytes into pixels
+//! of the output.
 //!
 //! **Invariants**
-//! 1. The parameter list of each launch matches the entry point in `jpeg.cu`: same order, same
-//!    widths.
-//! 2. Work that is queued in a [`Branch`] comes after what its launch queued before in the stream of
-//!    the program, and before what is queued there after the launch, also if the launch fails.
-//! 3. Addresses come from `DeviceBuffer::at`, given the number of bytes that the kernels access. If a
-//!    record determines these bytes, the caller of the launch guarantees them.
+//! 1. The parameter list of each launch matches the entry point in `jpeg.cu`: the same order and
+//!    the same widths.
+//! 2. Work queued in a [`Branch`] runs after the work that its launch queued earlier in the main
+//!    stream, and before any work that is queued in the main stream after the launch, even if the
+//!    launch fails.
+//! 3. Addresses come from `DeviceBuffer::at`, given the number of bytes that the kernels access. If
+//!    a record determines this number, the caller of the launch guarantees it.
 
 use std::ops::Range;
 
@@ -19,84 +21,85 @@ use super::stream::Stream;
 use crate::batch::DecodeOps;
 use crate::error::{Error, Result};
 
-/// Maximum number of threads per block. The kernels are compiled with that bound.
+/// Maximum number of threads per block. The kernels are compiled with this bound.
 const BLOCK: u32 = 128;
-/// Threads of a block of `jpeg_follow`: `TILE` in `jpeg.cu`.
+/// Number of threads per block of `jpeg_follow`: `TILE` in `jpeg.cu`.
 const TILE: u32 = 128;
-/// Threads of a block of `jpeg_starts`: `SUMMERS` in `jpeg.cu`.
+/// Number of threads per block of `jpeg_starts`: `SUMMERS` in `jpeg.cu`.
 const SUMMERS: u32 = 256;
-/// Maximum number of Huffman tables of a sample: `MOST_TABLES` in `jpeg.cu`.
+/// Maximum number of Huffman tables per sample: `MOST_TABLES` in `jpeg.cu`.
 const TABLES: u32 = 4;
-/// Bytes per line of the arena.
+/// Number of bytes per line of the arena.
 const LINE: usize = DecodeOps::LINE;
-/// Maximum number of parts of a batch that are decoded at the same time, and smallest number of
-/// samples of a part. Few lines of an image that synchronizes late can be decoded in parallel. With
-/// parts, the device decodes the others meanwhile.
+/// Maximum number of parts of a batch that are decoded at the same time. An image that synchronizes
+/// late offers little parallel work. With parts, the device decodes other images at the same time.
 const PARTS: usize = 4;
+/// Minimum number of samples per part.
 const PART: usize = 64;
-/// The same for batches without long segments, where less waits.
+/// Maximum number of parts for batches without long segments, which stall less.
 const SHORT_PARTS: usize = 2;
-/// Rows of the output per block of `jpeg_resize`: `ROWS` in `jpeg.cu`.
+/// Number of output rows per block of `jpeg_resize`: `ROWS` in `jpeg.cu`.
 const ROWS: usize = 8;
-/// Bytes of shared memory for a block's lines, unless a single line is longer. If fewer than
-/// [`ROWS`] lines of a region fit, a block takes several turns.
+/// Number of bytes of shared memory for the lines of a block, unless a single line is longer. If
+/// fewer than [`ROWS`] lines of a region fit, a block makes several passes.
 const LINES_BYTES: usize = 24 << 10;
 
-/// Arguments of a launch, as offsets in device memory, which must be multiples of 16.
+/// Arguments of a launch. All offsets in device memory must be multiples of 16.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DecodeAt {
-    /// One record per sample.
+    /// Offset of the records, one per sample.
     pub ops: usize,
-    /// Heads and entropy-coded bytes.
+    /// Offset of the arena: heads and entropy-coded bytes.
     pub arena: usize,
-    /// Scratch: [`DecodeOps::COEFFICIENT_BYTES`] per block.
+    /// Offset of scratch memory: [`DecodeOps::COEFFICIENT_BYTES`] per block.
     pub coefficients: usize,
-    /// Scratch: [`DecodeOps::PLANE_BYTES`] per block, after the coefficients.
+    /// Offset of scratch memory after the coefficients: [`DecodeOps::PLANE_BYTES`] per block.
     pub planes: usize,
-    /// Scratch: [`DecodeOps::axes_bytes`] per sample.
+    /// Offset of scratch memory: [`DecodeOps::axes_bytes`] per sample.
     pub axes: usize,
-    /// Scratch: [`DecodeOps::TABLES_BYTES`] per sample.
+    /// Offset of scratch memory: [`DecodeOps::TABLES_BYTES`] per sample.
     pub tables: usize,
-    /// Scratch: [`DecodeOps::starts_bytes`] for the arena.
+    /// Offset of scratch memory: [`DecodeOps::starts_bytes`] for the whole arena.
     pub starts: usize,
-    /// One `u32` per sample: 0, or 1 if its data is invalid or cannot be decoded in parallel. Its
-    /// pixels are then unspecified.
+    /// Offset of the fault flags, one `u32` per sample: 1 if the sample's data is invalid or cannot
+    /// be decoded in parallel, otherwise 0. The pixels of a sample with a 1 are unspecified.
     pub faults: usize,
-    /// Destination of the u8 (N, H, W, 3) pixels.
+    /// Offset of the output: u8 pixels, (N, H, W, 3).
     pub out: usize,
-    /// Bytes of the arena.
+    /// Size of the arena, in bytes.
     pub arena_bytes: usize,
     /// Number of samples.
     pub count: usize,
-    /// Largest number of segments of a sample.
+    /// Maximum number of segments per sample.
     pub segments: usize,
-    /// Bytes of the longest segment.
+    /// Length of the longest segment, in bytes.
     pub longest: usize,
-    /// Number of blocks of the scratch that the records use.
+    /// Number of blocks in the scratch memory that the records use.
     pub blocks: usize,
-    /// Whether a record turns its image upright.
+    /// Whether any record applies an EXIF orientation.
     pub turned: bool,
-    /// Whether a record is a copy of another sample's, which is decoded for both.
+    /// Whether any record is a copy of another sample's record, which is then decoded twice.
     pub copied: bool,
     /// Width of the widest region in pixels, at most [`DecodeOps::MOST_COLUMNS`].
     pub columns: usize,
 }
 
 impl DecodeAt {
-    /// Number of parts that the batch is decoded in.
+    /// Returns the number of parts in which the batch is decoded.
     fn parts(&self) -> usize {
         let most = if self.longest >= DecodeOps::WORTH { PARTS } else { SHORT_PARTS };
         self.parts_within(most.min(self.count / PART))
     }
 
-    /// Largest possible number of parts up to `most`, which is 1 if a record is a copy. A copy shares
-    /// its scratch with another sample, and two parts would write there at the same time.
+    /// Returns the largest possible number of parts up to `most`. The result is 1 if a record is a
+    /// copy, because a copy shares scratch memory with the original, and two parts would write to
+    /// this memory at the same time.
     fn parts_within(&self, most: usize) -> usize {
         if self.copied { 1 } else { most.min(PARTS).min(self.count).max(1) }
     }
 }
 
-/// Addresses of the ranges of a [`DecodeAt`].
+/// Device addresses of the ranges of a [`DecodeAt`].
 struct Addresses {
     ops: u64,
     arena: u64,
@@ -107,7 +110,7 @@ struct Addresses {
     starts: u64,
     faults: u64,
     out: u64,
-    /// Distance of the planes from the coefficients, in planes of a block.
+    /// Offset of the planes from the coefficients, in units of [`DecodeOps::PLANE_BYTES`].
     planes_at: u32,
 }
 
@@ -116,14 +119,14 @@ impl DecodeAt {
         let DecodeAt { ops, arena, coefficients, planes, axes, tables, starts, faults, out, columns, .. } = *self;
         let offsets = [ops, arena, coefficients, planes, axes, tables, starts, faults, out];
         assert!(offsets.iter().all(|at| at.is_multiple_of(16)), "device offsets {offsets:?} are not multiples of 16");
-        assert!(columns <= DecodeOps::MOST_COLUMNS as usize, "a region of {columns} columns");
+        assert!(columns <= DecodeOps::MOST_COLUMNS as usize, "region of {columns} columns");
     }
 
-    /// The addresses in `memory`, for outputs of (`height`, `width`).
+    /// Returns the addresses in `memory`, for outputs of (`height`, `width`).
     fn addresses(&self, memory: &DeviceBuffer, (height, width): (usize, usize)) -> Addresses {
-        // The kernel that resizes computes the address of both from the start of the coefficients.
+        // The resize kernel computes both addresses from the start of the coefficients.
         let gap = self.planes.checked_sub(self.coefficients).filter(|gap| gap.is_multiple_of(DecodeOps::PLANE_BYTES));
-        let gap = gap.expect("planes lie behind the coefficients, at a multiple of a block's bytes");
+        let gap = gap.expect("planes follow the coefficients at a multiple of a block's bytes");
         Addresses {
             ops: memory.at(self.ops, self.count * DecodeOps::BYTES),
             arena: memory.at(self.arena, self.arena_bytes),
@@ -134,58 +137,57 @@ impl DecodeAt {
             starts: memory.at(self.starts, DecodeOps::starts_bytes(self.arena_bytes)),
             faults: memory.at(self.faults, self.count * DecodeOps::FAULT_BYTES),
             out: memory.at(self.out, self.count * height * width * 3),
-            planes_at: u32::try_from(gap / DecodeOps::PLANE_BYTES).expect("a record counts the blocks"),
+            planes_at: u32::try_from(gap / DecodeOps::PLANE_BYTES).expect("a record holds the number of blocks"),
         }
     }
 }
 
-/// A stage of the decoding.
+/// A decoding stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Sets the faults to zero.
+    /// Sets the fault flags to zero.
     Clear,
-    /// The resize filter of each axis.
+    /// Computes the resize filter of each axis.
     Axes,
-    /// The Huffman tables of each sample.
+    /// Builds the Huffman tables of each sample.
     Tables,
-    /// The decoder state at each line of long segments.
-    Prefetcher,
-    /// The starts of the pieces of long segments.
+    /// Finds the decoder state at each line of long segments.
+    Follow,
+    /// Finds the starts of the pieces of long segments.
     Starts,
-    /// Entropy-coded bytes to coefficients.
+    /// Decodes entropy-coded bytes to coefficients.
     Huffman,
-    /// Coefficients to samples.
+    /// Transforms coefficients to samples.
     Idct,
-    /// Samples to upright pixels, for turned images.
+    /// Converts samples to upright pixels, for images with an EXIF orientation.
     Turn,
-    /// Samples to pixels of the output.
+    /// Converts and resizes samples to pixels of the output.
     Resize,
 }
 
 impl Stage {
-    /// The first stages, which take all samples at once.
+    /// The first stages, which process all samples at once.
     pub const TOGETHER: [Stage; 3] = [Stage::Clear, Stage::Axes, Stage::Tables];
-    /// The stages after these, in order.
+    /// The remaining stages, in order.
     pub const APART: [Stage; 6] =
-        [Stage::Prefetcher, Stage::Starts, Stage::Huffman, Stage::Idct, Stage::Turn, Stage::Resize];
+        [Stage::Follow, Stage::Starts, Stage::Huffman, Stage::Idct, Stage::Turn, Stage::Resize];
 
-    /// All stages in order.
+    /// Returns all stages in order.
     pub fn all() -> impl Iterator<Item = Stage> {
         Stage::TOGETHER.into_iter().chain(Stage::APART)
     }
 }
 
-/// A stream for one part of the samples of a batch.
+/// A stream that decodes one part of a batch.
 struct Branch {
     stream: Stream,
     done: Event,
 }
 
-/// The kernels that decode, crop, resize and flip JPEGs, for one output size.
-///
-/// Pixels equal those of the host path, bit for bit.
+/// The kernels that decode, crop, resize and flip JPEGs, for one output size. Their pixels equal
+/// the host's bit for bit.
 pub struct Decode {
-    /// Marks the work that all branches need.
+    /// Event recorded after the work that all branches depend on.
     begun: Event,
     branches: Vec<Branch>,
     axes: Kernel,
@@ -204,11 +206,13 @@ impl Decode {
     /// Loads the kernels for outputs of (`height`, `width`).
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for an output that is empty or has more than
-    /// 2^30 pixels, [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the output is empty or has more than 2^30
+    /// pixels. [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
     pub fn load(context: &Context, (height, width): (usize, usize)) -> Result<Self> {
         if height * width == 0 || height * width > 1 << 30 {
-            return Err(Error::config(format!("images of {width}x{height} pixels cannot be decoded on the device")));
+            return Err(Error::config(format!(
+                "image size {width}x{height}: the device decodes into 1 to 2^30 pixels"
+            )));
         }
         let load = |name: &str| Kernel::load(context, name.into());
         let branch = |_| Ok(Branch { stream: Stream::new(context)?, done: Event::new(context)? });
@@ -228,30 +232,31 @@ impl Decode {
         })
     }
 
-    /// Queues the decoding of `at.count` samples. If a sample's record says that its pixels are in
-    /// place, they stay.
+    /// Queues the decoding of `at.count` samples. If the record of a sample says that its pixels
+    /// are already in place, they stay unchanged.
     ///
     /// # Safety
     /// The records, and the heads in the arena that they refer to, must have been written for this
-    /// output size and fit `at`: they name blocks below `at.blocks`, at most `at.segments`
-    /// segments, and regions at most `at.columns` wide. If one is a copy of another, `at` says so.
-    /// Entropy-coded bytes may be arbitrary. The ranges must not overlap. Other accesses to them
-    /// must be ordered by streams and events. `self` must not be dropped before the work is done.
+    /// output size and fit `at`: they may refer to blocks below `at.blocks`, to at most
+    /// `at.segments` segments, and to regions at most `at.columns` wide. If a record is a copy,
+    /// `at.copied` must be set. Entropy-coded bytes may be arbitrary. The ranges must not overlap.
+    /// Other accesses to them must be ordered by streams and events. `self` must not be dropped
+    /// before the work is done.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
     pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, at: DecodeAt) -> Result<()> {
         // SAFETY: guaranteed by the caller.
         unsafe { self.launch_in_parts(stream, memory, at, at.parts()) }
     }
 
-    /// [`launch`](Decode::launch) with at most the given number of parts.
+    /// Same as [`launch`](Decode::launch), but with at most the given number of parts.
     ///
     /// # Safety
-    /// Those of [`launch`](Decode::launch).
+    /// Same as [`launch`](Decode::launch).
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
     pub(crate) unsafe fn launch_in_parts(
         &self,
         stream: &Stream,
@@ -275,21 +280,22 @@ impl Decode {
             Stage::APART.into_iter().try_for_each(|stage| streams().try_for_each(|(i, at)| queue(at, stage, part(i))))
         });
         branches.iter().fold(queued, |queued, branch| {
-            // Invariant 2. If the driver refuses to order the streams, the host waits.
+            // Upholds invariant 2. If the driver cannot order the streams, the host waits.
             let joined = branch.done.record(&branch.stream).and_then(|()| stream.wait(&branch.done));
             queued.and(joined.or_else(|e| branch.stream.synchronize().and(Err(e))))
         })
     }
 
-    /// Queues one stage for some samples, or for all if it is one of [`Stage::TOGETHER`]. All stages
-    /// in order make up [`launch`](Decode::launch).
+    /// Queues one stage for some samples, or for all samples if the stage is in
+    /// [`Stage::TOGETHER`]. Queuing all stages in order is equivalent to
+    /// [`launch`](Decode::launch).
     ///
     /// # Safety
-    /// Those of [`launch`](Decode::launch). The previous stages must have been queued for the same
-    /// samples, and for those of which these are copies.
+    /// Same as [`launch`](Decode::launch). The previous stages must have been queued for the same
+    /// samples, and for any samples whose records these samples copy.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
     pub unsafe fn launch_stage(
         &self,
         stream: &Stream,
@@ -308,15 +314,15 @@ impl Decode {
         let (all, height, width) = (count as u32, size.0 as u32, size.1 as u32);
         // `Samples` in `jpeg.cu`.
         let (samples, count_of_part) = ([samples.end as u32, samples.start as u32], samples.len());
-        // Twice the mean number of lines per image. Blocks of threads loop over any further
-        // lines.
+        // Twice the mean number of lines per image. If an image has more lines, the thread blocks
+        // loop over them.
         let lines = 2 * at.arena_bytes / count / LINE;
         let kept = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256);
         macro_rules! queue {
             ($kernel:ident, $blocks:expr, $block:expr, $shared:expr, $($parameter:expr),*) => {{
                 let grid = Grid { blocks: $blocks as u32, block: $block, count: count_of_part, shared: $shared as u32 };
-                // SAFETY: invariants 1 and 3, and guaranteed by the caller. The parameters live until the
-                // call returns.
+                // SAFETY: invariants 1 and 3, and guaranteed by the caller. The parameters are
+                // alive until the call returns.
                 unsafe {
                     self.$kernel.queue(stream, memory, grid, &mut [$(std::ptr::from_mut(&mut { $parameter }).cast()),*])
                 }
@@ -329,7 +335,7 @@ impl Decode {
             }
             Stage::Axes => queue!(axes, 2, BLOCK, 0, axes, faults, ops, all, height, width, planes_at),
             Stage::Tables => queue!(tables, TABLES, BLOCK, 0, tables, arena, ops, all),
-            Stage::Prefetcher => {
+            Stage::Follow => {
                 let groups = lines.div_ceil(TILE as usize).clamp(1, 64);
                 queue!(follow, groups, TILE, 0, starts, faults, tables, arena, ops, samples)
             }
@@ -364,7 +370,7 @@ mod tests {
             let at = DecodeAt { count, ..long };
             assert_eq!(at.parts(), parts, "{count} samples");
             assert_eq!(DecodeAt { longest: DecodeOps::WORTH - 1, ..at }.parts(), parts.min(2), "{count} samples");
-            // Tests ask for parts of a few samples.
+            // Tests request parts that contain only a few samples.
             assert_eq!(at.parts_within(9), count.clamp(1, PARTS));
             let copied = DecodeAt { copied: true, ..at };
             assert_eq!([copied.parts(), copied.parts_within(4)], [1, 1]);
@@ -372,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_point_is_in_the_ptx_and_constants_are_those_of_the_source() {
+    fn entry_points_and_constants_match_the_source() {
         for name in [
             "jpeg_axes",
             "jpeg_tables",
@@ -385,7 +391,7 @@ mod tests {
         ] {
             let text = entry_text(name).unwrap_or_else(|| panic!("{name} is not in the PTX"));
             assert_eq!(text.matches(".visible .entry").count(), 1);
-            assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name} is cut whole");
+            assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name} is cut at its end");
         }
         let source = include_str!("kernels/jpeg.cu");
         assert!(source.contains(&format!("enum {{ MOST_TAPS = {} }};", DecodeOps::MOST_TAPS)));
@@ -398,7 +404,7 @@ mod tests {
         assert!(source.contains(&format!("enum {{ MOST_TABLES = {TABLES}, ")));
         assert!(source.contains(&format!("static_assert(sizeof(Built) == {},", DecodeOps::TABLES_BYTES)));
         assert_eq!(DecodeOps::axes_bytes(1, 3), 256 + 96 + 240);
-        // `Strip` shares the memory with the widest line.
+        // A `Strip` and the widest line must fit into shared memory together.
         let strip = 8 + ROWS * (8 + 8 * DecodeOps::MOST_TAPS);
         assert!((DecodeOps::MOST_COLUMNS as usize + 6) * 4 + 16 + strip.next_multiple_of(16) <= 48 << 10);
     }

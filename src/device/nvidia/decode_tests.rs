@@ -1,8 +1,8 @@
-//! The decode kernels on a GPU: their pixels equal the host's for any image, and damaged data is
-//! reported.
+//! Tests the decode kernels on a GPU: their pixels equal the host's for any image, and they report
+//! damaged data.
 //!
-//! Without a driver each test prints why it was skipped. With `WARPFEED_SANITIZE=1`, for
-//! `benches/sanitize.sh`, there are fewer images, and scratch keeps its initial contents.
+//! Without a driver, each test prints why it was skipped. With `WARPFEED_SANITIZE=1`, which
+//! `benches/sanitize.sh` sets, the tests use fewer images and leave scratch memory uninitialized.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,8 @@ impl Loaded {
         Loaded::poisoned(context, batch, 0xa5)
     }
 
-    /// Loads the batch into memory filled with `poison` by an earlier batch, which must not matter.
+    /// Loads the batch into memory that is filled with `poison`, as if an earlier batch had used
+    /// it. The old contents must not matter.
     fn poisoned(context: &Context, batch: &Coded, poison: u8) -> Self {
         let mut end = 0;
         let mut place = |bytes: usize| {
@@ -57,7 +58,8 @@ impl Loaded {
         };
         let memory = DeviceBuffer::new(context, end).unwrap();
         let stream = Stream::new(context).unwrap();
-        // A sanitizer finds reads of unwritten memory. No kernel reads the output.
+        // Leave scratch memory unwritten for a sanitizer, which detects reads of it. No kernel
+        // reads the output.
         let from = if sanitize() { at.out } else { 0 };
         let poison = vec![poison; end - from];
         for (offset, bytes) in [(from, &poison), (at.ops, &batch.records), (at.arena, &batch.arena)] {
@@ -74,12 +76,13 @@ impl Loaded {
         unsafe { kernels.launch(&self.stream, &self.memory, self.at) }.unwrap();
     }
 
-    /// Bytes at `offset`. Checks the guard after them, unless a sanitizer watches it.
+    /// Returns the bytes at `offset`. Also checks the guard bytes that follow, unless a sanitizer
+    /// watches them.
     fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; if sanitize() { len } else { len + 256 }];
         self.stream.download(&mut bytes, &self.memory, offset).unwrap();
         let guard = &bytes[len..];
-        assert!(guard.iter().all(|&byte| byte == guard[0]), "written behind the end");
+        assert!(guard.iter().all(|&byte| byte == guard[0]), "written past the end");
         bytes.truncate(len);
         bytes
     }
@@ -104,15 +107,15 @@ fn sanitize() -> bool {
     std::env::var_os("WARPFEED_SANITIZE").is_some()
 }
 
-/// The results of the kernels' model: the pixels of a batch, and the samples that it leaves to the
-/// host.
+/// Returns the results of the kernels' model: the pixels of a batch, and which samples are left to
+/// the host.
 fn modeled(batch: &Coded) -> (Vec<u8>, Vec<bool>) {
     let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
     let faults = model::decode(&batch.records, &batch.arena, batch.size, &mut out);
     (out, faults)
 }
 
-/// Milliseconds of some stages.
+/// Measures how many milliseconds two stages take.
 fn milliseconds(loaded: &Loaded, kernels: &Decode, of: [Stage; 2]) -> f32 {
     let mut sum = 0.0;
     for stage in Stage::all() {
@@ -150,20 +153,20 @@ fn the_kernels_give_the_pixels_of_the_host() {
             let count = if sanitize() { 6 } else { 100 };
             let batch = coded::random_batch(seed as u64 * 1000 + images, size, count, images);
             let left = modeled(&batch).1;
-            assert!(left.iter().filter(|&&left| left).count() * 20 <= batch.count(), "nearly all synchronize");
+            assert!(left.iter().filter(|&&left| left).count() * 20 <= batch.count(), "nearly all images synchronize");
             let loaded = Loaded::new(&context, &batch);
             let kernels = Decode::load(&loaded.context, size).unwrap();
             for round in 0..2 {
                 loaded.run(&kernels);
                 let faults = loaded.faults();
-                assert_eq!(faults, left, "of sound images those are left to the host that do not synchronize");
+                assert_eq!(faults, left, "only intact images that do not synchronize are left to the host");
                 check(&batch, &loaded, &faults, &batch.expected, &format!("{size:?}, {images}, round {round}"));
             }
         }
     }
 }
 
-/// Batches with long segments, and one of small images.
+/// Covers batches with long segments, and one batch of small images.
 #[test]
 fn parts_of_a_batch_give_the_pixels_of_the_whole() {
     let Some(context) = context() else { return };
@@ -185,7 +188,8 @@ fn parts_of_a_batch_give_the_pixels_of_the_whole() {
     }
 }
 
-/// In three parts of this batch, a long segment and its copy would be apart.
+/// If this batch were decoded in three parts, a long segment and its copy would be in different
+/// parts.
 #[test]
 fn a_batch_with_a_copy_is_decoded_whole() {
     let Some(context) = context() else { return };
@@ -226,7 +230,7 @@ fn the_kernels_equal_their_model_for_any_data() {
     for seed in 0..if sanitize() { 2 } else { 20 } {
         let mut batch = coded::random_batch(1000 + seed, size, if sanitize() { 20 } else { 100 }, 200);
         for data in batch.data.clone().into_iter().filter(|data| !data.is_empty()) {
-            // A few bytes, or all of them.
+            // Damage a few bytes, or all of them.
             let most = if rng.chance(0.1) { 1 << 20 } else { rng.below(3) };
             for _ in 0..most.min(data.len() as u64) {
                 batch.arena[data.start + rng.below(data.len() as u64) as usize] = rng.below(256) as u8;
@@ -234,7 +238,7 @@ fn the_kernels_equal_their_model_for_any_data() {
         }
         let (expected, faults) = modeled(&batch);
         faults.iter().for_each(|&fault| seen[usize::from(fault)] += 1);
-        // A record may request nothing. Its pixels then stay unchanged.
+        // A record may not request any decoding. The pixels then stay unchanged.
         let touched = |pixels: &[u8]| pixels.iter().any(|&byte| byte != 0xa5).then(|| pixels.to_vec());
         let expected = expected.chunks(batch.sample_bytes()).map(touched).collect::<Vec<_>>();
         let loaded = Loaded::new(&context, &batch);
@@ -243,10 +247,10 @@ fn the_kernels_equal_their_model_for_any_data() {
         assert!(loaded.faults() == faults, "faults of seed {seed}");
         check(&batch, &loaded, &faults, &expected, &format!("seed {seed}"));
     }
-    assert!(sanitize() || seen.iter().all(|&n| n > 100), "sound and faulty: {seen:?}");
+    assert!(sanitize() || seen.iter().all(|&n| n > 100), "intact and faulty: {seen:?}");
 }
 
-/// The results of each kernel do not depend on earlier contents of memory.
+/// The results of each kernel must not depend on the earlier contents of memory.
 #[test]
 fn the_kernels_write_all_of_the_memory_that_they_read() {
     let Some(context) = context() else { return };
@@ -257,7 +261,7 @@ fn the_kernels_write_all_of_the_memory_that_they_read() {
         let loaded = Loaded::new(&context, &batch);
         loaded.run(&kernels);
         loaded.faults();
-        return crate::require::missing("quick", "the sanitizer watches the kernels instead");
+        return crate::require::missing("quick", "the sanitizer covers this");
     }
     let written = |poison: u8| {
         let loaded = Loaded::poisoned(&context, &batch, poison);
@@ -286,16 +290,16 @@ fn the_kernels_write_all_of_the_memory_that_they_read() {
     }
 }
 
-/// Prints how long detection takes, next to the time for noise that synchronizes.
+/// Prints how long it takes to detect this case, next to the time for noise, which synchronizes.
 #[test]
-fn codes_that_never_synchronize_are_left_to_the_host_in_bounded_time() {
+fn codes_that_never_synchronize_take_bounded_device_time() {
     let Some(context) = context() else { return };
     let (size, side) = ((24, 24), if sanitize() { 700 } else { 2000 });
     let kernels = Decode::load(&context, size).unwrap();
     for (jpeg, left, what) in [(coded::pattern(side, None), true, "pattern"), (coded::noise(side), false, "noise")] {
         let mut batch = Coded::new(size);
         assert!(batch.add(&jpeg, &coded::corner(side, size), true));
-        // In a batch of many samples, a block of threads has more than one tile of this one.
+        // In a batch of many samples, one thread block handles more than one tile of this sample.
         (0..63).for_each(|_| batch.add_nothing());
         let loaded = Loaded::new(&context, &batch);
         loaded.run(&kernels);
@@ -303,16 +307,15 @@ fn codes_that_never_synchronize_are_left_to_the_host_in_bounded_time() {
         assert_eq!(faults, modeled(&batch).1, "{what}");
         assert!(faults[0] == left, "{what}");
         check(&batch, &loaded, &faults, &batch.expected, what);
-        let ms = (0..3)
-            .map(|_| milliseconds(&loaded, &kernels, [Stage::Prefetcher, Stage::Starts]))
-            .fold(f32::MAX, f32::min);
+        let ms =
+            (0..3).map(|_| milliseconds(&loaded, &kernels, [Stage::Follow, Stage::Starts])).fold(f32::MAX, f32::min);
         println!("{what}: {} bytes without restart markers, {ms:.2} ms to find where pieces begin", jpeg.len());
         assert!(!left || sanitize() || ms < 20.0, "{what} takes the device {ms} ms");
     }
 }
 
 #[test]
-fn images_of_12_48_and_96_megapixels_are_those_of_the_host() {
+fn images_of_12_48_and_96_megapixels_equal_the_hosts() {
     let Some(context) = context() else { return };
     if sanitize() {
         return crate::require::missing("quick", "it takes minutes there");
@@ -336,9 +339,9 @@ fn images_of_12_48_and_96_megapixels_are_those_of_the_host() {
     }
 }
 
-/// Crops of real photographs, from the folder `WARPFEED_PHOTOS` and the folders in it.
+/// Decodes whole photographs and crops from the folder `WARPFEED_PHOTOS` and its subfolders.
 #[test]
-fn photographs_in_whole_and_in_parts_are_those_of_the_host() {
+fn whole_and_cropped_photographs_equal_the_hosts() {
     let Some(context) = context() else { return };
     let Some(root) = std::env::var_os("WARPFEED_PHOTOS") else {
         return crate::require::missing("photographs", "WARPFEED_PHOTOS names no folder");

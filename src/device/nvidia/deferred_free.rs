@@ -1,9 +1,9 @@
 //! Frees memory on a separate thread when the device is idle.
 //!
-//! `cuMemFree` and `cuMemFreeHost` wait for all work submitted to the device, and calls of other
-//! threads wait for them (both observed on driver 580). That work may depend on something that the
-//! program's thread has yet to release. A separate thread therefore polls until the device is idle,
-//! and then makes these calls.
+//! `cuMemFree` and `cuMemFreeHost` wait for all work submitted to the device, and driver calls of
+//! other threads block until they return (both observed on driver 580). The submitted work may
+//! depend on something that the program's thread has yet to release, which would cause a deadlock.
+//! A separate thread therefore polls until the device is idle, and then makes these calls.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -12,21 +12,21 @@ use super::driver::Context;
 use super::event::Event;
 use crate::device::gpu::Recorded;
 
-/// Time for which a failed allocation waits for memory that is being freed.
+/// Maximum time that a failed allocation waits for memory that is about to be freed.
 pub(super) const FREED_WITHIN: Duration = Duration::from_secs(5);
-/// Interval between checks of whether the device has completed its work.
+/// Interval between checks whether the device has completed its work.
 const POLL: Duration = Duration::from_millis(1);
 
 struct Job {
-    /// The work that must be done before the memory is freed; `None` in tests.
+    /// The work that must be done before the memory is freed, or `None` in tests.
     after: Option<After>,
     free: Box<dyn FnOnce() + Send>,
 }
 
-/// The work submitted to a device up to some moment.
+/// The work submitted to a device up to a point in time.
 struct After {
     context: Context,
-    /// `None` if no event could be created.
+    /// Event for this work, or `None` if no event could be created.
     mark: Option<Event>,
     marked: bool,
 }
@@ -45,12 +45,12 @@ fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().expect("nothing panics while holding it")
 }
 
-/// Runs `free`, in its context, after all work submitted to the context's device so far. The thread
+/// Runs `free` in its context after all work submitted to the context's device so far. The thread
 /// ends when the queue is empty.
 pub(super) fn free_when_idle(context: Context, free: impl FnOnce() + Send + 'static) {
     let mut after = After { mark: Event::new(&context).ok(), context, marked: false };
-    // Marks at once, so that the mark does not fall into a capture that starts while the device is
-    // busy.
+    // Record the event immediately, so that it cannot fall into a capture that starts while the
+    // device is busy.
     after.try_mark();
     add(Job { after: Some(after), free: Box::new(free) });
 }
@@ -61,8 +61,8 @@ fn add(job: Job) {
     queue.open += 1;
     if !queue.running {
         let thread = std::thread::Builder::new().name("warpfeed-free".into()).spawn(work);
-        // Without a thread, the jobs wait for the next attempt. The memory stays allocated, but the
-        // program is not blocked.
+        // If the thread cannot be started, the jobs stay queued until the next attempt. The memory
+        // stays allocated, but the program is not blocked.
         queue.running = thread.is_ok();
     }
 }
@@ -82,7 +82,7 @@ fn work() {
             let here = after.context.enter();
             (here, after)
         });
-        // A context that cannot be entered has failed, and its memory is lost with it.
+        // If the context cannot be entered, it has failed, and its memory is already lost.
         if here.as_ref().is_none_or(|(here, _)| here.is_ok()) {
             (job.free)();
         }
@@ -93,8 +93,8 @@ fn work() {
 }
 
 impl After {
-    /// Marks the work, unless a stream is being captured. If the driver does not support marks,
-    /// there is nothing to wait for.
+    /// Records the event for the work, unless a stream is being captured. If the driver does not
+    /// support such events, there is nothing to wait for.
     fn try_mark(&mut self) {
         match self.mark.as_ref().map(Event::record_all) {
             Some(Ok(Recorded::Yes)) => self.marked = true,
@@ -103,7 +103,7 @@ impl After {
         }
     }
 
-    /// Waits until the work is done, or has failed.
+    /// Waits until the work is done or has failed.
     fn wait(&mut self) {
         loop {
             if !self.marked {
@@ -118,7 +118,7 @@ impl After {
     }
 }
 
-/// Waits at most `most` until all queued memory is freed. Returns whether any was.
+/// Waits at most `most` until all queued memory is freed. Returns whether any memory was queued.
 pub(super) fn settle(most: Duration) -> bool {
     let queue = queue();
     if queue.open == 0 {
@@ -144,7 +144,7 @@ mod tests {
             first.send(1).unwrap();
         }));
         later(Box::new(move || done.send(2).unwrap()));
-        assert!(!settle(Duration::from_millis(5)), "the first job is held up");
+        assert!(!settle(Duration::from_millis(5)), "the first job is blocked");
         gate.send(()).unwrap();
         assert_eq!(order.iter().take(2).collect::<Vec<_>>(), [1, 2]);
         settle(Duration::from_secs(10));

@@ -1,14 +1,14 @@
 #![allow(unsafe_code)]
-//! Marks the work of all devices that a program may be using.
+//! Records marks after the work of all devices that the program may be using.
 //!
-//! Every device can read page-locked memory, and a slice of it does not show which stream reads it.
-//! Released memory therefore stays in use until every device has completed the work submitted
-//! before the release. The devices of a program are those whose primary context is active. cudarc's
-//! usual contexts, candle, burn, libtorch and the runtime API use primary contexts. A context that
-//! a program creates itself is not watched.
+//! Every device can read page-locked memory, and a slice of such memory does not reveal which
+//! stream reads it. Released memory therefore counts as in use until every device has completed the
+//! work submitted before the release. The devices of a program are the ones with an active primary
+//! context. cudarc's usual contexts, candle, burn, libtorch and the runtime API use primary
+//! contexts. Contexts that a program creates itself are not watched.
 //!
 //! **Invariants**
-//! 1. A context is entered before the driver is asked to wait for it.
+//! 1. A context is entered before any call that makes the driver wait for it.
 
 use std::sync::Mutex;
 
@@ -22,13 +22,13 @@ use crate::device::gpu::Recorded;
 use crate::device::handoff::Marked;
 use crate::error::Result;
 
-/// The watched contexts, and spare events for marks.
+/// The watched contexts, and spare events for new marks.
 pub(crate) struct Devices {
     contexts: Mutex<Vec<Option<Context>>>,
     spare: Mutex<Vec<Event>>,
 }
 
-/// Snapshot of the work submitted to a set of streams or contexts.
+/// A snapshot of the work submitted to a set of streams or contexts: events recorded after it.
 #[derive(Default)]
 pub(crate) struct Mark(Vec<Event>);
 
@@ -38,11 +38,11 @@ impl Devices {
         Devices { contexts, spare: Mutex::default() }
     }
 
-    /// Marks all work submitted to the devices so far. Drivers before CUDA 12.5 cannot do that;
-    /// with them the host waits for the work, if it may `block`.
+    /// Marks all work submitted to the devices so far. Drivers before CUDA 12.5 do not support
+    /// this; with such a driver, the host waits for the work if `block` is set.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
     pub(crate) fn mark_all(&self, block: bool) -> Result<Marked<Mark>> {
         let mut mark = Mark::default();
         for context in self.active()? {
@@ -52,7 +52,7 @@ impl Devices {
             let refused = match recorded {
                 Recorded::Yes => None,
                 Recorded::NotNow => Some(Marked::Capturing),
-                // The event counts as done, because it was never recorded.
+                // An event that was never recorded counts as done.
                 Recorded::Never if block => (!finish(&context)?).then_some(Marked::Capturing),
                 Recorded::Never => Some(Marked::Unable),
             };
@@ -64,7 +64,8 @@ impl Devices {
         Ok(Marked::At(mark))
     }
 
-    /// The active contexts. No lock is held on return, because the caller may wait for their work.
+    /// Returns the active contexts. Does not hold a lock on return, because the caller may wait for
+    /// the contexts' work.
     fn active(&self) -> Result<Vec<Context>> {
         let mut contexts = self.contexts.lock().expect("nothing panics while holding it");
         for (ordinal, place) in contexts.iter_mut().enumerate() {
@@ -78,17 +79,17 @@ impl Devices {
     /// Marks all work submitted to `stream` so far.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
     pub(crate) fn mark(&self, stream: &Stream) -> Result<Mark> {
         let event = self.event(stream.context())?;
         event.record(stream)?;
         Ok(Mark(vec![event]))
     }
 
-    /// Whether the marked work is done.
+    /// Returns whether the marked work is done.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda), also for work that failed.
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails, or if the work failed.
     pub(crate) fn is_done(&self, mark: &Mark) -> Result<bool> {
         for event in &mark.0 {
             if !event.is_done()? {
@@ -98,7 +99,7 @@ impl Devices {
         Ok(true)
     }
 
-    /// Keeps the events of a mark for reuse.
+    /// Stores the events of a mark for reuse.
     pub(crate) fn recycle(&self, mark: Mark) {
         self.spare.lock().expect("nothing panics while holding it").extend(mark.0);
     }

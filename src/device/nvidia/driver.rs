@@ -6,11 +6,11 @@
 //!    `Ok` in this process, because cudarc panics if libcuda cannot be opened. A [`Context`] exists
 //!    only after that.
 //! 2. Every raw driver call for an object in this folder runs while an [`Entered`] of its context
-//!    is alive on the calling thread. It is a call in progress for `ending`, so that no call runs
-//!    while the process exits. The outermost one of a thread may [rest](Entered::resting) between
-//!    calls that enter themselves.
-//! 3. An [`Entered`] restores the state of the thread: the current context and the capture mode.
-//!    The program's own calls on that thread are not affected.
+//!    is alive on the calling thread. `exit` counts the `Entered` as a call in progress, so that no
+//!    call runs while the process exits. The outermost `Entered` of a thread may
+//!    [rest](Entered::resting) between calls that enter again.
+//! 3. An [`Entered`] restores the thread's state, which consists of the current context and the
+//!    capture mode. The program's own calls on that thread are therefore not affected.
 
 use std::cell::Cell;
 use std::error::Error as _;
@@ -27,43 +27,45 @@ use crate::error::{Error, ErrorKind, Result};
 /// Checks whether a CUDA driver can be opened. The result is cached per process.
 ///
 /// # Errors
-/// [`ErrorKind::Cuda`] with the message of the dynamic linker.
+/// [`ErrorKind::Cuda`] with the dynamic linker's message, if there is no driver.
 pub fn available() -> Result<()> {
     library().as_ref().map(|_| ()).map_err(|why| Error::new(ErrorKind::Cuda, format!("no NVIDIA driver found ({why})")))
 }
 
-/// The driver's library, which stays loaded, or the reason why it is missing.
+/// Returns the driver's library, which stays loaded, or the reason why it could not be loaded.
 fn library() -> &'static Result<libloading::Library, String> {
     static DRIVER: OnceLock<Result<libloading::Library, String>> = OnceLock::new();
     let name = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
     DRIVER.get_or_init(|| {
         // SAFETY: the initializers of libcuda have no preconditions.
         unsafe { libloading::Library::new(name) }
-            // The error's source is the linker's message, which names the library.
+            // Prefer the source of the error: it is the linker's message, which names the library.
             .map_err(|e| e.source().map_or_else(|| format!("{name}: {e}"), ToString::to_string))
     })
 }
 
-/// Whether the driver can mark all work of a context with one event (`cuCtxRecordEvent`, from CUDA
-/// 12.5, driver 555). Checked here because cudarc panics if a symbol is missing.
+/// Returns whether the driver can record one event for all work of a context (`cuCtxRecordEvent`,
+/// from CUDA 12.5, driver 555). This check is necessary because cudarc panics if a symbol is
+/// missing.
 pub(super) fn marks_contexts() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
         library().as_ref().is_ok_and(|library| {
-            // SAFETY: the symbol is looked up and not called.
+            // SAFETY: the symbol is only looked up, not called.
             unsafe { library.get::<unsafe extern "C" fn()>(b"cuCtxRecordEvent\0") }.is_ok()
         })
     })
 }
 
-/// Number of devices, or 0 without a driver.
+/// Returns the number of devices, or 0 without a driver.
 pub(super) fn device_count() -> usize {
     // SAFETY: `available` found a driver (invariant 1). Initializing it again has no effect.
     let count = available().ok().and_then(|()| result::init().and_then(|()| result::device::get_count()).ok());
     count.map_or(0, |count| count.max(0) as usize)
 }
 
-/// Like [`available`], for batches on a device. Without a driver the error names the alternative.
+/// Same as [`available`], but for batches on a device: without a driver, the error mentions the
+/// alternative.
 pub(super) fn available_for_batches() -> Result<()> {
     available().map_err(|e| Error::new(e.kind(), format!("{}; use .host() for batches in host memory", e.cause())))
 }
@@ -73,13 +75,12 @@ pub(super) fn available_for_batches() -> Result<()> {
 pub struct Context(Option<Arc<CudaContext>>);
 
 impl Drop for Context {
-    /// Restores the thread's context, because cudarc makes the device current when it drops its
-    /// last handle.
+    /// Restores the thread's current context, because dropping cudarc's last handle changes it.
     fn drop(&mut self) {
         if let Some(context) = self.0.take().filter(|context| Arc::strong_count(context) == 1) {
             let restore = Entered::nowhere();
             if restore.is_refused() {
-                // The driver releases the context when the process has ended.
+                // Leak the handle. The driver releases the context when the process ends.
                 std::mem::forget(context);
             } else {
                 drop(context);
@@ -89,14 +90,14 @@ impl Drop for Context {
 }
 
 impl Context {
-    /// Opens the primary context of device `ordinal`, which programs share.
+    /// Opens the primary context of device `ordinal`, which all users in the process share.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] without a driver, or without that device.
+    /// [`ErrorKind::Cuda`] if there is no driver or no such device.
     pub fn new(ordinal: usize) -> Result<Self> {
         available()?;
-        // The driver has no capture mode to restore before this call. If the call fails, so does
-        // the one below.
+        // Before this call, the driver has no capture mode to restore. If it fails, the call below
+        // fails, too, and reports the error.
         let _ = result::init();
         let restore = Entered::nowhere();
         if restore.is_refused() {
@@ -107,18 +108,18 @@ impl Context {
         Ok(Context(Some(context)))
     }
 
-    /// Returns the primary context of device `ordinal` if the program already uses it, without
-    /// creating it.
+    /// Returns the primary context of device `ordinal` if the program already uses it. Never
+    /// creates it.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub(super) fn if_active(ordinal: usize) -> Result<Option<Self>> {
         available()?;
         let (mut flags, mut active) = (0, 0);
         // SAFETY: both results are written before the call returns.
         let state =
             unsafe { sys::cuDevicePrimaryCtxGetState(ordinal as sys::CUdevice, &raw mut flags, &raw mut active) };
-        state.result().doing(|| format!("asking whether device {ordinal} is in use"))?;
+        state.result().doing(|| format!("querying whether device {ordinal} is in use"))?;
         (active != 0).then(|| Context::new(ordinal)).transpose()
     }
 
@@ -134,13 +135,13 @@ impl Context {
         Ok(context)
     }
 
-    /// Makes this the calling thread's context until the result is dropped.
+    /// Makes this context current on the calling thread until the result is dropped.
     ///
-    /// cudarc's `bind_to_thread` would also consume an error that cudarc stores for the program,
-    /// which the program must receive.
+    /// Unlike cudarc's `bind_to_thread`, this function does not consume an error that cudarc stores
+    /// for the program.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver, or if the process is exiting.
+    /// [`ErrorKind::Cuda`] if a driver call fails or the process is exiting.
     pub(crate) fn enter(&self) -> Result<Entered> {
         let mut entered = Entered::nowhere();
         if entered.is_refused() {
@@ -156,32 +157,32 @@ impl Context {
         Ok(entered)
     }
 
-    /// cudarc's handle.
+    /// Returns cudarc's handle.
     pub fn cudarc(&self) -> &Arc<CudaContext> {
         self.0.as_ref().expect("the handle leaves in drop only")
     }
 
-    /// Number of the device.
+    /// Returns the ordinal of the device.
     pub fn ordinal(&self) -> usize {
         self.cudarc().ordinal()
     }
 
-    /// Name of the device, such as `NVIDIA H200`.
+    /// Returns the name of the device, such as `NVIDIA H200`.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn name(&self) -> Result<String> {
         result::device::get_name(self.cudarc().cu_device())
-            .doing(|| format!("asking for the name of device {}", self.ordinal()))
+            .doing(|| format!("querying the name of device {}", self.ordinal()))
     }
 
-    /// Free and total device memory in bytes.
+    /// Returns the free and total device memory in bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn memory(&self) -> Result<(usize, usize)> {
         let _here = self.enter()?;
-        result::mem_get_info().doing(|| format!("asking for the memory of device {}", self.ordinal()))
+        result::mem_get_info().doing(|| format!("querying the memory of device {}", self.ordinal()))
     }
 }
 
@@ -200,26 +201,27 @@ thread_local! {
     static STAYS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A scope on one thread in which a context is current. Its end restores the context and the
-/// capture mode that the thread had before.
+/// A scope on one thread in which a context is current. Dropping it restores the previous context
+/// and capture mode of the thread.
 pub struct Entered {
     before: sys::CUcontext,
     now: sys::CUcontext,
-    /// The previous capture mode. `None` if the driver did not return it, and in a nested scope.
+    /// The previous capture mode, or `None` in a nested scope or if the driver did not return it.
     mode: Option<sys::CUstreamCaptureMode>,
-    /// False if the process is exiting. Then nothing was entered, and no call may be made.
+    /// Whether the scope was entered. False if the process is exiting, in which case no call may be
+    /// made.
     entered: bool,
-    /// `None` while it rests, and if nothing was entered.
+    /// Counts as a call in progress. `None` while the scope is resting, or if it was not entered.
     pass: Option<Pass>,
     _on_this_thread: PhantomData<*const ()>,
 }
 
 impl Entered {
-    /// Records the thread's state, and makes its calls harmless to captures of other streams. In
-    /// the default capture mode, querying an event invalidates a capture that another thread has
-    /// started (measured on driver 580).
+    /// Saves the thread's state without changing the context, and makes the thread's calls harmless
+    /// to captures of other streams. In the default capture mode, querying an event invalidates a
+    /// capture that another thread has started (measured on driver 580).
     ///
-    /// While the process exits, the result is [refused](Self::is_refused).
+    /// If the process is exiting, the result is [refused](Self::is_refused).
     pub(super) fn nowhere() -> Self {
         let depth = STAYS.replace(STAYS.get() + 1);
         let Some(pass) = exit::pass() else {
@@ -238,13 +240,13 @@ impl Entered {
         }
     }
 
-    /// Whether the process is exiting, so that no driver call may be made.
+    /// Returns whether no driver call may be made, because the process is exiting.
     pub(super) fn is_refused(&self) -> bool {
         !self.entered
     }
 
-    /// The same for a thread that keeps it while it waits for work. It does not count as a call in
-    /// progress, so the process may exit meanwhile. Each call of the thread enters again.
+    /// Lets a thread keep the scope while it waits for work. A resting scope does not count as a
+    /// call in progress, so the process may exit. Each call of the thread enters again.
     pub(crate) fn resting(mut self) -> Self {
         self.pass = None;
         self
@@ -269,13 +271,13 @@ impl Drop for Entered {
 
 /// Sets the thread's capture mode and returns the previous one.
 fn exchange(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUstreamCaptureMode> {
-    // SAFETY: the driver reads and writes the mode during the call. Without a driver this code is
-    // not reached (invariant 1).
+    // SAFETY: the driver reads and writes the mode during the call. This code is not reached
+    // without a driver (invariant 1).
     let exchanged = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
     exchanged.result().is_ok().then_some(mode)
 }
 
-/// Adds the failed operation to the error of a driver call.
+/// Converts the error of a driver call, and adds the name of the failed operation.
 pub(super) trait Doing<T> {
     fn doing<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T>;
 }
@@ -296,9 +298,9 @@ impl<T> Doing<T> for Result<T, DriverError> {
 mod tests {
     use super::*;
 
-    /// Needs a driver.
+    /// Skipped without a driver.
     #[test]
-    fn a_context_that_a_thread_keeps_is_no_call_in_progress() {
+    fn a_resting_context_is_no_call_in_progress() {
         if let Err(e) = available() {
             return crate::require::missing("cuda", e);
         }
@@ -310,17 +312,17 @@ mod tests {
         assert!(exit::calls_in_progress() > 0);
         drop(nested);
         assert_eq!(current(), Some(context.cudarc().cu_ctx()));
-        // Other tests make calls, too.
+        // Wait, because other tests make calls concurrently.
         let since = std::time::Instant::now();
         while exit::calls_in_progress() > 0 {
-            assert!(since.elapsed().as_secs() < 60, "the context counts as a call");
+            assert!(since.elapsed().as_secs() < 60, "a resting context counts as a call");
             std::thread::yield_now();
         }
         drop(stay);
         assert_eq!(current(), before);
     }
 
-    /// Has no effect if there is a driver; `tests/gpu/batches.rs` covers that case.
+    /// Skipped if there is a driver; `tests/gpu/batches.rs` covers that case.
     #[test]
     fn a_missing_driver_is_one_sentence_and_no_panic() {
         if available().is_ok() {
@@ -329,7 +331,7 @@ mod tests {
         let e = crate::device::nvidia::stream(0).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Cuda);
         let text = e.to_string();
-        // The loader of Windows does not name the library.
+        // The dynamic linker of Windows does not name the library.
         let cause = if cfg!(windows) { "" } else { "libcuda.so.1: " };
         assert!(text.starts_with(&format!("cuda: no NVIDIA driver found ({cause}")), "{text}");
         assert!(text.ends_with("; use .host() for batches in host memory"), "{text}");

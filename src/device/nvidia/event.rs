@@ -1,8 +1,8 @@
 #![allow(unsafe_code)]
-//! Events: marks in a stream, or of all work of a context.
+//! Events, which mark a point in a stream or all work submitted to a context.
 //!
 //! **Invariants**
-//! 1. A handle created here is destroyed once, in `drop`. The driver allows that while work is
+//! 1. A handle created here is destroyed once, in `drop`. The driver allows this while work is
 //!    pending.
 
 use std::fmt;
@@ -16,8 +16,8 @@ use crate::device::gpu::Recorded;
 use crate::error::ErrorKind;
 use crate::error::Result;
 
-/// A mark in a stream. It may be recorded repeatedly. A wait refers to the mark that was the latest
-/// when the wait was queued.
+/// An event, which marks a point in a stream. It may be recorded repeatedly. A wait refers to the
+/// most recent recording at the time the wait is queued.
 pub struct Event {
     raw: sys::CUevent,
     context: Context,
@@ -29,18 +29,18 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// Creates an event for ordering, without timing.
+    /// Creates an event that orders work but does not record the time.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn new(context: &Context) -> Result<Self> {
         Self::with(context, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
     }
 
-    /// Creates an event that also records the device's time.
+    /// Creates an event that also records the time on the device's clock.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn timed(context: &Context) -> Result<Self> {
         Self::with(context, sys::CUevent_flags::CU_EVENT_DEFAULT)
     }
@@ -59,11 +59,11 @@ impl Event {
         &self.context
     }
 
-    /// Marks all work submitted to the event's context so far, in all its streams. Costs the host
-    /// 0.3 to 2 us.
+    /// Records the event after all work submitted so far to all streams of its context. Costs the
+    /// host 0.3 to 2 us.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn record_all(&self) -> Result<Recorded> {
         let _here = self.context.enter()?;
         if !marks_contexts() {
@@ -91,34 +91,35 @@ impl Event {
             .map(|()| Recorded::Yes)
     }
 
-    /// Whether the marked work is done. True for an event that was never recorded.
+    /// Returns whether the work before the event is done. Returns true for an event that was never
+    /// recorded.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver, also for work that failed earlier.
+    /// [`ErrorKind::Cuda`] if a driver call fails, or if earlier work failed.
     pub fn is_done(&self) -> Result<bool> {
         let _here = self.context.enter()?;
         // SAFETY: the handle is alive (invariant 1).
         match unsafe { result::event::query(self.raw) } {
             Err(e) if e.0 == sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-            other => other.doing(|| "asking whether an event is done").map(|()| true),
+            other => other.doing(|| "querying an event").map(|()| true),
         }
     }
 
-    /// Blocks the host until the marked work is done.
+    /// Blocks the host until the work before the event is done.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver, also for work that failed earlier.
+    /// [`ErrorKind::Cuda`] if a driver call fails, or if earlier work failed.
     pub fn synchronize(&self) -> Result<()> {
         let _here = self.context.enter()?;
         // SAFETY: the handle is alive (invariant 1).
         unsafe { result::event::synchronize(self.raw) }.doing(|| "waiting for an event")
     }
 
-    /// Milliseconds on the device's clock from `self` to `end`, with a resolution of half a
-    /// microsecond. Both events must be [`timed`](Event::timed) and done.
+    /// Returns the milliseconds on the device's clock from `self` to `end`, with a resolution of
+    /// half a microsecond. Both events must be [`timed`](Event::timed) and must have completed.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] if one of them is not.
+    /// [`ErrorKind::Cuda`] if either event is untimed or has not completed.
     pub fn elapsed_ms(&self, end: &Event) -> Result<f32> {
         let _here = self.context.enter()?;
         // SAFETY: both handles are alive (invariant 1).

@@ -1,29 +1,29 @@
-//! Ends the driver calls of this crate when the process exits.
+//! Stops the driver calls of this crate when the process exits.
 //!
-//! Threads of the crate may outlive the loader by some milliseconds, for example to free memory
-//! once the device is idle. `exit` meanwhile runs the handlers of the driver, and of tools that are
-//! loaded into it. A call during their clean-up crashed 27 of 31 runs under `compute-sanitizer`
-//! after their last test had passed. So a handler of this crate runs first. It waits until no call
-//! is in progress, and from then on no call begins.
+//! Threads of the crate may outlive the loader by a few milliseconds, for example to free memory
+//! once the device is idle. Meanwhile, `exit` may run the exit handlers of the driver and of tools
+//! that are loaded into it. Driver calls during this clean-up crashed 27 of 31 runs under
+//! `compute-sanitizer` after the last test had passed. An exit handler of this crate therefore runs
+//! first. It refuses new calls, and waits until no call is in progress.
 
-// Elsewhere no handler runs, so nothing closes the gate.
+// On other systems, no handler is registered, so nothing closes the gate.
 #![cfg_attr(not(unix), allow(dead_code))]
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Maximum time that the exit of the process waits for calls in progress. Only a call that waits
-/// for the device's work takes longer than a millisecond.
+/// Maximum time that process exit waits for calls in progress. Only a call that waits for the
+/// device's work takes longer than a millisecond.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Counts calls in progress, until it is closed.
+/// Counts calls in progress, and refuses new ones once it is closed.
 struct Gate {
     inside: AtomicUsize,
     closed: AtomicBool,
 }
 
-/// A call in progress.
+/// Represents a call in progress.
 pub(super) struct Pass(&'static Gate);
 
 impl Gate {
@@ -32,13 +32,13 @@ impl Gate {
     }
 
     fn pass(&'static self) -> Option<Pass> {
-        // Counting first means that `close` either sees this call or makes it fail.
+        // Counting first ensures that `close` either sees this call or makes it fail.
         self.inside.fetch_add(1, Ordering::SeqCst);
         let pass = Pass(self);
         (!self.closed.load(Ordering::SeqCst)).then_some(pass)
     }
 
-    /// Refuses further calls, and waits for those in progress. Returns whether all have ended.
+    /// Refuses further calls and waits for those in progress. Returns whether all calls have ended.
     fn close(&self, patience: Duration) -> bool {
         self.closed.store(true, Ordering::SeqCst);
         let since = Instant::now();
@@ -60,18 +60,18 @@ impl Drop for Pass {
 
 static GATE: Gate = Gate::new();
 
-/// Number of calls in progress, in all threads.
+/// Returns the number of calls in progress in all threads.
 pub fn calls_in_progress() -> usize {
     GATE.inside.load(Ordering::SeqCst)
 }
 
-/// Begins a driver call. `None` if the process is exiting.
+/// Begins a driver call. Returns `None` if the process is exiting.
 pub(super) fn pass() -> Option<Pass> {
     GATE.pass()
 }
 
-/// Registers the handler, once for the process. The driver must be initialized: handlers run in
-/// reverse order, so that the driver's own run later.
+/// Registers the exit handler, once per process. The driver must already be initialized: handlers
+/// run in reverse order of registration, so the driver's own handlers then run later.
 pub(super) fn before_the_driver() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -82,8 +82,8 @@ pub(super) fn before_the_driver() {
     });
 }
 
-/// The process that registered the handler. A child made by `fork` inherits the handler and the
-/// count of calls, but not the threads that would reduce the count.
+/// The process that registered the handler. A child created by `fork` inherits the handler and the
+/// count of calls, but not the threads that would decrease the count.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 #[cfg(unix)]

@@ -1,11 +1,12 @@
 #![allow(unsafe_code)]
-//! The ring's device, on top of the CUDA driver.
+//! Implements the ring's device on top of the CUDA driver.
 //!
 //! **Invariants**
-//! 1. The contract of `upload` is the ring's invariant 1, passed on to [`Stream::upload`].
+//! 1. The contract of `upload` is that of [`Stream::upload`]. The ring fulfills it by its invariant
+//!    1.
 //! 2. The ring orders conversions (its invariants 3 and 4). `Spec` lays out ranges that do not
-//!    overlap. Records come from workers and `engine`, and name partners in the batch. The ring's
-//!    thread synchronizes its streams before the kernels are dropped.
+//!    overlap. Records come from workers and `engine`, and refer only to partners within the batch.
+//!    The ring's thread synchronizes its streams before the kernels are dropped.
 
 use std::sync::Arc;
 
@@ -29,20 +30,20 @@ use crate::error::Result;
 pub struct Nvidia(pub(crate) Context);
 
 impl Nvidia {
-    /// The device of `stream`.
+    /// Returns the device of `stream`.
     pub(crate) fn of(stream: &Arc<CudaStream>) -> Result<Self> {
         Context::of(stream).map(Nvidia)
     }
 }
 
-/// Kernel of one array. `None` if the array is copied.
+/// Kernel of one array, or `None` if the array is copied.
 enum Kernel {
     None,
     Convert { retouch: Option<Retouch>, convert: Convert },
     Shares(SoftLabels),
 }
 
-/// Kernels of all arrays, and the kernels that decode images.
+/// The kernels of all arrays, and the kernels that decode images.
 pub struct Kernels {
     arrays: Vec<Kernel>,
     decode: Vec<decode::Decode>,
@@ -75,7 +76,7 @@ impl Gpu for Nvidia {
     }
 
     fn slot(&self, bytes: usize) -> Result<batch::SlotMemory> {
-        // The slots never leave the ring.
+        // The slots never leave the ring, so a child process cannot need them.
         host::slot(&self.0, bytes, AfterFork::Absent)
     }
 
@@ -160,7 +161,7 @@ impl Gpu for Nvidia {
     }
 
     unsafe fn fetch(&self, stream: &Stream, memory: &DeviceBuffer, offset: usize, to: &mut Pinned) -> Result<()> {
-        // SAFETY: guaranteed by the ring.
+        // SAFETY: guaranteed by the caller.
         unsafe { stream.fetch(to, memory, offset) }
     }
 
@@ -205,8 +206,8 @@ impl Gpu for Nvidia {
             copied,
             columns: columns as usize,
         };
-        // SAFETY: invariant 2. The ring orders decoding like conversions, and workers checked the
-        // records.
+        // SAFETY: invariant 2. The ring orders decoding like conversions, and workers have
+        // validated the records.
         unsafe { kernels.decode[job.image].launch(stream, memory, at) }
     }
 
@@ -216,9 +217,9 @@ impl Gpu for Nvidia {
         match &kernels.arrays[array] {
             Kernel::None => Ok(()),
             Kernel::Convert { retouch, convert } => {
-                // SAFETY: invariant 2. The pixels are copied or decoded again before the next
-                // launch. The converted image, which the conversion writes next, has at least as
-                // many bytes as the pixels.
+                // SAFETY: invariant 2. Retouching overwrites the pixels, which are copied or
+                // decoded again before the next launch. It also overwrites the memory that the
+                // conversion writes next, which has at least as many bytes as the pixels.
                 retouch.as_ref().map_or(Ok(()), |retouch| unsafe { retouch.launch(stream, memory, at) })?;
                 // SAFETY: invariant 2.
                 unsafe { convert.launch(stream, memory, at) }

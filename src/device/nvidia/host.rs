@@ -1,4 +1,4 @@
-//! Page-locked memory of batches that stay on the host.
+//! Allocates page-locked memory for host batches.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use crate::sampler::Rank;
 
 /// Allocates page-locked memory for `slots` slots.
 pub(crate) fn page_locked(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<SlotMemory>> {
-    // A context takes memory of its device: the rank's own, unless the launcher shows each rank
-    // only one device.
+    // A CUDA context uses memory on its device, so use the rank's own device. If the launcher
+    // exposes only one device per rank, this is device 0.
     let context = match rank.local_rank {
         Some(own) => Context::new(own).or_else(|_| Context::new(0)),
         None => Context::new(0),
     }?;
-    // A child process may read a batch that its parent took before `fork`.
+    // A child process may read a batch that its parent held at `fork`.
     (0..slots).map(|_| slot(&context, bytes, AfterFork::Shared)).collect()
 }
 
-/// Page-locked memory for one slot.
+/// Allocates page-locked memory for one slot.
 #[allow(unsafe_code)]
 pub(super) fn slot(context: &Context, bytes: usize, after_fork: AfterFork) -> Result<SlotMemory> {
     let mut pinned = Pinned::new(context, bytes.max(1), after_fork)?;
@@ -38,7 +38,8 @@ pub(super) fn slot(context: &Context, bytes: usize, after_fork: AfterFork) -> Re
     Ok(unsafe { SlotMemory::pinned(base, bytes, Box::new(pinned)) })
 }
 
-/// Makes the keeper of page-locked batches that a device may still read.
+/// Creates the keeper of page-locked batches, which holds returned batches while a device may still
+/// read them.
 pub(crate) fn keeper(free: Sender<Free>) -> Result<Arc<dyn Keeper<Free>>> {
     Ok(Arc::new(Handoff::new(Devices::new(), free)?))
 }
@@ -62,7 +63,7 @@ impl Watch for Devices {
 fn mark_on(devices: &Devices, stream: &Arc<CudaStream>) -> Result<Mark> {
     let stream = Stream::lent(stream)?;
     if stream.is_capturing()? {
-        return Err(capturing("give the batch back before the capture begins, or after it has ended"));
+        return Err(capturing("release the batch before or after the capture"));
     }
     devices.mark(&stream)
 }

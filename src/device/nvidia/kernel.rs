@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
-//! One kernel entry point: found in the committed PTX, loaded, and queued.
+//! Finds a kernel entry point in the committed PTX, loads it and queues launches.
 //!
 //! **Invariants**
 //! 1. A module outlives its function. Both are private to the struct that unloads the module in
 //!    `drop`.
 //! 2. The PTX is the compiled form of the source next to it (`tests/gpu/ptx.rs` compares them).
-//!    Code that queues an entry point takes its parameters from there.
+//!    Code that queues an entry point passes the parameters that the source declares.
 
 use std::ffi::{CString, c_void};
 use std::sync::LazyLock;
@@ -17,16 +17,16 @@ use super::memory::DeviceBuffer;
 use super::stream::Stream;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Compiled by NVRTC 12.8 for compute capability 7.0. All later devices and all drivers from 570 on
-/// can run it. Names of entry points are unique.
+/// PTX from NVRTC 12.8 for compute capability 7.0, which later devices can also run. It requires
+/// driver 570 or later. Names of entry points are unique.
 const PTX: [&str; 3] =
     [include_str!("kernels/convert.ptx"), include_str!("kernels/retouch.ptx"), include_str!("kernels/jpeg.ptx")];
 
-/// Maximum number of blocks along y. The kernels loop over further samples.
+/// Maximum number of blocks along y. If there are more samples, the kernels loop over them.
 const MAX_GRID_Y: usize = 65535;
 
-/// Module text with the single entry point `name`. The driver compiles everything it is given, and
-/// compiling all entry points would take a second.
+/// Returns the text of a module that contains only the entry point `name`. The driver compiles the
+/// whole module, and compiling all entry points would take a second.
 pub(super) fn entry_text(name: &str) -> Option<String> {
     static PARTS: LazyLock<[(&str, Vec<&str>); 3]> = LazyLock::new(|| {
         PTX.map(|text| {
@@ -45,17 +45,17 @@ pub(super) fn entry_text(name: &str) -> Option<String> {
 
 /// Launch size of a kernel.
 pub(super) struct Grid {
-    /// Blocks per sample.
+    /// Number of blocks per sample.
     pub(super) blocks: u32,
-    /// Threads per block.
+    /// Number of threads per block.
     pub(super) block: u32,
     /// Number of samples.
     pub(super) count: usize,
-    /// Bytes of dynamic shared memory per block.
+    /// Number of bytes of dynamic shared memory per block.
     pub(super) shared: u32,
 }
 
-/// An entry point, loaded in its own module.
+/// An entry point, loaded as a separate module.
 pub(super) struct Kernel {
     name: String,
     module: sys::CUmodule,
@@ -63,21 +63,21 @@ pub(super) struct Kernel {
     context: Context,
 }
 
-// SAFETY: both handles are addresses in the driver that are only read, by threads that have bound
+// SAFETY: both handles are addresses in the driver. They are only read, by threads that have bound
 // the context.
 unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}
 
 impl Kernel {
-    /// Loads the entry point `name`, which takes some tens of milliseconds the first time on a
-    /// machine.
+    /// Loads the entry point `name`. The first time on a machine, this takes some tens of
+    /// milliseconds.
     pub(super) fn load(context: &Context, name: String) -> Result<Self> {
         let _here = context.enter()?;
         let wrong = |cause: String| Error::new(ErrorKind::Cuda, cause);
         let text = entry_text(&name).ok_or_else(|| wrong(format!("kernel {name} is not in the PTX")))?;
-        let text = CString::new(text).map_err(|_| wrong("the PTX holds a zero byte".into()))?;
-        let symbol = CString::new(name.as_str()).map_err(|_| wrong("a kernel name with a zero byte".into()))?;
+        let text = CString::new(text).map_err(|_| wrong("the PTX contains a zero byte".into()))?;
+        let symbol = CString::new(name.as_str()).map_err(|_| wrong("the kernel name contains a zero byte".into()))?;
         // SAFETY: the text is zero-terminated PTX, and the context is bound.
         let module =
             unsafe { result::module::load_data(text.as_ptr().cast()) }.doing(|| format!("loading kernel {name}"))?;
@@ -88,12 +88,12 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// The block size, at most `limit`, for which the driver reports the highest occupancy, or
-    /// `limit` if it reports none.
+    /// Returns the block size up to `limit` with the highest occupancy by the driver's estimate, or
+    /// `limit` if there is no estimate.
     pub(super) fn best_block(&self, limit: u32) -> Result<u32> {
         let _here = self.context.enter()?;
-        // SAFETY: the function is loaded and its context bound. The callback may be missing,
-        // because dynamic shared memory is not used.
+        // SAFETY: the function is loaded and its context bound. The callback may be omitted because
+        // the kernel uses no dynamic shared memory.
         let chosen = unsafe { result::occupancy::max_potential_block_size(self.function, None, 0, limit as i32) };
         let block = chosen.ok().and_then(|(_, block)| u32::try_from(block).ok()).filter(|&block| block >= 32);
         Ok(block.map_or(limit, |block| block / 32 * 32))
@@ -102,8 +102,8 @@ impl Kernel {
     /// Queues the kernel.
     ///
     /// # Safety
-    /// `parameters` must point to values of the types that the entry point declares. Addresses
-    /// among them, and all bytes after them that the kernel accesses, must lie in `memory`. Other
+    /// `parameters` must point to values of the types that the entry point declares. All bytes that
+    /// the kernel accesses through addresses in `parameters` must be inside `memory`. Other
     /// accesses to these bytes must be ordered by streams and events. `self` must not be dropped
     /// before the work is done.
     pub(super) unsafe fn queue(
@@ -125,7 +125,7 @@ impl Kernel {
 impl Drop for Kernel {
     fn drop(&mut self) {
         if let Ok(_here) = self.context.enter() {
-            // SAFETY: it was loaded by `load` and is unloaded once.
+            // SAFETY: `load` loaded the module, and it is unloaded once.
             let _ = unsafe { result::module::unload(self.module) };
         }
     }

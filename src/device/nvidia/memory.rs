@@ -3,11 +3,11 @@
 //!
 //! **Invariants**
 //! 1. `start` comes from `cuMemAlloc` with `len` bytes and is passed to `cuMemFree` once, in
-//!    `drop`. `cuMemFree` waits for the pending work of the device, so memory is never freed under
-//!    a running kernel, whatever its stream.
-//! 2. Every offset that is handed out is inside the block, as checked by `at`.
-//! 3. cudarc's `slice` over the block never frees it, because the slice is leaked before the block
-//!    is freed.
+//!    `drop`. `cuMemFree` waits for the pending work of the device, so memory is never freed while
+//!    a kernel uses it, on any stream.
+//! 2. Every address that leaves this module is inside the block, because `at` checks the range.
+//! 3. cudarc's `slice` of the block never frees the block, because the slice is leaked before the
+//!    block is freed.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -21,13 +21,13 @@ use super::deferred_free::{FREED_WITHIN, free_when_idle, settle};
 use super::driver::{Context, Doing};
 use crate::error::{Error, ErrorKind, Result};
 
-/// A block of device memory. It is allocated when a loader opens and freed after the loader's last
-/// batch has been dropped.
+/// A block of device memory. It is allocated when a loader is opened, and freed after the loader's
+/// last batch has been dropped.
 pub struct DeviceBuffer {
     start: sys::CUdeviceptr,
     len: usize,
     context: Context,
-    /// Base of cudarc's views, created on first use.
+    /// cudarc's slice of the whole block, from which views are created. Initialized on first use.
     slice: OnceLock<ManuallyDrop<CudaSlice<u8>>>,
 }
 
@@ -35,12 +35,12 @@ impl DeviceBuffer {
     /// Allocates `len` uninitialized bytes. The start is aligned to at least 256 bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`] if the device does not have enough memory left. The message has both
-    /// numbers, and names the options that need less.
+    /// [`ErrorKind::Memory`] if the device has too little free memory. The message states the
+    /// requested and the free memory, and suggests options that reduce the need.
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         let _here = context.enter()?;
         // SAFETY: the context is bound. The code that lays out the block writes the contents before
-        // they are read.
+        // reading them.
         let take = || unsafe { result::malloc_sync(len.max(1)) };
         let start = take().or_else(|e| if settle(FREED_WITHIN) { take() } else { Err(e) });
         let start = start.doing(|| "allocating").map_err(|e| {
@@ -48,32 +48,32 @@ impl DeviceBuffer {
             let (want, free, device) = (len as f64 / 1e6, free as f64 / 1e6, context.ordinal());
             Error::new(
                 ErrorKind::Memory,
-                format!("{want:.1} MB wanted on device {device}, {free:.1} MB free: {}; a smaller batch or .prefetch(n) needs less", e.cause()),
+                format!("device {device} has {free:.1} MB free, but the loader needs {want:.1} MB: {}; use a smaller batch or .prefetch(n)", e.cause()),
             )
         })?;
         Ok(DeviceBuffer { start, len, context: context.clone(), slice: OnceLock::new() })
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the block is empty.
+    /// Returns whether the block is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The context of the block.
+    /// Returns the context of the block.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Device address of `bytes` bytes at `offset`.
+    /// Returns the device address of `bytes` bytes at `offset`.
     ///
     /// # Panics
-    /// If they are not inside the block. The crate chooses the layout, so that would be a bug in
-    /// it.
+    /// If the range is not inside the block. The crate chooses the layout, so this would be a bug
+    /// in the crate.
     pub fn at(&self, offset: usize, bytes: usize) -> u64 {
         assert!(
             offset <= self.len && bytes <= self.len - offset,
@@ -85,15 +85,16 @@ impl DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    /// cudarc's view of `len` elements at `offset`, which must be a multiple of 256. Any bytes must
-    /// be valid as a `T`.
+    /// Returns a cudarc view of `len` elements at `offset`, which must be a multiple of 256. Every
+    /// bit pattern must be a valid `T`.
     pub(crate) fn view<T: DeviceRepr>(&self, stream: &Arc<CudaStream>, offset: usize, len: usize) -> CudaView<'_, T> {
         let bytes = len * size_of::<T>();
         self.at(offset, bytes);
         let slice = self.slice.get_or_init(|| {
             let _here = self.context.enter();
-            // cudarc would consume an error that it stores for the program, and panic. The error
-            // must stay for the program.
+            // If cudarc has stored an error for the program, creating the slice would consume the
+            // error and panic. Save the error and restore it, because the program must still
+            // receive it.
             let kept = stream.context().check_err();
             // SAFETY: the block has `len` bytes at `start` (invariant 1), and the slice never frees
             // it (invariant 3).
@@ -113,15 +114,15 @@ impl Drop for DeviceBuffer {
         let (start, slice) = (self.start, self.slice.take());
         free_when_idle(self.context.clone(), move || {
             if let Some(slice) = slice {
-                // When the slice is dropped, cudarc makes its stream wait for all uses of the
-                // slice. During a capture, that wait would become part of the graph.
+                // Dropping the slice makes its stream wait for all uses of the slice. During a
+                // capture, this wait would become part of the graph.
                 while capture::is_capturing(slice.stream().cu_stream()) {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 ManuallyDrop::into_inner(slice).leak();
             }
             // SAFETY: invariant 1. An error means that the context has failed, and its memory is
-            // lost with it.
+            // already lost.
             let _ = unsafe { result::memory_free(start) };
         });
     }

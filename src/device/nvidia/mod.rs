@@ -1,40 +1,41 @@
 //! The CUDA driver. Only this module uses `cudarc`.
 //!
 //! The CUDA toolkit is not needed. The driver is loaded at run time, and the kernels are PTX,
-//! committed next to their source. Without a driver every entry point returns
-//! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) with an explanation, and never panics.
+//! committed next to their source. Without a driver, every entry point returns an
+//! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) error with an explanation, and never panics.
 //!
-//! The types of [`cudarc`] in the interface of this crate are the program's own: the stream of
-//! [`Loader::cuda`](crate::Loader::cuda), [`DecoderBuilder::cuda`](crate::DecoderBuilder::cuda) and
+//! The public interface uses types of [`cudarc`] only where the user passes or receives them: the
+//! stream of [`Loader::cuda`](crate::Loader::cuda),
+//! [`DecoderBuilder::cuda`](crate::DecoderBuilder::cuda) and
 //! [`HostBatch::release_on`](crate::HostBatch::release_on), and the view of
-//! [`Tensor::view`](crate::device::Tensor::view). Batches in host memory name none of them.
+//! [`Tensor::view`](crate::device::Tensor::view). Batches in host memory use none of them.
 //!
-//! 1. `driver`: finds the driver, and translates its error codes. `exit`: ends its calls when the
-//!    process exits.
-//! 2. `capture`: [`stream`] creates a stream, [`borrowed_stream`] wraps one of another library;
-//!    detects captures of CUDA graphs.
-//! 3. `event`: marks of work. `deferred_free`: frees memory without making the program wait.
+//! 1. `driver`: finds the driver and translates its error codes. `exit`: stops driver calls when
+//!    the process exits.
+//! 2. `capture`: [`stream`] creates a stream, and [`borrowed_stream`] wraps a stream of another
+//!    library. Also detects captures of CUDA graphs.
+//! 3. `event`: events that mark work. `deferred_free`: frees memory without blocking the program.
 //! 4. `pinned`: page-locked host memory. `memory`: device memory, one block per loader.
 //! 5. `stream`: streams, and copies in them.
-//! 6. `devices`: marks all work of a program at once. `host`: page-locked batches on the host.
-//! 7. `kernel`: one entry point of the committed PTX, loaded and queued.
-//! 8. `convert`: the fused kernel, from u8 pixels to the input of a model; labels as rows of
-//!    shares; effects on pixels.
+//! 6. `devices`: marks the work of all devices. `host`: page-locked memory for host batches.
+//! 7. `kernel`: loads and queues one entry point of the committed PTX.
+//! 8. `convert`: the kernels that convert u8 pixels to model input, compute soft labels, and apply
+//!    effects on pixels.
 //! 9. `decode`: the kernels that decode JPEGs.
-//! 10. `gpu`: the ring's device, on top of these; `view`: cudarc's views of batches.
-//! 11. `headers`: tests that the C declarations of the records equal the Rust ones.
+//! 10. `gpu`: implements `Gpu` with the modules above. `view`: cudarc views of batches.
+//! 11. `headers`: tests that the C declarations of the records match the Rust ones.
 
 mod capture;
 mod convert;
 mod decode;
 #[cfg(test)]
-#[allow(unsafe_code)] // it launches kernels
+#[allow(unsafe_code)] // launches kernels
 mod decode_tests;
 mod deferred_free;
 mod devices;
 mod driver;
 mod event;
-#[allow(unsafe_code)] // it registers a handler for the exit of the process
+#[allow(unsafe_code)] // registers a handler for process exit
 mod exit;
 mod gpu;
 #[cfg(test)]
@@ -53,8 +54,8 @@ pub(crate) use internal::Stream;
 pub use view::DeviceElement;
 pub use {capture::borrowed_stream, capture::stream, cudarc, driver::available};
 
-/// Internals of loaders on a device, which the crate's own tests, benchmarks and program also use.
-/// The version number does not cover them.
+/// Internals of device loaders for the project's own tests, benchmarks and command-line tool.
+/// Semantic versioning does not cover them.
 #[doc(hidden)]
 pub mod internal {
     pub use super::{

@@ -2,21 +2,22 @@
 //! Page-locked host memory.
 //!
 //! Large blocks are mapped, filled by several threads and then registered with the driver, because
-//! `cuMemHostAlloc` fills page after page on one thread. Small blocks, and large ones that the
-//! driver cannot register, come from `cuMemHostAlloc`. So do all blocks where a driver before CUDA
-//! 12.5 cannot mark the work of a context.
+//! `cuMemHostAlloc` fills page after page on one thread. Small blocks come from `cuMemHostAlloc`,
+//! as do large blocks that the driver cannot register. With a driver before CUDA 12.5, which cannot
+//! record an event for all work of a context, all blocks come from `cuMemHostAlloc`.
 //!
 //! **Invariants**
 //! 1. `start` points to `len` bytes that the driver has locked. `drop` unlocks them once, and then
-//!    frees them. A mapping that cannot be unlocked stays, because the driver would go on copying
-//!    its pages for whatever is mapped there next.
-//! 2. The bytes are initialized: the system zeroes mapped pages, and allocated ones are zeroed
-//!    here.
+//!    frees them. A mapping that cannot be unlocked is leaked. If its address range were reused,
+//!    the driver would still transfer the old pages in place of the new ones.
+//! 2. The bytes are initialized: the system zeroes mapped pages, and this module zeroes allocated
+//!    ones.
 //! 3. Code that starts an asynchronous copy from the memory keeps the `Pinned` alive and unchanged
-//!    until the copy is done, as an event after it shows. `Stream::upload` is `unsafe` because of
-//!    this contract, which the prefetch ring keeps.
-//! 4. A child process shares a mapping, as the driver's own are, or lacks it. If it had a copy, the
-//!    first write after `fork` would move the page here, and the device would read the old one.
+//!    until an event recorded after the copy has completed. `Stream::upload` is `unsafe` because of
+//!    this contract, which the prefetch ring upholds.
+//! 4. After `fork`, a mapping is either shared with the child, like the driver's own allocations,
+//!    or absent in the child. With copy-on-write, the parent's first write to a page after `fork`
+//!    would move the page, and the device would still read the old one.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -30,39 +31,38 @@ use super::driver::marks_contexts;
 use super::driver::{Context, Doing};
 use crate::error::{Error, Result};
 
-/// Size from which blocks are mapped.
+/// Minimum size of a mapped block.
 #[cfg(target_os = "linux")]
 const MAPPED_FROM: usize = 4 << 20;
 /// Size of huge pages.
 #[cfg(target_os = "linux")]
 const HUGE: usize = 2 << 20;
-/// Bytes that a thread fills at least.
+/// Minimum number of bytes per thread that fills a block.
 #[cfg(target_os = "linux")]
 const SHARE: usize = 8 << 20;
-/// Maximum number of threads that fill a block. With eight, the system's allocator of huge pages
-/// takes three times as long.
+/// Maximum number of threads that fill a block. With eight, allocating huge pages in the operating
+/// system takes three times as long.
 #[cfg(target_os = "linux")]
 const THREADS: usize = 4;
 
-/// What a child process made by `fork` finds at the address of page-locked memory.
+/// What happens to page-locked memory in a child process created by `fork`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterFork {
-    /// The same memory. For memory that callers may still hold after a fork.
+    /// The child shares the memory. Used for memory that callers may still hold after a fork.
     Shared,
-    /// Nothing: an access ends the child with `SIGSEGV`. Allocating large blocks takes a third of
-    /// the time, because the system uses huge pages. Small blocks are shared, and so are all blocks
-    /// where the system cannot hide memory from children.
+    /// The memory is absent in the child, and an access ends the child with `SIGSEGV`. Allocating
+    /// large blocks takes a third of the time, because the system uses huge pages. Small blocks are
+    /// always shared, and so are all blocks if the system cannot hide memory from children.
     Absent,
 }
 
 /// A zeroed block of page-locked host memory, portable across contexts.
 ///
-/// Allocating it may synchronize the device. It is therefore allocated when a loader opens, never
-/// while it runs.
+/// Allocation may synchronize the device, so a loader allocates such blocks only when it is opened.
 pub struct Pinned {
     start: NonNull<u8>,
     len: usize,
-    /// Whether `start` is mapped, and not allocated by the driver.
+    /// Whether the block is a mapping, as opposed to an allocation by the driver.
     is_mapped: bool,
     context: Context,
 }
@@ -77,17 +77,18 @@ impl Pinned {
     /// Allocates `len` bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver cannot allocate that much. The
-    /// message names the options that need less.
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver cannot allocate `len` bytes. The
+    /// message suggests options that reduce the need.
     pub fn new(context: &Context, len: usize, after_fork: AfterFork) -> Result<Self> {
         #[cfg(not(target_os = "linux"))]
         let _ = after_fork;
         let _here = context.enter()?;
         if len == 0 {
-            return Err(Error::config("page-locked memory of 0 bytes"));
+            return Err(Error::config("cannot page-lock 0 bytes"));
         }
-        // The driver does not promise that unlocking waits for copies, as freeing does. So the memory
-        // must be freed after a mark of all work.
+        // Freeing waits for copies, but the driver does not guarantee this for unlocking. A mapping
+        // must therefore be freed only after an event for all work, which old drivers do not
+        // support.
         #[cfg(target_os = "linux")]
         if marks_contexts()
             && let Some(start) = mapped(len, after_fork)
@@ -109,8 +110,8 @@ impl Pinned {
     }
 }
 
-/// Maps and locks `len` bytes. `None` if the block is small, or if the system or the driver
-/// refuses.
+/// Maps and locks `len` bytes. Returns `None` if the block is small, or if the system or the driver
+/// returns an error.
 #[cfg(target_os = "linux")]
 fn mapped(len: usize, after_fork: AfterFork) -> Option<NonNull<u8>> {
     if len < MAPPED_FROM {
@@ -121,20 +122,21 @@ fn mapped(len: usize, after_fork: AfterFork) -> Option<NonNull<u8>> {
         AfterFork::Absent => libc::MAP_PRIVATE,
     };
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, visible | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping at an address of the system's choice touches no other memory.
+    // SAFETY: a new mapping at an address that the system chooses does not affect other memory.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, kind, -1, 0) };
     if start == libc::MAP_FAILED {
         return None;
     }
     let at = start as usize;
-    // Where the system cannot do this, locking fills the pages, which only takes longer.
+    // The advice is optional: if the system does not support it, locking fills the pages, which
+    // only takes longer.
     let advise = |begin: usize, end: usize, advice| {
         let (begin, end) = (len.min(begin), len.min(end));
-        // SAFETY: the range lies in the mapping, and the advice changes no contents.
+        // SAFETY: the range is inside the mapping, and the advice does not change its contents.
         unsafe { libc::madvise((at + begin) as *mut std::ffi::c_void, end - begin, advice) }
     };
     if after_fork == AfterFork::Absent && advise(0, len, libc::MADV_DONTFORK) != 0 {
-        // SAFETY: the mapping was made above, and nothing uses it.
+        // SAFETY: the mapping was created above, and nothing uses it.
         unsafe { libc::munmap(start, len) };
         return mapped(len, AfterFork::Shared);
     }
@@ -146,7 +148,7 @@ fn mapped(len: usize, after_fork: AfterFork) -> Option<NonNull<u8>> {
     std::thread::scope(|scope| {
         let fill = &fill;
         for part in 1..threads {
-            // Locking fills the share of a thread that cannot be started.
+            // If a thread cannot be started, locking fills its range.
             let _ = std::thread::Builder::new().spawn_scoped(scope, move || fill(part));
         }
         fill(0);
@@ -154,7 +156,7 @@ fn mapped(len: usize, after_fork: AfterFork) -> Option<NonNull<u8>> {
     // SAFETY: the caller has bound the context, and the range is mapped.
     let locked = unsafe { sys::cuMemHostRegister_v2(start, len, sys::CU_MEMHOSTREGISTER_PORTABLE) };
     if locked.result().is_err() {
-        // SAFETY: the mapping was made above, and nothing uses it.
+        // SAFETY: the mapping was created above, and nothing uses it.
         unsafe { libc::munmap(start, len) };
         return None;
     }
@@ -164,7 +166,7 @@ fn mapped(len: usize, after_fork: AfterFork) -> Option<NonNull<u8>> {
 /// Unlocks and frees a mapping.
 ///
 /// # Safety
-/// [`mapped`] made the mapping of `len` bytes at `start`, and nothing uses it.
+/// [`mapped`] must have created the mapping of `len` bytes at `start`, and nothing may use it.
 #[cfg(target_os = "linux")]
 unsafe fn unmap(start: *mut std::ffi::c_void, len: usize) {
     // SAFETY: guaranteed by the caller.
@@ -184,8 +186,8 @@ impl Deref for Pinned {
 
 impl DerefMut for Pinned {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: invariants 1 and 2. `&mut self` makes the access exclusive on the host, and
-        // invariant 3 makes it exclusive of the device.
+        // SAFETY: invariants 1 and 2. `&mut self` excludes other accesses on the host, and
+        // invariant 3 excludes accesses by the device.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -203,8 +205,8 @@ impl Drop for Pinned {
                 }
                 return;
             }
-            // SAFETY: invariant 1. An error means that the context has failed, and its memory is
-            // released with the process.
+            // SAFETY: invariant 1. An error means that the context has failed; process exit
+            // releases its memory.
             let _ = unsafe { result::free_host(start) };
         });
     }

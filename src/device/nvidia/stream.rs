@@ -1,16 +1,16 @@
 #![allow(unsafe_code)]
-//! Streams and copies.
+//! Streams, and copies between host and device.
 //!
-//! This module uses raw handles instead of cudarc's objects, for two reasons. Creating a stream
-//! through cudarc turns on its event tracking for all slices of the program. cudarc's launches and
-//! views allocate, and the loader must not allocate after opening.
+//! This module uses raw handles instead of cudarc's objects, for two reasons. First, creating a
+//! stream through cudarc turns on its event tracking for all slices in the program. Second,
+//! cudarc's launches and views allocate, and the loader must not allocate after it has been opened.
 //!
 //! **Invariants**
-//! 1. A handle created here is destroyed once, in `drop`. The driver allows that while work is
-//!    pending. The `Arc` of a stream that the program lent keeps the stream alive, and it is never
-//!    destroyed here.
-//! 2. Handles are only combined with handles of the same context: `Stream` and `Event` store
-//!    theirs, and every call compares them.
+//! 1. A handle created here is destroyed once, in `drop`. The driver allows this while work is
+//!    pending. A stream that the user's program passed in is kept alive by its `Arc`; this module
+//!    never destroys it.
+//! 2. A call never combines handles of different contexts: `Stream` and `Event` store their
+//!    context, and every call compares the two.
 //! 3. Addresses come from [`DeviceBuffer::at`], which checks the range.
 
 use std::fmt;
@@ -24,7 +24,7 @@ use super::event::Event;
 use super::memory::DeviceBuffer;
 use crate::error::{Error, ErrorKind, Result};
 
-/// A queue of work on the device.
+/// A CUDA stream: a queue of work on the device.
 pub struct Stream {
     raw: sys::CUstream,
     context: Context,
@@ -37,21 +37,20 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// Creates a non-blocking stream of the highest priority. Its few short kernels run before the
-    /// waiting blocks of a long kernel.
+    /// Creates a non-blocking stream with the highest priority, so that its few short kernels run
+    /// before the waiting blocks of a long kernel.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn new(context: &Context) -> Result<Self> {
         let _here = context.enter()?;
-        let (_, greatest) =
-            result::stream::get_priority_range().doing(|| "asking for the range of stream priorities")?;
+        let (_, greatest) = result::stream::get_priority_range().doing(|| "querying the range of stream priorities")?;
         let kind = result::stream::StreamKind::NonBlocking;
         let raw = result::stream::create_with_priority(kind, greatest).doing(|| "making a stream")?;
         Ok(Stream { raw, context: context.clone(), lender: None })
     }
 
-    /// Wraps a stream of the program.
+    /// Wraps a stream that the user's program owns.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if its context is no longer usable.
@@ -61,7 +60,7 @@ impl Stream {
         Ok(Stream { raw: stream.cu_stream(), context, lender: Some(stream.clone()) })
     }
 
-    /// Wraps a stream of another library, given its handle.
+    /// Wraps a stream of another library, given the stream's handle.
     ///
     /// # Safety
     /// The stream must belong to `context`, and outlive the result.
@@ -71,7 +70,8 @@ impl Stream {
         Self::lent(&unsafe { context.cudarc().wrap_borrowed_stream(raw as sys::CUstream) })
     }
 
-    /// Whether work that is queued now becomes part of a CUDA graph.
+    /// Returns whether the stream is being captured, so that queued work becomes part of a CUDA
+    /// graph.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if the context is no longer usable.
@@ -80,7 +80,7 @@ impl Stream {
         Ok(capture::is_capturing(self.raw))
     }
 
-    /// The `CUstream`, as an address.
+    /// Returns the `CUstream` as an address.
     pub fn raw(&self) -> usize {
         self.raw as usize
     }
@@ -89,21 +89,21 @@ impl Stream {
         self.raw
     }
 
-    /// The context of the stream.
+    /// Returns the context of the stream.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// cudarc's stream, if this one was lent by the program.
+    /// Returns cudarc's stream, if the user's program owns this stream.
     pub fn cudarc(&self) -> Option<&Arc<CudaStream>> {
         self.lender.as_ref()
     }
 
-    /// Makes later work in this stream wait for the work that `event` marks. Costs the host about
-    /// 0.1 us and never blocks it.
+    /// Makes later work in this stream wait for the most recent recording of `event`. Costs the
+    /// host about 0.1 us and never blocks it.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn wait(&self, event: &Event) -> Result<()> {
         let _here = self.same_context(event.context())?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
@@ -116,12 +116,12 @@ impl Stream {
     /// Copies `from` to `offset` in `to`, asynchronously.
     ///
     /// # Safety
-    /// `from` must stay allocated and unchanged until the device has passed an event recorded in
-    /// this stream after the call. Other accesses on the device to the target must be ordered by
-    /// streams and events.
+    /// `from` must stay allocated and unchanged until an event that was recorded in this stream
+    /// after the call has completed. Streams and events must order this copy with all other
+    /// accesses to the target on the device.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn upload(&self, to: &DeviceBuffer, offset: usize, from: &[u8]) -> Result<()> {
         let _here = self.same_context(to.context())?;
         let address = to.at(offset, from.len());
@@ -131,11 +131,11 @@ impl Stream {
             .doing(|| format!("copying {} bytes to the device", from.len()))
     }
 
-    /// Copies `to.len()` bytes from `offset` in `from`, after all earlier work in the stream, and
-    /// waits. For tests and examples.
+    /// Copies `to.len()` bytes from `offset` in `from` after all earlier work in the stream, and
+    /// waits for the copy. Intended for tests and examples.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn download(&self, to: &mut [u8], from: &DeviceBuffer, offset: usize) -> Result<()> {
         // SAFETY: `to` is borrowed until the copy is done.
         unsafe { self.fetch(to, from, offset)? };
@@ -145,12 +145,12 @@ impl Stream {
     /// Copies `to.len()` bytes from `offset` in `from`, asynchronously if `to` is page-locked.
     ///
     /// # Safety
-    /// `to` must stay allocated, and must not be accessed otherwise, until the device has passed an
-    /// event recorded in this stream after the call. Other writes on the device to the source must
-    /// be ordered by streams and events.
+    /// `to` must stay allocated, and must not be accessed otherwise, until an event that was
+    /// recorded in this stream after the call has completed. Streams and events must order this
+    /// copy with all other writes to the source on the device.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn fetch(&self, to: &mut [u8], from: &DeviceBuffer, offset: usize) -> Result<()> {
         let _here = self.same_context(from.context())?;
         let address = from.at(offset, to.len());
@@ -163,12 +163,12 @@ impl Stream {
     /// Copies `bytes` bytes from `offset` in `from` to the start of `to`, asynchronously.
     ///
     /// # Safety
-    /// Both must stay allocated until the device has passed an event recorded in this stream after
-    /// the call. Other writes to the source, and other accesses to the target, must be ordered on
-    /// the device by streams and events.
+    /// Both buffers must stay allocated until an event that was recorded in this stream after the
+    /// call has completed. Streams and events must order this copy with all other writes to the
+    /// source and all other accesses to the target.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn copy(&self, to: &DeviceBuffer, from: &DeviceBuffer, offset: usize, bytes: usize) -> Result<()> {
         let _here = self.same_context(from.context())?;
         let (to, from) = (to.at(0, bytes), from.at(offset, bytes));
@@ -180,10 +180,11 @@ impl Stream {
     /// Sets `bytes` bytes at `offset` in `memory` to zero, asynchronously.
     ///
     /// # Safety
-    /// Other accesses on the device to these bytes must be ordered by streams and events.
+    /// Streams and events must order this operation with all other accesses to these bytes on the
+    /// device.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn clear(&self, memory: &DeviceBuffer, offset: usize, bytes: usize) -> Result<()> {
         let _here = self.same_context(memory.context())?;
         let address = memory.at(offset, bytes);
@@ -195,14 +196,14 @@ impl Stream {
     /// Blocks the host until all work in the stream is done.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver, also for work that failed earlier.
+    /// [`ErrorKind::Cuda`] if a driver call fails, or if earlier work failed.
     pub fn synchronize(&self) -> Result<()> {
         let _here = self.context.enter()?;
         // SAFETY: the handle is alive (invariant 1).
         unsafe { result::stream::synchronize(self.raw) }.doing(|| "waiting for a stream")
     }
 
-    /// Enters the context, after checking that `other` is the same one (invariant 2).
+    /// Enters the context after checking that `other` is the same context (invariant 2).
     pub(super) fn same_context(&self, other: &Context) -> Result<Entered> {
         if self.context.cudarc() != other.cudarc() {
             let (a, b) = (self.context.ordinal(), other.ordinal());
@@ -215,12 +216,12 @@ impl Stream {
     }
 }
 
-/// Recording needs both types. It is defined here because `Stream` builds on `Event`.
+/// `record` is defined here because it needs both types, and `Stream` builds on `Event`.
 impl Event {
-    /// Marks all work queued in `stream` so far.
+    /// Records the event in `stream`, after all work queued so far.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] from the driver.
+    /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn record(&self, stream: &Stream) -> Result<()> {
         let _here = stream.same_context(self.context())?;
         // SAFETY: both handles are alive (`Stream`, `Event`: invariant 1) and belong to the bound
@@ -238,7 +239,8 @@ impl PartialEq for Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(lender) = self.lender.take() {
-            // If this is the last handle, cudarc makes the device current to destroy the stream.
+            // If this is the last handle, cudarc changes the current context in order to destroy
+            // the stream.
             let restore = Entered::nowhere();
             if restore.is_refused() {
                 std::mem::forget(lender);

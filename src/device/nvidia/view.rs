@@ -1,4 +1,4 @@
-//! Views of batches for cudarc's launches, copies and libraries.
+//! cudarc views of device batches.
 
 use cudarc::driver::{CudaView, DeviceRepr};
 
@@ -8,14 +8,14 @@ use crate::device::DeviceTensor;
 use crate::error::{Error, Result};
 
 impl<'a> DeviceTensor<'a, Nvidia> {
-    /// A view for cudarc's launches, copies and libraries.
+    /// Returns a cudarc view, for use with cudarc's kernel launches, copies and libraries.
     ///
     /// # Errors
     /// If `T` is not the tensor's dtype.
     pub fn view<T: DeviceElement>(&self) -> Result<CudaView<'a, T>> {
         if T::DTYPE != self.dtype() {
             let (asked, is) = (T::DTYPE.name(), self.dtype().name());
-            return Err(Error::config(format!("a view of {asked} on a tensor of {is}")));
+            return Err(Error::config(format!("view of {asked}: this tensor has dtype {is}")));
         }
         let shared = self.shared();
         let stream = shared.consumer.cudarc().expect("the loader was opened with the program's stream");
@@ -23,7 +23,7 @@ impl<'a> DeviceTensor<'a, Nvidia> {
     }
 }
 
-/// Element types for views of a [`Tensor`](crate::device::Tensor).
+/// Element types that a view of a [`Tensor`](crate::device::Tensor) can have.
 pub trait DeviceElement: batch::Element + DeviceRepr {}
 
 impl<T: batch::Element + DeviceRepr> DeviceElement for T {}

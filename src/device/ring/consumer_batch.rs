@@ -6,17 +6,18 @@ use crate::batch::{BatchInfo, Delivered};
 use crate::device::Gpu;
 use crate::error::Result;
 
-/// A batch that the consumer holds. Dropping it marks the stream on which it was taken, and the
-/// slot is reused after that mark.
+/// A batch that the consumer holds. Dropping the batch records an event in the stream on which it
+/// was taken. The slot is reused after that event.
 pub(crate) struct Held<G: Gpu> {
     slot: Option<Box<Slot<G>>>,
     pub(crate) shared: Arc<Shared<G>>,
-    /// The stream on which the batch was taken; `None` is the consumer's. Unset until a stream
-    /// waits.
+    /// Stream on which the batch was taken; `None` means the consumer's stream. Unset until a
+    /// stream waits for the batch.
     taken: OnceLock<Option<G::Stream>>,
     /// Whether another framework has the batch's address.
     exported: AtomicBool,
-    /// The streams that use the batch. If empty, only the stream on which it was taken does.
+    /// Streams that use the batch. If this list is empty, only the stream on which the batch was
+    /// taken uses it.
     users: Mutex<Vec<G::Stream>>,
 }
 
@@ -26,8 +27,8 @@ impl<G: Gpu> Held<G> {
         Held { slot: Some(slot), shared, taken, exported, users: Mutex::default() }
     }
 
-    /// Takes the batch for use on `stream`, or on the consumer's stream, which then waits for it.
-    /// Called until it succeeds, in a ring that orders batches when they are taken.
+    /// Makes `stream`, or the consumer's stream if it is `None`, wait for the batch. In a ring that
+    /// orders batches when they are taken, the caller repeats this call until it succeeds.
     pub(crate) fn take_on(&self, stream: Option<G::Stream>) -> Result<()> {
         let Shared { gpu, consumer, .. } = &*self.shared;
         self.shared.check()?;
@@ -39,15 +40,15 @@ impl<G: Gpu> Held<G> {
         Ok(())
     }
 
-    /// Records that another framework has the batch's address, so its streams are unknown. The slot
-    /// is reused after all work submitted to the device before the drop.
+    /// Records that another framework has the batch's address and may use it on unknown streams.
+    /// The slot is reused after all work submitted to the device before the drop.
     pub(crate) fn export(&self) {
         self.exported.store(true, Ordering::Relaxed);
     }
 
-    /// Uses the batch on `stream`, which then waits for it. The slot is reused after the work
-    /// submitted to that stream before the drop. Without this call, the batch is used on the stream
-    /// on which it was taken.
+    /// Makes `stream` wait for the batch, and registers it as a user. The slot is reused after the
+    /// work submitted to that stream before the drop. Without this call, only the stream on which
+    /// the batch was taken counts as a user.
     pub(crate) fn use_on(&self, stream: G::Stream) -> Result<()> {
         self.shared.check()?;
         let mut users = self.users.lock().expect("nothing panics while holding it");
@@ -62,14 +63,15 @@ impl<G: Gpu> Held<G> {
         Ok(())
     }
 
-    /// Like [`use_on`](Held::use_on), for a stream that already waits and is now being captured.
+    /// Like [`use_on`](Held::use_on), for a stream that already waits for the batch and is now
+    /// being captured.
     #[cfg(test)]
     pub(super) fn use_on_captured(&self, stream: G::Stream) {
         self.users.lock().unwrap().push(stream);
     }
 
-    /// Marks the end of the work with the slot in the streams that used it: `users`, or `taken_on`
-    /// if there are none.
+    /// Records the end of the work on the slot in the streams that used it: `users`, or `taken_on`
+    /// if `users` is empty.
     fn mark(&self, slot: &Slot<G>, users: &[G::Stream], taken_on: &G::Stream) -> Result<()> {
         let gpu = &self.shared.gpu;
         let Some((first, others)) = users.split_first() else { return gpu.record(&slot.released, taken_on) };
@@ -85,7 +87,7 @@ impl<G: Gpu> Held<G> {
         self.slot.as_ref().expect("the slot leaves in drop only")
     }
 
-    /// Makes the consumer's stream wait for the batch, and records the end of that wait.
+    /// Makes the consumer's stream wait for the batch and records the end of that wait.
     pub(super) fn wait(&self) -> Result<()> {
         let (Shared { gpu, consumer, .. }, slot) = (&*self.shared, self.slot());
         gpu.wait(consumer, &slot.ready)?;
@@ -125,8 +127,8 @@ impl<G: Gpu> Drop for Held<G> {
             let used = if *self.exported.get_mut() { Used::Anywhere } else { Used::OnItsStream };
             match capturing() {
                 Ok(capturing) if capturing || used == Used::Anywhere => {
-                    // Only a mark of all work covers several streams, or one other than the
-                    // consumer's.
+                    // If several streams used the batch, or one other than the consumer's, only an
+                    // event for all work covers them.
                     let used = if users.is_empty() && taken.is_none() { used } else { Used::Anywhere };
                     deferred.lock().expect("nothing panics while holding it").push((slot, used));
                     if self.shared.is_ordered_when_taken()
@@ -137,7 +139,7 @@ impl<G: Gpu> Drop for Held<G> {
                 }
                 capturing => match capturing.and_then(|_| self.mark(&slot, &users, taken_on)) {
                     Ok(()) => self.shared.release(slot),
-                    // Without the mark, the slot stays out of use, because the device may still
+                    // Without the event, the slot is never reused, because the device may still
                     // read it.
                     Err(e) => self.shared.fail(&e),
                 },

@@ -1,4 +1,4 @@
-//! Host slots and batches whose work the device has not finished.
+//! Host slots and batches whose work on the device is unfinished.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ pub(super) struct Staging<G: Gpu> {
     pub(super) converted: G::Event,
 }
 
-/// Host slots whose copies are in flight, oldest first, with spare events and the times of work in
-/// flight.
+/// Host slots with copies in flight, oldest first, together with spare events and the timing of
+/// pending work.
 pub(super) struct Flight<G: Gpu, H> {
     pub(super) in_flight: VecDeque<Load<G, H>>,
     pub(super) events: Vec<G::Event>,
@@ -28,35 +28,36 @@ pub(super) struct Flight<G: Gpu, H> {
 /// A host slot in flight.
 pub(super) struct Load<G: Gpu, H> {
     pub(super) host: H,
-    /// Passed when the device no longer needs the slot.
+    /// Event that completes when the device no longer reads the slot.
     pub(super) done: G::Event,
-    /// Fault flags of the images that the device decodes.
+    /// Fault flags of the images that the device decodes, if any.
     pub(super) faults: Option<G::Faults>,
 }
 
-/// A batch that is delivered in its turn.
+/// A batch that waits in the queue for its delivery.
 pub(super) struct Queued<G: Gpu, H> {
     pub(super) slot: Box<Slot<G>>,
     pub(super) stage: Stage<G, H>,
 }
 
 impl<G: Gpu, H: FullSlot> Queued<G, H> {
-    /// A batch whose work has been submitted to the device. The record of `host` moves to its slot.
+    /// Creates a batch whose work has all been submitted to the device. The `info` of `host` moves
+    /// to the slot.
     pub(super) fn sent(mut slot: Box<Slot<G>>, host: &mut H) -> Self {
         std::mem::swap(&mut slot.info, host.info_mut());
         Queued { slot, stage: Stage::Sent }
     }
 }
 
-/// Progress of a batch.
+/// Progress of a queued batch.
 pub(super) enum Stage<G: Gpu, H> {
-    /// All of its work has been submitted.
+    /// All work of the batch has been submitted.
     Sent,
-    /// The device decodes images of it, and then reports those that it cannot decode.
+    /// The device is decoding images of the batch, and then reports the ones that it cannot decode.
     Decoding(Load<G, H>),
-    /// Workers decode some of its images.
+    /// Workers are decoding some images of the batch.
     Repairing(Repair<H>),
-    /// The batch ends the run with this error in its turn.
+    /// The batch failed. The run ends with this error once all earlier batches have been delivered.
     Failed(Error),
 }
 
@@ -65,17 +66,18 @@ impl<G: Gpu, H> Flight<G, H> {
         Flight { in_flight: VecDeque::new(), events: Vec::new(), faults: Vec::new(), timing: Timing::new(times) }
     }
 
-    /// The load that was sent last.
+    /// Returns the most recent load.
     pub(super) fn last(&self) -> &Load<G, H> {
         self.in_flight.back().expect("just pushed")
     }
 
-    /// An event that no work waits for.
+    /// Returns an event that no work waits for.
     pub(super) fn event(&mut self, gpu: &G) -> Result<G::Event> {
         self.events.pop().map_or_else(|| gpu.event(), Ok)
     }
 
-    /// Returns the host slots whose copies are done, and the time until the next check.
+    /// Returns the host slots whose copies are done to the workers, and returns the time until the
+    /// next check.
     pub(super) fn land(&mut self, gpu: &G) -> Result<Duration> {
         self.timing.settle(gpu)?;
         while let Some(load) = self.in_flight.front() {
@@ -88,7 +90,7 @@ impl<G: Gpu, H> Flight<G, H> {
         Ok(TICK)
     }
 
-    /// Returns a host slot that the device no longer needs.
+    /// Returns a host slot, which the device no longer reads, to the workers.
     pub(super) fn unload(&mut self, load: Load<G, H>) {
         let Load { host, done, faults } = load;
         drop(host);
@@ -96,7 +98,7 @@ impl<G: Gpu, H> Flight<G, H> {
         self.faults.extend(faults);
     }
 
-    /// Takes over the times of a slot that was with the consumer.
+    /// Takes over the timing of a slot that the consumer has returned.
     pub(super) fn returned(&mut self, slot: &mut Slot<G>) {
         if let Some((what, pair)) = slot.stall() {
             self.timing.recorded(what, pair);
@@ -105,7 +107,7 @@ impl<G: Gpu, H> Flight<G, H> {
 }
 
 impl<G: Gpu, H> Stage<G, H> {
-    /// Whether a copy or a queued batch is due for a check.
+    /// Returns whether this batch can advance to the next stage.
     pub(super) fn is_due(&mut self, gpu: &G) -> Result<bool> {
         match self {
             Stage::Sent | Stage::Failed(_) => Ok(false),
@@ -115,7 +117,7 @@ impl<G: Gpu, H> Stage<G, H> {
     }
 }
 
-/// Whether a queued batch is due for a check.
+/// Returns whether any queued batch can advance to the next stage.
 pub(super) fn is_due<G: Gpu, H>(gpu: &G, queue: &mut VecDeque<Queued<G, H>>) -> Result<bool> {
     queue.iter_mut().try_fold(false, |any, queued| Ok(any || queued.stage.is_due(gpu)?))
 }

@@ -3,24 +3,24 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::device::spec::DeviceMemory;
 
-/// Device memory in bytes, named as in PyTorch's `torch.cuda.memory_stats`, and the ring's
-/// throughput.
+/// Device memory in bytes, with field names as in PyTorch's `torch.cuda.memory_stats`, and the
+/// ring's throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct DeviceStats {
-    /// Bytes of batches that are ready or held by the consumer.
+    /// Bytes of the batches that are ready or held by the consumer.
     pub allocated: usize,
     /// Maximum of `allocated` so far.
     pub peak: usize,
-    /// Bytes taken from the device when the loader was opened.
+    /// Bytes of device memory allocated when the loader was opened.
     pub reserved: usize,
-    /// Batches copied to the device.
+    /// Number of batches copied to the device.
     pub batches: u64,
-    /// Bytes copied to the device.
+    /// Number of bytes copied to the device.
     pub copied_bytes: u64,
 }
 
-/// Counts of a ring, readable from any thread.
+/// A handle to a ring's statistics, readable from any thread.
 #[derive(Clone)]
 pub(crate) struct Gauge {
     pub(super) counters: Arc<Counters>,

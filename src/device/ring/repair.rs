@@ -8,33 +8,35 @@ use crate::error::Result;
 
 /// A feed of host slots whose images the device may decode.
 pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
-    /// Starts decoding the images of the samples at `places` on the host, because the device
-    /// found their data damaged or cannot decode them. Does not wait.
+    /// Starts decoding the images of the samples at `places` on the host, because the device found
+    /// their data damaged or could not decode it. Does not block.
     fn repair(&mut self, batch: Self::Batch, places: &[usize]) -> Repair<Self::Batch>;
 
-    /// Finishes a batch that came back. The feed treats a sample that could not be decoded like any
-    /// sample that failed.
+    /// Finishes a batch that the workers have returned. A sample that could not be decoded is
+    /// treated like any failed sample.
     ///
     /// # Errors
-    /// If a sample that fails is the error of its batch.
+    /// If a sample failed and the settings make this an error of its batch.
     fn repaired(&mut self, batch: Self::Batch) -> Result<Self::Batch>;
 }
 
-/// A batch that went back to the workers. If it is dropped, nothing waits for it.
+/// A batch that was sent back to the workers for repair. Dropping this handle cancels the repair.
 pub(crate) struct Repair<B> {
     came: Receiver<B>,
-    /// The batch that came back, or `Some(None)` if none will.
+    /// The repaired batch, or `Some(None)` if the workers have ended.
     found: Option<Option<B>>,
     _wanted: Arc<()>,
 }
 
 impl<B> Repair<B> {
-    /// Expects a batch through `came`. Workers repair it as long as `wanted` is held.
+    /// Creates a handle for a batch that will arrive through `came`. Workers repair the batch as
+    /// long as `wanted` is alive.
     pub(crate) fn new(came: Receiver<B>, wanted: Arc<()>) -> Self {
         Repair { came, found: None, _wanted: wanted }
     }
 
-    /// Whether [`take`](Repair::take) returns without waiting.
+    /// Returns whether the batch has arrived or the workers have ended, so that
+    /// [`take`](Repair::take) can be called.
     pub(crate) fn is_done(&mut self) -> bool {
         if self.found.is_none() {
             self.found = match self.came.try_recv() {

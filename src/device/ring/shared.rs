@@ -1,4 +1,4 @@
-//! State that the ring, its thread and its batches share. The invariants are those of `ring`.
+//! State that the ring, its thread and its batches share. The invariants are listed in `ring`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,20 +13,20 @@ use crate::device::gpu::{Gpu, Recorded};
 use crate::device::spec::{DeviceMemory, Places, Spec};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Interval between checks of copies in flight. A copy of a batch takes some hundreds of
-/// microseconds.
+/// Interval between checks of copies in flight. Copying a batch takes several hundred microseconds.
 pub(super) const POLL: Duration = Duration::from_micros(100);
-/// Interval between checks while a request of a decoder is on the device, which decodes an image
-/// in about 300 microseconds.
+/// Interval between checks while the device decodes a decoder's request. Decoding an image takes
+/// about 300 microseconds.
 pub(super) const POLL_REQUEST: Duration = Duration::from_micros(10);
-/// Interval at which the thread checks for cancellation, and the consumer for a failed thread.
+/// Interval at which the thread checks whether its run is cancelled, and at which the consumer
+/// checks whether the thread has failed.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
 /// A full host slot, in page-locked memory. Dropping it returns it to the workers.
 pub(crate) trait FullSlot: Send + 'static {
     fn info(&self) -> &BatchInfo;
     fn info_mut(&mut self) -> &mut BatchInfo;
-    /// Bytes of span `span` of the host's schema, for all samples.
+    /// Returns the bytes of all samples in span `span` of the host's schema.
     fn bytes(&self, span: usize) -> &[u8];
 }
 
@@ -34,60 +34,63 @@ pub(crate) trait FullSlot: Send + 'static {
 pub(crate) struct Shared<G: Gpu> {
     pub(crate) gpu: G,
     pub(crate) consumer: G::Stream,
-    /// Whether batches are ordered when they are taken; see
+    /// Whether streams wait for a batch only when the batch is taken; see
     /// [`Held::take_on`](super::Held::take_on).
     pub(super) when_taken: AtomicBool,
     pub(crate) memory: G::Buffer,
-    /// The forms of batches, by their numbers.
+    /// Forms of batches, by index.
     pub(super) forms: Vec<Form>,
     pub(super) plan: DeviceMemory,
     pub(super) free: Sender<Box<Slot<G>>>,
-    /// The current run, or 0 for none.
+    /// Number of the current run, or 0 if there is none.
     pub(super) wanted: AtomicU64,
-    /// The first driver error. No call is made after it.
+    /// The first driver error. No driver call is made after it.
     pub(super) failed: Mutex<Option<Error>>,
-    /// Batches that were dropped when the consumer's stream could not be marked, or that another
-    /// framework used on unknown streams.
+    /// Slots that wait for an event: their batches were dropped during a capture, or were used by
+    /// another framework on unknown streams.
     pub(super) deferred: Mutex<Vec<(Box<Slot<G>>, Used)>>,
     pub(super) counters: Arc<Counters>,
 }
 
-/// The arrays of batches of one form, and their places in a slot.
+/// The arrays of one form of batch, and their offsets in a slot.
 pub(crate) struct Form {
     pub(crate) spec: Spec,
     pub(crate) places: Places,
 }
 
-/// A batch's place on the device.
+/// Memory of a batch on the device.
 pub(crate) struct Slot<G: Gpu> {
     /// Offset in the device memory.
     pub(crate) offset: usize,
-    /// The batch's record. It moves here from the host slot once only the bytes of that slot are
-    /// needed.
+    /// Information about the batch. It moves here from the host slot as soon as only the bytes of
+    /// the host slot are still needed.
     pub(crate) info: BatchInfo,
     pub(super) ready: G::Event,
     pub(super) released: G::Event,
-    /// Brackets the consumer's wait, from the request on. Recorded if the batch was delivered.
+    /// Events that bracket the consumer's wait, which begins at the request. Recorded when the
+    /// batch is delivered.
     pub(super) waited: Option<Pair<G>>,
     pub(super) handed_over: bool,
-    /// Whether the batch was prepared but never delivered. The next fill then waits for this one.
+    /// Whether the batch was prepared but never used. The next batch in this slot must then wait
+    /// until the preparation is done.
     pub(super) taken_back: bool,
 }
 
-/// The work that the slot of a dropped batch waits for.
+/// The work that must end before the slot of a dropped batch is overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Used {
-    /// Work of the consumer's stream.
+    /// Work in the consumer's stream.
     OnItsStream,
-    /// All work.
+    /// All work on the device.
     Anywhere,
 }
 
-/// Run, and a batch of it, an error, or its end.
+/// The number of a run, with one of its batches, an error, or the end of the run (`None`).
 pub(super) type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
 
 impl<G: Gpu> Slot<G> {
-    /// Returns the wait of the consumer's stream for the slot, if the slot was handed over.
+    /// Returns the consumer's wait for this slot, with the events that bracket it, if the slot was
+    /// delivered.
     pub(super) fn stall(&mut self) -> Option<(Bracketed, Pair<G>)> {
         let waited = std::mem::take(&mut self.handed_over).then(|| self.waited.take()).flatten()?;
         let (epoch, number) = (self.info.epoch(), self.info.number());
@@ -96,7 +99,7 @@ impl<G: Gpu> Slot<G> {
 }
 
 impl<G: Gpu> Shared<G> {
-    /// The form of a batch.
+    /// Returns the form of a batch.
     pub(crate) fn form(&self, info: &BatchInfo) -> &Form {
         &self.forms[info.header.form]
     }
@@ -112,13 +115,14 @@ impl<G: Gpu> Shared<G> {
         }
     }
 
-    /// Makes the slot available for writing after its mark.
+    /// Makes the slot available for the next batch, which waits for the slot's `released` event.
     pub(super) fn release(&self, slot: Box<Slot<G>>) {
         self.counters.slots.fetch_sub(1, Ordering::Relaxed);
         let _ = self.free.send(slot);
     }
 
-    /// Marks the request of a batch in the consumer's stream, unless it was marked `before`.
+    /// Records the request for a batch in the consumer's stream, unless an earlier call has
+    /// recorded it (`before`).
     pub(super) fn ask(&self, asked: &G::Event, before: bool) -> Result<()> {
         self.refuse_capture(&self.consumer)?;
         self.release_deferred()?;
@@ -135,7 +139,7 @@ impl<G: Gpu> Shared<G> {
         Ok(())
     }
 
-    /// Interval between checks of batches that the device decodes.
+    /// Returns the interval between checks of batches that the device decodes.
     pub(super) fn poll(&self) -> Duration {
         if self.is_ordered_when_taken() { POLL_REQUEST } else { POLL }
     }
@@ -144,7 +148,8 @@ impl<G: Gpu> Shared<G> {
         self.when_taken.load(Ordering::Relaxed)
     }
 
-    /// Marks the slots that were dropped while marking was impossible.
+    /// Releases the slots in `deferred`, by recording the events that were not recorded when their
+    /// batches were dropped.
     pub(super) fn release_deferred(&self) -> Result<()> {
         let mut deferred = self.deferred.lock().expect("nothing panics while holding it");
         if deferred.is_empty() || self.gpu.is_capturing(&self.consumer)? {

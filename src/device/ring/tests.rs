@@ -1,4 +1,4 @@
-//! The ring on the simulated device.
+//! Tests the ring on the simulated device.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +14,7 @@ mod order_on_take;
 mod schedules;
 mod streams;
 
-/// Requests a batch, and waits as long as it takes.
+/// Requests a batch and waits for it without a timeout.
 fn next(ring: &mut Ring<Sim>) -> Option<Result<Held<Sim>>> {
     ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100))))
 }
@@ -33,10 +33,10 @@ fn open_spec(sim: &Sim, spec: Spec, delay: u64) -> Result<Ring<Sim>> {
     Ring::new(sim.clone(), consumer, vec![spec], SLOTS - 1, Duration::from_millis(200), maker, times())
 }
 
-/// Results of the consumer's kernels: (epoch, number, whether all arrays were right).
+/// Results of the consumer's kernels: (epoch, batch number, whether all arrays were correct).
 type Seen = Arc<Mutex<Vec<(u64, u64, bool)>>>;
 
-/// Queues a kernel on the consumer's stream that reads the batch, slowly.
+/// Queues a slow kernel that reads the batch on the consumer's stream.
 fn read(batch: &Held<Sim>, seen: &Seen) {
     let shared = &batch.shared;
     let (slot, info) = (batch.slot(), batch.info());
@@ -44,7 +44,7 @@ fn read(batch: &Held<Sim>, seen: &Seen) {
     let arrived = arrived(&shared.form(info).spec, epoch, number);
     let (memory, seen) = (shared.memory.clone(), seen.clone());
     let offsets: Vec<usize> = shared.form(info).places.arrays.iter().map(|at| slot.offset + at).collect();
-    // The host's record of the batch.
+    // Information about the batch, as the host recorded it.
     let keys = info.keys().enumerate().all(|(place, found)| found == key(number, place));
     let told = keys && info.mixing() == mixing(number).as_ref() && info.header.labeled == (number % 3 == 1);
     shared.consumer.run(move |pace| {
@@ -93,7 +93,8 @@ fn all_right(seen: &[(u64, u64, bool)], epochs: u64) {
 #[test]
 fn thousands_of_batches_arrive_whole_and_in_order() {
     for dtype in [CONVERTED, COPIED] {
-        // The loader is faster than the consumer, slower, and both in turn.
+        // (Device delay, loader delay, consumer delay): the loader is faster than the consumer,
+        // slower, or equally fast.
         for (device, loader, consumer) in [(0, 0, 0), (30, 0, 0), (5, 300, 0), (5, 0, 300), (20, 200, 200)] {
             let sim = Sim::new(Mistake::None, device);
             all_right(&consume(&sim, spec(dtype), 8, loader, consumer), 8);
@@ -101,8 +102,8 @@ fn thousands_of_batches_arrive_whole_and_in_order() {
     }
 }
 
-/// Several images or none, with and without records, rows of different lengths with counts, and
-/// labels as rows of shares.
+/// Covers several images or none, with and without records, variable-length rows with counts, and
+/// soft labels.
 #[test]
 fn every_array_of_a_batch_arrives_complete() {
     let rows = |name: &str| {
@@ -136,18 +137,18 @@ fn the_consumer_waits_for_its_own_batch_and_nothing_else() {
         ring.start(Course::one(0, 0..BATCHES));
         let mut expected = Vec::new();
         while let Some(batch) = next(&mut ring) {
-            // Ready events are the even ones: two events per slot, in the order of the slots.
+            // Each slot has two events, in slot order. The even ones are the `ready` events.
             let batch = batch.unwrap();
             expected.push((me, 1, batch.slot().offset / ring.shared.plan.slot_bytes * 2));
         }
         let waits = sim.state().waits.lock().unwrap();
         let mine = waits.iter().filter(|w| w.1 == 1 || w.0 == me).copied().collect::<Vec<_>>();
-        assert_eq!(mine, expected, "one wait a batch, on the consumer's stream, for that batch's event");
+        assert_eq!(mine, expected, "one wait per batch, on the consumer's stream, for that batch's event");
     }
 }
 
 #[test]
-fn nothing_is_allocated_and_no_host_waits_for_the_device_in_steady_state() {
+fn steady_state_allocates_nothing_and_never_blocks_the_host() {
     let sim = Sim::new(Mistake::None, 5);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     let mut counts = Vec::new();
@@ -160,13 +161,13 @@ fn nothing_is_allocated_and_no_host_waits_for_the_device_in_steady_state() {
         counts.push([&state.memories, &state.events, &state.synchronizations].map(|c| c.load(Relaxed)));
     }
     assert_eq!(counts[0][0], 1, "one block of memory");
-    // Two per slot, one per staging buffer, and one per host slot.
+    // Two events per slot, one per staging buffer, and one per host slot.
     assert!(counts[0][1] <= SLOTS * 2 + 2 + 2, "{counts:?}");
     assert_eq!(counts[0][2], 0, "no synchronization");
     assert!(counts.iter().all(|c| c[0] == 1 && c[1] <= SLOTS * 2 + 2 + 2 && c[2] == 0), "{counts:?}");
 }
 
-/// A ring whose work is timed, and its counters.
+/// Opens a ring with timing, and returns its counters.
 fn open_timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> (Ring<Sim>, Arc<trace::Counters>) {
     let spec = spec(dtype);
     let (consumer, maker, times) = (sim.stream().unwrap(), Maker::new(&spec, 0), times());
@@ -178,7 +179,8 @@ fn open_timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> (Rin
     (ring, times)
 }
 
-/// Requests a batch as a program does, and waits until the device has passed the wait for it.
+/// Requests a batch as a user's program does, and waits until the consumer's stream has received
+/// it.
 fn next_timed(sim: &Sim, ring: &mut Ring<Sim>, times: &trace::Counters) -> Option<Held<Sim>> {
     let asked = times.asked(ring.ready());
     let batch = next(ring)?.unwrap();
@@ -188,21 +190,21 @@ fn next_timed(sim: &Sim, ring: &mut Ring<Sim>, times: &trace::Counters) -> Optio
     Some(batch)
 }
 
-/// Runs three epochs and returns the counters.
+/// Runs three epochs with timing and returns the counters.
 fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace::Counters> {
     let (mut ring, times) = open_timed(sim, dtype, trace);
     for epoch in 0..3 {
         times.begin();
         ring.start(Course::one(epoch, 0..BATCHES));
-        // Each step is as long as the device takes for a batch, so that times are read as they
-        // become available.
+        // Each step takes as long as the device needs for a batch, so each duration is read soon
+        // after it is available.
         while next_timed(sim, &mut ring, &times).is_some() {}
     }
     drop(ring);
     times
 }
 
-/// Batches, beginnings and ends of the copies, the conversions and the waits of a trace.
+/// Returns the batch, begin and end of each copy, conversion and wait in a trace.
 fn device_rows(path: &std::path::Path) -> [Vec<(u64, f64, f64)>; 3] {
     let document: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     [1, 2, 3].map(|tid| {
@@ -227,11 +229,10 @@ fn copies_conversions_and_waits_are_timed_by_the_device() {
         assert_eq!(copy.bytes, 3 * (BATCHES * BATCH as u64 - 1) * 8 * 9 * 3, "the bytes of the images");
         assert!(copy.seconds > 0.0 && copy.seconds < stats.until_seconds, "{stats}");
         assert_eq!(stats.convert.map(|c| c.count), (dtype == CONVERTED).then_some(batches));
-        // The wait for a batch is read when its slot is used again.
+        // The wait for a batch is read only when its slot is used again.
         let stall = stats.stall.unwrap();
         assert!((batches - SLOTS as u64..=batches).contains(&stall.count), "{} of {batches}", stall.count);
-        // Two per pair, and three pairs per batch, for at most as many batches as the device can be
-        // behind.
+        // Two events per pair and three pairs per batch, for at most `SLOTS + 2` unread batches.
         assert!(sim.state().timed_events.load(Relaxed) <= 6 * (SLOTS + 2), "{:?}", sim.state().timed_events);
     }
 }
@@ -245,12 +246,9 @@ fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
     drop(timed(&sim, CONVERTED, Some(trace::Trace::new(&path, schedule, (0, 0), Box::new(|| None)).unwrap())));
     let [copies, conversions, waits] = device_rows(&path);
     for (name, row) in [("copies", &copies), ("conversions", &conversions), ("waits", &waits)] {
-        // A window cuts off work that begins before it or ends after it.
+        // The trace contains no work that begins before its window or ends after it.
         assert!((20..=40).contains(&row.len()), "{} {name}: {row:?}", row.len());
-        assert!(
-            row.windows(2).all(|w| w[0].0 < w[1].0 && w[0].2 <= w[1].1 + 2.0),
-            "{name} one after the other: {row:?}"
-        );
+        assert!(row.windows(2).all(|w| w[0].0 < w[1].0 && w[0].2 <= w[1].1 + 2.0), "{name} overlaps: {row:?}");
     }
     for (batch, begin, _) in &conversions {
         if let Some((_, _, copied)) = copies.iter().find(|c| c.0 == *batch) {
@@ -259,8 +257,8 @@ fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
     }
 }
 
-/// Each step lasts until the copy that its own slot makes possible is done. So the trace must show
-/// that copy under that step.
+/// Each step lasts until the images of the batch that reuses its slot have been copied, so the
+/// trace must show this copy during the step.
 #[test]
 fn copies_appear_under_the_step_of_an_earlier_batch() {
     let dir = tempfile::tempdir().unwrap();
@@ -273,7 +271,7 @@ fn copies_appear_under_the_step_of_an_earlier_batch() {
     times.begin();
     ring.start(Course::one(0, 0..BATCHES));
     while let Some(batch) = next_timed(&sim, &mut ring, &times) {
-        // The times of the last copy are read when the ring is dropped.
+        // The timing of the last copies is read only when the ring is dropped.
         let due = (batch.info().number() + 1 + slots).min(BATCHES - 1);
         let (gate, open) = bounded::<()>(0);
         ring.shared.consumer.run(move |_| {
@@ -293,7 +291,7 @@ fn copies_appear_under_the_step_of_an_earlier_batch() {
     let of = |batch: u64| waits.iter().find(|wait| wait.0 == batch);
     let mut hidden = 0;
     for &(batch, begin, end) in &copies {
-        // A step begins when the wait for its batch ends, and ends when the next wait begins.
+        // A step begins when the wait for its batch ends, and it ends when the next wait begins.
         if let (Some(from), Some(to)) = (of(batch - slots), of(batch - slots + 1)) {
             assert!(from.2 <= begin + 2.0 && end <= to.1 + 2.0, "copy {batch} at {begin}..{end}: {from:?}, {to:?}");
             hidden += 1;
@@ -304,7 +302,7 @@ fn copies_appear_under_the_step_of_an_earlier_batch() {
 }
 
 #[test]
-fn a_consumer_that_keeps_every_batch_gets_an_error_and_may_continue() {
+fn a_consumer_that_holds_every_batch_gets_an_error() {
     let sim = Sim::new(Mistake::None, 0);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     ring.start(Course::one(0, 0..BATCHES));
@@ -312,14 +310,14 @@ fn a_consumer_that_keeps_every_batch_gets_an_error_and_may_continue() {
     let since = Instant::now();
     let e = next(&mut ring).unwrap().err().unwrap();
     assert_eq!(e.kind(), ErrorKind::Timeout);
-    assert!(e.to_string().contains("all 3 slots on the device are held"), "{e}");
+    assert!(e.to_string().contains("all 3 device slots are in use"), "{e}");
     assert!(since.elapsed() < Duration::from_secs(5));
     kept.clear();
     assert_eq!(next(&mut ring).unwrap().unwrap().info().number(), SLOTS as u64);
     assert_eq!(ring.gauge().stats().peak, ring.shared.plan.slots * ring.shared.plan.slot_bytes);
 }
 
-/// Bindings wait like this, to check for signals in between.
+/// Language bindings wait in slices, so that they can check for signals in between.
 #[test]
 fn a_wait_in_slices_is_one_wait() {
     let sim = Sim::new(Mistake::None, 0);
@@ -411,12 +409,12 @@ fn a_driver_error_anywhere_is_one_err_and_the_end() {
         // If a call fails after the last batch was delivered, the next epoch reports it.
         ring.start(Course::one(1, 0..BATCHES));
         errors += usize::from(next(&mut ring).is_some_and(|b| b.is_err()));
-        // The number of calls depends on how often the thread checks its copies.
+        // The number of driver calls depends on how often the thread checks its copies.
         let made = sim.state().calls.load(Relaxed);
         assert!(errors >= 1 || made < n + 20, "call {n} of {made}: {errors} errors");
         drop(ring);
-        // Two streams are synchronized at the end, and each side may be in the middle of a call
-        // when the other fails.
+        // Two streams are synchronized at the end, and the thread or the consumer may be inside a
+        // call when the other one fails.
         assert!(sim.calls_after_failure() <= 4, "call {n}: {} calls after the error", sim.calls_after_failure());
     }
 }
@@ -442,14 +440,14 @@ fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
 }
 
 #[test]
-fn during_a_capture_next_is_an_error_and_drop_waits_and_both_continue_afterwards() {
+fn next_and_drop_during_a_capture_resume_after_it() {
     let sim = Sim::new(Mistake::None, 5);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     let seen = Seen::default();
     ring.start(Course::one(0, 0..BATCHES));
     for round in 0..BATCHES {
         let batch = next(&mut ring).unwrap().unwrap();
-        assert_eq!(batch.info().number(), round, "none is lost");
+        assert_eq!(batch.info().number(), round, "no batch is lost");
         read(&batch, &seen);
         ring.shared.consumer.capturing.store(true, Relaxed);
         if round % 2 == 0 {
@@ -457,7 +455,7 @@ fn during_a_capture_next_is_an_error_and_drop_waits_and_both_continue_afterwards
             assert_eq!(e.kind(), ErrorKind::Capturing);
             assert!(e.cause().contains("take the batch before the capture"), "{e}");
         }
-        // The simulated stream panics if a mark or a wait gets into the capture.
+        // The simulated stream panics if an event or a wait gets into the capture.
         drop(batch);
         assert_eq!(ring.shared.deferred.lock().unwrap().len(), 1);
         ring.shared.consumer.capturing.store(false, Relaxed);
@@ -477,7 +475,8 @@ fn dropping_the_ring_waits_for_no_work_of_the_consumers() {
         for number in 0..taken {
             drop(next(&mut ring).unwrap().unwrap());
             if number == 0 {
-                // Work of the consumer that this thread ends after the ring has been dropped.
+                // Queue work of the consumer that runs until this thread lets it end, after
+                // dropping the ring.
                 let open = open.clone();
                 ring.shared.consumer.run(move |_| {
                     let _ = open.recv();
@@ -492,15 +491,16 @@ fn dropping_the_ring_waits_for_no_work_of_the_consumers() {
     }
 }
 
-/// A slot whose batch was prepared but not delivered is written again only after that preparation.
+/// If a batch was prepared but not delivered, its slot is overwritten only after the preparation is
+/// done.
 #[test]
-fn a_slot_that_was_taken_back_is_refilled_after_its_first_filling() {
+fn a_reclaimed_slot_is_refilled_after_its_first_filling() {
     let sim = Sim::new(Mistake::None, 40);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     for epoch in 0..20 {
         ring.start(Course::one(epoch, 0..BATCHES));
         drop(next(&mut ring).unwrap().unwrap());
-        // Another batch is prepared but not requested.
+        // Wait until the next batch has been prepared. It is never requested.
         while ring.ready() == 0 {
             std::thread::yield_now();
         }
@@ -510,7 +510,7 @@ fn a_slot_that_was_taken_back_is_refilled_after_its_first_filling() {
     while let Some(batch) = next(&mut ring) {
         batch.unwrap();
     }
-    // Waits of the copy stream (2) for a slot's `ready` (even numbers).
+    // The copy stream (number 2) must have waited for a slot's `ready` event (an even number).
     let waits = sim.state().waits.lock().unwrap();
     assert!(waits.iter().any(|&(_, stream, event)| stream == 2 && event % 2 == 0 && event < SLOTS * 2), "{waits:?}");
 }

@@ -1,4 +1,4 @@
-//! The copy thread. The invariants are those of `ring`.
+//! The copy thread. The invariants are listed in `ring`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::device::spec::{At, DecodeStep, Upload};
 use crate::device::{Decode, Gpu, Job};
 use crate::error::Result;
 
-/// The copy thread. It makes all device calls, except for the consumer's wait and mark.
+/// The copy thread. It makes all device calls except those for the consumer's streams.
 pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) shared: Arc<Shared<G>>,
-    /// `None` only in drop.
+    /// `None` only while the thread is being dropped.
     pub(super) feed: Option<F>,
     pub(super) end: Option<Sender<()>>,
     pub(super) started: Receiver<Course>,
@@ -33,13 +33,13 @@ pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) staging: Vec<Staging<G>>,
     pub(super) turn: usize,
     pub(super) flight: Flight<G, F::Batch>,
-    /// Batches on their way to the consumer, in order.
+    /// Batches that await delivery, in delivery order.
     pub(super) queue: VecDeque<Queued<G, F::Batch>>,
 }
 
 impl<G: Gpu, F: HostFeed> Thread<G, F> {
     pub(super) fn run(mut self) {
-        // An error occurs again in the first call.
+        // If `stay` fails, the first device call fails, too, and reports the error.
         let _stay = self.shared.gpu.stay();
         while let Ok(course) = self.started.recv() {
             let run = course.run;
@@ -62,8 +62,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// Takes back the batches that will not be delivered. Those in the hands of workers return from
-    /// there.
+    /// Takes back the slots of batches that will not be delivered. Host slots that workers are
+    /// repairing return through the feed.
     fn take_back(&mut self) {
         for Queued { slot, stage } in self.queue.drain(..) {
             self.shared.counters.slots.fetch_add(1, Ordering::Relaxed);
@@ -78,7 +78,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         self.feed.as_mut().expect("the feed leaves in drop only")
     }
 
-    /// Brings the batches of the run to the device, until it ends or is no longer wanted.
+    /// Sends the batches of a run to the device until the run ends or is cancelled.
     fn batches(&mut self, run: u64) -> Result<()> {
         let mut since = Instant::now();
         loop {
@@ -107,7 +107,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             }
             let host = match host {
                 Some(Ok(host)) => host,
-                // Batches that were finished earlier are delivered first.
+                // First deliver the batches that precede the error.
                 Some(Err(e)) => return self.deliver_all(run).and(Err(e)),
                 None if due && self.shared.is_wanted(run) => continue,
                 None => return self.deliver_all(run),
@@ -119,7 +119,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// Delivers batches in order, as far as they are decoded.
+    /// Delivers the batches at the front of the queue that are finished, in order.
     fn deliver(&mut self, run: u64) -> Result<()> {
         self.advance()?;
         while let Some(Stage::Sent | Stage::Failed(_)) = self.queue.front().map(|queued| &queued.stage) {
@@ -137,7 +137,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(())
     }
 
-    /// Delivers all batches that were finished.
+    /// Delivers all queued batches, waiting until they are finished.
     fn deliver_all(&mut self, run: u64) -> Result<()> {
         while !self.queue.is_empty() && self.shared.is_wanted(run) {
             self.deliver(run)?;
@@ -148,8 +148,9 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(())
     }
 
-    /// Checks the faults of decoded images, and takes batches back from the workers. The repair
-    /// of a batch begins before its turn.
+    /// Checks the fault flags of decoded images, and takes repaired batches back from the workers.
+    /// Looks at all queued batches, so the repair of a batch begins before earlier batches are
+    /// delivered.
     fn advance(&mut self) -> Result<()> {
         for place in 0..self.queue.len() {
             let (gpu, queued) = (&self.shared.gpu, &mut self.queue[place]);
@@ -167,7 +168,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(())
     }
 
-    /// Checks the faults of a batch. If some images are damaged, workers decode them.
+    /// Checks the fault flags of a batch, and sends it to the workers if the device could not
+    /// decode an image.
     fn check(&mut self, mut load: Load<G, F::Batch>, slot: Box<Slot<G>>) -> Queued<G, F::Batch> {
         let gpu = &self.shared.gpu;
         let places = &self.shared.form(load.host.info()).places;
@@ -188,7 +190,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Queued { slot, stage: Stage::Repairing(self.feed().repair(host, &damaged)) }
     }
 
-    /// Sends a batch that came back from the workers.
+    /// Sends a batch to the device again after the workers have repaired it.
     fn repaired(&mut self, repair: Repair<F::Batch>, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
         match repair.take().ok_or_else(ended).and_then(|batch| self.feed().repaired(batch)) {
             Ok(host) => {
@@ -199,8 +201,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// Returns a device slot that the host no longer uses; the device may still read it. `None` if
-    /// the run is no longer wanted.
+    /// Waits for a free device slot, which the device may still be reading. Returns `None` if the
+    /// run is cancelled.
     fn free_slot(&mut self, run: u64) -> Result<Option<Box<Slot<G>>>> {
         self.flight.land(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
         let mut slot = self.freed.try_recv().ok();
@@ -223,7 +225,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             }
             self.shared.check()?;
             let wait = self.flight.land(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
-            // The consumer may wait for one of these before it returns a slot.
+            // The consumer may need one of the queued batches before it returns a slot.
             self.deliver(run)?;
             let wait = if self.queue.is_empty() { wait } else { self.shared.poll() };
             if let Ok(slot) = self.freed.recv_timeout(wait) {
@@ -232,7 +234,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// Queues all work that brings `host` into `slot`. Never waits.
+    /// Queues all work that copies `host` into `slot` and converts it. Never blocks.
     fn send(&mut self, host: F::Batch, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
         let info = host.info();
         let decodes = info.header.largest.iter().any(Option::is_some);
@@ -243,8 +245,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
         let time = self.flight.timing.pair(&self.shared.gpu)?;
         let work = Bracketed { what: Bracket::Copy, epoch: info.epoch(), number: info.number(), bytes: 0 };
-        // The slot of a failed upload must not be freed before the copy stream has stopped, so it
-        // goes into flight first.
+        // Even if an upload fails, the host slot must not be freed before the copy stream has
+        // stopped. It therefore counts as in flight before the first upload.
         self.flight.in_flight.push_back(Load { host, done: copied, faults: None });
         let work = Bracketed { bytes: self.copy(&mut slot, &time)?, ..work };
         self.flight.timing.recorded(work, time);
@@ -264,19 +266,20 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             let load = self.flight.in_flight.back_mut().expect("pushed above");
             return Ok(Queued::sent(slot, &mut load.host));
         };
-        // The host slot is needed after its copies, too.
+        // The host slot is still needed after its copies, in case the device cannot decode an
+        // image.
         let Load { host, done: copied, .. } = self.flight.in_flight.pop_back().expect("pushed above");
         self.flight.events.push(copied);
         Ok(Queued { slot, stage: Stage::Decoding(Load { host, done, faults: Some(faults) }) })
     }
 
-    /// The place of the images of the batch that is sent, before they are converted.
+    /// Returns the staging buffer of the batch that is being sent.
     fn staging(&self) -> Option<&Staging<G>> {
         (!self.staging.is_empty()).then(|| &self.staging[self.turn % self.staging.len()])
     }
 
-    /// Queues the copies of the last load. Returns the number of bytes of its images, whose copy
-    /// `time` brackets.
+    /// Queues the copies of the most recent load, and brackets the image copies with `time`.
+    /// Returns the number of image bytes.
     fn copy(&self, slot: &mut Slot<G>, time: &Pair<G>) -> Result<usize> {
         let Shared { gpu, memory, counters, .. } = &*self.shared;
         let Load { host, done: copied, .. } = self.flight.last();
@@ -292,8 +295,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         if std::mem::take(&mut slot.taken_back) {
             gpu.wait(&self.copy, &slot.ready)?;
         }
-        // Only the images are timed. The rest is small, and may have to wait for the consumer in
-        // between.
+        // Time only the image copies. The other copies are small, and the copy stream may wait for
+        // the consumer between them.
         let timed = |uploads: &[Upload], base: usize| {
             gpu.record(&time.begin, &self.copy)?;
             upload(uploads, base)?;
@@ -319,8 +322,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(images.iter().map(|upload| host.bytes(upload.span).len()).sum())
     }
 
-    /// Queues the decoding of the last load. Returns an event after it, and the faults that are
-    /// fetched until then.
+    /// Queues the decoding of the most recent load and the fetch of its fault flags. Returns the
+    /// event recorded afterwards, and the flags, which are valid once the event has completed.
     fn decode(&mut self, slot: &Slot<G>, work: Bracketed) -> Result<(G::Event, G::Faults)> {
         let Shared { gpu, memory, plan, .. } = &*self.shared;
         let time = self.flight.timing.pair(gpu)?;
@@ -330,14 +333,14 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         let (numbers, from) = (places.faults.len() / DecodeOps::FAULT_BYTES, plan.scratch() + places.faults.start);
         gpu.record(&time.begin, &self.convert)?;
         if info.len() * places.decoded.len() < numbers {
-            // All faults are fetched, including those after the end of a batch that is not full.
+            // The fetch also includes the fault flags past the end of a partial batch.
             gpu.clear(&self.convert, memory, from, places.faults.len())?;
         }
         self.decode_images(self.staging().map_or(0, |staging| staging.offset), slot.offset, info)?;
         let mut faults = faults.map_or_else(|| gpu.faults(numbers), Ok)?;
-        // SAFETY: the load keeps the memory until `done`, recorded below in the same stream, has
-        // passed, and reads it only then. After an error the memory is freed when the device has
-        // finished.
+        // SAFETY: the load keeps the memory until `done`, which is recorded below in the same
+        // stream, has completed, and reads it only then. After an error, the memory is freed once
+        // the device has finished.
         unsafe { gpu.fetch(&self.convert, memory, from, &mut faults) }?;
         gpu.record(&done, &self.convert)?;
         gpu.record(&time.end, &self.convert)?;
@@ -345,7 +348,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok((done, faults))
     }
 
-    /// Queues the conversions of the last load.
+    /// Queues the conversions of the most recent load.
     fn compute(&mut self, slot: &Slot<G>, work: Bracketed) -> Result<()> {
         let Shared { gpu, memory, .. } = &*self.shared;
         let time = self.flight.timing.pair(gpu)?;
@@ -369,14 +372,14 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(())
     }
 
-    /// Queues the decoding of each image of the samples of `info`.
+    /// Queues the decoding of every image field of the samples in `info`.
     fn decode_images(&self, staging: usize, slot: usize, info: &BatchInfo) -> Result<()> {
         let Shared { gpu, memory, plan, .. } = &*self.shared;
         let Form { spec, places } = self.shared.form(info);
         let (scratch, count) = (plan.scratch(), info.len());
         for (image, (step, largest)) in places.decoded.iter().zip(&info.header.largest).enumerate() {
             let Some(largest) = *largest else {
-                // The device decodes none of these images, so none has a fault.
+                // The device decodes none of these images, so clear their fault flags.
                 gpu.clear(&self.convert, memory, scratch + step.faults, count * DecodeOps::FAULT_BYTES)?;
                 continue;
             };
@@ -407,10 +410,11 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 }
 
 impl<G: Gpu, F: HostFeed> Drop for Thread<G, F> {
-    /// Upholds invariants 1, 5 and 7, also when a panic ends the thread. After a driver error the
-    /// waits fail at once, and nothing is copied any more.
+    /// Upholds invariants 1, 5 and 7 even if a panic ends the thread. After a driver error, the
+    /// waits fail immediately, and nothing more is copied.
     fn drop(&mut self) {
-        // This comes before the feed is dropped, so that workers skip repairs of cancelled batches.
+        // Take back the batches before dropping the feed, so that workers skip repairs of cancelled
+        // batches.
         self.take_back();
         drop(self.feed.take());
         drop(self.end.take());
@@ -419,7 +423,7 @@ impl<G: Gpu, F: HostFeed> Drop for Thread<G, F> {
                 self.shared.fail(&e);
             }
         }
-        // No copy is in flight any more, so only times are left to read.
+        // No copy is in flight any more, so only the timing remains to be read.
         while let Ok(mut slot) = self.freed.try_recv() {
             self.flight.returned(&mut slot);
         }

@@ -1,8 +1,9 @@
-//! Times of copies, conversions and the consumer's waits, on the device's clock.
+//! Durations of copies, conversions and the consumer's waits, on the device's clock.
 //!
-//! Two events with timing, which order nothing, bracket each of them. The events are read when the
-//! device has passed them, and reused: no host waits for the device, and in steady state no event
-//! is created. Two events and a reading cost the host about 1 us.
+//! Each operation is bracketed by two timing events. They do not affect stream ordering. The ring's
+//! thread reads events only once they have completed, then recycles them. The host does not wait
+//! for the device, except when a trace window begins, and the steady state creates no events.
+//! Recording two events and reading them costs the host about 1 us.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,23 +13,24 @@ use crate::device::Gpu;
 use crate::error::Result;
 use crate::trace::{Args, Counters, Row};
 
-/// Two events with timing.
+/// Two timing events that bracket an operation.
 pub(super) struct Pair<G: Gpu> {
     pub(super) begin: G::Event,
     pub(super) end: G::Event,
 }
 
-/// Work between the two events of a pair.
+/// The kind of operation that a pair of events brackets.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Bracket {
     Copy,
     Decode,
     Convert,
-    /// The consumer's stream waits: from the mark of the request until the batch is there.
+    /// Time the consumer's stream waits, from the event recorded at the request until the batch is
+    /// ready.
     Stall,
 }
 
-/// Bracketed work, and its batch.
+/// A bracketed operation and the batch that it belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bracketed {
     pub(super) what: Bracket,
@@ -41,17 +43,17 @@ pub(super) struct Bracketed {
 struct Clock<G: Gpu> {
     stream: G::Stream,
     zero: G::Event,
-    /// Time of `zero` in ns of the trace, to within half the duration of a query, some
-    /// microseconds.
+    /// Time of `zero` on the trace's clock, in nanoseconds. The error is at most half the duration
+    /// of a query, which takes a few microseconds.
     host: u64,
     window: u64,
 }
 
-/// The times of one ring, kept by its thread.
+/// The timing of one ring, owned by its thread.
 pub(super) struct Timing<G: Gpu> {
     counters: Arc<Counters>,
     spare: Vec<Pair<G>>,
-    /// In queue order, which is nearly the order in which the device passes them.
+    /// Pairs in the order of recording, which is nearly the order in which they complete.
     pending: VecDeque<(Bracketed, Pair<G>)>,
     clock: Option<Clock<G>>,
 }
@@ -61,7 +63,7 @@ impl<G: Gpu> Timing<G> {
         Timing { counters, spare: Vec::new(), pending: VecDeque::new(), clock: None }
     }
 
-    /// A pair to record.
+    /// Returns a pair of events to record.
     pub(super) fn pair(&mut self, gpu: &G) -> Result<Pair<G>> {
         match self.spare.pop() {
             Some(pair) => Ok(pair),
@@ -69,12 +71,12 @@ impl<G: Gpu> Timing<G> {
         }
     }
 
-    /// Takes a pair whose events have been recorded.
+    /// Takes back a pair whose events have been recorded.
     pub(super) fn recorded(&mut self, what: Bracketed, pair: Pair<G>) {
         self.pending.push_back((what, pair));
     }
 
-    /// Reads the pairs that the device has passed.
+    /// Reads the pairs that have completed.
     pub(super) fn settle(&mut self, gpu: &G) -> Result<()> {
         self.set_clock(gpu)?;
         while let Some((_, pair)) = self.pending.front() {
@@ -91,8 +93,8 @@ impl<G: Gpu> Timing<G> {
             }
             .add(ns.max(0) as u64, what.bytes);
             if let (Some(trace), Some(clock)) = (self.counters.trace(), &self.clock) {
-                // The trace keeps only what lies in its window, so work from before the clock was
-                // set is dropped.
+                // Work that began before the clock was set gets a time before the window, and the
+                // trace discards it.
                 let begin = clock.host as i64 + self::ns(gpu.elapsed_ms(&clock.zero, &pair.begin)?);
                 let (row, name) = match what.what {
                     Bracket::Copy => (Row::CopyStream, "copy"),
@@ -111,8 +113,8 @@ impl<G: Gpu> Timing<G> {
         Ok(())
     }
 
-    /// Sets the clock if a window of a trace has begun. Only then does the host wait for the
-    /// device, on an empty stream.
+    /// Sets the clock if a trace window has begun. This is the only time that the host waits for
+    /// the device, and it waits on an empty stream.
     fn set_clock(&mut self, gpu: &G) -> Result<()> {
         let Some(trace) = self.counters.trace() else { return Ok(()) };
         let Some(window) = trace.window().filter(|w| self.clock.as_ref().is_none_or(|clock| clock.window != *w)) else {
@@ -122,7 +124,7 @@ impl<G: Gpu> Timing<G> {
             Some(clock) => (clock.stream, clock.zero),
             None => (gpu.stream()?, gpu.timed_event()?),
         };
-        // The first record on a stream may take long, so the second one counts.
+        // The first recording on a stream can take a long time, so use the second one.
         let mut host = 0;
         for _ in 0..2 {
             let before = trace.at(Instant::now());

@@ -1,5 +1,5 @@
-//! Batches for the decode kernels and their model: images of every kind that a device decodes,
-//! with the host's pixels.
+//! Batches for testing the decode kernels and their model: every kind of image that a device
+//! decodes, with the pixels that the host decodes.
 
 use crate::batch::{DecodeOps, Encoded};
 use crate::decode::{Bitstream, Pixels, Rect, Size, standard};
@@ -14,11 +14,12 @@ pub(in crate::device) struct Coded {
     pub(in crate::device) size: (usize, usize),
     pub(in crate::device) records: Vec<u8>,
     pub(in crate::device) arena: Vec<u8>,
-    /// The host's pixels of each sample, or `None` if it does not decode there.
+    /// For each sample, the pixels that the host decodes, or `None` if the host does not decode the
+    /// sample.
     pub(in crate::device) expected: Vec<Option<Vec<u8>>>,
     pub(in crate::device) blocks: usize,
     pub(in crate::device) segments: usize,
-    /// Ranges of the arena with entropy-coded bytes.
+    /// Ranges of the arena that contain entropy-coded bytes.
     pub(in crate::device) data: Vec<std::ops::Range<usize>>,
 }
 
@@ -35,7 +36,8 @@ impl Coded {
         self.size.0 * self.size.1 * 3
     }
 
-    /// Adds an image, unless it stays on the host. `compare` says whether the host decodes it too.
+    /// Adds an image, unless the device leaves it to the host. With `compare`, the host decodes the
+    /// image as well. Returns whether the image was added.
     pub(in crate::device) fn add(&mut self, jpeg: &[u8], plan: &Plan, compare: bool) -> bool {
         let Ok(mut image) = standard().open(jpeg) else { return false };
         let mut stream = Bitstream::default();
@@ -59,20 +61,20 @@ impl Coded {
         let (mut pixels, mut out) = (Pixels::new(), vec![0; self.sample_bytes()]);
         let decoded = compare && image.decode(plan.region, &mut pixels).is_ok();
         self.expected.push(decoded.then(|| {
-            Resizer::new().run(&pixels, plan, &mut out).expect("a plan that was made");
+            Resizer::new().run(&pixels, plan, &mut out).expect("a valid plan");
             out
         }));
         true
     }
 
-    /// Adds a failed sample, which the sample at `donor` replaces.
+    /// Adds a failed sample, which is replaced by the sample at `donor`.
     fn add_copy(&mut self, donor: usize) {
         self.records.extend_from_within(donor * DecodeOps::BYTES..(donor + 1) * DecodeOps::BYTES);
         self.expected.push(self.expected[donor].clone());
         self.data.push(0..0);
     }
 
-    /// Replaces each copy of a record by a record whose pixels are in place.
+    /// Replaces each copied record by one that says that the pixels are already in place.
     pub(in crate::device) fn drop_copies(&mut self) {
         for (place, record) in self.records.as_chunks_mut().0.iter_mut().enumerate() {
             if DecodeOps::read(record).place() != place {
@@ -82,7 +84,7 @@ impl Coded {
         }
     }
 
-    /// Adds a sample whose pixels are in place.
+    /// Adds a sample whose pixels are already in place.
     pub(in crate::device) fn add_nothing(&mut self) {
         self.records.extend([0; DecodeOps::BYTES]);
         self.expected.push(None);
@@ -90,21 +92,23 @@ impl Coded {
     }
 }
 
-/// Every way to write an image that a device decodes: channels and options.
+/// Returns every kind of file that a device decodes: the number of channels and the encoder
+/// options.
 pub(in crate::device) fn kinds() -> Vec<(usize, Options)> {
     let of = |sampling: [(u8, u8); 3]| Options { sampling, ..Options::new(85, 1, 1) };
     let mut kinds = vec![(1, of([(1, 1); 3])), (1, of([(2, 2); 3])), (3, Options { rgb: true, ..of([(1, 1); 3]) })];
     for (h, v) in [(1, 1), (2, 1), (2, 2), (1, 2), (4, 1), (1, 4), (4, 2)] {
         kinds.push((3, Options::new(85, h, v)));
     }
-    // Each component has its own size, and chroma is finer than luma.
+    // In the first of these, each component has a different size. In the second, chroma has a
+    // higher resolution than luma.
     kinds.push((3, of([(2, 2), (2, 1), (1, 2)])));
     kinds.push((3, of([(1, 1), (2, 2), (2, 2)])));
     kinds.push((3, of([(1, 2), (2, 1), (1, 1)])));
     kinds
 }
 
-/// An image with smooth parts, edges and noise, with one or three samples per pixel.
+/// Draws an image with smooth areas, edges and noise, with `channels` values per pixel.
 pub(in crate::device) fn draw(rng: &mut Rng, size: Size, channels: usize) -> Vec<u8> {
     let (noise, step) = ([1, 20, 256][rng.below(3) as usize], 3 + rng.below(40));
     let mut pixels = Vec::new();
@@ -119,7 +123,7 @@ pub(in crate::device) fn draw(rng: &mut Rng, size: Size, channels: usize) -> Vec
     pixels
 }
 
-/// A file of one of the [`kinds`], of random size, quality and restart interval.
+/// Encodes a file of one of the [`kinds`], with random size, quality and restart interval.
 pub(in crate::device) fn random_jpeg(
     rng: &mut Rng,
     (channels, options): &(usize, Options),
@@ -136,7 +140,7 @@ pub(in crate::device) fn random_jpeg(
     options.restart = [0, 0, 1, 2, 3, 7, 16][rng.below(7) as usize];
     let jpeg = encode(&draw(rng, size, *channels), size.width, size.height, *channels, &options);
     let jpeg = if rng.chance(0.1) { extended(&jpeg) } else { jpeg };
-    // A device turns images in the memory of their coefficients.
+    // A device applies the EXIF orientation in the memory of the coefficients.
     let sampling = if *channels == 1 { [(1, 1); 1].to_vec() } else { options.sampling.to_vec() };
     let most = |of: fn(&(u8, u8)) -> u8| u32::from(sampling.iter().map(of).max().unwrap_or(1));
     let blocks: u32 = sampling.iter().map(|&(h, v)| u32::from(h) * u32::from(v)).sum();
@@ -148,15 +152,15 @@ pub(in crate::device) fn random_jpeg(
     (oriented(&jpeg, exif), if exif > 4 { Size::new(size.height, size.width) } else { size })
 }
 
-/// The same file with an EXIF orientation.
+/// Returns the file with an EXIF orientation added.
 pub(crate) fn oriented(jpeg: &[u8], exif: u8) -> Vec<u8> {
     let entry = [0x12, 0x01, 3, 0, 1, 0, 0, 0, exif, 0, 0, 0];
     let body = [&b"Exif\0\0II*\0\x08\0\0\0\x01\0"[..], &entry, &[0; 4]].concat();
     [&jpeg[..2], &[0xff, 0xe1], &(body.len() as u16 + 2).to_be_bytes(), &body, &jpeg[2..]].concat()
 }
 
-/// The same image as an extended sequential file (SOF1), with quantization tables of 16 bits
-/// whose later values are larger than a byte.
+/// Rewrites the file as extended sequential (SOF1), with 16-bit quantization tables whose later
+/// values do not fit into a byte.
 pub(in crate::device) fn extended(jpeg: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (jpeg[..2].to_vec(), &jpeg[2..]);
     while rest[1] != 0xda {
@@ -179,7 +183,7 @@ pub(in crate::device) fn extended(jpeg: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A square image of boxes of four pixels, without restart markers or with one every `restart`
+/// Encodes a square image of four-pixel boxes, without restart markers or with one every `restart`
 /// MCUs. Its codes repeat, so decoding from a wrong position never synchronizes.
 pub(in crate::device) fn pattern(side: u32, restart: Option<u32>) -> Vec<u8> {
     let pixel = |i: u32| if (i % side / 4 + i / side / 4).is_multiple_of(2) { [250, 240, 200] } else { [0; 3] };
@@ -187,20 +191,20 @@ pub(in crate::device) fn pattern(side: u32, restart: Option<u32>) -> Vec<u8> {
     encode(&pixels, side, side, 3, &Options { restart: restart.unwrap_or(0), ..Options::new(75, 2, 2) })
 }
 
-/// A square image of noise, without restart markers.
+/// Encodes a square image of noise, without restart markers.
 pub(in crate::device) fn noise(side: u32) -> Vec<u8> {
     let mut rng = Rng::new(3, 1, 4);
     let pixels: Vec<u8> = (0..side * side * 3).map(|_| rng.next_u64() as u8).collect();
     encode(&pixels, side, side, 3, &Options::new(75, 2, 2))
 }
 
-/// Images whole and cropped, without and with bytes after the last MCU of a segment, and whether
-/// a device leaves them to the host.
+/// Returns images, whole and cropped, with and without bytes after the last MCU of a segment. Also
+/// returns, for each image, whether a device leaves it to the host.
 pub(in crate::device) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) {
     let (mut rng, mut coded, mut faults) = (Rng::new(23, 0, 0), Coded::new(size), Vec::new());
     let output = Size::new(size.1 as u32, size.0 as u32);
     let noise: Vec<u8> = (0..9000).map(|_| rng.below(255) as u8).collect();
-    // Segments of a few bytes, of some lines, and of several tiles of lines.
+    // Covers segments of a few bytes, of a few lines, and of several tiles of lines.
     for (side, restart) in [(40, 1), (40, 0), (200, 2), (200, 13), (200, 50), (200, 0), (700, 0)] {
         let pixels: Vec<u8> = (0..side * side * 3).map(|i| (i / 50 % 150) as u8 + rng.below(80) as u8).collect();
         let jpeg = encode(&pixels, side, side, 3, &Options { restart, ..Options::new(85, 2, 2) });
@@ -225,16 +229,16 @@ pub(in crate::device) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) 
     (coded, faults)
 }
 
-/// The plan for the last pixels of a square image, for an output of (`height`, `width`). Without
-/// restart markers, everything before them is decoded too.
+/// Returns a plan that crops the last pixels of a square image, for an output of (`height`,
+/// `width`). Without restart markers, all data before these pixels must be decoded first.
 pub(in crate::device) fn corner(side: u32, (height, width): (usize, usize)) -> Plan {
     let output = Size::new(width as u32, height as u32);
     let region = Rect::new(side - output.width, side - output.height, output.width, output.height);
     Plan::resized_crop(Size::new(side, side), region, output, Rect::full(output))
 }
 
-/// Adds an image of `size` with a restart marker for each row of MCUs, once for each of `regions`,
-/// as it is and [`extended`].
+/// Adds an image of `size` with a restart marker after each row of MCUs. It is added once for each
+/// of `regions`, both as encoded and as [`extended`].
 pub(in crate::device) fn add_large(coded: &mut Coded, size: Size, (h, v): (u8, u8), regions: &[Rect]) {
     let mut rng = Rng::new(size.area(), 0, 0);
     let options = Options { restart: size.width.div_ceil(8 * u32::from(h)), ..Options::new(85, h, v) };
@@ -244,12 +248,12 @@ pub(in crate::device) fn add_large(coded: &mut Coded, size: Size, (h, v): (u8, u
         for &region in regions {
             let plan = Plan::resized_crop(size, region, output, Rect::full(output));
             assert!(coded.add(jpeg, &plan, true), "{region:?} of {size:?}");
-            assert!(coded.expected.last().unwrap().is_some(), "a sound image is decoded on the host");
+            assert!(coded.expected.last().unwrap().is_some(), "the host decodes an intact image");
         }
     }
 }
 
-/// A random plan for an output of (`height`, `width`).
+/// Returns a random plan for an output of (`height`, `width`).
 pub(in crate::device) fn random_plan(rng: &mut Rng, size: Size, (height, width): (usize, usize)) -> Plan {
     let (height, width) = (height as u32, width as u32);
     let augment = match rng.below(7) {
@@ -262,12 +266,12 @@ pub(in crate::device) fn random_plan(rng: &mut Rng, size: Size, (height, width):
         _ => Augment::eval(width.min(height) + 7, width.min(height)).output(width, height),
     };
     let augment = augment.flip(0.5).vertical_flip(0.5).fill([10, 200, 90]);
-    // Some augmentations do not support every output size.
+    // Fall back to a plain resize, because some augmentations do not support every output size.
     let any = Augment::resize(width, height).flip(0.5);
     augment.plan(size, rng).or_else(|_| any.plan(size, rng)).expect("a plan for any size")
 }
 
-/// A batch of `count` images.
+/// Returns a batch of `count` random images.
 pub(in crate::device) fn random_batch(seed: u64, size: (usize, usize), count: usize, largest: u64) -> Coded {
     let (mut rng, mut coded, kinds) = (Rng::new(seed, 0, 0), Coded::new(size), kinds());
     for i in 0.. {
@@ -285,7 +289,7 @@ pub(in crate::device) fn random_batch(seed: u64, size: (usize, usize), count: us
         let (jpeg, image) = random_jpeg(&mut rng, &kinds[i % kinds.len()], largest);
         let plan = random_plan(&mut rng, image, size);
         let added = coded.add(&jpeg, &plan, true);
-        assert!(added || !DecodeOps::takes(&plan), "a sound image is decoded on the device: {plan:?}");
+        assert!(added || !DecodeOps::takes(&plan), "the device decodes an intact image: {plan:?}");
     }
     coded
 }

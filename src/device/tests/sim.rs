@@ -1,13 +1,13 @@
 #![allow(unsafe_code)]
-//! A device made of threads. Each stream has a thread that runs its work in order, slowly and in
-//! pieces. So a missing wait exposes a half-finished copy.
+//! A simulated device that consists of threads. Each stream has a thread that runs its work in
+//! order, slowly and in small pieces, so a missing wait exposes a half-finished copy.
 //!
 //! **Invariants**
-//! 1. Device memory is atomic bytes: work that is not ordered reads old, new or mixed bytes, as on
-//!    a device, and is never undefined behavior.
-//! 2. An upload reads the host slot through the pointer of the `&[u8]` it was given, which the ring
-//!    keeps alive (`Gpu::upload`). The tests' slots are atomic bytes too, so a ring that breaks
-//!    this contract delivers torn batches, which the tests detect.
+//! 1. Device memory consists of atomic bytes: unordered work reads old, new or mixed bytes, as on a
+//!    real device, but never causes undefined behavior.
+//! 2. An upload reads the host slot through the pointer of its `&[u8]`, which the ring keeps alive
+//!    (`Gpu::upload`). The tests' slots also consist of atomic bytes, so a ring that breaks this
+//!    contract delivers torn batches, which the tests detect.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -28,18 +28,19 @@ pub(in crate::device) mod decode;
 mod follow;
 mod stream;
 
-/// Bytes that an upload or a conversion moves before it may pause.
+/// Number of bytes that an upload or a conversion moves between two possible pauses.
 const PIECE: usize = 64;
 
-/// A mistake of a ring, to show that the simulation detects it.
+/// A deliberate mistake that the device makes on behalf of a ring, to show that the tests detect
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mistake {
     None,
     /// The consumer does not wait for its batch.
     ConsumerWait,
-    /// Slots are written without waiting for the consumer.
+    /// Device slots are overwritten without waiting for the consumer.
     ReleasedWait,
-    /// Staging buffers are written before they are converted.
+    /// Staging buffers are overwritten before their contents are converted.
     StagingWait,
     /// Batches are converted before they are copied.
     CopiedWait,
@@ -47,15 +48,15 @@ pub(crate) enum Mistake {
     EarlyReturn,
 }
 
-/// The device. Clones refer to the same device.
+/// The simulated device. Clones refer to the same device.
 #[derive(Clone)]
 pub(crate) struct Sim(Arc<State>);
 
 pub(crate) struct State {
     mistake: Mistake,
-    /// Maximum pause of a piece of work, in microseconds.
+    /// Maximum pause between two pieces of work, in microseconds.
     delay: AtomicUsize,
-    /// Number of calls before one fails; negative for never.
+    /// Number of calls that succeed before one fails. If negative, no call fails.
     calls_left: AtomicI64,
     seed: AtomicUsize,
     pub(in crate::device) memories: AtomicUsize,
@@ -67,14 +68,15 @@ pub(crate) struct State {
     pub(in crate::device) calls: AtomicUsize,
     after_failure: AtomicUsize,
     failed: AtomicBool,
-    /// Whether only one call fails, and what it would have done.
+    /// Whether only one call fails.
     once: AtomicBool,
+    /// Name of the operation that failed.
     failure: Mutex<Option<String>>,
-    /// Whether an unknown stream is being captured, and whether the driver is too old to mark all
-    /// work.
+    /// Whether an unknown stream is being captured.
     pub(in crate::device) capture: AtomicBool,
+    /// Whether the driver is too old to record an event for all work.
     pub(in crate::device) cannot_mark: AtomicBool,
-    /// The numbers and queues of all streams.
+    /// Numbers and queues of all streams.
     queues: Mutex<Vec<(usize, Sender<Work>)>>,
 }
 
@@ -105,23 +107,23 @@ impl Sim {
         &self.0
     }
 
-    /// Lets `calls` more calls succeed, and all later ones fail.
+    /// Lets the next `calls` calls succeed, and makes all later ones fail.
     pub(crate) fn fail_after(&self, calls: usize) {
         self.0.calls_left.store(calls as i64, SeqCst);
     }
 
-    /// Lets `calls` more calls succeed and the next one fail.
+    /// Lets the next `calls` calls succeed, and makes only the one after them fail.
     pub(crate) fn fail_once_after(&self, calls: usize) {
         self.0.once.store(true, SeqCst);
         self.fail_after(calls);
     }
 
-    /// What the first call that failed would have done.
+    /// Returns the name of the operation that failed.
     pub(crate) fn first_failure(&self) -> Option<String> {
         self.0.failure.lock().unwrap().clone()
     }
 
-    /// Whether nothing else refers to the device any more: no ring, batch, thread or piece of work.
+    /// Returns whether no ring, batch, thread or piece of work refers to the device any more.
     pub(crate) fn is_idle(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -130,14 +132,15 @@ impl Sim {
         self.0.after_failure.load(SeqCst)
     }
 
-    /// Marks the work of all streams, whatever driver is simulated.
+    /// Records an event for the work in all streams, even if the simulated driver does not support
+    /// this.
     pub(in crate::device) fn record_anyway(&self, event: &SimEvent) {
         let mark = {
             let mut at = event.marks.0.lock().unwrap();
             at.0 += 1;
             at.0
         };
-        // A stream that has ended drops its piece, which then counts as reached.
+        // A stream that has ended drops its share of the mark, which then counts as reached.
         let queues = self.0.queues.lock().unwrap();
         let all = Arc::new(Reached(event.marks.clone(), mark));
         for (_, queue) in &*queues {
@@ -165,28 +168,30 @@ fn failure(what: &str) -> Error {
 
 pub(crate) type SimMemory = Arc<[AtomicU8]>;
 
-/// Faults of decoded images.
+/// Fault flags of decoded images.
 pub(crate) struct SimFaults(Arc<[AtomicU32]>);
 
-/// The simulated kernel of an array.
+/// The simulated kernel that computes an array.
 #[derive(Clone, Copy)]
 pub(crate) struct SimKernel {
-    /// Bytes per sample of the output, and of the input.
+    /// Number of bytes per sample in the output and in the input.
     bytes: (usize, usize),
-    /// Height and width of the images that are retouched.
+    /// Height and width of the images, if the kernel retouches them.
     retouched: Option<(usize, usize)>,
 }
 
 pub(crate) type SimKernels = Vec<SimKernel>;
 
-/// Byte that the simulated conversion writes for `byte`, with the first byte of the sample's
-/// record. It ignores types, because it only shows that each byte is read at the right time.
-/// Images are converted byte by byte, and rows of shares repeat the label's bytes.
+/// Returns the byte that the simulated conversion writes for `byte`, given the first byte of the
+/// sample's record. The conversion ignores types, because it only needs to show that each byte is
+/// read at the right time. Images are converted byte by byte, and soft labels repeat the label's
+/// bytes.
 pub(crate) fn converted(byte: u8, record: u8) -> u8 {
     byte ^ 0x5a ^ record
 }
 
-/// Bytes of one sample that the simulated kernel of an array writes, and reads.
+/// Returns the number of bytes per sample that the simulated kernel of an array writes, and the
+/// number that it reads.
 pub(in crate::device) fn sample_bytes(array: &Array) -> (usize, usize) {
     match array.origin {
         Origin::Copied { .. } => (0, 0),
@@ -250,7 +255,7 @@ impl Gpu for Sim {
     fn timed_event(&self) -> Result<SimEvent> {
         self.call("making an event with timing")?;
         self.0.timed_events.fetch_add(1, Relaxed);
-        // Ordering events are identified by their numbers.
+        // A timed event needs no number, because tests identify only the events that order work.
         Ok(SimEvent { id: usize::MAX, marks: Marks::default(), passed: Some(Arc::new(Mutex::new(Instant::now()))) })
     }
 
@@ -288,7 +293,7 @@ impl Gpu for Sim {
         };
         stream.run(move |pace| {
             match passed {
-                // Reading the clock takes no time, so streams keep their pace.
+                // Do not pause, so that timing does not slow down the streams.
                 Some(passed) => *passed.lock().unwrap() = Instant::now(),
                 None => pace.pause(),
             }
@@ -322,7 +327,7 @@ impl Gpu for Sim {
         self.0.waits.lock().unwrap().push((std::thread::current().id(), stream.id, event.id));
         let ignored = match self.0.mistake {
             Mistake::ConsumerWait => stream.id == 1,
-            // Streams are numbered in order of creation (consumer 1, copy 2, convert 3). So are
+            // Streams are numbered in order of creation (consumer 1, copy 2, convert 3), and so are
             // events: two per slot, then one per staging buffer.
             Mistake::ReleasedWait => stream.id == 2 && event.id % 2 == 1 && event.id < SLOTS * 2,
             Mistake::StagingWait => stream.id == 2 && (SLOTS * 2..SLOTS * 2 + 2).contains(&event.id),
@@ -345,8 +350,8 @@ impl Gpu for Sim {
     }
 
     fn synchronize(&self, stream: &SimStream) -> Result<()> {
-        // A failed device does nothing more, so there would be nothing to wait for; but here its
-        // threads still run.
+        // Wait even if the device has failed: unlike on a real device, the streams' threads still
+        // run.
         stream.finish();
         self.0.synchronizations.fetch_add(1, Relaxed);
         self.call("synchronizing")
@@ -454,7 +459,7 @@ impl Gpu for Sim {
         stream.run(move |pace| {
             if let (Some(size), Some(records)) = (retouched, records) {
                 pace.pause();
-                // Effects that read neighbors use the place of the batch for a copy of the image.
+                // Overwrite the output, as effects do that first copy the image there.
                 memory[to..to + count * of].iter().for_each(|byte| byte.store(0xa5, Relaxed));
                 (0..count).for_each(|n| retouch(&memory, from + n * of, records + n * SampleOps::BYTES, size));
             }
@@ -471,7 +476,7 @@ impl Gpu for Sim {
     }
 }
 
-/// Runs the effects on pixels in `record` on the image at `at`, like the kernel.
+/// Applies the effects on pixels in `record` to the image at `at`, like the kernel.
 fn retouch(memory: &SimMemory, at: usize, record: usize, (height, width): (usize, usize)) {
     let record = std::array::from_fn(|i| memory[record + i].load(Relaxed));
     let bytes = &memory[at..at + height * width * 3];
@@ -482,5 +487,5 @@ fn retouch(memory: &SimMemory, at: usize, record: usize, (height, width): (usize
     bytes.iter().zip(pixels).for_each(|(to, byte)| to.store(byte, Relaxed));
 }
 
-/// Device slots in the tests of single mistakes, which identify events by their numbers.
+/// Number of device slots in the tests of single mistakes, which identify events by their numbers.
 pub(in crate::device) const SLOTS: usize = 3;

@@ -1,3 +1,8 @@
+//! The open loader, which delivers batches to the program.
+//!
+//! `Batches` decides which run the feed executes, and keeps track of the position; see *Cursors of
+//! a run* and *States of an epoch* in `engine/README.md`.
+
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
@@ -9,55 +14,56 @@ use crate::error::{Error, ErrorKind, Result, counted, guarded, panicked};
 use crate::source::BatchIndex;
 use crate::trace::{self, Stats, WAIT};
 
-/// Interval at which a waiting consumer checks whether another batch can still arrive.
+/// Interval at which a waiting consumer checks whether its batch can still arrive.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
-/// An open loader. Its workers run, and its buffers are allocated. [`epoch`](Batches::epoch)
-/// delivers batches.
+/// An open loader, with running workers and allocated buffers. [`epoch`](Batches::epoch) iterates
+/// over the batches of an epoch.
 ///
-/// Dropping it stops the workers and joins their threads. Batches that you still hold stay valid.
-/// It is `Send`, so another thread may take it over. It is not `Sync`: one thread at a time
-/// requests batches.
+/// Dropping it stops the workers and joins their threads. Batches that you still hold stay valid. A
+/// loader is `Send`, so it can move to a different thread. It is not `Sync`: only one thread at a
+/// time can request batches.
 ///
-/// It belongs to the process that opened it. After `fork`, the child has no worker threads: every
-/// batch is an error there, and dropping the loader frees nothing.
+/// A loader belongs to the process that opened it. After `fork`, the child process has no worker
+/// threads, so every batch fails in the child, and dropping the loader there frees nothing.
 pub struct Batches<B> {
-    /// `None` in drop only.
+    /// `None` only while the loader is dropped.
     feed: Option<Box<dyn Feed<Batch = B>>>,
     info: fn(&B) -> &BatchInfo,
     monitor: LoaderHandle,
     process: u32,
     /// The epoch at which the loader was opened.
     first_epoch: u64,
-    /// Position at which a resumed run continues. It has no effect later.
+    /// Position from which a resumed run continues. Ignored once a run has started.
     resume: BatchIndex,
-    /// Number of runs of the feed.
+    /// Number of runs started so far.
     runs: u64,
     /// Number of batches that the epoch in progress has yet to deliver.
     left: u64,
-    /// What the next call returns, if a batch is left.
+    /// What the next call does if the epoch has batches left.
     next: Next,
-    /// The last epoch that was delivered to its end.
+    /// The last epoch that was delivered completely.
     finished: Option<u64>,
-    /// Time that earlier calls waited for the next batch before they gave up, if any did.
+    /// Total time that earlier calls waited for the next batch before giving up.
     given_up: Option<Duration>,
 }
 
-/// What the next call of an epoch in progress returns.
+/// What the next call does while an epoch is in progress.
 enum Next {
-    /// The next batch of the feed.
+    /// Returns the next batch of the feed.
     Batch,
-    /// The same, but the run was started for an earlier epoch. If it ends here, this one is
-    /// started.
+    /// Returns the next batch of the feed, from a run that began in an earlier epoch. If that run
+    /// has ended, starts the contained run.
     Prepared(Course),
-    /// The batch after the one at the position, which failed.
+    /// Returns the batch after the current position, because the batch at the position failed.
     AfterFailed,
-    /// This error. The epoch ends with it.
+    /// Returns the error, which ends the epoch.
     Error(Error),
 }
 
 impl<B> Batches<B> {
-    /// The batches of `feed`, from the position of `shared` on.
+    /// Creates an open loader that delivers the batches of `feed`, starting at the position in
+    /// `shared`.
     pub(crate) fn new(feed: impl Feed<Batch = B> + 'static, shared: &Arc<Shared>) -> Self
     where
         B: Delivered,
@@ -82,28 +88,28 @@ impl<B> Batches<B> {
         &self.monitor.0
     }
 
-    /// The feed, if this process opened it.
+    /// Returns the feed, or `None` in a forked child.
     fn feed(&mut self) -> Option<&mut dyn Feed<Batch = B>> {
         let here = std::process::id() == self.process;
         self.feed.as_deref_mut().filter(|_| here).map(|feed| feed as _)
     }
 
-    /// Number of the batch with which [`epoch(epoch)`](Batches::epoch) begins: 0, or the saved
-    /// batch in a [resumed](crate::Loader::resume) loader. `None` for an epoch before the saved
-    /// one.
+    /// Returns the number of the first batch that [`epoch(epoch)`](Batches::epoch) delivers: 0, or
+    /// the saved batch in a [resumed](crate::Loader::resume) loader. Returns `None` if `epoch`
+    /// precedes the saved epoch.
     pub fn first_batch(&self, epoch: u64) -> Option<u64> {
         let saved = self.resume;
         match epoch.cmp(&saved.epoch) {
-            // Its batches were delivered before.
+            // The saved run had already completed this epoch.
             Ordering::Less => None,
             Ordering::Equal => Some(saved.batch),
             Ordering::Greater => Some(0),
         }
     }
 
-    /// Begins epoch `epoch` like [`epoch`](Batches::epoch), for iterators that cannot borrow the
-    /// loader, such as those of other languages. [`next`](Batches::next) returns the batches. Ends
-    /// the epoch in progress.
+    /// Begins epoch `epoch` like [`epoch`](Batches::epoch), without borrowing the loader, for
+    /// example for iterators in other languages. [`next`](Batches::next) returns the batches. Any
+    /// epoch in progress ends.
     ///
     /// ```
     /// use std::time::Duration;
@@ -132,27 +138,27 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Number of batches that the epoch in progress has yet to deliver. One that failed counts until
-    /// the next is requested.
+    /// Returns the number of batches that the epoch in progress has yet to deliver. A failed batch
+    /// is counted until the next batch is requested.
     pub fn left(&self) -> u64 {
         self.left
     }
 
-    /// Begins epoch `epoch` at batch `first` like [`epoch_from`](Batches::epoch_from). Ends the epoch
-    /// in progress.
+    /// Begins epoch `epoch` at batch `first` like [`epoch_from`](Batches::epoch_from). Any epoch in
+    /// progress ends.
     pub fn begin_from(&mut self, epoch: u64, first: u64) {
         self.resume = BatchIndex::default();
         let first = self.start(epoch, first);
-        // After `fork`, no lock of the parent may be taken.
+        // A forked child must not take the parent's locks.
         if self.feed().is_none() {
             return;
         }
         self.reach(BatchIndex { epoch, batch: first });
     }
 
-    /// Begins `epoch` at batch `first`, or at the end of the epoch if that comes before. The feed
-    /// continues if this is what it prepares, and starts again otherwise. Returns the number of the
-    /// first batch.
+    /// Begins `epoch` at batch `first`, or at the end of the epoch if `first` is too large.
+    /// Continues the feed's run if that run is preparing this batch; otherwise starts a new run.
+    /// Returns the number of the first batch.
     pub(super) fn start(&mut self, epoch: u64, first: u64) -> u64 {
         self.end();
         let end = match state::batches(&self.shared().schedule, epoch).and_then(|end| self.check().and(Ok(end))) {
@@ -184,16 +190,16 @@ impl<B> Batches<B> {
         first.batch
     }
 
-    /// A run that begins with the batches that are left, from `first` on.
+    /// Creates a run that starts at `first` and contains the remaining batches.
     fn course(&mut self, first: BatchIndex) -> Course {
         self.runs += 1;
         let (batches, again) = (first.batch + self.left, self.finished == Some(first.epoch));
         Course { run: self.runs, first, batches, again, epochs: self.shared().epochs }
     }
 
-    /// Checks the source.
+    /// Calls the source's own check.
     fn check(&mut self) -> Result<()> {
-        // After `fork`, no lock of the parent may be taken.
+        // A forked child must not take the parent's locks.
         if self.feed().is_none() {
             return Ok(());
         }
@@ -201,17 +207,17 @@ impl<B> Batches<B> {
             .map_err(|e| panicked(e, || "the source panicked when it was checked".to_owned()))
     }
 
-    /// Whether the source still has the samples that were prepared ahead.
+    /// Returns whether the samples that were prepared ahead are still unchanged in the source.
     fn is_unchanged(&mut self) -> bool {
         self.feed().is_some() && guarded(|| Ok(self.shared().recipe.reads.is_unchanged())).unwrap_or(false)
     }
 
-    /// Ends the epoch in progress, and discards its batches that were made ahead. After the last
-    /// batch of an epoch, those of the next one stay.
+    /// Ends the epoch in progress and discards its prefetched batches. After the last batch of an
+    /// epoch, the prefetched batches of the next epoch remain.
     pub fn end(&mut self) {
         let is_over = self.left == 0;
         (self.left, self.next, self.given_up) = (0, Next::Batch, None);
-        // After `fork`, no lock of the parent may be taken.
+        // A forked child must not take the parent's locks.
         if self.feed().is_some() {
             self.shared().run.end();
         }
@@ -220,7 +226,7 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Discards all batches that were made ahead.
+    /// Discards all prefetched batches.
     fn stop(&mut self) {
         if let Some(feed) = self.feed() {
             feed.stop();
@@ -234,7 +240,7 @@ impl<B> Batches<B> {
         self.shared().reach(if self.left > 0 { next } else { BatchIndex { epoch, batch: 0 } });
     }
 
-    /// Moves the position past its batch. Returns the place of the next one.
+    /// Moves the position past the current batch, and returns the new position.
     fn pass(&mut self) -> BatchIndex {
         let BatchIndex { epoch, batch } = self.shared().position();
         let next = BatchIndex { epoch, batch: batch + 1 };
@@ -246,17 +252,17 @@ impl<B> Batches<B> {
         next
     }
 
-    /// The next batch of the epoch in progress. `None` after its last batch, without an epoch, and
-    /// if `idle` gave up.
+    /// Returns the next batch of the epoch in progress. Returns `None` after the last batch, if no
+    /// epoch is in progress, or if `idle` gives up.
     ///
-    /// `idle` is called before each wait and returns its maximum length, for example to check for
-    /// signals in between. `None` gives up: the batch is not lost, and the next call continues to
-    /// wait for it.
+    /// `idle` is called before each wait and returns the maximum duration of that wait, so that the
+    /// caller can check for signals between waits. If `idle` returns `None`, the call gives up and
+    /// returns `None`. The batch is not lost: the next call continues to wait for it.
     ///
     /// # Errors
-    /// The errors of [`Epoch`](crate::Epoch), which says how to go on after each.
+    /// See [`Epoch`](crate::Epoch), which explains how to continue after each error.
     pub fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
-        // After `fork`, no lock of the parent may be taken.
+        // A forked child must not take the parent's locks.
         if matches!(self.next, Next::AfterFailed) && self.feed().is_some() {
             self.next = Next::Batch;
             let first = self.pass();
@@ -266,7 +272,7 @@ impl<B> Batches<B> {
             }
         }
         if self.left == 0 {
-            // From here on, time belongs to the program, although the epoch still exists.
+            // Time after the last batch is not counted, even while the `Epoch` value still exists.
             if self.feed().is_some() {
                 self.shared().run.end();
             }
@@ -281,11 +287,10 @@ impl<B> Batches<B> {
                     self.next = Next::Error(other_length(next, self.left));
                 }
             }
-            // The position stays at the batch that failed, until the program asks for the one after
-            // it.
+            // The position stays at the failed batch until the program requests the next batch.
             (Err(_), Next::AfterFailed) => self.stop(),
             (Err(e), Next::Batch | Next::Prepared(_)) if goes_on(e) => {}
-            // Any other error ends the epoch. The position stays at the batch that failed.
+            // Any other error ends the epoch. The position stays at the failed batch.
             (Err(_), _) => {
                 self.left = 0;
                 self.stop();
@@ -294,8 +299,8 @@ impl<B> Batches<B> {
         Some(batch)
     }
 
-    /// The next batch of the feed; `None` if `idle` gives up. Counts the request, the batch and the
-    /// consumer's wait.
+    /// Receives the next batch of the feed, or returns `None` if `idle` gives up. Records the
+    /// request, the batch and the consumer's wait time.
     pub(super) fn receive(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
         if let Next::Error(e) = &self.next {
             return Some(Err(e.clone()));
@@ -304,7 +309,7 @@ impl<B> Batches<B> {
             return Some(Err(e));
         }
         let Batches { feed: Some(feed), monitor: LoaderHandle(shared), left, next, given_up, .. } = self else {
-            unreachable!("the feed leaves in drop only")
+            unreachable!("only drop takes the feed")
         };
         let _range = trace::range(WAIT);
         let since = match *given_up {
@@ -312,11 +317,12 @@ impl<B> Batches<B> {
             Some(before) => Instant::now().checked_sub(before).unwrap_or_else(Instant::now),
         };
         let mut wait = Wait::new(since, given_up.is_some(), idle);
-        // The position does not follow a measurement, so it may be that of another batch.
+        // `replay` does not move the position, so the feed may be at a different batch.
         let mut place = feed.at();
         let mut came = feed.next(&mut wait);
         if let (None, false, Next::Prepared(course)) = (&came, wait.given_up, &next) {
-            // The epoch could not be prepared. It can be now, or `start` would have failed.
+            // This epoch could not be prepared ahead, but it can start now; otherwise `start` would
+            // have failed.
             feed.start(*course);
             (place, *next) = (feed.at(), Next::Batch);
             came = feed.next(&mut wait);
@@ -332,7 +338,7 @@ impl<B> Batches<B> {
             }
         };
         let place = place.unwrap_or_default();
-        // An error of a sample fails its batch. All other errors end the epoch.
+        // A sample error affects only its own batch. Any other error ends the epoch.
         let of_samples = batch.as_ref().map_or_else(|e| !e.failed().is_empty(), |_| true);
         let batch = match batch {
             Ok(batch) => shared.skip(place, (self.info)(&batch).failed()).map(|()| batch),
@@ -350,10 +356,10 @@ impl<B> Batches<B> {
     }
 
     /// Moves the loader to the position of `state`, like [`Loader::resume`](crate::Loader::resume).
-    /// This takes effect when the next epoch begins. Ends the epoch in progress.
+    /// The new position takes effect when the next epoch begins. Any epoch in progress ends.
     ///
     /// # Errors
-    /// The errors of [`Loader::resume`](crate::Loader::resume). The position then does not change.
+    /// See [`Loader::resume`](crate::Loader::resume). After an error, the position is unchanged.
     pub fn resume(&mut self, state: &Checkpoint) -> Result<()> {
         self.end();
         let position = self.place(state)?;
@@ -362,23 +368,23 @@ impl<B> Batches<B> {
         Ok(())
     }
 
-    /// Checks that [`resume`](Batches::resume) would accept `state`. Nothing changes, and the epoch
-    /// in progress goes on.
+    /// Checks whether [`resume`](Batches::resume) would accept `state`, without changing anything.
+    /// The epoch in progress continues.
     ///
     /// # Errors
-    /// The errors of [`Loader::resume`](crate::Loader::resume).
+    /// See [`Loader::resume`](crate::Loader::resume).
     pub fn fits(&self, state: &Checkpoint) -> Result<()> {
         self.place(state).map(drop)
     }
 
-    /// Position at which the loader would continue from `state`.
+    /// Returns the position at which the loader would continue from `state`.
     fn place(&self, state: &Checkpoint) -> Result<BatchIndex> {
         let Shared { recipe, run, schedule, .. } = self.shared();
         state.check(recipe, &run.counters, schedule)
     }
 
-    /// The first epoch to run: that of the checkpoint after [`resume`](crate::Loader::resume), else
-    /// 0.
+    /// Returns the first epoch to run: the checkpoint's epoch after
+    /// [`resume`](crate::Loader::resume), otherwise 0.
     ///
     /// ```no_run
     /// # fn main() -> warpfeed::Result<()> {
@@ -403,14 +409,14 @@ impl<B> Batches<B> {
         self.first_epoch
     }
 
-    /// A handle for use while batches are taken; see [`LoaderHandle`].
+    /// Returns a handle for use while an epoch borrows the loader; see [`LoaderHandle`].
     pub fn handle(&self) -> LoaderHandle {
         self.monitor.clone()
     }
 
-    /// The position of the run. [`Loader::resume`](crate::Loader::resume) continues with the first
-    /// batch that was not delivered. A batch is delivered once `next` has returned it, so save the
-    /// checkpoint together with the model that was trained on that batch.
+    /// Returns the position of the run. [`Loader::resume`](crate::Loader::resume) continues with
+    /// the first batch that was not delivered. A batch is delivered once `next` has returned it, so
+    /// save the checkpoint together with the model that was trained on that batch.
     ///
     /// The first call reads eight samples. Later calls read nothing. An [`Epoch`](crate::Epoch)
     /// dereferences to its loader, so `epoch.checkpoint()` works inside an epoch.
@@ -418,13 +424,14 @@ impl<B> Batches<B> {
         self.monitor.checkpoint()
     }
 
-    /// Statistics of the loader so far, by stage. [`Stats::verdict`] says what limits it.
+    /// Returns the statistics of the loader so far, by stage. [`Stats::verdict`] names the
+    /// bottleneck.
     pub fn stats(&self) -> Stats {
         self.monitor.stats()
     }
 
-    /// The samples that were skipped so far, in order of their first failure. Each is listed once,
-    /// with the epoch and batch of that failure and its cause; see
+    /// Returns the samples skipped so far, in the order of their first failure. Each sample is
+    /// listed once, with the cause, epoch and batch of that failure; see
     /// [`OnError::Skip`](crate::OnError::Skip). The list has at most `max_skipped` + 1 entries.
     pub fn sample_errors(&self) -> Vec<SampleError> {
         self.monitor.sample_errors()
@@ -433,33 +440,34 @@ impl<B> Batches<B> {
 
 #[cfg(feature = "_device")]
 impl<G: crate::device::Gpu> Batches<crate::device::DeviceBatch<G>> {
-    /// Memory use of the device, and data sent there.
+    /// Returns the memory used on the device, and the number of bytes copied to it.
     pub fn device_stats(&self) -> crate::device::DeviceStats {
         self.shared().device.get().expect("batches on a device have a ring").stats()
     }
 }
 
-/// The error of an epoch that was prepared with `next.batch` batches, although `left` more follow.
+/// Returns the error for an order that changed the length of an epoch. The order returned
+/// `next.batch` batches when the epoch was prepared, but `left` more when it began.
 fn other_length(next: BatchIndex, left: u64) -> Error {
     let BatchIndex { epoch, batch } = next;
     let began = batch + left;
     Error::config(format!(
-        "the order gave epoch {epoch} another number of batches when it was prepared, {batch}, than when it began, {began}; an order must \
-         return the same answer at any time"
+        "the order returned {batch} batches for epoch {epoch} when it was prepared, but {began} when it began; an order \
+         must always return the same length"
     ))
 }
 
 impl<B> Drop for Batches<B> {
     fn drop(&mut self) {
         if self.feed().is_none() {
-            // Its threads do not exist here, and they may have held its locks at the time of
-            // `fork`.
+            // The feed's threads do not exist in this process. They may have held locks when the
+            // parent forked, so the feed is leaked.
             std::mem::forget(self.feed.take());
             return;
         }
         self.end();
         drop(self.feed.take());
-        // A monitor may keep the counters alive, so dropping them would not end the trace.
+        // A `LoaderHandle` may keep the counters alive, so the trace must be ended explicitly.
         self.shared().run.counters.end_trace();
     }
 }
@@ -480,7 +488,7 @@ mod tests {
     use crate::Loader;
     use crate::source::{Memory, OwnedSample};
 
-    /// In a forked child, a lock that another thread of the parent held stays locked.
+    /// Locks that other threads of the parent held at `fork` stay locked in the child.
     #[test]
     fn a_forked_child_takes_no_lock() {
         let samples = (0..8).map(|n| OwnedSample::new(n.to_string()).field("x.json", "1")).collect();
@@ -501,6 +509,6 @@ mod tests {
             done.send(batches.epoch(2).filter(|batch| batch.is_ok()).count()).unwrap();
         });
         let came = came.recv_timeout(std::time::Duration::from_secs(60));
-        assert_eq!(came, Ok(4), "the thread waits for a lock, or failed");
+        assert_eq!(came, Ok(4), "the thread blocks on a lock, or failed");
     }
 }

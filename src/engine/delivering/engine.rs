@@ -1,4 +1,4 @@
-//! Starts and ends the threads, and puts full slots in order.
+//! Starts and ends the threads, and delivers full slots in order.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,14 +23,15 @@ use crate::trace;
 /// Interval between log messages about a stall.
 const STALL: Duration = Duration::from_secs(30);
 
-/// A loader whose options are checked and whose source is open, without memory and threads.
+/// The parts of a loader whose options have been validated and whose source is open, but which has
+/// no memory or threads yet.
 pub(crate) struct Parts {
     pub(crate) shared: Shared,
     pub(crate) schemas: Schemas,
-    /// Chooses the samples of batches in place of the schedule. Failed samples then stay in the
-    /// batch.
+    /// Chooses the samples of each batch, in place of the schedule. If set, failed samples stay in
+    /// the batch.
     pub(crate) asked: Option<Arc<dyn BatchSampler>>,
-    /// Time for which the consumer may hold every slot while asking for more.
+    /// How long a request may wait while the consumer holds every slot.
     pub(crate) timeout: Duration,
     pub(crate) trace: Option<(PathBuf, trace::Schedule)>,
 }
@@ -38,48 +39,50 @@ pub(crate) struct Parts {
 /// Turns a full slot into the batch that the consumer receives.
 pub(crate) type Deliver<B> = Box<dyn Fn(Full, &Home) -> B + Send>;
 
-/// A full slot, or the end of the run with its error, if there is one.
+/// A full slot, or the end of the run with the error that caused it, if any.
 type Arrival = std::result::Result<Full, Option<Error>>;
 
-/// The threads that make batches, and the full slots in order.
+/// The threads that make batches, and the buffer that puts full slots in order.
 pub(crate) struct Engine<B> {
     shared: Arc<Shared>,
     pub(crate) deliver: Deliver<B>,
     starts: Option<Sender<Course>>,
     full: Receiver<Outcome>,
     home: Home,
-    /// What arrived before its turn, at `turn` modulo the length.
+    /// Slots that arrived before their turn, at index `turn` modulo the length.
     early: Box<[Option<Arrival>]>,
-    /// Number of the run.
+    /// Number of the current run.
     run: u64,
-    /// The next batch and its number in the run; `None` if the run has ended.
+    /// The next batch to deliver; `None` if the run has ended.
     next: Option<BatchIndex>,
     turn: u64,
-    /// Time of the wait for the next batch at the last log message.
+    /// How long the consumer had waited at the last log message.
     logged: Duration,
-    /// Chooses the samples on request. The coordinator may wait in it.
+    /// Chooses the samples on demand. The coordinator may block in it.
     asked: Option<Arc<dyn BatchSampler>>,
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
-    /// Sends parts to the workers again. `None` in drop only.
+    /// Sends parts of a full batch back to the workers. `None` only while the engine is dropped.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     work: Option<WorkSender>,
     stage: Arc<ReadStage>,
-    /// Error of a thread that has ended. Its work is lost, so every later batch is this error.
+    /// Error of a thread that has ended. That thread's work is lost, so every later batch fails
+    /// with this error.
     lost: Option<Error>,
-    // The last field, because dropping it joins the workers. They end after the coordinator has
-    // dropped their channel.
+    // Declared last, because dropping it joins the workers, and these end only after the
+    // coordinator has dropped their channel.
     _pool: Pool,
 }
 
 impl Engine<HostBatch> {
-    /// Creates an engine whose full slots are the batches. `slots` are all that may ever be in use.
+    /// Creates an engine that delivers full slots as batches. `slots` contains every slot that may
+    /// ever be used.
     pub(crate) fn to_host(parts: Parts, slots: Vec<Free>, keeper: Option<MakeKeeper>) -> Result<Self> {
         Self::new(parts, slots, keeper, Box::new(HostBatch::new))
     }
 }
 
-/// Starts the thread of the coordinator. Its panic is an outcome.
+/// Starts the coordinator thread. A panic in that thread is sent as an outcome.
 fn spawn(coordinator: Coordinator) -> Result<JoinHandle<()>> {
     let (outcomes, stage) = (coordinator.outcomes.clone(), coordinator.stage.clone());
     let run = move || {
@@ -97,7 +100,8 @@ fn spawn(coordinator: Coordinator) -> Result<JoinHandle<()>> {
     })
 }
 
-/// The stage of the readers, which follow the schedule unless samples are requested.
+/// Creates the reader stage. The source prefetches according to the schedule, unless batches are
+/// chosen on demand.
 fn stage(shared: &Shared, parts: usize, is_asked: bool) -> Result<Arc<ReadStage>> {
     if is_asked {
         let stage = ReadStage::new(shared, parts, Following::none());
@@ -106,7 +110,7 @@ fn stage(shared: &Shared, parts: usize, is_asked: bool) -> Result<Arc<ReadStage>
     }
     let follow = Following::new(shared)?;
     if follow.is_some() {
-        // The source knows now how many bytes it may fetch ahead.
+        // Check now, because the source has just received its read-ahead budget.
         guarded(|| shared.recipe.reads.check())?;
     }
     Ok(ReadStage::new(shared, parts, follow))
@@ -118,11 +122,12 @@ impl<B> Engine<B> {
         let Parts { shared, asked, timeout, .. } = parts;
         let (shared, count) = (Arc::new(shared), slots.len());
         let settings = shared.run.settings.clone();
-        // Each channel has room for everything that can be in it, so no thread waits to send.
+        // Each channel is large enough for all items that can exist at once, so no thread blocks on
+        // a send.
         let (starts, started) = unbounded();
         let (free, freed) = bounded(count);
-        // There are extra places for the ends of two runs, of which one is cancelled, and for the
-        // end of each thread.
+        // The extra capacity is for the end-of-run messages of two runs (one of them cancelled) and
+        // for one message from each ending thread.
         let (outcomes, full) = bounded(count + 3 + settings.workers);
         let parts = count * most_parts(&slots, &settings);
         settings.take_slots(slots, free.clone());
@@ -150,7 +155,7 @@ impl<B> Engine<B> {
             starts: Some(starts),
             full,
             home,
-            // Batches in flight are in different slots, and the run may end after them.
+            // One more entry than slots, because the end-of-run message may arrive early, too.
             early: (0..=count).map(|_| None).collect(),
             run: 0,
             next: None,
@@ -166,7 +171,7 @@ impl<B> Engine<B> {
         })
     }
 
-    /// The state that is shared with the user.
+    /// Returns the state that is shared with the program's handles.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -176,13 +181,13 @@ impl<B> Engine<B> {
         &self.home
     }
 
-    /// Place in `early` of batch `turn` of the run.
+    /// Returns the index in `early` for batch `turn` of the run.
     fn place(&self, turn: u64) -> usize {
         (turn % self.early.len() as u64) as usize
     }
 
-    /// The reason why the next batch cannot arrive, if the consumer holds all slots after it
-    /// `waited`. Logs a stall.
+    /// Returns an error if the next batch cannot arrive because the consumer holds all slots.
+    /// `waited` is how long the consumer has waited. Logs stalls.
     fn hold_up(&mut self, waited: Duration) -> Result<()> {
         let next = self.next.map_or(0, |next| next.batch);
         let (held, keeper) = (self.home.held.load(Ordering::Relaxed), &self.home.keeper);
@@ -193,15 +198,15 @@ impl<B> Engine<B> {
             && keeper.as_ref().is_some_and(|keeper| keeper.waits_for_a_capture())
         {
             let cause = format!(
-                "batch {next} cannot be filled: a stream is being captured into a CUDA graph, and until then {kept} slots of batches \
-                 that were dropped cannot be marked; end the capture before asking for more, or raise prefetch"
+                "batch {next} cannot be filled: a stream is being captured into a CUDA graph, so {kept} slots of dropped batches \
+                 cannot be reused; end the capture before requesting more batches, or raise prefetch"
             );
             return Err(Error::new(ErrorKind::Capturing, cause));
         }
         if held >= self.shared.run.settings.slots_in_use() && waited > self.timeout {
             let cause = format!(
-                "batch {next} cannot be filled: all {held} slots are held by batches that are still alive, for {:.0} s; drop them \
-                 before asking for more, or raise prefetch",
+                "batch {next} cannot be filled: for {:.0} s, all {held} slots have been held by batches that are still alive; \
+                 drop some before requesting more, or raise prefetch",
                 waited.as_secs_f64()
             );
             return Err(Error::new(ErrorKind::Timeout, cause));
@@ -220,8 +225,8 @@ impl<B> Engine<B> {
         Ok(())
     }
 
-    /// Waits for the next batch or its error. `None` if the wait is given up, and if the run ends
-    /// before this batch.
+    /// Waits for the next batch or its error. Returns `None` if the caller gives up, or if the run
+    /// ends before this batch.
     fn wait(&mut self, wait: &mut Wait<'_>) -> Option<Result<Full>> {
         loop {
             if let Some(error) = &self.lost {
@@ -253,34 +258,34 @@ impl<B> Engine<B> {
         }
     }
 
-    /// Lets the workers decode the samples of `again`. The queue has room, because the parts of the
-    /// slot have left it.
+    /// Makes the workers decode the samples in `again`. The queue has room for them, because the
+    /// slot's earlier parts have left it.
     #[cfg(feature = "_device")]
     pub(crate) fn make_again(&self, full: Full, again: &Again) {
         let group = Settings::group(full.schema().batch, self.shared.run.settings.workers);
-        let work = self.work.as_ref().expect("it leaves in drop only");
+        let work = self.work.as_ref().expect("only drop takes it");
         for part in full.again(group, &again.places) {
             work.send(Task { part, fetched: None, again: Some(again.clone()) });
         }
     }
 
-    /// Refuses a batch that no consumer can use: one with a failed sample, or, if failures are
-    /// skipped, one without any other sample. The failures of other batches are listed when the
-    /// program receives them ([`Shared::skip`]).
+    /// Rejects a batch that the consumer cannot use: one in which a sample failed or, if failures
+    /// are skipped, one in which every sample failed. The failures in all other batches are
+    /// recorded when the program receives the batch ([`Shared::skip`]).
     pub(crate) fn judge(&mut self, full: Full) -> Result<Full> {
         let mut failed: Vec<_> = full.info().failed().map(|(sample, error)| (sample, error.clone())).collect();
         let (None, Some((_, last))) = (&self.asked, failed.last().cloned()) else { return Ok(full) };
-        let error = if let OnError::CancelToken = self.shared.on_error {
+        let error = if let OnError::Stop = self.shared.on_error {
             failed.truncate(1);
             failed[0].1.clone()
         } else if let Some((_, error)) = failed.iter().find(|(_, error)| error.is_exhausted()) {
-            // Other samples would stand in for ones that are sound.
+            // The machine ran out of a resource, so skipping would replace intact samples.
             error.clone()
         } else if failed.len() < full.len() {
             return Ok(full);
         } else {
             let (count, epoch, batch) = (failed.len(), full.header().epoch, full.header().number);
-            let cause = format!("all {count} samples of batch {batch} of epoch {epoch} failed; the last: {last}");
+            let cause = format!("all {count} samples of batch {batch} of epoch {epoch} failed; last error: {last}");
             Error::new(ErrorKind::TooManySkipped, cause).with_source(last)
         };
         let _ = self.home.free.send(full.release());
@@ -298,13 +303,14 @@ impl<B> Feed for Engine<B> {
         self.shared.run.balance.begin();
         self.logged = Duration::ZERO;
         if course.again && self.stage.follow.is_some() {
-            // The source fetches the epoch after this one.
+            // The run would repeat the epoch, but the source would prefetch the following epoch
+            // instead.
             course.epochs = 0;
         }
         let starts = self.starts.as_ref().expect("open until drop");
         let started = self.stage.follow.start(course.run, course.first);
         if let Err(e) = started.and_then(|()| starts.send(course).map_err(|_| ended())) {
-            // It is the first item of the run.
+            // The first item of the run is this error.
             self.early[0] = Some(Err(Some(e)));
         }
     }
@@ -319,7 +325,7 @@ impl<B> Feed for Engine<B> {
             Ok(()) => self.wait(wait),
             Err(e) => Some(Err(e)),
         };
-        // An error is returned by the next call.
+        // If this fails, the next call returns the error.
         let _ = keeper.map(|keeper| keeper.wanted(false));
         let came = came?;
         self.logged = Duration::ZERO;
@@ -330,7 +336,7 @@ impl<B> Feed for Engine<B> {
         }))
     }
 
-    /// Its slots return as soon as workers have passed on their parts.
+    /// Cancels the run. Its slots are returned as soon as the workers have passed on their parts.
     fn stop(&mut self) {
         self.shared.run.want(0);
         if self.next.take().is_some() {
@@ -354,7 +360,8 @@ impl<B> Feed for Engine<B> {
         self.shared.run.balance.supplied(supplied);
     }
 
-    /// Number of full slots that wait for the consumer, including those that arrived early.
+    /// Returns the number of full slots that wait for the consumer, including slots that arrived
+    /// early.
     fn ready(&self) -> usize {
         self.full.len() + self.early.iter().flatten().flatten().count()
     }
@@ -364,7 +371,7 @@ impl<B> Feed for Engine<B> {
     }
 }
 
-/// Number of parts of the largest batch.
+/// Returns the number of parts in the largest batch.
 fn most_parts(slots: &[Free], settings: &Settings) -> usize {
     slots.first().map_or(1, |slot| slot.batch().div_ceil(Settings::group(slot.batch(), settings.workers)))
 }
@@ -372,9 +379,11 @@ fn most_parts(slots: &[Free], settings: &Settings) -> usize {
 impl<B> Drop for Engine<B> {
     fn drop(&mut self) {
         self.stop();
-        // No batch is requested from now on, so slots that are dropped are marked at once.
+        // No further batch will be requested, so the keeper must process each slot as soon as it is
+        // dropped.
         let _ = self.home.keeper.as_ref().map(|keeper| keeper.wanted(true));
-        // Without starts, the coordinator ends and drops its spawner. The pool joins its threads.
+        // Closing its channel ends the coordinator, which drops its spawner, so that the pool can
+        // join its threads.
         drop(self.starts.take());
         if let Some(asked) = &self.asked {
             asked.end();
@@ -382,10 +391,10 @@ impl<B> Drop for Engine<B> {
         if let Some(coordinator) = self.coordinator.take() {
             let _ = coordinator.join();
         }
-        // The readers hold a spawner too.
+        // The readers must be ended as well, because they hold a spawner.
         self.stage.close();
         self.work = None;
-        // A monitor may outlive the loader, and must hold no batch memory.
+        // A `LoaderHandle` may outlive the loader, but must not keep batch memory alive.
         self.shared.run.settings.free_slots();
     }
 }

@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::source::BatchIndex;
 
 impl<B> Batches<B> {
-    /// The batches of epoch `epoch`, in order. Workers start at once, and continue while the
-    /// consumer works.
+    /// Iterates over the batches of epoch `epoch`, in order. Workers start immediately, and
+    /// continue while the consumer works.
     ///
     /// ```no_run
     /// # let mut batches = warpfeed::Loader::new("train").host()?;
@@ -20,13 +20,13 @@ impl<B> Batches<B> {
     /// ```
     ///
     /// The order and every pixel depend only on the seed and on `epoch`. Dropping the iterator
-    /// early ends the epoch and discards the batches made ahead.
+    /// early ends the epoch and discards the prefetched batches.
     ///
-    /// While the last batches of an epoch are on their way, workers prepare the first batches of
-    /// the next one, so that the epochs follow each other without a gap. If the program asked for
-    /// one epoch twice, they prepare that epoch again. They fill the slots that are free, and not
-    /// more. If the program asks for another epoch, these batches are discarded.
-    /// [`Loader::epochs`](crate::Loader::epochs) limits what is prepared ahead.
+    /// While the last batches of an epoch are in flight, workers prepare the first batches of the
+    /// next one, so there is no gap between epochs. If the program has requested the same epoch
+    /// twice in a row, workers prepare that epoch again. Only free slots are used for this. If the
+    /// program requests a different epoch, the prepared batches are discarded.
+    /// [`Loader::epochs`](crate::Loader::epochs) limits which epochs are prepared ahead.
     ///
     /// In a [resumed](crate::Loader::resume) loader the saved epoch starts at the saved batch, and
     /// earlier epochs are empty, so the same loop serves fresh and resumed runs. This holds until
@@ -36,7 +36,8 @@ impl<B> Batches<B> {
         Epoch { batches: self }
     }
 
-    /// The batches of epoch `epoch` from number `first` on. Earlier batches cost nothing.
+    /// Iterates over the batches of epoch `epoch`, starting with batch `first`. The skipped batches
+    /// are not loaded.
     pub fn epoch_from(&mut self, epoch: u64, first: u64) -> Epoch<'_, B> {
         self.begin_from(epoch, first);
         Epoch { batches: self }
@@ -45,16 +46,17 @@ impl<B> Batches<B> {
 
 /// The batches of one epoch; see [`Batches::epoch`].
 ///
-/// A program that goes on after an error receives the next batch, or the same one again:
+/// After some errors, a program can continue to iterate:
 ///
-/// - **A bad sample** is the error of its batch. The next item is the batch after it. The
-///   [checkpoint](Batches::checkpoint) stays at the bad batch until the program asks for the next
-///   item, so a run that ends at the error resumes there.
-/// - **The [timeout](crate::Loader::timeout)** of a consumer that holds every batch. It may drop
-///   some and ask for the batch again.
-/// - **[`ErrorKind::Capturing`].** The batch may be requested again when the capture has ended.
+/// - **A bad sample** fails its batch. The next item is the following batch. The
+///   [checkpoint](Batches::checkpoint) stays at the failed batch until the program requests the
+///   next item, so a run that ends at the error resumes there.
+/// - **The [timeout](crate::Loader::timeout)** expires if the consumer holds every batch. The
+///   consumer can drop some batches and request the same batch again.
+/// - **[`ErrorKind::Capturing`]**: the same batch can be requested again after the capture has
+///   ended.
 ///
-/// Any other error, such as one of an order, is the last item.
+/// Any other error, such as an error in a custom order, is the last item.
 pub struct Epoch<'a, B> {
     pub(super) batches: &'a mut Batches<B>,
 }
@@ -68,8 +70,8 @@ impl<B> fmt::Debug for Epoch<'_, B> {
 }
 
 impl<B> Epoch<'_, B> {
-    /// Number of batches that the epoch has yet to deliver, such as for a progress bar. Some
-    /// errors end the epoch earlier, so this is not an [`ExactSizeIterator`].
+    /// Returns the number of batches that the epoch has yet to deliver, for example for a progress
+    /// bar. Some errors end the epoch early, so this is not an [`ExactSizeIterator`].
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader};
@@ -87,7 +89,7 @@ impl<B> Epoch<'_, B> {
         usize::try_from(self.batches.left()).unwrap_or(usize::MAX)
     }
 
-    /// Whether the epoch has delivered all its batches.
+    /// Returns whether the epoch has delivered all its batches.
     pub fn is_empty(&self) -> bool {
         self.batches.left() == 0
     }

@@ -2,10 +2,10 @@ use super::batches::{Batches, TICK};
 use crate::batch::HostBatch;
 use crate::error::{Error, Result};
 
-/// One pass over a [`Loader`](crate::Loader) that is used directly in `for`. If opening fails, the
-/// error is the only item.
+/// One pass over a [`Loader`](crate::Loader), created by using the loader directly in a `for` loop.
+/// If opening the loader fails, the error is the only item.
 ///
-/// The errors of [`Epoch`](crate::Epoch), which says how to go on after each.
+/// [`Epoch`](crate::Epoch) lists the possible errors and explains how to continue after each one.
 #[derive(Debug)]
 pub struct IntoIter(std::result::Result<Box<Batches<HostBatch>>, Option<Error>>);
 

@@ -1,14 +1,14 @@
-//! Full slots in order, and the batches that the user receives.
+//! Puts full slots in order and turns them into the batches that the program receives.
 //!
-//! Full slots enter from the workers, in any order. Batches leave, in the order of the epoch. A
+//! Full slots arrive from the workers in any order. Batches leave in the order of the epoch. A
 //! dropped batch returns its slot to the coordinator.
 //!
 //! 1. `engine`: [`Engine`] starts and ends the threads, orders full slots, and applies the policy
 //!    for failed samples.
-//! 2. `upload`: full slots on their way to a device.
-//! 3. `batches`: [`Batches`], the open loader; `epoch`: [`Epoch`], one pass; `into_iter`:
-//!    [`IntoIter`], a loader in `for`; `replay`: [`Replay`], a few batches again and again;
-//!    `accessors`: the numbers of the loader.
+//! 2. `upload`: transfers full slots to a device.
+//! 3. `batches`: [`Batches`], the open loader; `epoch`: [`Epoch`], one pass over the data;
+//!    `into_iter`: [`IntoIter`], for a loader that is used directly in a `for` loop; `replay`:
+//!    [`Replay`], which repeats a few batches; `accessors`: sizes, names and limits of the loader.
 
 mod accessors;
 mod batches;

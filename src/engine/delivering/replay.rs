@@ -5,12 +5,12 @@ use super::batches::{Batches, TICK};
 use crate::error::{Error, Result};
 
 impl<B> Batches<B> {
-    /// Makes the first `n` batches of epoch 0 once, and then repeats them. This shows how fast a
-    /// training loop would be if the loader took no time.
+    /// Loads the first `n` batches of epoch 0 once, then repeats them endlessly. Use it to measure
+    /// how fast a training loop would be if loading took no time.
     ///
-    /// The iterator is endless: `take` as many batches as the measurement needs. The call waits for
-    /// the `n` batches. Repeated batches do not count in the statistics. A shorter epoch gives
-    /// fewer batches.
+    /// Use `take` to limit the number of batches. The call blocks until the first `n` batches are
+    /// ready, or all batches if the epoch has fewer than `n`. Repeated batches do not appear in the
+    /// statistics.
     ///
     /// ```no_run
     /// # fn main() -> warpfeed::Result<()> {
@@ -24,26 +24,24 @@ impl<B> Batches<B> {
     /// ```
     ///
     /// # Errors
-    /// The errors of a batch of [`epoch`](Batches::epoch).
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `n` is 0 or exceeds the set
-    /// [prefetch](crate::Loader::prefetch) plus 1, or 3 if the prefetch is automatic.
+    /// The same errors as for [`epoch`](Batches::epoch), and
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `n` is 0 or exceeds the configured
+    /// [prefetch](crate::Loader::prefetch) plus 1. With automatic prefetch the maximum is 3.
     pub fn replay(&mut self, n: usize) -> Result<Replay<B>> {
         Ok(self.replay_while(n, &mut || Some(TICK))?.expect("it never gives up"))
     }
 
-    /// Like [`replay`](Batches::replay). `idle` is called before each wait, as for
-    /// [`next`](Batches::next). If it gives up, the result is `None`.
+    /// Like [`replay`](Batches::replay). As in [`next`](Batches::next), `idle` is called before
+    /// each wait. Returns `None` if `idle` gives up.
     ///
     /// # Errors
-    /// The errors of [`replay`](Batches::replay).
+    /// The same errors as for [`replay`](Batches::replay).
     pub fn replay_while(&mut self, n: usize, idle: &mut dyn FnMut() -> Option<Duration>) -> Result<Option<Replay<B>>> {
         let room = self.shared().run.settings.prefetch.least + 1;
         if n == 0 || n > room {
-            return Err(Error::config(format!(
-                "replay({n}): from 1 to {room} batches fit the loader; raise prefetch for more"
-            )));
+            return Err(Error::config(format!("replay({n}): expected 1 to {room} batches; raise prefetch for more")));
         }
-        // Batches are not taken by `next`, so a measurement does not move the position of the run.
+        // Bypass `next`, so that a measurement does not move the position of the run.
         self.start(0, 0);
         let count = self.left().min(n as u64);
         let taken = (0..count).map(|_| Some(self.receive(idle)?.map(Arc::new)));

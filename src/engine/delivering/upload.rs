@@ -10,13 +10,13 @@ use crate::error::Result;
 use crate::transform::Mixing;
 
 impl Engine<Crossing> {
-    /// Creates an engine whose full slots are copied to a device.
+    /// Creates an engine that copies full slots to a device.
     pub(crate) fn to_device(parts: Parts, slots: Vec<Free>) -> Result<Self> {
         Self::new(parts, slots, None, Box::new(Crossing::new))
     }
 }
 
-/// Writes the mixing into the batch's records, which the convert kernel reads.
+/// Writes the mixing parameters into the records of the batch, for the convert kernel.
 fn mix_records(full: &mut Full, mixing: &Mixing) {
     let count = full.len();
     for span in 0..full.schema().spans.len() {
@@ -30,8 +30,7 @@ fn mix_records(full: &mut Full, mixing: &Mixing) {
     }
 }
 
-/// A full slot whose bytes are being copied to the device. Dropping it returns the slot to the
-/// coordinator.
+/// A full slot that is being copied to the device. Dropping it returns the slot to the coordinator.
 pub(crate) struct Crossing {
     full: Option<Full>,
     home: Sender<Free>,
@@ -46,7 +45,7 @@ impl Crossing {
     }
 
     fn full(&self) -> &Full {
-        self.full.as_ref().expect("the slot leaves in drop only")
+        self.full.as_ref().expect("only drop takes the slot")
     }
 }
 
@@ -56,7 +55,7 @@ impl FullSlot for Crossing {
     }
 
     fn info_mut(&mut self) -> &mut BatchInfo {
-        self.full.as_mut().expect("the slot leaves in drop only").info_mut()
+        self.full.as_mut().expect("only drop takes the slot").info_mut()
     }
 
     fn bytes(&self, field: usize) -> &[u8] {
@@ -66,15 +65,17 @@ impl FullSlot for Crossing {
 
 impl HostFeed for Engine<Crossing> {
     fn repair(&mut self, mut batch: Crossing, places: &[usize]) -> Repair<Crossing> {
-        let mut full = batch.full.take().expect("the slot leaves in drop only");
+        let mut full = batch.full.take().expect("only drop takes the slot");
         let recipe = self.shared().recipe.clone();
-        // If a damaged sample stands in for others, these are damaged too. They are copied again.
+        // If a damaged sample replaces other samples, the images of those samples are damaged as
+        // well, and must be copied again.
         let mut places: Vec<usize> = places.iter().map(|&place| recipe.shown_at(&mut full, place)).collect();
         places.sort_unstable();
         places.dedup();
         let (sender, came) = bounded(1);
         let (wanted, home) = (Arc::new(()), batch.home.clone());
-        // If the batch is cancelled, it is dropped here, and its slot returns.
+        // Sending fails if the batch was cancelled. The batch is then dropped here, which returns
+        // its slot.
         let done = move |full| drop(sender.send(Crossing { full: Some(full), home: home.clone() }));
         let again = Again { places: places.into(), wanted: Arc::downgrade(&wanted), done: Arc::new(done) };
         self.make_again(full, &again);
@@ -82,7 +83,7 @@ impl HostFeed for Engine<Crossing> {
     }
 
     fn repaired(&mut self, mut batch: Crossing) -> Result<Crossing> {
-        let full = batch.full.take().expect("the slot leaves in drop only");
+        let full = batch.full.take().expect("only drop takes the slot");
         self.judge(full).map(|full| (self.deliver)(full, self.home()))
     }
 }

@@ -1,49 +1,53 @@
-//! Chooses the number of readers while they read.
+//! Adjusts the number of readers while they are reading.
 //!
-//! A read over a network takes as long with a thousand others in flight as alone, so more readers
-//! read more. A disk answers a bounded number of reads at a time, and more readers only wait
-//! longer. So the number doubles while parts wait for a reader. If the rate of reads then rises by
-//! less than a quarter, the number is halved again, and stays for some time.
+//! Network latency hardly depends on the number of reads in flight, so more readers increase the
+//! throughput. A disk serves only a limited number of reads at a time, and beyond that, more
+//! readers only increase the latency. Therefore, the number of readers is doubled while parts are
+//! waiting for a reader. If doubling increases the read rate by less than a quarter, it is undone,
+//! and the next trial starts only after a waiting period.
 //!
-//! Reads also pause while the consumer does, at the end of an epoch or during an evaluation. So the
-//! longest time without a read does not count in a rate.
+//! Reads also pause when the consumer pauses, for example at the end of an epoch or during an
+//! evaluation. Therefore, the longest idle interval of a window is excluded from the window's rate.
 
 use crate::engine::state::MOST_READERS;
 
-/// Number of readers at first, which saturates disks (`benches/RESULTS.md`).
+/// Initial number of readers. It is enough to saturate disks (`benches/RESULTS.md`).
 pub(super) const FIRST_READERS: usize = 32;
 
-/// Minimum length of a window, in ns and in samples for each reader.
+/// Minimum length of a window, in ns.
 const WINDOW_NS: u64 = 100_000_000;
+/// Minimum length of a window, in samples per reader.
 const WINDOW_SAMPLES: usize = 4;
 
-/// Minimum gain in the rate that justifies twice the readers.
+/// Minimum factor by which the read rate must increase to justify doubling the number of readers.
 const GAIN: f64 = 1.25;
 
-/// Number of windows to rest after a trial without gain.
+/// Waiting period after a trial that gained too little, in windows.
 const REST: u32 = 32;
 
-/// The number of readers, and their counts in the current window.
+/// The number of readers, and the counters of the current window.
 #[derive(Debug)]
 pub(super) struct Depth {
     readers: usize,
     since: u64,
-    /// Time of the last read, and the longest time without one.
+    /// Time of the last read.
     last: u64,
+    /// Longest idle interval of the current window.
     longest: u64,
     samples: usize,
-    /// Samples that were read while another part waited for a reader.
+    /// Number of samples that were read while at least one part waited for a reader.
     waiting: usize,
     phase: Phase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// Doubles the number after this many windows, if parts wait.
+    /// Waits for this many windows, then doubles the number of readers if parts are waiting.
     Rests(u32),
-    /// The number has just doubled; the new readers have yet to read. Holds the rate before.
+    /// The number of readers has just doubled, and the new readers have not read yet. Holds the
+    /// rate before the doubling.
     Begins(f64),
-    /// The current window measures the gain over this rate.
+    /// Measures the gain over this rate in the current window.
     Tries(f64),
 }
 
@@ -52,8 +56,9 @@ impl Depth {
         Depth { readers: FIRST_READERS, since: 0, last: 0, longest: 0, samples: 0, waiting: 0, phase: Phase::Rests(0) }
     }
 
-    /// Counts a sample that was read by `now`, in ns of any clock. `waiting` says whether a part
-    /// waits for a reader and has room. Returns the new number of readers, if it changes.
+    /// Records that a sample was read at time `now`, in ns of any clock. `waiting` says whether a
+    /// part fits into the budget but has no reader. Returns the new number of readers if it
+    /// changes.
     pub(super) fn read(&mut self, now: u64, waiting: bool) -> Option<usize> {
         self.samples += 1;
         self.waiting += usize::from(waiting);
@@ -70,7 +75,7 @@ impl Depth {
             Phase::Rests(0) if short && 2 * self.readers <= MOST_READERS => (Phase::Begins(rate), 2 * self.readers),
             Phase::Rests(windows) => (Phase::Rests(windows.saturating_sub(1)), self.readers),
             Phase::Begins(before) => (Phase::Tries(before), self.readers),
-            // If parts no longer wait, the readers keep up.
+            // If no parts are waiting, the readers keep up, so the new number is kept.
             Phase::Tries(before) if rate >= GAIN * before || !short => (Phase::Rests(0), self.readers),
             Phase::Tries(_) => (Phase::Rests(REST), self.readers / 2),
         };
@@ -84,7 +89,8 @@ impl Depth {
 mod tests {
     use super::*;
 
-    /// Reads for `seconds`, at `rate(readers)` samples per second. Returns each number of readers.
+    /// Simulates `seconds` of reading at `rate(readers)` samples per second. Returns the numbers of
+    /// readers in the order in which they were chosen.
     fn run(depth: &mut Depth, seconds: f64, waiting: bool, rate: impl Fn(usize) -> f64) -> Vec<usize> {
         let (mut now, mut readers, mut all) = (depth.last as f64, depth.readers, vec![depth.readers]);
         let end = now + 1e9 * seconds;
@@ -109,12 +115,17 @@ mod tests {
         let mut depth = Depth::new();
         assert_eq!(run(&mut depth, 2.0, true, |_| 2000.0), [32, 64, 32]);
         assert_eq!(run(&mut depth, 1.0, true, |_| 2000.0), [32], "it rests");
-        assert!(run(&mut depth, 30.0, true, |_| 2000.0).ends_with(&[64, 32]), "and tries again");
+        assert!(run(&mut depth, 30.0, true, |_| 2000.0).ends_with(&[64, 32]), "another trial follows");
         let rate = |readers: usize| (readers as f64 / 0.05).min(3000.0);
-        assert_eq!(run(&mut Depth::new(), 5.0, true, rate), [32, 64, 128, 256, 128], "up to where it gives more");
+        assert_eq!(
+            run(&mut Depth::new(), 5.0, true, rate),
+            [32, 64, 128, 256, 128],
+            "until more readers gain too little"
+        );
     }
 
-    /// The numbers of readers if the consumer pauses after `reads` reads, for `pause` seconds.
+    /// Returns the numbers of readers that are chosen if the consumer pauses for `pause` seconds
+    /// after every `reads` reads.
     fn paused(reads: usize, pause: f64, rate: impl Fn(usize) -> f64) -> Vec<usize> {
         let mut depth = Depth::new();
         let mut all = run(&mut depth, reads as f64 / rate(FIRST_READERS), true, &rate);

@@ -1,13 +1,13 @@
-//! Samples on their way from a reader to a worker.
+//! Samples in transit from a reader to a worker.
 //!
 //! A [`Sample`] borrows from its source and from the buffer that it was read into. [`ReadBuffers`]
-//! owns the buffers and shares the source, so samples can change threads. It is reused, so a sample
-//! costs no allocation.
+//! owns the buffers and shares ownership of the source, so that samples can move between threads.
+//! Buffers are reused, so reading a sample does not allocate.
 //!
 //! # Invariants
 //! 1. While `ReadBuffers::samples` holds a sample, the bytes in its buffer do not change, and
 //!    `ReadBuffers::source` is not replaced. [`ReadBuffers::read`] uses only the buffer of the next
-//!    free place. [`ReadBuffers::clear`] drops all samples before a buffer is reused or freed.
+//!    free position. [`ReadBuffers::clear`] drops all samples before a buffer is reused or freed.
 //! 2. A `ReadBuffers` lends out samples only for as long as it is borrowed itself.
 //! 3. `samples` is declared before the buffers and the source, so that it is dropped first.
 #![allow(unsafe_code)]
@@ -20,45 +20,45 @@ use crate::error::Result;
 use crate::source::{Sample, Source, retried, within};
 use crate::trace::nanos;
 
-/// Minimum page size of any system, in bytes.
+/// Smallest page size of any supported system, in bytes.
 const PAGE: usize = 4096;
 
-/// The first samples of a part, in order, each followed by its partners in a mosaic, and the memory
+/// The first samples of a part, in order, each followed by its mosaic partners, and the buffers
 /// that they borrow.
 pub(crate) struct ReadBuffers {
-    /// Samples, each with its place and the time of its read in ns. The lifetime is that of the
-    /// buffers (invariant 2). Has room for one sample per buffer.
+    /// Samples, each with its place and the duration of its read in ns. The samples borrow from the
+    /// buffers (invariant 2). The capacity is one sample per buffer.
     samples: Vec<(At, Result<Sample<'static>>, u64)>,
     buffers: Box<[Vec<u8>]>,
     source: Arc<dyn Source>,
-    /// Maximum bytes of a sample.
+    /// Maximum size of a sample in bytes.
     most: u64,
 }
 
-/// Offset of a place in its part, and the number of the sample among those of its image.
+/// Index of an entry within its part, and index of the sample within the entry's image.
 pub(crate) type At = (usize, usize);
 
 impl ReadBuffers {
-    /// Buffers for images of up to `tiles` samples.
+    /// Creates buffers for images of up to `tiles` samples.
     pub(crate) fn new(source: Arc<dyn Source>, most: u64, tiles: usize) -> Self {
         let room = MAX_GROUP * tiles;
         let buffers = vec![Vec::new(); room].into_boxed_slice();
         ReadBuffers { samples: Vec::with_capacity(room), buffers, source, most }
     }
 
-    /// Reads sample `id`, which belongs to `at`, into the next free place, which must exist.
-    /// Retries up to `times` times while `go_on` returns true. Returns the time in ns, and the
-    /// bytes of the sample's fields.
+    /// Reads sample `id` for `at` into the next free buffer. There must be a free buffer. Retries
+    /// up to `times` times while `go_on` returns true. Returns the duration in ns and the size of
+    /// the sample's fields in bytes.
     pub(crate) fn read(&mut self, at: At, id: u64, times: usize, go_on: impl FnMut() -> bool) -> (u64, usize) {
         let start = Instant::now();
         let buffer: *mut Vec<u8> = &raw mut self.buffers[self.samples.len()];
-        // SAFETY: the source lives as long as `self`, which shares it and does not replace it
-        // (invariant 1).
+        // SAFETY: the source lives as long as `self`, which shares its ownership and does not
+        // replace it (invariant 1), and no sample outlives `self` (invariants 2 and 3).
         let source: &'static dyn Source = unsafe { &*Arc::as_ptr(&self.source) };
         let read = retried(times, id, go_on, || {
-            // SAFETY: nothing borrows from this buffer, because its place has no sample (invariant
-            // 1), and a failed attempt left none. The buffer stays untouched while the sample lives
-            // (invariant 1).
+            // SAFETY: nothing borrows from this buffer, because no sample was read into it
+            // (invariant 1) and a failed attempt leaves no sample behind. The buffer is not
+            // modified while the sample is alive (invariant 1).
             let buffer = unsafe { &mut *buffer };
             within(self.most, || source.read(id as usize, buffer))
         });
@@ -68,19 +68,19 @@ impl ReadBuffers {
         (ns, bytes)
     }
 
-    /// Number of samples.
+    /// Returns the number of samples.
     pub(crate) fn len(&self) -> usize {
         self.samples.len()
     }
 
-    /// The sample `at` a place or its error, with the time of the read in ns.
+    /// Returns the sample or error of `at`, with the duration of the read in ns.
     pub(crate) fn sample(&self, at: At) -> Option<(Result<Sample<'_>>, u64)> {
         let (_, sample, ns) = self.samples.iter().find(|read| read.0 == at)?;
         let sample: Result<Sample<'_>> = sample.as_ref().copied().map_err(Clone::clone);
         Some((sample, *ns))
     }
 
-    /// Total capacity of the buffers, in bytes.
+    /// Returns the total capacity of the buffers, in bytes.
     pub(crate) fn capacity(&self) -> usize {
         self.buffers.iter().map(Vec::capacity).sum()
     }
@@ -97,8 +97,8 @@ impl ReadBuffers {
     }
 }
 
-/// Touches all pages of the sample, and returns its bytes. Pages of a memory map are thus loaded
-/// here, so decoding does not wait for them.
+/// Touches every page of the sample, so that page faults of a memory map occur in this function and
+/// not during decoding. Returns the size of the sample in bytes.
 fn touch(sample: &Sample<'_>) -> usize {
     let fields = sample.fields().iter();
     fields
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::error::Error;
 
-    /// A source whose fields are in the scratch, and whose keys are its own.
+    /// A source whose fields are copied into the scratch buffer and whose keys are borrowed.
     struct Copies {
         name: String,
     }
@@ -137,14 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn samples_keep_their_bytes_until_the_buffers_are_cleared_and_reused() {
+    fn samples_keep_their_bytes_until_buffers_are_cleared() {
         let mut buffers = ReadBuffers::new(Arc::new(Copies { name: "name".into() }), u64::MAX, 1);
         for round in 0..3 {
             for id in 0..MAX_GROUP as u64 {
                 let (_, bytes) = buffers.read((id as usize, 0), id, 0, || false);
                 assert_eq!(bytes, if id == 3 { 0 } else { id as usize + 1 });
             }
-            // As a reader hands it to a worker.
+            // Move the buffers to another thread, like a reader that passes them to a worker.
             buffers = std::thread::spawn(move || {
                 for id in 0..MAX_GROUP {
                     match buffers.sample((id, 0)).unwrap().0 {

@@ -1,4 +1,4 @@
-//! Tells the source which samples are read next, and which are cancelled.
+//! Tells a prefetching source which samples will be read next, and which reads are cancelled.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,25 +9,25 @@ use crate::recipe::partners;
 use crate::sampler::Position;
 use crate::source::{BatchIndex, Lookahead, Prefetcher};
 
-/// The [`Prefetcher`] of the source, if it fetches ahead. Its methods are the user's code, so their
-/// panics are caught.
+/// The source's [`Prefetcher`], if the source prefetches. Its methods may be user code, so panics
+/// are caught.
 pub(crate) struct Following {
     follow: Option<Box<dyn Prefetcher>>,
-    /// The run that the source follows; 0 for none. Locked during each call, so that the source
-    /// never hears of a cancelled run after the start of the next one.
+    /// The run for which the source prefetches; 0 for none. The lock is held during each call, so
+    /// that the source never receives calls of a cancelled run after the next one has started.
     run: Mutex<u64>,
     /// Number of epochs that the source may fetch ahead.
     epochs: Arc<AtomicU64>,
 }
 
 impl Following {
-    /// For a source that does not fetch ahead.
+    /// Returns a `Following` for a source that does not prefetch.
     pub(crate) fn none() -> Self {
         Following { follow: None, run: Mutex::new(0), epochs: Arc::default() }
     }
 
-    /// Lets the source follow the schedule, up to the last epoch that is prepared ahead and to the
-    /// end of any later epoch that is requested.
+    /// Passes the schedule to the source. The source may fetch up to the last epoch that is
+    /// prepared ahead, and up to the end of any later epoch that the program requests.
     ///
     /// # Errors
     /// If the source panics.
@@ -36,8 +36,8 @@ impl Following {
         let epochs = Arc::new(AtomicU64::new(shared.epochs));
         let end = epochs.clone();
         let (len, order, lengths) = (recipe.source.len() as u64, schedule.clone(), schedule.clone());
-        // The order may be the user's. If it fails, the coordinator finds the same error at that
-        // batch.
+        // The order may be user code. If it fails here, the coordinator fails at the same batch and
+        // reports the error.
         let batches = move |epoch| {
             if epoch < end.load(Ordering::Relaxed) {
                 guarded(|| Ok(lengths.num_batches(epoch))).unwrap_or(0)
@@ -63,7 +63,7 @@ impl Following {
         };
         let (inverse, augment) = (schedule.clone(), recipe.augment.clone());
         let next = move |epoch, sample, batch| {
-            // Partners are drawn, so any batch may read the sample.
+            // Mosaic partners are drawn at random, so any batch may read the sample.
             if augment.at_epoch(epoch).max_images() > 1 {
                 return Position::Unknown;
             }
@@ -76,12 +76,12 @@ impl Following {
         following.map_err(|e| panicked(e, || "the source panicked when it was given the order".to_owned()))
     }
 
-    /// Whether the source fetches ahead.
+    /// Returns whether the source prefetches.
     pub(crate) fn is_some(&self) -> bool {
         self.follow.is_some()
     }
 
-    /// Notes that reads continue at `place`, in a new run.
+    /// Tells the source that a new run reads from `place` on.
     ///
     /// # Errors
     /// If the source panics.
@@ -93,19 +93,21 @@ impl Following {
             .map_err(|e| panicked(e, || format!("the source panicked when told of batch {batch} of epoch {epoch}")))
     }
 
-    /// Notes that all samples of the batch were read. Batches of cancelled runs are ignored.
+    /// Tells the source that all samples of the batch have been read. Ignores batches of cancelled
+    /// runs.
     pub(crate) fn done(&self, run: u64, epoch: u64, batch: u64) {
         if self.follow.is_none() {
             return;
         }
         let now = self.lock();
         if *now == run {
-            // The batch is complete, so a panic here costs only the bytes that the source keeps.
+            // The batch is already complete, so the only harm of a panic is memory that the source
+            // does not release.
             let _ = self.call(|follow| follow.done(BatchIndex { epoch, batch }));
         }
     }
 
-    /// Notes that the rest of the run is cancelled.
+    /// Tells the source that the remainder of the run is cancelled.
     pub(crate) fn stop(&self) {
         let mut now = self.lock();
         *now = 0;

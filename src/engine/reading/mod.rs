@@ -1,13 +1,14 @@
 //! Threads that read samples ahead of the workers when storage is slow.
 //!
-//! Parts of batches enter from the coordinator. They leave for the workers, together with the
-//! samples that were read for them.
+//! The coordinator sends parts of batches to the readers. The readers pass the parts to the
+//! workers, together with the samples.
 //!
-//! 1. `storage_wait`: whether reads wait for the storage, which decides who reads.
-//! 2. `fetched`: samples on their way from a reader to a worker, with the memory they lie in.
-//! 3. `depth`: the number of readers, which grows with the latency of reads.
-//! 4. `follow`: tells a source that fetches ahead which samples are read next.
-//! 5. `readers`: [`ReadStage`], the threads and the bytes that they may hold.
+//! 1. `storage_wait`: detects whether reads wait for the storage, which decides whether readers or
+//!    workers read.
+//! 2. `fetched`: samples in transit from a reader to a worker, and their buffers.
+//! 3. `depth`: chooses the number of readers, based on the latency of reads.
+//! 4. `follow`: tells a prefetching source which samples will be read next.
+//! 5. `readers`: [`ReadStage`], the threads and their memory budget.
 
 mod depth;
 mod fetched;

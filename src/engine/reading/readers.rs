@@ -5,16 +5,17 @@
 //!      └────────► readers, in the order of the parts ────────────────┘
 //! ```
 //!
-//! A reader takes a part, reads its samples and passes both to the workers. Readers spend their
-//! time blocked on I/O, so there are more of them than cores.
+//! A reader takes a part, reads its samples and passes both to the workers. Readers are blocked on
+//! I/O most of the time, so there are more of them than cores.
 //!
-//! The bytes that have been read but not decoded are bounded. A reader reserves room before it
-//! starts a part, in the order of the parts, and workers return room without waiting. This order
-//! makes deadlock impossible. If a part does not fit, the reader passes on what it has, and the
-//! worker reads the rest. So the bound is exceeded by at most one sample per reader.
+//! The bytes that have been read but not decoded are bounded by a budget. A reader reserves bytes
+//! before it starts a part. Parts are admitted in order, and workers release bytes without
+//! blocking, so deadlock is impossible. If a part does not fit into the budget, the reader passes
+//! on the samples that it has read so far, and the worker reads the remaining ones. Therefore, the
+//! budget is exceeded by at most one sample per reader.
 //!
-//! Readers are started when they are first needed, and more of them while that makes reading faster
-//! (`depth.rs`).
+//! Readers are started when they are first needed. Their number is increased as long as that makes
+//! reading faster (`depth.rs`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -35,21 +36,21 @@ use crate::recipe::Recipe;
 use crate::source::{self, Sample};
 use crate::trace::{Args, Row, nanos};
 
-/// Passes a part to the workers, with the samples that were read for it.
+/// Passes a part to the workers, with the samples that were read in advance.
 pub(crate) type Give = Arc<dyn Fn(Part, Fetched) + Send + Sync>;
 
-/// Samples that a reader has read. Dropping them returns their room.
+/// Samples that a reader has read. Dropping this value returns the samples' bytes to the budget.
 pub(crate) struct Fetched {
-    /// `None` if nothing was read.
+    /// Buffers with the samples; `None` if nothing was read.
     buffers: Option<ReadBuffers>,
-    /// Bytes of room that the samples occupy.
+    /// Number of bytes of the budget that the samples occupy.
     held: usize,
     stage: Arc<ReadStage>,
 }
 
 impl Fetched {
-    /// Returns the sample `at` a place of the part or its error, with the time of the read in ns.
-    /// `None` if it was not read.
+    /// Returns the sample or error of `at`, with the duration of the read in ns. Returns `None` if
+    /// no reader has read it.
     pub(crate) fn sample(&self, at: At) -> Option<(Result<Sample<'_>>, u64)> {
         self.buffers.as_ref()?.sample(at)
     }
@@ -68,27 +69,29 @@ impl Drop for Fetched {
 /// State shared by readers, workers and the coordinator.
 pub(crate) struct ReadStage {
     pub(crate) waits: Waits,
-    /// The source, if it fetches ahead.
+    /// Link to the source, if the source prefetches.
     pub(crate) follow: Following,
     recipe: Arc<Recipe>,
     run: Arc<Run>,
     /// Maximum number of parts in flight.
     parts: usize,
     room: Mutex<Room>,
-    /// Signals that room was returned, or that no more is needed.
+    /// Notified when bytes are returned to the budget or when the stage is closed.
     freed: Condvar,
-    /// Held by the one reader that waits for a part and for room.
+    /// Held by the reader that is waiting for a part and for space in the budget. Only one reader
+    /// waits at a time.
     turn: Mutex<()>,
     threads: Mutex<Threads>,
     depth: Mutex<Depth>,
-    /// Number of readers that may read. Readers above it end after their part.
+    /// Number of readers that may run. A reader whose index is not below this limit ends after its
+    /// current part.
     limit: AtomicUsize,
     opened: Instant,
 }
 
 /// The threads and their channel.
 enum Threads {
-    /// No reader was needed yet.
+    /// No reader has been needed so far.
     None {
         give: Give,
     },
@@ -101,27 +104,29 @@ enum Threads {
     Closed,
 }
 
-/// The bytes that readers may hold.
+/// The budget for bytes that readers have read but workers have not decoded yet.
 struct Room {
     bound: usize,
-    /// Bytes reserved for parts, and the number of these parts.
+    /// Number of bytes reserved for parts.
     held: usize,
+    /// Number of parts that hold reserved bytes.
     out: usize,
-    /// Unused buffers, and their capacity in bytes.
+    /// Unused buffers.
     idle: Vec<ReadBuffers>,
+    /// Total capacity of the unused buffers, in bytes.
     kept: usize,
-    /// Bytes that a recent part took. Rises at once and falls slowly.
+    /// Size of a typical recent part in bytes. The estimate rises immediately and falls slowly.
     usual: usize,
     closed: bool,
 }
 
 impl Room {
-    /// Whether the room allows another part.
+    /// Returns whether the budget admits one more part.
     fn admits(&self) -> bool {
         self.closed || self.out == 0 || self.held.saturating_add(self.usual) <= self.bound
     }
 
-    /// Reserves `bytes` more, and frees unused buffers for them.
+    /// Reserves `bytes` additional bytes, and frees unused buffers to make room for them.
     fn hold(&mut self, bytes: usize) {
         self.held += bytes;
         while self.held + self.kept > self.bound
@@ -131,7 +136,7 @@ impl Room {
         }
     }
 
-    /// Takes buffers back, with the `held` bytes reserved for them.
+    /// Takes back buffers, and releases the `held` bytes that were reserved for them.
     fn back(&mut self, mut buffers: ReadBuffers, held: usize) {
         (self.held, self.out) = (self.held - held, self.out - 1);
         if self.held + self.kept + buffers.capacity() > self.bound {
@@ -143,7 +148,7 @@ impl Room {
 }
 
 impl ReadStage {
-    /// Creates a stage without threads. At most `parts` parts are in flight.
+    /// Creates a stage without threads. `parts` is the maximum number of parts in flight.
     pub(crate) fn new(shared: &Shared, parts: usize, follow: Following) -> Arc<Self> {
         let bound = shared.run.scratch.plan().ahead;
         let room = Room { bound, held: 0, out: 0, idle: Vec::new(), kept: 0, usual: 0, closed: false };
@@ -176,7 +181,7 @@ impl ReadStage {
         self.threads.lock().expect("nothing panics while holding it")
     }
 
-    /// Passes `part` to the readers, or returns it if a worker has to read it.
+    /// Passes `part` to the readers, or returns the part if a worker has to read it.
     pub(crate) fn divert(self: &Arc<Self>, part: Part) -> Option<Part> {
         if !self.waits.are_on() {
             return Some(part);
@@ -192,17 +197,16 @@ impl ReadStage {
             Threads::Started { parts, .. } => parts.send(part).map_err(|e| e.0).err(),
             _ => Some(part),
         };
-        // The user's logger may panic.
+        // The user's logger may panic, so the lock is released first.
         drop(threads);
         if let Some(failed) = failed {
-            tracing::warn!(
-                "cannot start {FIRST_READERS} threads that read ahead, continuing with those that started: {failed}"
-            );
+            tracing::warn!("cannot start {FIRST_READERS} reader threads, continuing with fewer: {failed}");
         }
         part
     }
 
-    /// Starts as many readers as possible. Returns the error of the first that cannot be started.
+    /// Starts as many readers as the system allows. Returns the error of the first one that fails
+    /// to start.
     fn start(self: &Arc<Self>, give: Give) -> (Threads, Option<std::io::Error>) {
         let (parts, given) = bounded(self.parts);
         let mut readers = Vec::new();
@@ -214,7 +218,7 @@ impl ReadStage {
         (Threads::Started { parts, given, give, readers }, failed)
     }
 
-    /// Starts the readers up to the limit that are not running.
+    /// Starts all readers below the limit that are not running.
     fn spawn(
         self: &Arc<Self>,
         readers: &mut Vec<JoinHandle<()>>,
@@ -239,21 +243,22 @@ impl ReadStage {
         None
     }
 
-    /// Counts a sample that was read. Changes the number of readers if that helps.
+    /// Records that a sample was read. Adjusts the number of readers if necessary.
     fn count(self: &Arc<Self>, given: &Receiver<Part>) {
         let waiting = !given.is_empty() && self.room().admits();
         let now = nanos(Instant::now(), self.opened);
         let changed = self.depth.lock().expect("nothing panics while holding it").read(now, waiting);
         let Some(limit) = changed else { return };
         self.limit.store(limit, Ordering::Relaxed);
-        // If no thread can be started, reads get no faster and `Depth` lowers the number again.
+        // If no additional thread can be started, reading does not become faster, and `Depth`
+        // reduces the number again.
         if let Threads::Started { given, give, readers, .. } = &mut *self.threads() {
             let _ = self.spawn(readers, given, give);
         }
         tracing::debug!("up to {limit} threads read ahead");
     }
 
-    /// Ends the readers. Workers must still take the parts that readers hold.
+    /// Ends the readers. Workers must continue to accept the parts that readers are still holding.
     pub(crate) fn close(&self) {
         self.room().closed = true;
         self.freed.notify_all();
@@ -261,20 +266,20 @@ impl ReadStage {
         if let Threads::Started { parts, readers, .. } = threads {
             drop(parts);
             for reader in readers {
-                // Panics are caught around each part.
+                // Joining cannot fail, because panics are caught around each part.
                 let _ = reader.join();
             }
         }
         self.room().idle.clear();
     }
 
-    /// Runs a reader until its index exceeds the limit or no more parts come.
+    /// Runs a reader until its index exceeds the limit or the channel of parts closes.
     fn run(self: &Arc<Self>, index: usize, given: &Receiver<Part>, give: &Give) {
         while index < self.limit.load(Ordering::Relaxed)
             && let Some((part, mut fetched)) = self.next(given)
         {
-            // Calls of the user's code are guarded separately. After any other panic, such as one
-            // in the user's logger, the worker reads the rest of the part.
+            // Calls to user code are guarded separately. After any other panic, for example in the
+            // user's logger, the worker reads the remaining samples of the part.
             let _ = guarded(|| {
                 let stop = self.run.stop(part.header().run);
                 stop.during(|| self.read(index, given, &part, &mut fetched));
@@ -288,7 +293,7 @@ impl ReadStage {
         self.run.is_wanted(part.header().run)
     }
 
-    /// Waits for the next part and room for it. Returns `None` after the last part.
+    /// Waits for the next part and for space in the budget. Returns `None` after the last part.
     fn next(self: &Arc<Self>, given: &Receiver<Part>) -> Option<(Part, Fetched)> {
         let _turn = self.turn.lock().expect("nothing panics while holding it");
         let part = given.recv().ok()?;
@@ -311,7 +316,7 @@ impl ReadStage {
         Some((part, fetched))
     }
 
-    /// Reads the samples of `part` that fit into the room.
+    /// Reads the samples of `part` that fit into the budget.
     fn read(self: &Arc<Self>, index: usize, given: &Receiver<Part>, part: &Part, fetched: &mut Fetched) {
         let Some(buffers) = &mut fetched.buffers else { return };
         let counters = &self.run.counters;
@@ -320,7 +325,7 @@ impl ReadStage {
         let (first, header) = (part.range().start, part.header());
         let each = part.range().take(MAX_GROUP).flat_map(|place| {
             let entry = &header.entries[place];
-            // A worker meets an error of the order, too.
+            // If this call fails, it also fails in the worker, which reports the error.
             let partners = self.recipe.partners(header.epoch, entry).ok().flatten();
             let all = std::iter::once(entry.sample).chain(partners.into_iter().flat_map(|partners| partners.samples));
             all.enumerate().map(move |(number, id)| ((place - first, number), id))
@@ -346,8 +351,8 @@ impl ReadStage {
                 };
                 trace.record_at(Row::Reader(index), "read", end.saturating_sub(ns), end, args);
             }
-            // Bytes of a memory map must stay in memory until they are decoded, so they count like
-            // copied bytes.
+            // Bytes of a memory map must stay in memory until they are decoded, so the budget
+            // includes them.
             borrowed += bytes;
             let taken = buffers.capacity().max(borrowed);
             if taken > fetched.held {
@@ -379,7 +384,7 @@ mod tests {
         Room { bound, held: 0, out: 0, idle: Vec::new(), kept: 0, usual: 0, closed: false }
     }
 
-    /// Buffers with a capacity of `bytes`.
+    /// Creates buffers with a capacity of `bytes`.
     fn buffers(bytes: usize) -> ReadBuffers {
         struct Copies(usize);
         impl Source for Copies {
@@ -402,7 +407,7 @@ mod tests {
     fn parts_are_admitted_within_the_bound_and_a_single_one_always() {
         let mut room = room(100);
         room.usual = 1000;
-        assert!(room.admits(), "a part that is larger than all of it");
+        assert!(room.admits(), "a part larger than the budget");
         (room.out, room.held, room.usual) = (1, 60, 40);
         assert!(room.admits());
         room.usual = 41;
@@ -412,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_buffers_make_room_for_those_in_use() {
+    fn idle_buffers_make_room_for_used_ones() {
         let mut room = room(100);
         for _ in 0..3 {
             room.out += 1;

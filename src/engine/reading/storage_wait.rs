@@ -1,12 +1,12 @@
-//! Detects whether reads wait for the storage, which decides between readers and workers.
+//! Detects whether reads wait for the storage, which decides whether readers or workers read.
 //!
-//! A worker that waits for a disk leaves its core idle, so separate threads read
-//! (`readers.rs`). If reading only copies memory, the detour through a reader costs time and gains
-//! nothing.
+//! A worker that waits for a disk leaves its core idle, so separate threads read (`readers.rs`). If
+//! reading only copies memory, passing samples through a reader costs time without any benefit.
 //!
-//! The system defines a wait: the thread blocked, or a page fault was served by a device. A thread
-//! that is preempted does not wait; a user's source that sleeps does. If the system does not report
-//! this, a read that takes [`LONG`] counts as a wait.
+//! A read counts as waiting if, according to the operating system, its thread blocked or a device
+//! had to serve a page fault. A preempted thread does not count as waiting, but a custom source
+//! that sleeps does. If the system does not report waits, a read that takes at least [`LONG`]
+//! counts as waiting.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -14,35 +14,39 @@ use std::time::Instant;
 
 use crate::trace::{ThreadUsage, nanos};
 
-/// Share of their time that workers may wait before readers take over.
+/// Fraction of time that workers may spend waiting before readers take over.
 const WORTH_IT: f64 = 0.05;
-/// Minimum number of parts with a wait, so that one slow sample changes nothing.
+/// Minimum number of parts with a wait, so that one slow sample does not start readers.
 const SEVERAL: u32 = 3;
-/// Number of parts after which earlier observations count half.
+/// Number of parts after which the weight of earlier observations is halved.
 const MEMORY: u32 = 32;
-/// Number of parts without a wait after which readers rest. A part with a wait cancels [`AGAINST`]
-/// of them.
+/// Number of parts without a wait after which readers stop reading. A part with a wait reduces the
+/// count by [`AGAINST`].
 const QUIET: u32 = 64;
+/// Number of parts without a wait that a part with a wait offsets.
 const AGAINST: u32 = 8;
-/// Time in ns from which a read counts as a wait, if the system does not report waits.
+/// Minimum duration, in ns, of a read that counts as waiting if the system does not report waits.
 const LONG: u64 = 200_000;
 
-/// Decides whether readers read, from the waits of workers and readers.
+/// Decides whether readers or workers read, based on how long reads wait.
 pub(crate) struct Waits {
     on: AtomicBool,
-    /// Whether readers are unavailable.
+    /// Whether readers are permanently disabled.
     never: AtomicBool,
     seen: Mutex<Seen>,
 }
 
 #[derive(Default)]
 struct Seen {
-    /// Parts that workers read: their number, the number with a wait, and both times in ns.
+    /// Number of parts that workers read.
     parts: u32,
+    /// Number of these parts with a wait.
     waiting: u32,
+    /// Total time that workers waited while reading, in ns.
     waited_ns: u64,
+    /// Total time that workers spent reading, in ns.
     ns: u64,
-    /// Parts without a wait that readers read.
+    /// Number of parts that readers read without waiting.
     quiet: u32,
 }
 
@@ -55,18 +59,18 @@ impl Waits {
         self.seen.lock().expect("nothing panics while holding it")
     }
 
-    /// Whether readers read instead of workers.
+    /// Returns whether readers read in place of workers.
     pub(crate) fn are_on(&self) -> bool {
         self.on.load(Relaxed)
     }
 
-    /// Lets workers read permanently.
+    /// Disables readers permanently.
     pub(crate) fn never(&self) {
         self.never.store(true, Relaxed);
         self.on.store(false, Relaxed);
     }
 
-    /// Notes that a worker read a part, and waited for `waited_ns` of the `ns` that the part took.
+    /// Records that a worker read a part in `ns`, including `waited_ns` of waiting.
     pub(crate) fn worker_saw(&self, waited_ns: u64, ns: u64) {
         let mut seen = self.seen();
         seen.parts += 1;
@@ -85,7 +89,7 @@ impl Waits {
         }
     }
 
-    /// Notes that a reader read a part, and whether it waited.
+    /// Records that a reader read a part, and whether the reader waited.
     pub(crate) fn reader_saw(&self, waited: bool) {
         let mut seen = self.seen();
         seen.quiet = if waited { seen.quiet.saturating_sub(AGAINST) } else { seen.quiet + 1 };
@@ -99,7 +103,7 @@ impl Waits {
     }
 }
 
-/// Measures how long the calling thread waits.
+/// Measures how long the calling thread waits for storage.
 pub(crate) struct Watch {
     since: Instant,
     usage: Option<ThreadUsage>,
@@ -110,8 +114,8 @@ impl Watch {
         Watch { since: Instant::now(), usage: ThreadUsage::now() }
     }
 
-    /// Returns the time in ns that the thread has waited since the last call, in which it read
-    /// `reads` samples.
+    /// Returns how long the thread has waited since the last call, in ns. `reads` is the number of
+    /// samples that the thread has read in that time.
     pub(crate) fn waited(&mut self, reads: usize) -> u64 {
         let before = std::mem::replace(self, Watch::new());
         let ns = nanos(self.since, before.since);
@@ -154,7 +158,7 @@ mod tests {
         for _ in 0..40 {
             waits.worker_saw(300 * US, 900 * US);
         }
-        assert!(waits.are_on(), "what was before is forgotten");
+        assert!(waits.are_on(), "earlier observations are forgotten");
     }
 
     #[test]
@@ -169,7 +173,7 @@ mod tests {
         (0..QUIET).for_each(|_| waits.reader_saw(false));
         assert!(!waits.are_on());
         (0..3).for_each(|_| waits.worker_saw(US, US));
-        assert!(waits.are_on(), "and they come back");
+        assert!(waits.are_on(), "readers start again");
     }
 
     #[test]

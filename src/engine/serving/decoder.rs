@@ -1,3 +1,5 @@
+//! A decoder for inference servers: each request becomes one batch.
+
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -14,14 +16,15 @@ use crate::engine::state::{LoaderHandle, check_process};
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace::Stats;
 
-/// Interval at which a wait for a batch checks whether the decoder is closed.
+/// Interval at which a thread that waits for a batch checks whether the decoder has been closed.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Decodes images that come in requests, for inference servers. A request is a list of encoded
-/// images. Its answer is one batch, with the pixels that a loader with the same options gives.
+/// Decodes requests of encoded images into batches, for inference servers. A request is a list of
+/// encoded images. The response is one batch, with the same pixels that a loader with the same
+/// options would deliver.
 ///
-/// [`Decoder::builder`] sets its options, and [`Loader::decoder`](crate::Loader::decoder) takes
-/// those of a loader.
+/// Use [`Decoder::builder`] to set the options, or [`Loader::decoder`](crate::Loader::decoder) to
+/// take them from a loader.
 ///
 /// ```
 /// use warpfeed::{Augment, Decoder, Dtype, HostBatch, Layout, Normalize};
@@ -37,7 +40,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// let uploads: Vec<Vec<u8>> = vec![read(0)?, b"no image".to_vec(), read(1)?];
 /// let batch = decoder.decode(uploads)?;
 /// assert_eq!(batch.images().shape(), [3, 3, 64, 64]);
-/// // A bad image affects only its own place.
+/// // A bad image affects only its own row.
 /// assert!(batch.error(0).is_none() && batch.error(2).is_none());
 /// assert!(batch.error(1).unwrap().to_string().starts_with("sample 1: decode: "));
 /// assert!(batch.valid().eq([true, false, true]));
@@ -45,57 +48,60 @@ const TICK: Duration = Duration::from_millis(20);
 /// # }
 /// ```
 ///
-/// - **Images** are bytes of any kind that a [loader reads](crate::decode#what-is-read): JPEGs
-///   (also progressive, turned or CMYK), PNG, WebP and others, detected by their first bytes.
-/// - **Bad images** are black in the batch. At their places,
+/// - **Images** are encoded bytes in any format that a [loader reads](crate::decode#what-is-read),
+///   including progressive, rotated and CMYK JPEGs. The format is detected from the first bytes.
+/// - **Bad images** are black in the batch. For a bad image,
 ///   [`BatchInfo::error`](crate::BatchInfo::error) returns the cause, and
 ///   [`BatchInfo::valid`](crate::BatchInfo::valid) is false.
-/// - **Threads.** Many threads may call [`decode`](Decoder::decode) at once. While one request is
-///   on the device, workers already prepare the next. Answers come in the order of the requests.
-/// - **No waiting.** [`submit`](Decoder::submit) returns a [`Pending`] at once. Wait for it, or
-///   await it as a future. Dropping the [`Pending`] cancels the request.
+/// - **Threads.** Many threads may call [`decode`](Decoder::decode) at the same time. While the
+///   device decodes one request, workers prepare the next. Responses arrive in the order of the
+///   requests.
+/// - **Asynchronous requests.** [`submit`](Decoder::submit) returns a [`Pending`] immediately. Call
+///   its `wait` method, or await it as a future. Dropping the [`Pending`] cancels the request.
 /// - **Overload.** If [`max_queued`](crate::DecoderBuilder::max_queued) requests are queued, the
-///   next is refused with [`ErrorKind::Busy`](crate::ErrorKind::Busy). An image of more than
-///   [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) is dropped at once, and is an
-///   error at its place.
+///   next request is rejected with [`ErrorKind::Busy`](crate::ErrorKind::Busy). An image with more
+///   than [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) fails without affecting the
+///   other images, and its bytes are freed immediately.
 /// - **Streams.** On a device, batches are ordered on the stream that the decoder was opened with.
-///   The decoder's own threads never touch that stream: the thread that takes an answer makes it
-///   wait.
-/// - **Memory** is allocated on opening and reused; see [`memory_plan`](Decoder::memory_plan). The
-///   bytes of a request are yours, and are kept until it is answered.
-///   [`prefetch`](crate::DecoderBuilder::prefetch) sets the number of requests in flight, 3 by
-///   default. On a device `prefetch` + 1 batches may be alive at once, in host memory `prefetch` +
-///   2, including answers that were not taken yet. If all of them are alive, a request waits, and
-///   fails after [`timeout`](crate::DecoderBuilder::timeout). So take answers about in the order of
-///   the requests, and copy what you keep.
-/// - **Large images** are decoded on the device too, as long as the images of a request fit
-///   together: 10,240 blocks of 64 samples for each of the
-///   [`batch_size`](crate::DecoderBuilder::batch_size) images, and at least 327,680 blocks, which
-///   is a photograph of 12 megapixels. Workers decode the others, to the same bits.
-///   [`max_pixels`](crate::DecoderBuilder::max_pixels) refuses images that are too large to
-///   serve.
+///   The decoder's own threads never touch that stream: the thread that receives the response makes
+///   the stream wait.
+/// - **Memory** is allocated when the decoder is opened, and then reused; see
+///   [`memory_plan`](Decoder::memory_plan). In addition, the decoder owns the bytes of each request
+///   until it has responded. [`prefetch`](crate::DecoderBuilder::prefetch) sets the number of
+///   requests in flight, 3 by default. At most `prefetch` + 1 batches may be alive at once on a
+///   device, and `prefetch` + 2 in host memory, including responses that have not been received. If
+///   all of them are alive, further requests wait, and fail after
+///   [`timeout`](crate::DecoderBuilder::timeout). Therefore, receive responses approximately in the
+///   order of the requests, and copy the batches that you want to keep.
+/// - **Large images** are also decoded on the device, as long as all images of a request fit. The
+///   limit is 10,240 blocks of 64 samples per image of
+///   [`batch_size`](crate::DecoderBuilder::batch_size), but at least 327,680 blocks, which
+///   corresponds to a 12-megapixel photograph. Workers decode the images that do not fit, with
+///   bit-identical results. Set [`max_pixels`](crate::DecoderBuilder::max_pixels) to reject images
+///   that are too large to serve.
 ///
-/// Dropping the decoder ends its threads. Unanswered requests become errors. Batches that you hold
-/// stay valid.
+/// Dropping the decoder ends its threads. Unanswered requests fail. Batches that you hold stay
+/// valid.
 pub struct Decoder<B> {
     pub(super) requests: Arc<Requests<B>>,
     monitor: LoaderHandle,
     memory: MemoryPlan,
     thread: Option<JoinHandle<()>>,
-    /// Called for each batch on the thread that takes it.
+    /// Called on the thread that receives a batch.
     taken: fn(&B) -> Result<()>,
-    /// What ends with the decoder.
+    /// Dynamic batchers, which are closed together with the decoder.
     ends: Mutex<Vec<Weak<dyn Ends>>>,
     process: u32,
 }
 
-/// What ends when a decoder is closed.
+/// An object that is closed together with its decoder.
 pub(super) trait Ends: Send + Sync {
     fn end(&self);
 }
 
 impl<B: Send + 'static> Decoder<B> {
-    /// Answers `requests` with `batches`, whose samples are those of the requests.
+    /// Creates a decoder that responds to `requests` with `batches`, which must be filled from
+    /// these requests.
     pub(crate) fn new(requests: Arc<Requests<B>>, batches: Batches<B>) -> Result<Self>
     where
         B: Delivered,
@@ -111,17 +117,17 @@ impl<B: Send + 'static> Decoder<B> {
         Ok(Decoder { requests, monitor, memory, thread: Some(thread), taken, ends: Mutex::default(), process })
     }
 
-    /// Decodes `images` to a batch, in their order, and waits for it. On a device it also waits
-    /// for decoding, because only decoding shows which images are damaged. It does not wait for
-    /// work on your stream.
+    /// Decodes `images` into a batch, in order, and waits for the batch. On a device, this also
+    /// waits until decoding has finished, because only then is it known which images are damaged.
+    /// It does not wait for work on your stream.
     ///
-    /// `P` is any owner of the bytes: `Vec<u8>`, `Arc<[u8]>`, `bytes::Bytes`. The calling thread
-    /// does not copy them.
+    /// `P` can be any type that owns bytes, such as `Vec<u8>`, `Arc<[u8]>` or `bytes::Bytes`. The
+    /// calling thread does not copy the bytes.
     ///
     /// # Errors
-    /// Those of [`submit`](Decoder::submit) and of [`Pending::wait`]. A bad image is an error at
-    /// its place, but not of the batch. If the stream may be captured meanwhile, use
-    /// [`submit`](Decoder::submit), whose answer can still be taken after the capture.
+    /// The errors of [`submit`](Decoder::submit) and [`Pending::wait`]. A bad image does not make
+    /// the call fail. If the stream may be captured during the call, use
+    /// [`submit`](Decoder::submit) instead: the response can still be received after the capture.
     pub fn decode<P>(&self, images: impl IntoIterator<Item = P>) -> Result<B>
     where
         P: AsRef<[u8]> + Send + Sync + 'static,
@@ -129,7 +135,7 @@ impl<B: Send + 'static> Decoder<B> {
         self.submit(images)?.wait()
     }
 
-    /// Begins to decode `images`, and returns at once. Dropping the [`Pending`] cancels the
+    /// Starts to decode `images`, and returns immediately. Dropping the [`Pending`] cancels the
     /// request.
     ///
     /// ```
@@ -143,9 +149,9 @@ impl<B: Send + 'static> Decoder<B> {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) without images, with more than
-    /// [`max_batch`](Decoder::max_batch), and in a process other than the one that opened the
-    /// decoder. [`ErrorKind::Busy`](crate::ErrorKind::Busy) if
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `images` is empty or has more than
+    /// [`max_batch`](Decoder::max_batch) items, or if called in a process other than the one that
+    /// opened the decoder. [`ErrorKind::Busy`](crate::ErrorKind::Busy) if
     /// [`max_queued`](crate::DecoderBuilder::max_queued) requests are queued.
     pub fn submit<P>(&self, images: impl IntoIterator<Item = P>) -> Result<Pending<B>>
     where
@@ -156,7 +162,7 @@ impl<B: Send + 'static> Decoder<B> {
         Ok(self.pending(self.requests.ask(images)?))
     }
 
-    /// Begins to decode the images of joined requests.
+    /// Starts to decode the images of a dynamic batch.
     pub(super) fn begin_joined(&self, images: Vec<Image>) -> Pending<B> {
         self.pending(self.requests.ask_joined(images))
     }
@@ -167,14 +173,15 @@ impl<B: Send + 'static> Decoder<B> {
 }
 
 impl<B> Decoder<B> {
-    /// Maximum number of images per request: [`batch_size`](crate::DecoderBuilder::batch_size).
+    /// Returns the maximum number of images per request:
+    /// [`batch_size`](crate::DecoderBuilder::batch_size).
     pub fn max_batch(&self) -> usize {
         self.requests.limits.images
     }
 
-    /// Ends the decoder for all threads that share it. Unanswered and further requests become
-    /// errors, also those that are [joined](Decoder::dynamic_batcher). Batches that the program holds stay
-    /// valid. Memory is freed when the last owner drops the decoder.
+    /// Closes the decoder for all threads that share it. Unanswered and later requests fail,
+    /// including requests of a [dynamic batcher](Decoder::dynamic_batcher). Batches that the
+    /// program holds stay valid. The memory is freed when the last owner drops the decoder.
     pub fn close(&self) {
         if check_process("decoder", self.process).is_ok() {
             self.requests.close();
@@ -183,7 +190,7 @@ impl<B> Decoder<B> {
         }
     }
 
-    /// Ends `joined` when the decoder is closed.
+    /// Registers `joined`, to be closed together with the decoder.
     pub(super) fn ends(&self, joined: Arc<dyn Ends>) {
         let mut ends = self.all_ends();
         ends.retain(|ends| ends.strong_count() > 0);
@@ -198,13 +205,13 @@ impl<B> Decoder<B> {
         self.ends.lock().expect("nothing panics while holding it")
     }
 
-    /// The memory that the decoder holds. It does not include pending requests, or copies that you
-    /// make of batches.
+    /// Returns the memory plan of the decoder. It does not include pending requests or your copies
+    /// of batches.
     pub fn memory_plan(&self) -> MemoryPlan {
         self.memory
     }
 
-    /// Statistics of the decoder so far, by stage.
+    /// Returns the statistics of the decoder so far, by stage.
     pub fn stats(&self) -> Stats {
         self.monitor.stats()
     }
@@ -213,8 +220,8 @@ impl<B> Decoder<B> {
 impl<B> Drop for Decoder<B> {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        // After `fork` the thread does not exist in this process, and locks may be held
-        // permanently.
+        // In a forked child the thread does not exist, and locks that the parent held at `fork`
+        // stay locked.
         if std::process::id() == self.process {
             self.requests.close();
             let _ = thread.join();
@@ -228,11 +235,11 @@ impl<B> fmt::Debug for Decoder<B> {
     }
 }
 
-/// The pending answer to a request of a [`Decoder`]: one batch, which can be taken once. It is also
-/// a future. After an error of the kind [`Capturing`](crate::ErrorKind::Capturing) the batch can
-/// still be taken; so await `&mut pending` if that may happen.
+/// The pending response to a request to a [`Decoder`]: one batch, which can be received once. It is
+/// also a future. After an error of kind [`Capturing`](crate::ErrorKind::Capturing), the batch can
+/// still be received, so await `&mut pending` if the stream may be captured.
 ///
-/// Dropping it cancels the request: images whose decoding has not begun are not decoded.
+/// Dropping this value cancels the request: images that are not being decoded yet are skipped.
 #[must_use = "dropping it cancels the request"]
 pub struct Pending<B> {
     reply: Arc<Reply<B>>,
@@ -243,40 +250,42 @@ pub struct Pending<B> {
 }
 
 impl<B> Pending<B> {
-    /// Waits for the batch and takes it. On a device, the decoder's stream waits for it from here
-    /// on.
+    /// Waits for the batch and returns it. On a device, later work on the decoder's stream waits
+    /// for the batch.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if all batches that the decoder has room
-    /// for stay alive for longer than [`timeout`](crate::DecoderBuilder::timeout).
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the program holds all of the decoder's
+    /// batches for longer than [`timeout`](crate::DecoderBuilder::timeout).
     /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the decoder's stream is being
-    /// captured into a CUDA graph. The batch stays here: wait again after the capture.
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the batch was taken before, if the
-    /// decoder is dropped first, and in a process other than the one that opened it.
+    /// captured into a CUDA graph. The batch is not lost: wait again after the capture.
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver reports an error.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the batch has already been received, if
+    /// the decoder was dropped before it decoded the batch, or if called in a process other than
+    /// the one that opened the decoder.
     pub fn wait(&self) -> Result<B> {
         self.take(self.taken)
     }
 
-    /// Waits for the batch and takes it, unless `order` fails.
+    /// Waits for the batch and returns it. If `order` fails, the batch can still be received.
     fn take(&self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         check_process("decoder", self.process)?;
         self.reply.wait(order)
     }
 
-    /// Whether [`wait`](Pending::wait) would return at once.
+    /// Returns whether [`wait`](Pending::wait) would return without blocking.
     pub fn is_ready(&self) -> bool {
         self.is_ready_within(Duration::ZERO)
     }
 
-    /// Waits for the batch for at most `timeout`. Returns whether [`wait`](Pending::wait) would now
-    /// return at once.
+    /// Waits at most `timeout` for the batch. Returns whether [`wait`](Pending::wait) would now
+    /// return without blocking.
     pub fn is_ready_within(&self, timeout: Duration) -> bool {
         check_process("decoder", self.process).is_err() || self.reply.is_given(timeout)
     }
 
-    /// Whether [`wait`](Pending::wait) would return at once. If not, wakes the waker of `context`
-    /// when it would. Only the waker of the last call is woken.
+    /// Returns `Ready` if [`wait`](Pending::wait) would return without blocking. Otherwise arranges
+    /// for the waker of `context` to be woken when that becomes the case. Only the waker of the
+    /// last call is woken.
     pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
         if check_process("decoder", self.process).is_err() { Poll::Ready(()) } else { self.reply.poll(context) }
     }
@@ -284,18 +293,19 @@ impl<B> Pending<B> {
 
 #[cfg(feature = "_device")]
 impl<G: crate::device::Gpu> Pending<crate::device::DeviceBatch<G>> {
-    /// As [`wait`](Pending::wait), for a stream of another library, given by its handle. That
-    /// stream waits for the batch instead of the decoder's. The memory is reused only after the
-    /// work that the stream was given before the batch is dropped.
+    /// Like [`wait`](Pending::wait), but makes `stream`, the stream handle of another library, wait
+    /// for the batch instead of the decoder's stream. After the batch is dropped, its memory is
+    /// reused only once the work submitted to `stream` has finished.
     ///
     /// # Safety
-    /// As [`DeviceBatch::use_on`](crate::device::DeviceBatch::use_on).
+    /// See [`DeviceBatch::use_on`](crate::device::DeviceBatch::use_on).
     ///
     /// # Errors
-    /// As [`wait`](Pending::wait).
+    /// See [`wait`](Pending::wait).
     #[allow(unsafe_code)]
     pub unsafe fn wait_on(&self, stream: usize) -> Result<crate::device::DeviceBatch<G>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the safety requirements of `use_on`, which are those of
+        // `take_on`.
         self.take(|batch| unsafe { batch.take_on(stream) })
     }
 }
@@ -322,12 +332,12 @@ impl<B> fmt::Debug for Pending<B> {
     }
 }
 
-/// Takes batches and answers the requests. It does not touch the user's stream: the thread that
-/// takes an answer does.
+/// Receives batches and sends them as responses. The server never touches the user's stream; only
+/// the thread that receives a response does.
 struct Server<B> {
     requests: Arc<Requests<B>>,
     batches: Batches<B>,
-    /// Number of batches that may be alive at once.
+    /// Maximum number of batches that may be alive at once.
     room: usize,
 }
 
@@ -341,13 +351,13 @@ impl<B> Server<B> {
                 break;
             }
             match came.unwrap_or_else(|| Err(Error::new(ErrorKind::Panic, "the decoder's threads have ended"))) {
-                // The run continues, with its batches in flight.
+                // The run continues with the batches in flight.
                 Err(e) if goes_on(&e) => {
                     requests.give_up_late(self.room, &e);
                 }
                 Err(e) => {
                     requests.answer(Err(e));
-                    // Requests in flight behind it begin again.
+                    // Start the requests that were in flight again.
                     let (epoch, number) = requests.begin_run();
                     self.batches.begin_from(epoch, number);
                 }

@@ -1,3 +1,6 @@
+//! Dynamic batching: requests are collected until a batch is full or the first request has waited
+//! for the maximum delay.
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
@@ -12,19 +15,20 @@ use super::requests::{Image, Limits, Owned};
 use crate::engine::state::check_process;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Longest delay that can be set.
+/// Maximum value of `max_delay`.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Number of batches that are decoded ahead of the consumer. The decoder works on one of them while
-/// the consumer works on the batch before.
+/// Number of batches decoded ahead of the consumer: while the consumer uses one, the other is
+/// decoded.
 const AHEAD: usize = 2;
 
-/// Batches across requests, from [`Decoder::dynamic_batcher`].
+/// Dynamic batching: combines requests into batches. Created by [`Decoder::dynamic_batcher`].
 ///
-/// Any thread submits requests, each with a value `T` of its own, such as the sender of a channel
-/// for the answer. A thread of yours takes the batches with [`next`](DynamicBatcher::next). A batch has the
-/// images of one or more whole requests, in the order in which they were submitted. It begins
-/// when it is full, or `max_delay` after its first request.
+/// Any thread can submit requests, each with a value of type `T`, for example the sender of a
+/// channel for the response. One of your threads receives the batches from
+/// [`next`](DynamicBatcher::next). A batch contains one or more complete requests, in the order in
+/// which they were submitted. A batch is started when it is full, or `max_delay` after its first
+/// request.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -57,45 +61,48 @@ const AHEAD: usize = 2;
 /// # }
 /// ```
 ///
-/// - **Bad images** are errors at their own places of the batch, as in every request.
+/// - **Bad images** do not affect other images, as in every request.
 /// - **Overload.** [`max_queued`](crate::DecoderBuilder::max_queued) limits the requests that wait
-///   for a batch. Two batches are decoded ahead of the consumer. If it is slower than the clients,
-///   requests wait until the next one is refused with [`ErrorKind::Busy`].
-/// - **Memory.** The bytes of a request are kept until its batch is decoded. An image of more than
-///   [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) is dropped at once.
-/// - **The end.** Dropping it drops the requests that are not taken yet. The decoder stays open.
-///   [Closing the decoder](Decoder::close) closes it, too.
+///   for a batch. Two batches are decoded ahead of the consumer. If the consumer is slower than the
+///   clients, the queue fills up, and the next request is rejected with [`ErrorKind::Busy`].
+/// - **Memory.** The bytes of a request stay in memory until its batch is decoded. The bytes of an
+///   image with more than [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) are dropped
+///   immediately.
+/// - **Closing.** Dropping the dynamic batcher drops the requests that are not part of a batch yet.
+///   The decoder stays open. [Closing the decoder](Decoder::close) closes the dynamic batcher.
 pub struct DynamicBatcher<B, T> {
     queue: Arc<Queue<T>>,
     batches: Option<Receiver<DynamicBatch<B, T>>>,
     thread: Option<JoinHandle<()>>,
-    /// Keeps the decoder for the batches that are taken after [`close`](DynamicBatcher::close), when the
-    /// thread has ended.
+    /// Keeps the decoder alive for batches that are received after
+    /// [`close`](DynamicBatcher::close), when the thread has already ended.
     _decoder: Arc<Decoder<B>>,
     process: u32,
 }
 
-/// The batch of several requests, from [`DynamicBatcher::next`].
+/// One batch for several requests, as returned by [`DynamicBatcher::next`].
 #[derive(Debug)]
 pub struct DynamicBatch<B, T> {
-    /// The batch, which is being decoded. Dropping it cancels the requests in it.
+    /// The batch, which may still be decoding. Dropping this value cancels all requests of the
+    /// batch.
     pub pending: Pending<B>,
-    /// The value of each request, and the places of its images in the batch.
+    /// The value of each request, with the range of the request's images in the batch.
     pub requests: Vec<(T, Range<usize>)>,
 }
 
 impl<B: Send + 'static> Decoder<B> {
-    /// Joins the images of several requests into batches.
+    /// Starts dynamic batching: combines the images of several requests into batches.
     ///
-    /// A batch begins when no further request fits into [`max_batch`](Decoder::max_batch) images,
-    /// or `max_delay` after its first request was submitted. See [`DynamicBatcher`].
+    /// A batch is started when adding the next request would exceed
+    /// [`max_batch`](Decoder::max_batch) images, or `max_delay` after the first request of the
+    /// batch was submitted. See [`DynamicBatcher`].
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a delay of more than 60 seconds, and [`ErrorKind::Io`] if a thread
+    /// [`ErrorKind::Config`] if `max_delay` exceeds 60 seconds, and [`ErrorKind::Io`] if a thread
     /// cannot be started.
     pub fn dynamic_batcher<T: Send + 'static>(self: &Arc<Self>, max_delay: Duration) -> Result<DynamicBatcher<B, T>> {
         if max_delay > LONGEST {
-            return Err(Error::config(format!("max_delay of {max_delay:?}: at most {LONGEST:?} are possible")));
+            return Err(Error::config(format!("max_delay={max_delay:?}: the maximum is {LONGEST:?}")));
         }
         let queue = Arc::new(Queue::new(self.requests.limits, max_delay));
         self.ends(queue.clone());
@@ -104,20 +111,21 @@ impl<B: Send + 'static> Decoder<B> {
         let thread = std::thread::Builder::new()
             .name("warpfeed-joined".into())
             .spawn(move || collector.run())
-            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the thread that joins requests: {e}")))?;
+            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the thread for dynamic batching: {e}")))?;
         let (batches, thread) = (Some(batches), Some(thread));
         Ok(DynamicBatcher { queue, batches, thread, _decoder: self.clone(), process: std::process::id() })
     }
 }
 
 impl<B, T> DynamicBatcher<B, T> {
-    /// Submits `images` as one request, and returns its number for [`cancel`](DynamicBatcher::cancel).
-    /// `value` comes back with the batch.
+    /// Submits `images` as one request. The batch returns `value` with the request's images.
+    /// Returns the number of the request, for [`cancel`](DynamicBatcher::cancel).
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] without images, with more than [`Decoder::max_batch`], after
-    /// [`close`](DynamicBatcher::close), and in a process other than the decoder's. [`ErrorKind::Busy`] if
-    /// [`max_queued`](crate::DecoderBuilder::max_queued) requests wait for their batch.
+    /// [`ErrorKind::Config`] if `images` is empty or has more than [`Decoder::max_batch`] items, if
+    /// the dynamic batcher is [closed](DynamicBatcher::close), or if called in a process other than
+    /// the one that opened the decoder. [`ErrorKind::Busy`] if
+    /// [`max_queued`](crate::DecoderBuilder::max_queued) requests are waiting for a batch.
     pub fn submit<P>(&self, images: impl IntoIterator<Item = P>, value: T) -> Result<u64>
     where
         P: AsRef<[u8]> + Send + Sync + 'static,
@@ -126,20 +134,21 @@ impl<B, T> DynamicBatcher<B, T> {
         self.queue.put(images.into_iter().map(|image| Box::new(image) as Owned).collect(), value)
     }
 
-    /// Takes a request back that does not belong to a batch yet, and returns its value.
+    /// Cancels a request that is not part of a batch yet, and returns its value.
     pub fn cancel(&self, request: u64) -> Option<T> {
         check_process("decoder", self.process).ok()?;
         self.queue.remove(request)
     }
 
-    /// Waits for the next batch to begin. `None` after [`close`](DynamicBatcher::close), once all requests
-    /// were in a batch. Several threads may call it; each gets batches of its own.
+    /// Waits for the next batch to start. Returns `None` after [`close`](DynamicBatcher::close),
+    /// once every request has been part of a batch. Several threads may call this method; each call
+    /// returns a different batch.
     pub fn next(&self) -> Option<DynamicBatch<B, T>> {
         check_process("decoder", self.process).ok()?;
         self.batches.as_ref()?.recv().ok()
     }
 
-    /// Refuses further requests, and begins a batch with those that wait.
+    /// Stops accepting requests, and starts a batch with the waiting requests.
     pub fn close(&self) {
         if check_process("decoder", self.process).is_ok() {
             self.queue.close();
@@ -150,12 +159,12 @@ impl<B, T> DynamicBatcher<B, T> {
 impl<B, T> Drop for DynamicBatcher<B, T> {
     fn drop(&mut self) {
         let (batches, Some(thread)) = (self.batches.take(), self.thread.take()) else { return };
-        // After `fork` the thread does not exist in this process.
+        // The thread does not exist in a forked child.
         if check_process("decoder", self.process).is_err() {
             std::mem::forget((batches, thread));
             return;
         }
-        // The thread may wait for room for a batch.
+        // The thread may be waiting for space for a batch.
         drop(batches);
         self.queue.close();
         let _ = thread.join();
@@ -164,11 +173,11 @@ impl<B, T> Drop for DynamicBatcher<B, T> {
 
 impl<B, T> fmt::Debug for DynamicBatcher<B, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Joined").field("max_delay", &self.queue.delay).finish_non_exhaustive()
+        f.debug_struct("DynamicBatcher").field("max_delay", &self.queue.delay).finish_non_exhaustive()
     }
 }
 
-/// The thread that begins batches.
+/// The thread that starts batches.
 struct Collector<B, T> {
     decoder: Arc<Decoder<B>>,
     queue: Arc<Queue<T>>,
@@ -198,7 +207,7 @@ impl<T: Send> Ends for Queue<T> {
     }
 }
 
-/// Requests that are in no batch yet.
+/// The queue of requests that are not part of a batch yet.
 struct Queue<T> {
     limits: Limits,
     delay: Duration,
@@ -232,11 +241,11 @@ impl<T> Queue<T> {
 
     fn put(&self, images: Vec<Owned>, value: T) -> Result<u64> {
         let images = self.limits.request(images)?;
-        // Dropping images or a value runs the user's code, so the lock is not held then: it was
-        // taken last, so it is released first.
+        // Dropping images or a value runs user code, so the lock must not be held at that time. The
+        // lock is acquired last and therefore released first.
         let mut state = self.state();
         if state.closed {
-            return Err(Error::config("requests are no longer joined: close was called, or the decoder was closed"));
+            return Err(Error::config("requests are no longer accepted: close was called, or the decoder was closed"));
         }
         if state.waiting.len() >= self.limits.queued {
             return Err(self.limits.busy());
@@ -254,7 +263,7 @@ impl<T> Queue<T> {
         let place = state.waiting.binary_search_by_key(&number, |request| request.number).ok()?;
         let request = state.waiting.remove(place);
         drop(state);
-        // Dropping images runs the user's code, so the lock is not held.
+        // Dropping images runs user code, so the lock is released first.
         request.map(|request| request.value)
     }
 
@@ -263,8 +272,8 @@ impl<T> Queue<T> {
         self.changed.notify_all();
     }
 
-    /// Waits until a batch is due, and takes its requests. `None` once the queue is closed and
-    /// empty.
+    /// Waits until a batch is due, and removes its requests from the queue. Returns `None` once the
+    /// queue is closed and empty.
     fn take(&self) -> Option<Vec<Request<T>>> {
         let mut state = self.state();
         loop {

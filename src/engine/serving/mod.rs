@@ -1,12 +1,13 @@
-//! A decoder for servers, whose batches are requests.
+//! A decoder for inference servers, which turns each request into a batch.
 //!
-//! Images enter in requests. Each request leaves as one batch, in the order in which the requests
-//! were submitted.
+//! The input is requests with encoded images. The output is one batch per request, in the order of
+//! submission.
 //!
-//! 1. `reply`: the place of an answer until it is taken.
-//! 2. `requests`: the queue, and the source of the images of requests in progress.
-//! 3. `decoder`: [`Decoder`], and the thread that answers.
-//! 4. `dynamic_batcher`: [`DynamicBatcher`], which joins requests, and the thread that begins their batches.
+//! 1. `reply`: holds a response until it is received.
+//! 2. `requests`: the queue of requests, and the source that provides the images of the requests in
+//!    progress.
+//! 3. `decoder`: [`Decoder`], and the thread that sends responses.
+//! 4. `dynamic_batcher`: [`DynamicBatcher`], and the thread that starts its batches.
 
 mod decoder;
 mod dynamic_batcher;

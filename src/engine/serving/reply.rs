@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result, guarded};
 
-/// The answer to a request: given once, and taken once.
+/// The response to a request. It is set once and taken once.
 pub(crate) struct Reply<B> {
     state: Mutex<State<B>>,
     given: Condvar,
@@ -32,15 +32,15 @@ impl<B> State<B> {
         matches!(self.answer, Answer::Awaited)
     }
 
-    /// Takes the answer, which is given. A batch first passes `order`, and stays here if that
-    /// fails.
+    /// Takes the response, which must have been set. If the response is a batch, `order` is called
+    /// with it first; if `order` fails, the batch stays here.
     fn take(&mut self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         if let Answer::Given(Ok(batch)) = &self.answer {
             order(batch)?;
         }
         match std::mem::replace(&mut self.answer, Answer::Taken) {
             Answer::Given(answer) => answer,
-            _ => Err(Error::config("the batch was taken before; keep it where it was taken")),
+            _ => Err(Error::config("the batch has already been taken; store it when you take it")),
         }
     }
 }
@@ -56,29 +56,31 @@ impl<B> Reply<B> {
         let waker = state.waker.take();
         drop(state);
         self.given.notify_all();
-        // The waker is the user's code. A panic there must not affect other requests.
+        // The waker is user code. A panic in it must not affect other requests.
         let _ = guarded(|| {
             waker.into_iter().for_each(Waker::wake);
             Ok(())
         });
     }
 
-    /// Waits for the answer and takes it. A batch leaves only after `order` has succeeded, which
-    /// runs under the lock: of several threads, one orders the batch and gets it.
+    /// Waits for the response and takes it. If the response is a batch, `order` is called with it
+    /// first, while the lock is held. If several threads wait, only one of them calls `order` and
+    /// receives the batch.
     pub(crate) fn wait(&self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         let state = self.given.wait_while(self.state(), |state| state.is_awaited());
         state.expect("nothing panics while holding it").take(order)
     }
 
-    /// Waits for at most `timeout`. Returns whether the answer has been given.
+    /// Waits at most `timeout`. Returns whether the response has been set.
     pub(crate) fn is_given(&self, timeout: Duration) -> bool {
         let state = self.given.wait_timeout_while(self.state(), timeout, |state| state.is_awaited());
         !state.expect("nothing panics while holding it").0.is_awaited()
     }
 
-    /// Ready once the answer is given. Otherwise wakes the last call's waker at that time.
+    /// Returns `Ready` if the response has been set. Otherwise stores the waker of `context`, to be
+    /// woken when the response is set. Only the waker of the last call is woken.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<()> {
-        // Cloning or dropping a waker runs the user's code too, so the lock is not held.
+        // Cloning or dropping a waker runs user code too, so the lock is not held here.
         let waker = context.waker().clone();
         let mut state = self.state();
         if !state.is_awaited() {

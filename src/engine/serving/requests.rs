@@ -1,8 +1,9 @@
-//! Requests of images, each of which becomes a batch.
+//! The queue of requests, each of which becomes a batch.
 //!
-//! A request is first *pending* in a queue. When a slot is filled for it, it has *begun*, and is
-//! one batch of the run. A cancelled request leaves the queue. If it has begun, its batch continues
-//! without its images, so that later batches keep their numbers.
+//! A request is first *pending* in a queue. Once a slot is assigned to the request, it has *begun*,
+//! and becomes one batch of the run. A cancelled request is removed from the queue. If it has
+//! already begun, its batch stays in the run without its images, so that later batches keep their
+//! numbers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -14,41 +15,42 @@ use crate::error::{Error, ErrorKind, Result, guarded};
 use crate::sampler::Entry;
 use crate::source::{Sample, Source};
 
-/// An encoded image in a container supplied by the user.
+/// The bytes of an encoded image, in a container supplied by the user.
 pub(crate) type Owned = Box<dyn AsRef<[u8]> + Send + Sync>;
 
-/// An image of a request.
+/// An encoded image of a request.
 pub(super) enum Image {
     Kept(Owned),
-    /// Number of bytes of an image that exceeds the limit. The bytes are dropped.
+    /// The size in bytes of an image that exceeds the limit. The bytes themselves have been
+    /// dropped.
     TooLarge(usize),
 }
 
 /// Limits of a decoder.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Maximum number of images of a request.
+    /// Maximum number of images in a request.
     pub(crate) images: usize,
-    /// Maximum bytes of an image.
+    /// Maximum size of an encoded image in bytes.
     pub(crate) image_bytes: u64,
     /// Maximum number of requests in the queue.
     pub(crate) queued: usize,
-    /// Maximum time that a request waits while all batches are held.
+    /// How long a request may wait while the program holds all batches.
     pub(crate) timeout: Duration,
 }
 
 impl Limits {
-    /// The images of a request, without the bytes of those that are too large.
+    /// Checks the images of a request, and drops the bytes of images that are too large.
     ///
     /// # Errors
-    /// If there is no image, or if there are too many.
+    /// If there are no images or too many images.
     pub(super) fn request(&self, images: Vec<Owned>) -> Result<Vec<Image>> {
         let (count, most) = (images.len(), self.images);
         if count == 0 || count > most {
-            return Err(Error::config(format!("a request of {count} images; the decoder takes from 1 to {most}")));
+            return Err(Error::config(format!("a request of {count} images: the decoder accepts 1 to {most}")));
         }
         let kept = images.into_iter().map(|image| {
-            // This runs the user's code. If it panics, the image fails when it is read.
+            // This call runs user code. If it panics, the image fails later, when it is read.
             match guarded(|| Ok((*image).as_ref().len())) {
                 Ok(bytes) if bytes as u64 > self.image_bytes => Image::TooLarge(bytes),
                 _ => Image::Kept(image),
@@ -57,37 +59,38 @@ impl Limits {
         Ok(kept.collect())
     }
 
-    /// The error for one more request than may be queued.
+    /// Returns the error for a request that exceeds the queue limit.
     pub(super) fn busy(&self) -> Error {
         let queued = self.queued;
         let cause =
-            format!("{queued} requests are queued, and max_queued is {queued}; ask again later, or raise max_queued");
+            format!("{queued} requests are queued, and max_queued is {queued}; retry later, or raise max_queued");
         Error::new(ErrorKind::Busy, cause)
     }
 }
 
-/// Requests that are not answered yet. As a source, it holds the images of those that have begun.
+/// The requests that have not received a response. Implements `Source`, which provides the images
+/// of the requests that have begun.
 pub(crate) struct Requests<B> {
     pub(super) limits: Limits,
     state: Mutex<State<B>>,
-    /// Signals a new request, another run, or the end.
+    /// Notified when there is a new request or a new run, or when the decoder is closed.
     changed: Condvar,
 }
 
 struct State<B> {
     /// Pending requests by ticket, oldest first.
     queued: BTreeMap<u64, Request<B>>,
-    /// The batches of the run from `number` on.
+    /// The batches of the run, starting at `number`.
     begun: VecDeque<Begun<B>>,
     number: u64,
     /// The ticket of the next request.
     ticket: u64,
-    /// The source index of the next image.
+    /// Source index of the next image.
     next: u64,
-    /// Number of the run. After an error that ends a run, the next begins.
+    /// Number of the run. A new run begins after an error that ends the previous one.
     epoch: u64,
     closed: bool,
-    /// Whether the threads that make batches end. Requests are still answered, with the reason.
+    /// Whether the threads that make batches have ended. If so, requests fail with the reason.
     ended: bool,
 }
 
@@ -99,20 +102,20 @@ struct Request<B> {
 
 struct Begun<B> {
     ticket: u64,
-    /// The source index of its first image.
+    /// Source index of the request's first image.
     first: u64,
     count: u64,
-    /// `None` once the request is cancelled.
+    /// The request; `None` once it has been cancelled.
     request: Option<Request<B>>,
 }
 
 impl<B> State<B> {
-    /// The place of the request with this ticket in `begun`.
+    /// Returns the index in `begun` of the request with this ticket.
     fn place(&self, ticket: u64) -> Option<usize> {
         self.begun.binary_search_by_key(&ticket, |begun| begun.ticket).ok()
     }
 
-    /// Begins the oldest request of the queue.
+    /// Starts the oldest request of the queue.
     fn begin_next(&mut self) -> Option<&Begun<B>> {
         let (ticket, request) = self.queued.pop_first()?;
         let (first, count) = (self.next, request.images.len() as u64);
@@ -123,7 +126,7 @@ impl<B> State<B> {
 }
 
 impl<B> Requests<B> {
-    /// Name of the sample field that holds the image.
+    /// Name of the sample field with the encoded image.
     pub(crate) const FIELD: &'static str = "image";
 
     pub(crate) fn new(limits: Limits) -> Self {
@@ -147,7 +150,7 @@ impl<B> Requests<B> {
     /// Queues a request. Returns its ticket and its reply.
     ///
     /// # Errors
-    /// If there is no image, if there are too many, or if the queue is full.
+    /// If there are no images or too many images, or if the queue is full.
     pub(crate) fn ask(&self, images: Vec<Owned>) -> Result<(u64, Arc<Reply<B>>)> {
         let images = self.limits.request(images)?;
         let state = self.state();
@@ -158,8 +161,8 @@ impl<B> Requests<B> {
         Ok(self.put(state, images))
     }
 
-    /// Queues the images of joined requests. Their own queue is bounded, so a full queue does not
-    /// refuse them.
+    /// Queues the images of a dynamic batch, even if the queue is full, because the dynamic batcher
+    /// has a bounded queue of its own.
     pub(super) fn ask_joined(&self, images: Vec<Image>) -> (u64, Arc<Reply<B>>) {
         self.put(self.state(), images)
     }
@@ -185,7 +188,7 @@ impl<B> Requests<B> {
         let queued = state.queued.remove(&ticket);
         let begun = state.place(ticket).and_then(|place| state.begun[place].request.take());
         drop(state);
-        // Dropping images runs the user's code, so the lock is not held.
+        // Dropping images runs user code, so the lock is released first.
         drop((queued, begun));
     }
 
@@ -195,7 +198,7 @@ impl<B> Requests<B> {
         !self.changed.wait_while(self.state(), idle).expect("nothing panics while holding it").closed
     }
 
-    /// Answers the oldest request.
+    /// Responds to the oldest request.
     pub(crate) fn answer(&self, batch: Result<B>) {
         let mut state = self.state();
         let oldest = match state.begun.pop_front() {
@@ -203,7 +206,7 @@ impl<B> Requests<B> {
                 state.number += 1;
                 request
             }
-            // An error that came before any batch was begun.
+            // The error arrived before any batch was begun.
             None if batch.is_err() => state.queued.pop_first().map(|(_, request)| request),
             None => None,
         };
@@ -213,8 +216,8 @@ impl<B> Requests<B> {
         }
     }
 
-    /// Answers requests that have waited too long with an error: `cause`, or that all `room`
-    /// batches are held. Other requests keep their progress.
+    /// Fails the requests that have waited too long, either with `cause` or with an error that all
+    /// `room` batches are held. Other requests continue.
     pub(crate) fn give_up_late(&self, room: usize, cause: &Error) {
         let is_late = |request: &Request<B>| request.since.elapsed() >= self.limits.timeout;
         let mut late = Vec::new();
@@ -227,8 +230,8 @@ impl<B> Requests<B> {
         for Request { since, reply, .. } in late {
             let text = || {
                 format!(
-                    "the request waited {:.1} s for a batch: all {room} that the decoder has room for are alive; drop them before asking for \
-                     more, or raise prefetch",
+                    "the request waited {:.1} s for a batch: the program holds all {room} batches of the decoder; drop some before \
+                     requesting more, or raise prefetch",
                     since.elapsed().as_secs_f64()
                 )
             };
@@ -237,7 +240,7 @@ impl<B> Requests<B> {
         }
     }
 
-    /// Ends the run. Returns the numbers of the next run and of its first batch.
+    /// Ends the run. Returns the number of the next run and the number of its first batch.
     pub(crate) fn begin_run(&self) -> (u64, u64) {
         let mut state = self.state();
         state.epoch += 1;
@@ -256,7 +259,7 @@ impl<B> Requests<B> {
         self.changed.notify_all();
     }
 
-    /// Closes the queue and answers all requests with an error.
+    /// Closes the queue and fails all requests.
     pub(crate) fn give_up(&self) {
         let mut state = self.state();
         state.closed = true;

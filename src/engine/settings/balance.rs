@@ -1,21 +1,32 @@
+//! Divides JPEG decoding between the workers and the device.
+//!
+//! The device decodes while it has room for batches. When all its batch slots are full, either the
+//! consumer is slower and needs the device for itself, or the device already decodes at its limit.
+//! A worker then decodes a part if it can finish before the batch is needed, and if the workers
+//! have time to spare after copying data for the device. Without these two conditions, all workers
+//! would start decoding at the same time, and the device would run out of batches. The decision
+//! costs a few comparisons per part. The tests simulate this rule and a simpler one.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Where JPEGs of device batches are decoded. The pixels are the same, bit for bit.
+/// Whether workers or the device decode JPEGs for batches in device memory. The pixels are
+/// bit-identical in either case.
 ///
-/// A worker hands the device the compressed bytes that a crop needs. The device decodes, crops and
-/// resizes them. So a sample costs a worker about a tenth of the time, and the device some
-/// microseconds. See [`Loader::decode_on`](crate::Loader::decode_on).
+/// If the device decodes, a worker only copies the compressed bytes that a crop needs, and the
+/// device decodes, crops and resizes the image. This reduces the worker's time per sample to about
+/// a tenth, and costs a few microseconds of device time. See
+/// [`Loader::decode_on`](crate::Loader::decode_on).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DecodeOn {
-    /// On the workers.
+    /// Workers decode.
     #[default]
     Cpu,
-    /// On the device, if it can decode the image.
+    /// The device decodes the images that it supports.
     Gpu,
-    /// On the device while the workers alone are too slow for the consumer.
+    /// The device decodes if the workers alone would be slower than the consumer.
     Auto,
 }
 
@@ -23,31 +34,33 @@ pub enum DecodeOn {
 #[derive(Debug)]
 pub(crate) struct Balance {
     on: DecodeOn,
-    /// Whether every batch slot of the device is filled.
+    /// Whether every batch slot of the device is full.
     supplied: AtomicBool,
     pace: Mutex<Pace>,
-    /// Device time that decoding may take, if it is limited.
+    /// Limit on the device time for decoding, if any.
     allowance: Option<Mutex<Allowance>>,
 }
 
-/// The time that workers have for decoding, with [`DecodeOn::Auto`]. All times are in ns.
+/// The workers' time budget for decoding, with [`DecodeOn::Auto`]. All times are in ns.
 ///
-/// A worker may decode a part if the part's batch is needed later than the worker is done, and if
-/// the workers have time to spare. The time to spare grows with the clock, and shrinks by the time
-/// of each part. So workers that copy for the device at the rate of the device decode in the rest
-/// of their time, and never all of them at once.
+/// A worker may decode a part if it can finish before the batch is needed, and if the workers have
+/// spare time. The spare time accumulates as time passes, and the cost of each part is deducted
+/// from it. Therefore, workers that keep up with the device decode in their remaining time, and
+/// never all at once.
 #[derive(Debug)]
 struct Pace {
     workers: f64,
-    /// Number of the next batch of the run that the device takes, when it took the one before, and
-    /// the average time between two.
+    /// Number of the next batch that the device takes.
     next: u64,
+    /// When the device took the previous batch.
     taken: Option<Instant>,
+    /// Average time between two batches.
     between: f64,
-    /// Average times of a part that a worker decodes, and of one that it copies for the device.
+    /// Average time that a worker takes to decode a part.
     decoding: f64,
+    /// Average time that a worker takes to copy a part for the device.
     copying: f64,
-    /// Time to spare, as of `at`.
+    /// Spare time of the workers, as of `at`.
     spare: f64,
     at: Instant,
     /// When a worker last decoded a part.
@@ -55,12 +68,13 @@ struct Pace {
 }
 
 impl Pace {
-    /// Share of the workers' time that may be planned. The rest is for other threads and for
-    /// delays.
+    /// Fraction of the workers' time that is available for decoding. The remainder allows for other
+    /// threads and delays.
     const USED: f64 = 0.9;
-    /// Number of parts of each worker for which time may accumulate.
+    /// Limit of the accumulated spare time, in parts per worker.
     const MOST: f64 = 2.0;
-    /// Interval at which a worker decodes a part in any case, so that its time stays known.
+    /// Interval at which a worker decodes a part regardless of its spare time, to keep the average
+    /// decoding time up to date.
     const PROBE: Duration = Duration::from_secs(2);
 
     fn new(workers: usize, now: Instant) -> Self {
@@ -77,37 +91,37 @@ impl Pace {
         }
     }
 
-    /// Notes that a run begins.
+    /// Records that a run begins.
     fn begin(&mut self) {
         (self.next, self.taken) = (0, None);
     }
 
-    /// Notes that the device took batch `turn` of the run.
+    /// Records that the device took batch `turn` of the run.
     fn took(&mut self, turn: u64, now: Instant) {
         if let Some(before) = self.taken.replace(now) {
             let between = now.saturating_duration_since(before).as_nanos() as f64;
-            // A pause of the program says nothing about its pace.
+            // Limit the value, so that a pause of the program does not distort the average.
             let most = if self.between > 0.0 { 4.0 * self.between } else { f64::INFINITY };
             self.between = average(self.between, between.min(most));
         }
         self.next = turn + 1;
     }
 
-    /// Notes that a worker needed `ns` for a part.
+    /// Records that a worker took `ns` for a part.
     fn worked(&mut self, on_device: bool, ns: f64) {
         let known = if on_device { &mut self.copying } else { &mut self.decoding };
         *known = average(*known, ns);
     }
 
-    /// Whether a worker should decode a part of batch `turn`. Counts the time of the part in both
-    /// cases.
+    /// Returns whether a worker should decode a part of batch `turn`. Deducts the cost of the part
+    /// from the spare time.
     fn worker_decodes(&mut self, turn: u64, supplied: bool, now: Instant) -> bool {
         let grown = now.saturating_duration_since(self.at).as_nanos() as f64 * self.workers * Self::USED;
         self.at = self.at.max(now);
         let most = Self::MOST * self.workers * self.decoding.max(self.copying);
         self.spare = (self.spare + grown - self.copying).clamp(-most, most);
         let more = (self.decoding - self.copying).max(0.0);
-        // The device holds batches too, so this is the least time.
+        // This is a lower bound, because the device also holds batches.
         let left = turn.saturating_sub(self.next) as f64 * self.between;
         let due = self.decoded.is_none_or(|last| now.saturating_duration_since(last) >= Self::PROBE);
         let decodes = supplied && (due || (left > self.decoding && self.spare >= more));
@@ -119,40 +133,41 @@ impl Pace {
     }
 }
 
-/// The moving average `known`, or 0 if nothing is known, with one more value.
+/// Updates the moving average `known` with `value`. `known` is 0 before the first value.
 fn average(known: f64, value: f64) -> f64 {
     if known > 0.0 { known + (value - known) / 8.0 } else { value }
 }
 
-/// Device time that decoding may still take. It grows with time, and shrinks when decoding reports
-/// the time that it took.
+/// Budget of device time for decoding. The budget accumulates as time passes, and the decoding time
+/// that the device reports is deducted from it.
 #[derive(Debug)]
 struct Allowance {
-    /// Share of the device's time, below 1.
+    /// Fraction of the device's time, less than 1.
     share: f64,
-    /// Remaining ns, as of `at`.
+    /// Remaining budget in ns, as of `at`.
     left: f64,
     at: Instant,
     taken: u64,
 }
 
 impl Allowance {
-    /// Maximum time that can accumulate, so decoding does not catch up after a pause.
+    /// Limit of the accumulation period, so that a pause does not allow a burst of decoding.
     const MOST: Duration = Duration::from_millis(250);
 
-    /// Whether time is left after decoding has taken `taken` ns.
+    /// Returns whether any budget is left, given that decoding has taken `taken` ns in total so
+    /// far.
     fn is_left(&mut self, now: Instant, taken: u64) -> bool {
         let grown = now.saturating_duration_since(self.at).as_nanos() as f64 * self.share;
         self.left += grown - taken.saturating_sub(self.taken) as f64;
         self.left = self.left.min(Self::MOST.as_nanos() as f64 * self.share);
-        // Workers may report out of order. Nothing is counted twice.
+        // Workers may report out of order. The maximum avoids counting time twice.
         (self.at, self.taken) = (self.at.max(now), self.taken.max(taken));
         self.left > 0.0
     }
 }
 
 impl Balance {
-    /// `share` is the maximum share of device time for decoding, from 0 to 1.
+    /// Creates a balance. `share` is the maximum fraction of device time for decoding, from 0 to 1.
     pub(crate) fn new(on: DecodeOn, share: f64, workers: usize) -> Self {
         let now = Instant::now();
         let allowance = Allowance { share, left: 0.0, at: now, taken: 0 };
@@ -168,29 +183,29 @@ impl Balance {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time, if the pace is measured. Locks are taken after it, so that waiting for them is not
-    /// measured.
+    /// Returns the current time if the pace is measured. Callers read the clock before they lock,
+    /// so that waiting for the lock does not shift the timestamp.
     pub(crate) fn clock(&self) -> Option<Instant> {
         (self.on == DecodeOn::Auto).then(Instant::now)
     }
 
-    /// Notes that a run begins.
+    /// Records that a run begins.
     pub(crate) fn begin(&self) {
         if self.on == DecodeOn::Auto {
             self.pace().begin();
         }
     }
 
-    /// Notes that the consumer, or the device, took batch `turn` of the run.
+    /// Records that the consumer or the device took batch `turn` of the run.
     pub(crate) fn took(&self, turn: u64) {
         if let Some(now) = self.clock() {
             self.pace().took(turn, now);
         }
     }
 
-    /// Notes that a worker has finished a part that it began at `since`, a time of the
-    /// [`clock`](Balance::clock). `on_device` is what [`device_now`](Balance::device_now) returned
-    /// for the part.
+    /// Records that a worker has finished a part. `since` is the value of [`clock`](Balance::clock)
+    /// when the worker began the part, and `on_device` is the result of
+    /// [`device_now`](Balance::device_now) for the part.
     pub(crate) fn worked(&self, on_device: bool, since: Option<Instant>) {
         if let Some(since) = since {
             let ns = since.elapsed().as_nanos() as f64;
@@ -198,26 +213,26 @@ impl Balance {
         }
     }
 
-    /// Average times of a part that a worker decodes, and of one that it copies for the device.
+    /// Returns the average time that a worker takes to decode a part and to copy a part for the
+    /// device.
     #[cfg(all(test, feature = "_device"))]
     pub(crate) fn times(&self) -> [f64; 2] {
         let pace = self.pace();
         [pace.decoding, pace.copying]
     }
 
-    /// Reports whether every batch slot of the device is filled.
+    /// Sets whether every batch slot of the device is full.
     pub(crate) fn supplied(&self, supplied: bool) {
         self.supplied.store(supplied, Ordering::Relaxed);
     }
 
-    /// Whether the device decodes the next part, which belongs to batch `turn` of the run. `taken`
-    /// is the device time in ns that decoding has taken so far.
+    /// Returns whether the device decodes the next part, which belongs to batch `turn` of the run.
+    /// `taken` is the total device time for decoding so far, in ns.
     pub(crate) fn device_now(&self, turn: u64, taken: u64) -> bool {
         let wanted = match self.on {
             DecodeOn::Cpu => false,
             DecodeOn::Gpu => true,
-            // If the device is supplied, either the consumer is slower and needs the device, or the
-            // device is decoding as fast as it can.
+            // A supplied device either waits for a slower consumer, or decodes at its limit.
             DecodeOn::Auto => {
                 let (supplied, now) = (self.supplied.load(Ordering::Relaxed), Instant::now());
                 !self.pace().worker_decodes(turn, supplied, now)
@@ -242,8 +257,8 @@ mod tests {
     fn decoding_takes_its_share_of_the_devices_time_on_average() {
         let mut at = Instant::now();
         let mut allowance = Allowance { share: 0.05, left: 0.0, at, taken: 0 };
-        // A batch takes 2 ms of the device, which is known 7 ms later. One batch is requested per
-        // ms.
+        // A batch takes 2 ms of device time, which is reported 7 ms later. One batch is requested
+        // per ms.
         let (mut known, mut under_way, mut taken) = (0, std::collections::VecDeque::new(), 0);
         for ms in 0..10_000 {
             at += Duration::from_millis(1);
@@ -261,8 +276,8 @@ mod tests {
         // Decoding does not catch up after a pause.
         at += Duration::from_secs(3600);
         assert!(allowance.is_left(at, known));
-        assert!(!allowance.is_left(at, known + 20_000_000), "250 ms give 12.5 ms");
-        // An older reading of a worker changes nothing.
+        assert!(!allowance.is_left(at, known + 20_000_000), "the budget of 250 ms is 12.5 ms");
+        // An outdated report from a worker has no effect.
         let left = allowance.left;
         allowance.is_left(at, known);
         allowance.is_left(at, known + 20_000_000);
@@ -276,21 +291,22 @@ mod tests {
         let auto = Balance::new(DecodeOn::Auto, 1.0, 2);
         assert!(auto.device_now(0, 0));
         auto.supplied(true);
-        assert!(!auto.device_now(0, 0), "the time of a worker is not known yet");
-        assert!(auto.device_now(0, 0), "the batch is needed at once");
-        assert!(!Balance::new(DecodeOn::Gpu, 0.0, 2).device_now(0, 0), "a share of zero decodes nothing on the device");
+        assert!(!auto.device_now(0, 0), "no worker has been measured yet");
+        assert!(auto.device_now(0, 0), "the batch is needed immediately");
+        assert!(!Balance::new(DecodeOn::Gpu, 0.0, 2).device_now(0, 0), "with a share of 0, the device decodes nothing");
     }
 
-    /// A machine on which batches are made. Times are in us.
+    /// Simulated machine that makes batches. Times are in µs.
     #[derive(Clone, Copy)]
     struct Machine {
         workers: usize,
-        /// The device's time to decode a batch, and to convert it.
+        /// Time that the device takes to decode a batch.
         decodes: u64,
+        /// Time that the device takes to convert a batch.
         converts: u64,
-        /// The consumer's step.
+        /// Duration of the consumer's step.
         step: u64,
-        /// Batches in host memory and on the device.
+        /// Number of batch slots in host memory.
         slots: u64,
     }
 
@@ -299,34 +315,37 @@ mod tests {
     const COPYING: u64 = 300;
     const DEVICE_SLOTS: u64 = 3;
 
-    /// Outcome of a run: batches in a second, and the share of parts that the device decoded.
+    /// Result of a simulation: batches per second, and the fraction of parts that the device
+    /// decoded.
     struct Outcome {
         rate: f64,
         on_device: f64,
     }
 
-    /// Runs the machine for `batches` batches. `decodes(turn, supplied, us)` chooses the workers
-    /// for a part, and `took` and `worked` report batches that the device takes and parts.
+    /// Simulates `batches` batches. `choose` decides where each part is decoded, and is told when
+    /// the device takes a batch and when a part is finished.
     fn run(machine: Machine, batches: u64, choose: &mut dyn Choice) -> Outcome {
         let Machine { workers, decodes, converts, step, slots } = machine;
-        // Workers are busy until then, with a part of a batch; `None` if they wait.
+        // For each worker, when it becomes free, and its current part. `None` if the worker is
+        // idle.
         let mut busy: Vec<Option<(u64, u64, bool)>> = vec![None; workers];
         let mut queue = VecDeque::new();
         let (mut begun, mut free) = (0, slots);
-        // For each batch: parts that are left, and parts that the device decodes.
+        // For each batch, the number of remaining parts and the number of parts that the device
+        // decodes.
         let mut parts = HashMap::<u64, (u64, u64)>::new();
-        // Batches on the device, with the time when each is ready.
+        // Batches on the device, with the time when each becomes ready.
         let mut ring = VecDeque::<(u64, bool)>::new();
         let (mut taken, mut device_free, mut consumer_free, mut on_device) = (0, 0, 0, 0);
         let (mut delivered, mut now, mut steps) = (0, 0, VecDeque::<u64>::new());
         while delivered < batches {
-            // Host slots return when the device has decoded.
+            // A host slot is returned once the device has decoded its batch.
             for (ready, host) in ring.iter_mut().filter(|(ready, host)| *ready <= now && *host) {
                 let _ = ready;
                 (*host, free) = (false, free + 1);
             }
-            // The consumer takes a batch that is ready once its step is over, and then keeps it for
-            // a step.
+            // After each step, the consumer takes a batch that is ready, and uses it for the next
+            // step.
             if consumer_free <= now && ring.front().is_some_and(|(ready, host)| *ready <= now && !host) {
                 ring.pop_front();
                 delivered += 1;
@@ -374,7 +393,7 @@ mod tests {
         Outcome { rate: delivered as f64 * 1e6 / now as f64, on_device: on_device as f64 / (begun * PARTS) as f64 }
     }
 
-    /// Chooses where parts are decoded.
+    /// A rule that chooses where parts are decoded.
     trait Choice {
         fn worker_decodes(&mut self, turn: u64, supplied: bool, us: u64) -> bool;
         fn took(&mut self, _turn: u64, _us: u64) {}
@@ -389,7 +408,7 @@ mod tests {
         }
     }
 
-    /// The rule without times: workers decode while the device is supplied.
+    /// The simpler rule, which ignores times: workers decode while the device is supplied.
     struct WhileSupplied;
 
     impl Choice for WhileSupplied {
@@ -420,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_workers_and_device_are_as_fast_as_the_faster_of_them() {
+    fn auto_is_as_fast_as_the_faster_of_workers_and_device() {
         for slots in [4, 8, 18] {
             for workers in [1, 2, 4, 8, 16, 32] {
                 let machine = Machine { workers, slots, ..PHOTOGRAPHS };
@@ -430,14 +449,14 @@ mod tests {
                 assert!(rate > 0.97 * cpu.max(gpu), "{workers} workers, {slots} slots: {rate} of {cpu} and {gpu}");
             }
         }
-        // The simulation shows something only if the simpler rule loses what it lost on a device.
+        // The simulation is meaningful only if the simpler rule loses as much as on a real device.
         let simple = run(PHOTOGRAPHS, 400, &mut WhileSupplied).rate;
         let gpu = run(PHOTOGRAPHS, 400, &mut Always(false)).rate;
         assert!(simple < 0.92 * gpu, "{simple} of {gpu}");
     }
 
     #[test]
-    fn a_device_that_slower_steps_need_is_spared_as_far_as_workers_are_fast_enough() {
+    fn workers_relieve_the_device_during_slow_steps() {
         for (workers, most) in [(1, 1.0), (4, 0.65), (8, 0.15), (16, 0.15)] {
             let machine = Machine { workers, step: 20_000, ..PHOTOGRAPHS };
             let Outcome { rate, on_device } = paced(machine, 200);

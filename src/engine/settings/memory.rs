@@ -1,69 +1,72 @@
+//! The memory plan of a loader.
+
 use std::fmt;
 
 use serde::Serialize;
 
 use super::scratch::ScratchPlan;
 
-/// The memory of a loader, in bytes. Slots and device memory are allocated on opening. Workers take
-/// scratch when they need it.
+/// The memory plan of a loader, in bytes. Slots and device memory are allocated when the loader is
+/// opened. Workers allocate scratch memory when they need it.
 ///
-/// Scratch holds the encoded bytes and pixels of images in progress, and the memory of decoders.
-/// Decoders' memory is estimated from the images' headers
+/// Scratch memory holds the encoded bytes and pixels of images in progress, and the decoders'
+/// working memory, which is estimated from the image headers
 /// ([`Codec::memory`](crate::decode::Codec::memory)). Images that need more than a worker's own
-/// share take turns on `shared_scratch_bytes`.
+/// share wait for their turn to use `shared_scratch_bytes`.
 ///
-/// An image that needs more than all of the shared scratch waits until no other image holds any,
-/// and then exceeds the plan. [`Loader::max_pixels`](crate::Loader::max_pixels) refuses such
+/// An image that needs more than all of the shared scratch waits until no other image uses it, and
+/// then exceeds the plan. Set [`Loader::max_pixels`](crate::Loader::max_pixels) to reject such
 /// images.
 ///
-/// The plan leaves out four things:
+/// The plan excludes:
 ///
 /// - the threads' stacks;
 /// - the source's own memory;
 /// - encoded samples that a source copies and that exceed a quarter of a worker's share, until the
-///   worker has its turn;
-/// - the coefficients of a JPEG that is damaged inside, while it is decoded. Its header does not
-///   show the damage.
+///   worker may use the shared memory;
+/// - the coefficients of a damaged JPEG while it is decoded, because its header does not reveal the
+///   damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MemoryPlan {
-    /// Batch buffers on the host. With automatic [`Loader::prefetch`](crate::Loader::prefetch), the
-    /// most that may be in use.
+    /// Number of batch buffers on the host. With automatic
+    /// [`Loader::prefetch`](crate::Loader::prefetch), the maximum number that may be used.
     pub slots: usize,
-    /// Number of slots in use now. The others are a reserve for a larger prefetch. Unless they are
-    /// page-locked, the operating system provides their memory on first use.
+    /// Number of slots in use now. The other slots are reserved for a larger prefetch depth. Unless
+    /// the slots are page-locked, the operating system provides their memory on first use.
     pub slots_in_use: usize,
-    /// Bytes of one slot.
+    /// Size of one slot.
     pub slot_bytes: usize,
-    /// Bytes of all slots.
+    /// Total size of all slots.
     pub host_bytes: usize,
-    /// Page-locked bytes: all of `host_bytes` or none.
+    /// Number of page-locked bytes: either all of `host_bytes` or 0.
     pub pinned_bytes: usize,
     /// Total bytes on the device.
     pub device_bytes: usize,
-    /// Batches that the device has room for. 0 for batches in host memory.
+    /// Number of batches that fit on the device, or 0 if batches are delivered in host memory.
     pub device_slots: usize,
     /// Part of `device_bytes` that holds images before they are converted.
     pub staging_bytes: usize,
-    /// Maximum total host memory of workers and readers in addition to the slots.
+    /// Maximum host memory of workers and readers, in addition to the slots.
     pub scratch_bytes: usize,
-    /// Part of `scratch_bytes` that is each worker's own share.
+    /// Part of `scratch_bytes` that belongs to one worker.
     pub worker_scratch_bytes: usize,
-    /// Part of `scratch_bytes` that all workers share, for images that need more.
+    /// Part of `scratch_bytes` that all workers share, for images that exceed a worker's own share.
     pub shared_scratch_bytes: usize,
-    /// Part of `scratch_bytes` for samples that are read ahead when reads wait. Each reader thread
-    /// may exceed it by one sample, until that sample is decoded.
+    /// Part of `scratch_bytes` for samples that reader threads read ahead when storage is slow.
+    /// Each reader may exceed it by one sample, until that sample is decoded.
     pub ahead_bytes: usize,
-    /// Part of `scratch_bytes` for samples that the source fetches ahead
+    /// Part of `scratch_bytes` for samples that the source prefetches
     /// ([`Source::follow`](crate::source::Source::follow)).
     pub source_bytes: usize,
-    /// Part of `scratch_bytes` for your own steps
+    /// Part of `scratch_bytes` for your own transforms
     /// ([`Transform::memory`](crate::transform::Transform::memory)).
     pub transform_bytes: usize,
 }
 
 impl MemoryPlan {
-    /// The plan of a loader on the host, with `slots` slots of `slot_bytes` bytes.
+    /// Returns the plan of a loader that delivers in host memory, with `slots` slots of
+    /// `slot_bytes` bytes.
     pub(crate) fn of(slots: usize, slot_bytes: usize, scratch: &ScratchPlan) -> Self {
         MemoryPlan {
             slots,
@@ -96,24 +99,24 @@ impl fmt::Display for MemoryPlan {
             mib(self.host_bytes)
         )?;
         if self.slots_in_use < self.slots {
-            write!(f, " at most, {} slots of it in use", self.slots_in_use)?;
+            write!(f, " at most, {} slots in use", self.slots_in_use)?;
         }
         if self.device_bytes > 0 {
             write!(f, ", {:.1} MiB on the device", mib(self.device_bytes))?;
-            write!(f, " ({:.1} MiB of them staging)", mib(self.staging_bytes))?;
+            write!(f, " ({:.1} MiB for staging)", mib(self.staging_bytes))?;
         }
         write!(
             f,
-            "; workers take {:.1} MiB at most, {:.1} MiB each, {:.1} MiB shared for large images",
+            "; workers use at most {:.1} MiB: {:.1} MiB each, {:.1} MiB shared for large images",
             mib(self.scratch_bytes),
             mib(self.worker_scratch_bytes),
             mib(self.shared_scratch_bytes)
         )?;
         if self.ahead_bytes > 0 {
-            write!(f, " and {:.1} MiB to read ahead", mib(self.ahead_bytes))?;
+            write!(f, ", {:.1} MiB to read ahead", mib(self.ahead_bytes))?;
         }
         if self.source_bytes > 0 {
-            write!(f, ", {:.1} MiB for what the source fetches ahead", mib(self.source_bytes))?;
+            write!(f, ", {:.1} MiB for the source to prefetch", mib(self.source_bytes))?;
         }
         if self.transform_bytes > 0 {
             write!(f, ", {:.1} MiB for transforms", mib(self.transform_bytes))?;
@@ -145,7 +148,7 @@ mod tests {
             source_bytes: 0,
             transform_bytes: 0,
         };
-        let workers = "; workers take 64.0 MiB at most, 16.0 MiB each, 32.0 MiB shared for large images";
+        let workers = "; workers use at most 64.0 MiB: 16.0 MiB each, 32.0 MiB shared for large images";
         assert_eq!(host.to_string(), format!("3 slots of 2.5 MiB: 7.5 MiB of ordinary host memory{workers}"));
         let (pinned_bytes, device_bytes, staging_bytes) = (mib(75), mib(90), mib(15));
         let device = MemoryPlan { slots_in_use: 2, pinned_bytes, device_bytes, staging_bytes, ..host };
@@ -153,9 +156,9 @@ mod tests {
         assert_eq!(
             all.to_string(),
             format!(
-                "3 slots of 2.5 MiB: 7.5 MiB of page-locked host memory at most, 2 slots of it in use, 9.0 MiB on the \
-                 device (1.5 MiB of them staging){workers} and 4.0 MiB to read ahead, 1.0 MiB for what the source \
-                 fetches ahead, 0.2 MiB for transforms"
+                "3 slots of 2.5 MiB: 7.5 MiB of page-locked host memory at most, 2 slots in use, 9.0 MiB on the \
+                 device (1.5 MiB for staging){workers}, 4.0 MiB to read ahead, 1.0 MiB for the source to \
+                 prefetch, 0.2 MiB for transforms"
             )
         );
     }

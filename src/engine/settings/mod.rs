@@ -1,14 +1,16 @@
-//! The numbers of workers and batches in use, and the limits on memory.
+//! The number of workers, the number of batches in use, and the memory limits.
 //!
-//! The options of the loader enter. The decisions of the running engine leave: how many slots
-//! circulate, whether workers or the device decode, and which worker may take more memory.
+//! The input is the options of the loader. The output is the decisions of the running engine: how
+//! many slots circulate, whether workers or the device decode, and which worker may use shared
+//! memory.
 //!
-//! 1. `slots`: [`Settings`], the numbers in use, and the reserve of slots.
-//! 2. `tune`: [`Tuner`] changes the number of batches ahead if the user left it open.
-//! 3. `balance`: [`Balance`] chooses between workers and the device.
-//! 4. `scratch`: [`Scratch`], the memory that workers take in addition to the slots.
+//! 1. `slots`: [`Settings`], the number of workers and slots in use, and the reserve of slots.
+//! 2. `tune`: [`Tuner`] adjusts the prefetch depth if it is automatic.
+//! 3. `balance`: [`Balance`] divides decoding between the workers and the device.
+//! 4. `scratch`: [`Scratch`], the workers' memory in addition to the slots.
 //! 5. `memory`: [`MemoryPlan`], everything that a loader allocates.
-//! 6. `priority`: workers of a device yield to the threads that launch its kernels.
+//! 6. `priority`: lowers the priority of workers that feed a device, in favor of the threads that
+//!    launch its kernels.
 
 mod balance;
 mod memory;

@@ -1,19 +1,18 @@
 #![allow(unsafe_code)]
-//! Priority of threads.
+//! Thread priority.
 //!
 //! **Invariants**
-//! 1. `nice` has no arguments that could be invalid, and on Linux it changes the calling thread
-//!    alone.
+//! 1. `nice` accepts any argument. On Linux it affects only the calling thread.
 
-/// Increment of the `nice` value. A worker then gets a tenth of the CPU time of a thread
-/// that wants the same core.
+/// Increment of the `nice` value. If a worker competes with another thread for a core, the worker
+/// gets about a tenth of the other thread's time.
 const NICE: i32 = 10;
 
-/// Lets other threads of the machine run before this one. Does nothing on systems other than Linux,
-/// where `nice` changes the whole process.
+/// Lowers the priority of the calling thread. Does nothing on systems other than Linux, where
+/// `nice` changes the whole process.
 pub(super) fn lower() {
     #[cfg(target_os = "linux")]
-    // SAFETY: invariant 1. The thread keeps its priority if the call fails.
+    // SAFETY: invariant 1. If the call fails, the thread keeps its priority.
     let _ = unsafe { libc::nice(NICE) };
     #[cfg(not(target_os = "linux"))]
     let _ = NICE;

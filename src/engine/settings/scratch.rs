@@ -1,54 +1,54 @@
 //! Scratch memory of the workers: sizes and admission.
 //!
 //! Each worker owns a fixed share, enough for eight typical photographs. An image that needs more
-//! takes turns on memory that all workers share, in the order of the requests. An image that needs
-//! more than all of it is admitted when the shared memory is unused. A worker never holds shared
-//! memory while it waits, so every holder can finish.
+//! uses memory that is shared by all workers and granted in request order. An image that needs more
+//! than all of the shared memory is admitted when no other image uses the shared memory. A worker
+//! never holds shared memory while it waits, so every holder can finish.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Bytes of a worker's own share if memory is not scarce. Half of it is for images that are
-/// decoded together: eight of 0.7 megapixels. A quarter is for encoded bytes, and a quarter for
-/// memory that decoders keep.
+/// Size of a worker's own share if memory is not scarce. Half of it is for images that are decoded
+/// together: eight images of 0.7 megapixels. A quarter is for encoded bytes, and a quarter is for
+/// memory that decoders reuse.
 const OWN: usize = 32 << 20;
-/// Bytes of shared memory per core. An image of 24 megapixels takes 72 MB, and a progressive
+/// Size of the shared memory per core. An image of 24 megapixels needs 72 MB, and a progressive
 /// JPEG of that size twice as much.
 const SHARED_EACH: usize = 128 << 20;
-/// Bytes for samples that are read ahead if memory is not scarce. This holds 500 typical
-/// photographs, twice as many as are being read at a time.
+/// Size of the read-ahead budget if memory is not scarce. The budget holds 500 typical photographs,
+/// twice as many as are read at once.
 const AHEAD: usize = 128 << 20;
 
-/// Scratch memory that workers and readers may take, in bytes.
+/// Maximum scratch memory of workers and readers, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScratchPlan {
     pub(crate) workers: usize,
-    /// Memory that a worker needs for any image: one image of the batch, and scratch for mixing.
+    /// Memory that each worker always needs: one image of the batch, and scratch memory for mixing.
     pub(crate) fixed: usize,
-    /// A worker's own share in addition to that.
+    /// A worker's own share, in addition to `fixed`.
     pub(crate) own: usize,
     /// Memory that all workers share.
     pub(crate) shared: usize,
-    /// Memory of samples that readers have read ahead.
+    /// Memory for samples that readers read ahead.
     pub(crate) ahead: usize,
-    /// Samples that the source fetches ahead itself.
+    /// Memory for samples that the source itself prefetches.
     pub(crate) source: usize,
-    /// Memory of the user's transforms.
+    /// Memory for the user's transforms.
     pub(crate) transforms: usize,
 }
 
 impl ScratchPlan {
-    /// Largest useful plan for `workers` workers on `cores` cores.
+    /// Returns the largest useful plan for `workers` workers on `cores` cores.
     pub(crate) fn ample(workers: usize, cores: usize, fixed: usize) -> Self {
         let shared = cores.min(workers).saturating_mul(SHARED_EACH);
         ScratchPlan { workers, fixed, own: OWN, shared, ahead: AHEAD, source: 0, transforms: 0 }
     }
 
-    /// Returns the plan without reading ahead.
+    /// Returns the plan without a read-ahead budget.
     pub(crate) fn without_readers(self) -> Self {
         ScratchPlan { ahead: 0, source: 0, ..self }
     }
 
-    /// Returns the plan for a source that wants to fetch `bytes` ahead.
+    /// Returns the plan for a source that prefetches up to `bytes`.
     pub(crate) fn with_source(self, bytes: usize) -> Self {
         ScratchPlan { source: bytes, ..self }
     }
@@ -58,7 +58,7 @@ impl ScratchPlan {
         ScratchPlan { transforms: bytes, ..self }
     }
 
-    /// Bytes that are needed in any case.
+    /// Returns the minimum memory that workers and transforms need, in bytes.
     pub(crate) fn needed(&self) -> usize {
         self.workers.saturating_mul(self.fixed).saturating_add(self.transforms)
     }
@@ -72,7 +72,7 @@ impl ScratchPlan {
             .saturating_add(self.source)
     }
 
-    /// Shrinks the plan to `bytes`, but not below the need of workers and transforms.
+    /// Shrinks the plan to `bytes`, but not below the [minimum](ScratchPlan::needed).
     pub(crate) fn within(self, bytes: usize) -> Self {
         if self.total() <= bytes {
             return self;
@@ -85,33 +85,33 @@ impl ScratchPlan {
     }
 }
 
-/// Parts of a worker's own share, in bytes.
+/// How a worker's own share is divided, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
     /// Pixels of images that are decoded together.
     pub(crate) decode: usize,
     /// Encoded bytes of the current samples.
     pub(crate) encoded: usize,
-    /// Memory that decoders keep between images.
+    /// Memory that decoders reuse from image to image.
     pub(crate) kept: usize,
 }
 
 impl Share {
-    /// Bytes of the buffer of a sample with `bytes` encoded bytes. It may have grown to twice its
-    /// content.
+    /// Returns the maximum capacity of the buffer for a sample of `bytes` encoded bytes. A growing
+    /// buffer may have twice the capacity of its content.
     pub(crate) fn buffer(bytes: usize) -> usize {
         bytes.saturating_mul(2)
     }
 
-    /// Bytes of that buffer that a worker must be admitted for: all of them if they exceed its
-    /// share.
+    /// Returns how much of that capacity requires admission: all of it if it exceeds the share,
+    /// otherwise 0.
     pub(crate) fn admitted(&self, bytes: usize) -> usize {
         let buffer = Self::buffer(bytes);
         if buffer > self.encoded { buffer } else { 0 }
     }
 }
 
-/// The memory that workers share.
+/// The memory that workers share, and the queue of requests for that memory.
 pub(crate) struct Scratch {
     plan: ScratchPlan,
     line: Mutex<Line>,
@@ -121,10 +121,10 @@ pub(crate) struct Scratch {
 #[derive(Default)]
 struct Line {
     taken: usize,
-    /// Requests that wait have the numbers `first..last`.
+    /// Number of the oldest waiting request. The waiting requests are `first..last`.
     first: u64,
     last: u64,
-    /// The most bytes that [`Scratch::take`] gave at a time.
+    /// Largest amount granted by [`Scratch::take`].
     #[cfg(test)]
     most: usize,
 }
@@ -148,7 +148,7 @@ impl Scratch {
         Share { decode: self.plan.own / 2, encoded: self.plan.own / 4, kept: self.plan.own / 4 }
     }
 
-    /// The most bytes that one request has waited for since the last call.
+    /// Returns the largest amount that was granted by [`Scratch::take`] since the last call.
     #[cfg(all(test, feature = "_device"))]
     pub(crate) fn most_taken(&self) -> usize {
         std::mem::take(&mut self.line().most)
@@ -158,7 +158,7 @@ impl Scratch {
         self.line.lock().expect("nothing panics while holding it")
     }
 
-    /// Takes `bytes` of the shared memory if they are free and no request waits.
+    /// Takes `bytes` of the shared memory if they are available and no other request is waiting.
     pub(crate) fn try_take(&self, bytes: usize) -> Option<Hold<'_>> {
         let mut line = self.line();
         let fits = line.taken.saturating_add(bytes) <= self.plan.shared;
@@ -169,8 +169,9 @@ impl Scratch {
         Some(Hold { scratch: self, bytes })
     }
 
-    /// Takes `bytes` of the shared memory. Waits until they are free, or until all of it is free.
-    /// The calling thread must hold none.
+    /// Takes `bytes` of the shared memory. Blocks until they are available or, if `bytes` exceeds
+    /// the total, until none of the shared memory is in use. The calling thread must not hold any
+    /// shared memory.
     pub(crate) fn take(&self, bytes: usize) -> Hold<'_> {
         let mut line = self.line();
         let number = line.last;
@@ -185,13 +186,13 @@ impl Scratch {
             line.most = line.most.max(bytes);
         }
         drop(line);
-        // There may be room for the next request too.
+        // The next request may fit as well.
         self.changed.notify_all();
         Hold { scratch: self, bytes }
     }
 }
 
-/// Shared memory that a worker holds until it drops this.
+/// Shared memory that a worker holds. Dropping this value releases the memory.
 pub(crate) struct Hold<'a> {
     scratch: &'a Scratch,
     bytes: usize,
@@ -230,7 +231,7 @@ mod tests {
                         let bytes = if (i + round) % 11 == 0 { 250 } else { 10 + 13 * (i + round) % 60 };
                         let hold = scratch.take(bytes);
                         let all = taken.fetch_add(bytes, Ordering::SeqCst) + bytes;
-                        assert!(all <= 100 || all == bytes, "{all} bytes are held, {bytes} of them here");
+                        assert!(all <= 100 || all == bytes, "{all} bytes are in use, {bytes} by this thread");
                         taken.fetch_sub(bytes, Ordering::SeqCst);
                         drop(hold);
                     }
@@ -253,13 +254,13 @@ mod tests {
         while scratch.line().last < 2 {
             thread::yield_now();
         }
-        assert!(scratch.try_take(10).is_none(), "there is room, but a request waits");
+        assert!(scratch.try_take(10).is_none(), "memory is available, but another request is waiting");
         drop(first);
         waits.join().unwrap();
         let all = scratch.try_take(100);
         assert!(all.is_some() && scratch.try_take(1).is_none());
         drop(all);
-        assert!(scratch.try_take(101).is_none(), "only a request that waits may exceed the memory");
+        assert!(scratch.try_take(101).is_none(), "only a blocking request may exceed the memory");
     }
 
     #[test]

@@ -1,3 +1,5 @@
+//! The number of workers and slots in use, and the reserve of slots.
+
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
@@ -10,16 +12,17 @@ use crate::trace::Task;
 
 use super::priority;
 
-/// Maximum number of workers: the cores of the largest machines. When they start and end,
-/// threads of a pool search each other for work, which takes a second for this many. Slow storage
-/// needs readers, not workers.
+/// Maximum number of workers: the core count of the largest machines. Starting and ending a pool of
+/// this size takes a second, because its threads search each other's queues for work. Slow storage
+/// needs more readers, not more workers.
 pub(crate) const MOST_WORKERS: usize = 768;
 
-/// Range of a number. If the user has set the number, the range is one value.
+/// Allowed range of a setting. If the user sets a value, both limits are that value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
     /// Initial value and lower limit.
     pub(crate) least: usize,
+    /// Upper limit.
     pub(crate) most: usize,
 }
 
@@ -38,12 +41,13 @@ impl Bounds {
     }
 }
 
-/// Number of workers, and prefetch depth. The depth may change while batches are made, because no
-/// batch depends on it.
+/// Number of workers and prefetch depth. The depth may change while batches are made, because it
+/// does not affect the content of batches.
 ///
-/// All slots are allocated when the loader opens. Slots that are not in use lie in the reserve.
+/// All slots are allocated when the loader opens. Slots that are not in use are kept in the
+/// reserve.
 pub(crate) struct Settings {
-    /// The options of the loader, as calls.
+    /// Options of the loader, formatted as method calls.
     pub(crate) options: String,
     pub(crate) cores: usize,
     pub(crate) workers: usize,
@@ -57,10 +61,10 @@ pub(crate) struct Settings {
     reserve: Mutex<Reserve>,
 }
 
-/// Time during epochs. Time before, between and after epochs belongs to the program.
+/// Total duration of epochs. The time before, between and after epochs is not counted.
 #[derive(Default)]
 struct Clock {
-    /// Start of the time that is not yet in `seconds`. `None` between epochs.
+    /// Start of the time span that `seconds` does not include yet. `None` between epochs.
     since: Option<Instant>,
     seconds: f64,
 }
@@ -73,13 +77,13 @@ impl Clock {
 
 #[derive(Default)]
 struct Reserve {
-    /// Reserve. The slot used last is taken first, so memory that was never touched stays
-    /// untouched.
+    /// Slots in the reserve. The most recently used slot is taken first, so that memory that has
+    /// never been touched stays untouched.
     slots: Vec<Free>,
-    /// Puts slots into use. `None` before the engine runs.
+    /// Channel that puts slots into use. `None` before the engine starts.
     free: Option<Sender<Free>>,
     in_use: usize,
-    /// Slots in use in addition to the prefetch depth, lent to a consumer that holds batches.
+    /// Slots in use beyond the prefetch depth, lent to a consumer that holds batches.
     lent: usize,
 }
 
@@ -98,9 +102,9 @@ impl Settings {
         }
     }
 
-    /// Lowers the priority of workers that prepare batches for a device, so that the threads that
-    /// launch the kernels of a step do not wait for a core. With only one core, a program
-    /// that spins while it waits would starve the workers.
+    /// Lowers the priority of workers that feed a device, so that the threads that launch the
+    /// kernels of a training step do not wait for a core. Does nothing on a single core, where a
+    /// program that spins while it waits would starve the workers.
     pub(crate) fn for_device(self) -> Self {
         Settings { yields: self.cores > 1, ..self }
     }
@@ -113,47 +117,48 @@ impl Settings {
         self.reserve.lock().expect("nothing panics while holding it")
     }
 
-    /// Current prefetch depth.
+    /// Returns the current prefetch depth.
     pub(crate) fn prefetch(&self) -> usize {
         self.ahead.load(Relaxed)
     }
 
-    /// Number of host slots for a prefetch depth. One more is held by the consumer or being copied
-    /// to the device, and one more is being filled.
+    /// Returns the number of host slots for a prefetch depth. In addition to the prefetched
+    /// batches, one slot is held by the consumer or being copied to the device, and one slot is
+    /// being filled.
     pub(crate) fn slots_for(prefetch: usize) -> usize {
         prefetch.saturating_add(2)
     }
 
-    /// Number of slots that the prefetch depth needs.
+    /// Returns the number of slots that the current prefetch depth needs.
     pub(crate) fn slots(&self) -> usize {
         Self::slots_for(self.prefetch())
     }
 
-    /// Number of slots outside the reserve. After the depth has fallen, it exceeds
-    /// [`slots`](Settings::slots) until the surplus slots have returned.
+    /// Returns the number of slots outside the reserve. After the depth is reduced, this number
+    /// exceeds [`slots`](Settings::slots) until the surplus slots have been returned.
     pub(crate) fn slots_in_use(&self) -> usize {
         self.reserve().in_use
     }
 
-    /// Number of samples per part: a quarter of a worker's share of the batch, so that the shares
-    /// even out.
+    /// Returns the number of samples per part: a quarter of a worker's share of the batch, so that
+    /// the load of the workers evens out.
     pub(crate) fn group(batch: usize, workers: usize) -> usize {
         batch.div_ceil(4 * workers).clamp(1, MAX_GROUP)
     }
 
-    /// Notes that an epoch begins.
+    /// Records that an epoch begins.
     pub(crate) fn begin(&self) {
         self.end();
         self.clock().since = Some(Instant::now());
     }
 
-    /// Notes that no epoch is in progress.
+    /// Records that no epoch is in progress.
     pub(crate) fn end(&self) {
         let mut clock = self.clock();
         *clock = Clock { since: None, seconds: clock.seconds() };
     }
 
-    /// Seconds that epochs have taken so far.
+    /// Returns the total duration of epochs so far, in seconds.
     pub(crate) fn seconds(&self) -> f64 {
         self.clock().seconds()
     }
@@ -167,15 +172,15 @@ impl Settings {
         self.tasks.lock().expect("nothing panics while holding it").extend(task);
     }
 
-    /// Seconds for which workers were runnable but not scheduled. 0 if the system does not report
-    /// it.
+    /// Returns the total time in which workers were runnable but not scheduled, in seconds, or 0 if
+    /// the system does not report it.
     pub(crate) fn delayed(&self) -> f64 {
         let tasks = self.tasks.lock().expect("nothing panics while holding it");
         tasks.iter().filter_map(Task::delayed_seconds).sum()
     }
 
-    /// Puts the slots for the smallest depth into use by sending them to `free`, and the others
-    /// into the reserve.
+    /// Puts the slots for the smallest depth into use by sending them to `free`, and moves the
+    /// others into the reserve.
     pub(crate) fn take_slots(&self, mut slots: Vec<Free>, free: Sender<Free>) {
         let in_use = self.slots().min(slots.len());
         let rest = slots.split_off(in_use);
@@ -185,7 +190,7 @@ impl Settings {
         *self.reserve() = Reserve { slots: rest, free: Some(free), in_use, lent: 0 };
     }
 
-    /// Frees the slots of the reserve when the engine ends.
+    /// Frees the slots of the reserve. Called when the engine ends.
     pub(crate) fn free_slots(&self) {
         *self.reserve() = Reserve::default();
     }
@@ -196,8 +201,8 @@ impl Settings {
         reserve.fill(self.slots());
     }
 
-    /// Puts one more slot into use permanently if the consumer, which holds `held` batches and asks
-    /// for more, holds all slots in use.
+    /// Permanently puts one more slot into use if the consumer requests a batch while it holds all
+    /// slots in use. `held` is the number of batches that the consumer holds.
     pub(crate) fn lend(&self, held: usize) {
         if !self.prefetch.are_open() {
             return;
@@ -209,7 +214,7 @@ impl Settings {
         }
     }
 
-    /// Returns the slot, or puts it into the reserve if more slots are in use than needed.
+    /// Returns `slot` if it is still needed; otherwise moves it into the reserve.
     pub(crate) fn keep(&self, slot: Free) -> Option<Free> {
         if !self.prefetch.are_open() {
             return Some(slot);
@@ -225,13 +230,13 @@ impl Settings {
 }
 
 impl Reserve {
-    /// Puts slots into use until there are `slots`, plus those that are lent.
+    /// Puts slots into use until `slots` of them are in use, not counting lent slots.
     fn fill(&mut self, slots: usize) {
         let Some(free) = &self.free else { return };
         while self.in_use < slots + self.lent
             && let Some(slot) = self.slots.pop()
         {
-            // If the engine has ended, the slot is freed here.
+            // If the engine has ended, sending fails and the slot is freed here.
             let _ = free.send(slot);
             self.in_use += 1;
         }
@@ -258,14 +263,17 @@ mod tests {
         settings.take_slots(slots(8), free.clone());
         assert_eq!((freed.len(), settings.slots()), (3, 3));
         settings.use_prefetch(4);
-        assert_eq!((freed.len(), settings.slots()), (6, 6), "at once, even if no slot is returned");
+        assert_eq!((freed.len(), settings.slots()), (6, 6), "immediately, without a returned slot");
         settings.use_prefetch(2);
         let kept: Vec<_> =
             std::iter::from_fn(|| freed.try_recv().ok()).filter_map(|slot| settings.keep(slot)).collect();
         assert_eq!(kept.len(), 4, "two of six went into the reserve");
-        assert!(kept.into_iter().all(|slot| settings.keep(slot).is_some()), "and no more than those");
+        assert!(
+            kept.into_iter().all(|slot| settings.keep(slot).is_some()),
+            "no further slot is returned to the reserve"
+        );
         settings.use_prefetch(6);
-        assert_eq!(freed.len(), 4, "all that are left");
+        assert_eq!(freed.len(), 4, "all remaining slots are put into use");
     }
 
     #[test]
@@ -274,17 +282,17 @@ mod tests {
         let (free, freed) = unbounded();
         settings.take_slots(slots(6), free);
         settings.lend(2);
-        assert_eq!(freed.len(), 3, "one of three is not held");
+        assert_eq!(freed.len(), 3, "the consumer holds two of three slots");
         settings.lend(3);
         assert_eq!((freed.len(), settings.slots(), settings.slots_in_use()), (4, 3, 4));
         let back: Vec<_> = std::iter::from_fn(|| freed.try_recv().ok()).collect();
-        assert!(back.into_iter().all(|slot| settings.keep(slot).is_some()), "it stays in use");
+        assert!(back.into_iter().all(|slot| settings.keep(slot).is_some()), "the lent slot stays in use");
         settings.use_prefetch(2);
-        assert_eq!(freed.len(), 1, "the loan leaves as many for prefetching");
+        assert_eq!(freed.len(), 1, "the loan does not reduce prefetching");
         settings.lend(5);
         settings.lend(6);
         settings.lend(6);
-        assert_eq!((freed.len(), settings.slots_in_use()), (2, 6), "there are no more");
+        assert_eq!((freed.len(), settings.slots_in_use()), (2, 6), "no slots remain");
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! Chooses the prefetch depth automatically while batches are delivered.
 //!
-//! The tuner climbs. It doubles the prefetch depth if workers are idle because all slots are taken
-//! while the consumer is waiting. This combination means uneven steps, uneven samples, or too few
-//! concurrent reads. It does nothing while the cores are saturated. Demand for CPU time
-//! is the time threads ran plus the time they were runnable while something else, including other
-//! programs, was running.
+//! The tuner is a hill climber. It doubles the prefetch depth if workers are idle because all slots
+//! are full, and the consumer also waits. This combination points to uneven steps, uneven samples,
+//! or too few concurrent reads. The tuner does nothing while the cores are saturated. CPU demand is
+//! the time in which threads ran or were runnable but waited for a core, possibly because a
+//! different program used it.
 //!
-//! The counters are compared over windows of time in which batches were delivered. A trial is kept
-//! if more samples arrive than before, and reverted if not. After each reverted trial the tuner
-//! rests twice as long, until the rate changes to less than 0.7 or more than 1.4 times its value.
+//! The counters are compared over time windows in which batches were delivered. A trial that
+//! increases the sample rate is kept; any other trial is reverted. After each reverted trial the
+//! tuner pauses twice as long, until the rate leaves the range from 0.7 to 1.4 times its value.
 
 use std::ops::{AddAssign, Sub};
 use std::sync::{Arc, Mutex};
@@ -18,41 +18,44 @@ use super::slots::Settings;
 use crate::error::guarded;
 use crate::trace::{Counters, ProcessStats};
 
-/// Minimum length of a window, in seconds and in batches.
+/// Minimum length of a window, in seconds.
 const WINDOW_SECONDS: f64 = 0.15;
+/// Minimum length of a window, in batches.
 const WINDOW_BATCHES: f64 = 16.0;
 /// Interval between reads of the counters. Calls in between cost one comparison.
 const LOOK: Duration = Duration::from_millis(10);
-/// An epoch that begins within this time after another one continues its window.
+/// Epochs that are less than this apart are measured together.
 const AT_ONCE: Duration = Duration::from_micros(200);
-/// Number of windows that are judged together, unless one window decides alone.
+/// Number of windows that are judged together, unless a single window is decisive.
 const BLOCK: u32 = 4;
-/// Number of windows after which a trial is decided in any case.
+/// Maximum number of windows before a trial is decided.
 const LONGEST_TRY: u32 = 12;
-/// Minimum share of time spent waiting before the tuner acts.
+/// Minimum fraction of time spent waiting before the tuner acts.
 const STALLED: f64 = 0.03;
-/// Share of CPU time in demand from which the cores count as saturated.
+/// CPU demand, as a fraction of the available CPU time, above which the cores count as saturated.
 const SATURATED: f64 = 0.92;
-/// Number of blocks without a trial after the first reverted trial, and its maximum.
+/// Waiting period after the first reverted trial, in blocks.
 const REST: u32 = 4;
+/// Maximum waiting period after a reverted trial, in blocks.
 const LONGEST_REST: u32 = 256;
 
-/// Counters over a time in which batches were delivered.
+/// Counters over a period in which batches were delivered.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Sums {
     seconds: f64,
     batches: f64,
     samples: f64,
-    /// The consumer's waits, on the host and on the device.
+    /// Time that the consumer waited on the host.
     waited: f64,
+    /// Time that the consumer waited on the device.
     stalled: f64,
-    /// The coordinator's waits for slots.
+    /// Time that the coordinator waited for slots.
     blocked: f64,
-    /// The workers' time in their stages.
+    /// Time that the workers spent in their stages.
     busy: f64,
-    /// Core time of the process, and the time in which workers were runnable but not
-    /// scheduled.
+    /// CPU time of the process.
     cpu: f64,
+    /// Time in which workers were runnable but not scheduled.
     delayed: f64,
 }
 
@@ -90,7 +93,7 @@ impl Sums {
         self.samples / self.seconds
     }
 
-    /// Share of the time that the consumer waited.
+    /// Returns the fraction of time in which the consumer waited.
     fn wait(&self) -> f64 {
         self.waited.max(self.stalled) / self.seconds
     }
@@ -121,7 +124,7 @@ struct Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
     Try,
-    /// The trial was not better.
+    /// The trial did not increase the rate, so it is reverted.
     Back,
 }
 
@@ -131,30 +134,31 @@ struct Trial {
     change: Change,
     /// Counters before the trial.
     before: Sums,
-    /// Factor by which the rate must change for the trial to be kept.
+    /// Factor by which the rate must increase for the trial to be kept.
     wanted: f64,
 }
 
-/// Number of blocks before the next trial.
+/// Waiting period between trials, in blocks.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rest {
     left: u32,
     next: u32,
 }
 
-/// The climber, apart from clocks and threads.
+/// The hill climber itself. It uses neither clocks nor threads.
 #[derive(Debug)]
 struct Climb {
     cores: usize,
     workers: usize,
     prefetch: usize,
     most: usize,
-    /// Counters of the windows that are judged together, and the number of windows.
+    /// Counters of the current block of windows.
     block: Sums,
+    /// Number of windows in the current block.
     windows: u32,
     trial: Option<Trial>,
     rest: Rest,
-    /// Counters since the last change, decayed with age.
+    /// Counters since the last change, with exponential decay.
     steady: Sums,
 }
 
@@ -173,7 +177,7 @@ impl Climb {
         }
     }
 
-    /// Adds a window. Returns the change to make, if any.
+    /// Adds a window. Returns the change to make to the depth, if any.
     fn window(&mut self, window: Sums) -> Option<Change> {
         self.block += window;
         self.windows += 1;
@@ -188,10 +192,12 @@ impl Climb {
         change
     }
 
-    /// Decides the trial and returns the change to make, or returns `None` to continue the trial.
+    /// Decides whether to keep or revert the trial. Returns `None` to continue the trial, and
+    /// otherwise `Some` with the change to make, if any.
     fn judge(&mut self, Trial { change, before, wanted }: Trial) -> Option<Option<Change>> {
         let gain = self.block.rate() / before.rate();
-        // The consumer's bursts are longer than a window, so early decisions need a clear result.
+        // The consumer may work in bursts that are longer than a window, so an early decision
+        // requires a clear result.
         let (stays, goes) = match self.windows {
             ..BLOCK => (1.3, 0.0),
             BLOCK..LONGEST_TRY => (wanted + 0.1, wanted - 0.1),
@@ -213,7 +219,8 @@ impl Climb {
         Some(Some(Change { from: change.to, to: change.from, why: Why::Back }))
     }
 
-    /// Looks for a trial. Returns `None` if more windows are needed.
+    /// Decides whether to start a trial. Returns `None` if more windows are needed, and otherwise
+    /// `Some` with the change to make, if any.
     fn look(&mut self) -> Option<Option<Change>> {
         if self.windows < BLOCK {
             return None;
@@ -236,7 +243,8 @@ impl Climb {
         if !rested || from == to || wait < STALLED || !idle || blocked < STALLED * seconds {
             return Some(None);
         }
-        // At best the wait disappears. A share of that is enough.
+        // At best, the trial eliminates the whole wait. Require a quarter of that gain, but not
+        // more than 3 %.
         let wanted = 1.0 + (0.25 * wait).min(0.03);
         let change = Change { from, to, why: Why::Try };
         self.trial = Some(Trial { change, before: std::mem::take(&mut self.steady), wanted });
@@ -253,20 +261,20 @@ pub(crate) struct Tuner {
 struct State {
     climb: Climb,
     opened: Instant,
-    /// Counters when the window began or continued. `None` between epochs.
+    /// Counters at the start of the current stretch of the window. `None` between epochs.
     from: Option<Sums>,
-    /// Part of the window from earlier epochs.
+    /// Sum of the earlier stretches of the window.
     window: Sums,
-    /// When the last epoch ended, with the counters at that time.
+    /// Time when the last epoch ended, with the counters at that time.
     ended: Option<(Instant, Sums)>,
-    /// Time of the next look.
+    /// Time of the next read of the counters.
     due: Instant,
-    /// Number of batches to ignore, which were begun before the last change.
+    /// Number of batches to ignore because they were begun before the last change.
     skip: f64,
 }
 
 impl Tuner {
-    /// Returns a tuner of `settings`, if the prefetch depth is open.
+    /// Creates a tuner for `settings`, if the prefetch depth is automatic.
     pub(crate) fn new(settings: &Arc<Settings>) -> Option<Self> {
         if !settings.prefetch.are_open() {
             return None;
@@ -288,22 +296,22 @@ impl Tuner {
         self.state.lock().expect("nothing panics while holding it")
     }
 
-    /// Notes that an epoch begins.
+    /// Records that an epoch begins.
     pub(crate) fn begin(&self, counters: &Counters) {
         let mut state = self.state();
         self.pause(&mut state, counters);
-        // Reading the counters takes some system calls, for which the first batch would wait.
+        // Reading the counters takes some system calls, which would delay the first batch.
         let ended = state.ended.take().filter(|(at, _)| at.elapsed() < AT_ONCE);
         state.from = Some(ended.map_or_else(|| self.sums(&state, counters), |(_, sums)| sums));
         state.skip = 0.0;
     }
 
-    /// Notes that an epoch ends. The time until the next one belongs to the program.
+    /// Records that an epoch ends. The time until the next epoch is not measured.
     pub(crate) fn end(&self, counters: &Counters) {
         self.pause(&mut self.state(), counters);
     }
 
-    /// Notes that a batch was delivered.
+    /// Records that a batch was delivered.
     pub(crate) fn delivered(&self, counters: &Counters) {
         let mut state = self.state();
         let now = Instant::now();
@@ -335,7 +343,7 @@ impl Tuner {
         Sums::now(state.opened, counters, &self.settings)
     }
 
-    /// Adds the counters since the window continued to the window.
+    /// Adds the counters of the current stretch to the window.
     fn pause(&self, state: &mut State, counters: &Counters) {
         if let Some(from) = state.from.take()
             && state.skip == 0.0
@@ -349,7 +357,7 @@ impl Tuner {
     fn apply(&self, Change { from, to, why }: Change, rate: f64) {
         self.settings.use_prefetch(to);
         let (rate, was) = (rate.round(), from);
-        // A logger that panics would lose the current batch.
+        // Without the guard, a panic in the user's logger would lose the current batch.
         let _ = guarded(|| {
             match why {
                 Why::Try => tracing::info!(prefetch = to, was, samples_per_second = rate, "trying prefetch"),

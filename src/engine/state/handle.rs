@@ -13,7 +13,7 @@ use crate::sampler::Schedule;
 use crate::source::{self, BatchIndex, Sample, retried};
 use crate::trace::{Stats, Verdict};
 
-/// State of an open loader that does not depend on the type of its batches.
+/// State of an open loader that is independent of the batch type.
 pub(crate) struct Shared {
     pub(crate) recipe: Arc<Recipe>,
     pub(crate) run: Arc<Run>,
@@ -23,7 +23,7 @@ pub(crate) struct Shared {
     pub(crate) memory: MemoryPlan,
     /// Number of epochs that are prepared ahead.
     pub(crate) epochs: u64,
-    /// The counters of the device's ring, if there is one.
+    /// Counters of the device's ring, if there is a device.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) device: OnceLock<Gauge>,
     /// The first batch that was not delivered.
@@ -32,7 +32,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The state of a loader that begins `at` a place.
+    /// Creates the state of a loader that begins at position `at`.
     pub(crate) fn new(
         (recipe, run, schedule): (Recipe, Run, Schedule),
         memory: MemoryPlan,
@@ -65,19 +65,19 @@ impl Shared {
         *self.at() = position;
     }
 
-    /// Lists the samples that failed in the batch at `place`, which the program is about to
-    /// receive.
+    /// Records the failed samples of the batch at `place`, just before the program receives the
+    /// batch.
     ///
     /// # Errors
-    /// If more samples have failed than the program allows, or one because the machine had no file
-    /// descriptor or no memory left.
+    /// If more samples have failed than the program allows, or if one failed because the machine
+    /// ran out of file descriptors or memory.
     pub(crate) fn skip<'a>(
         &self,
         BatchIndex { epoch, batch }: BatchIndex,
         failed: impl Iterator<Item = (u64, &'a Error)>,
     ) -> Result<()> {
         let mut failed = failed.peekable();
-        // A decoder delivers failures with their batch.
+        // A decoder reports failures in the batch itself.
         let OnError::Skip { max_skipped } = self.on_error else { return Ok(()) };
         if failed.peek().is_none() || self.recipe.blank {
             return Ok(());
@@ -94,7 +94,7 @@ impl Shared {
             last = Some(error);
         }
         let too_many = last.filter(|_| faults.are_more_than(max_skipped));
-        // The user's logger may ask for the faults, or panic.
+        // The user's logger may call `faults` or panic, so the lock is released first.
         drop(faults);
         for error in skipped {
             let _ = guarded(|| {
@@ -103,7 +103,7 @@ impl Shared {
             });
         }
         too_many.map_or(Ok(()), |last| {
-            let cause = format!("more than {} failed; the last: {last}", counted(max_skipped, "sample", "samples"));
+            let cause = format!("more than {} failed; last error: {last}", counted(max_skipped, "sample", "samples"));
             Err(Error::new(ErrorKind::TooManySkipped, cause).with_source(last.clone()))
         })
     }
@@ -111,8 +111,9 @@ impl Shared {
 
 /// A handle to an open loader, for use inside a `for` loop and on another thread.
 ///
-/// [`Batches::handle`](crate::Batches::handle) returns it. It can be cloned and sent, and holds
-/// no threads and no batch memory. If it outlives the loader, it reports the final state.
+/// Returned by [`Batches::handle`](crate::Batches::handle). A handle can be cloned and sent to
+/// another thread. It does not keep threads or batch memory alive. A handle that outlives the
+/// loader reports the final state.
 ///
 /// ```no_run
 /// # fn main() -> warpfeed::Result<()> {
@@ -135,16 +136,16 @@ impl Shared {
 pub struct LoaderHandle(pub(crate) Arc<Shared>);
 
 impl LoaderHandle {
-    /// Checkpoint of the run; see [`Batches::checkpoint`](crate::Batches::checkpoint).
+    /// Returns the checkpoint of the run; see [`Batches::checkpoint`](crate::Batches::checkpoint).
     pub fn checkpoint(&self) -> Checkpoint {
         let Shared { recipe, run, schedule, probes, .. } = &*self.0;
-        // Only orders of epochs that begin on request may depend on state.
+        // If the order depends on state, epochs are not prepared before the program requests them.
         let stateful = self.0.epochs == 0;
         let probes = probes.get_or_init(|| resume::probe(recipe, &run.counters, schedule, stateful)).clone();
         Checkpoint::new(recipe, schedule, self.0.position(), stateful, probes)
     }
 
-    /// Statistics of the loader so far; see [`Batches::stats`](crate::Batches::stats).
+    /// Returns the statistics of the loader so far; see [`Batches::stats`](crate::Batches::stats).
     pub fn stats(&self) -> Stats {
         let Shared { recipe, run, memory, .. } = &*self.0;
         let settings = &run.settings;
@@ -164,26 +165,29 @@ impl LoaderHandle {
         stats
     }
 
-    /// The bottleneck of the loader and how to remove it: [`Stats::verdict`] of the whole run.
+    /// Returns the bottleneck of the loader and how to remove it: [`Stats::verdict`] for the whole
+    /// run.
     pub fn verdict(&self) -> Verdict {
         self.stats().verdict()
     }
 
-    /// The samples that were skipped so far; see [`Batches::sample_errors`](crate::Batches::sample_errors).
+    /// Returns the samples skipped so far; see
+    /// [`Batches::sample_errors`](crate::Batches::sample_errors).
     pub fn sample_errors(&self) -> Vec<SampleError> {
         self.0.faults.lock().expect("nothing panics while holding it").listed().to_vec()
     }
 
-    /// Reads sample `id` as the source stores it, and returns the result of `take`. The codecs are
-    /// the loader's: [`Codecs::image`] finds the image of the sample, and [`Codecs::open`] reads
-    /// it.
+    /// Reads sample `id` as the source stores it, calls `take` with the sample and the loader's
+    /// codecs, and returns the result. [`Codecs::image`] finds the encoded image of the sample, and
+    /// [`Codecs::open`] opens it.
     ///
-    /// The read runs on this thread, also while batches are delivered. Transient errors are
-    /// retried, as in workers. `id` is a number of [`BatchInfo::ids`](crate::BatchInfo::ids).
+    /// The read runs on the calling thread, even while batches are delivered. Transient errors are
+    /// retried, as in workers. `id` is a number as returned by
+    /// [`BatchInfo::ids`](crate::BatchInfo::ids).
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the source has no sample `id`. The errors of the source and of
-    /// `take`, with the sample.
+    /// [`ErrorKind::Config`] if the source has no sample `id`. Errors of the source and of `take`
+    /// name the sample.
     pub fn sample<T>(&self, id: u64, mut take: impl FnMut(&Sample<'_>, &Codecs) -> Result<T>) -> Result<T> {
         let recipe = &self.0.recipe;
         let samples = recipe.source.len();
@@ -209,7 +213,7 @@ impl LoaderHandle {
     /// Returns the labels of the samples `ids`, in their order; see [`source::labels`].
     ///
     /// # Errors
-    /// As [`source::labels`].
+    /// See [`source::labels`].
     pub fn labels(&self, ids: &[u64]) -> Result<Vec<i64>> {
         let recipe = &self.0.recipe;
         source::labels_retried(&*recipe.source, ids, recipe.retries)
@@ -219,6 +223,6 @@ impl LoaderHandle {
 impl fmt::Debug for LoaderHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let BatchIndex { epoch, batch } = self.0.position();
-        f.debug_struct("Monitor").field("epoch", &epoch).field("batch", &batch).finish_non_exhaustive()
+        f.debug_struct("LoaderHandle").field("epoch", &epoch).field("batch", &batch).finish_non_exhaustive()
     }
 }

@@ -1,13 +1,14 @@
 use crate::error::{Error, Result, guarded, panicked};
 use crate::sampler::Schedule;
 
-/// Number of batches in `epoch`; an error if the order, which may be the user's, panics.
+/// Returns the number of batches in `epoch`. Fails if the order panics, which may be user code.
 pub(crate) fn batches(schedule: &Schedule, epoch: u64) -> Result<u64> {
     guarded(|| Ok(schedule.num_batches(epoch)))
         .map_err(|e| panicked(e, || format!("the order panicked when asked for the length of epoch {epoch}")))
 }
 
-/// Refuses a schedule whose epoch 0 has no batch: a run would end at once, without a reason.
+/// Rejects a schedule with no batch in epoch 0, because such a run would end immediately without an
+/// explanation.
 pub(crate) fn some_batches(schedule: &Schedule) -> Result<()> {
     if batches(schedule, 0)? > 0 {
         return Ok(());
@@ -19,7 +20,7 @@ pub(crate) fn some_batches(schedule: &Schedule) -> Result<()> {
         "the order has no samples in epoch 0".to_owned()
     } else {
         format!(
-            "{left} samples do not fill one batch {of}, and LastBatch::Drop leaves it out; lower batch_size, or use LastBatch::Keep or LastBatch::Pad"
+            "{left} samples do not fill one batch {of}, and LastBatch::Drop drops it; lower batch_size, or use LastBatch::Keep or LastBatch::Pad"
         )
     };
     Err(Error::config(format!("an epoch has no batch: {why}")))

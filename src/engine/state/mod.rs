@@ -1,14 +1,14 @@
-//! Progress of a run, and the user's view of it.
+//! The progress of a run, as seen by the program.
 //!
-//! Delivered batches and failed samples enter. Checkpoints, statistics and the list of faults
-//! leave.
+//! Takes the delivered batches and failed samples, and produces checkpoints, statistics and the
+//! list of failed samples.
 //!
 //! 1. `run`: [`Run`], the number of the current run, its counters and its settings.
-//! 2. `resume`: [`Checkpoint`], and whether a loader may continue from one.
-//! 3. `sample_errors`: the policy for failed samples, and the list of them.
-//! 4. `length`: the number of batches of an epoch, according to an order that may be the user's.
-//! 5. `process`: refuses calls in a forked child.
-//! 6. `handle`: [`LoaderHandle`], the handle of other threads.
+//! 2. `resume`: [`Checkpoint`], and the check that a loader matches it.
+//! 3. `sample_errors`: the policy for failed samples, and their list.
+//! 4. `length`: the number of batches in an epoch.
+//! 5. `process`: rejects calls in a forked child.
+//! 6. `handle`: [`LoaderHandle`], a handle for other threads.
 
 mod handle;
 mod length;

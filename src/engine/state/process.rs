@@ -1,13 +1,13 @@
 use crate::error::{Error, Result};
 
-/// An error in a process other than `process`, which opened the `what`: no thread works there, and
-/// locks may be held permanently.
+/// Returns an error if the current process is not `process`, the one that opened `what`. A forked
+/// child has no worker threads, and locks that the parent held at `fork` stay locked in the child.
 pub(crate) fn check_process(what: &str, process: u32) -> Result<()> {
     let here = std::process::id();
     if here == process {
         return Ok(());
     }
     Err(Error::config(format!(
-        "the {what} was opened by process {process}, this is {here}: worker threads do not survive fork; open it after forking"
+        "the {what} was opened in process {process} but used in process {here}: worker threads do not survive fork; open it after forking"
     )))
 }

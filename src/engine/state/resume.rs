@@ -1,3 +1,9 @@
+//! Checkpoints.
+//!
+//! A checkpoint is a position plus enough evidence to detect that a loader would deliver different
+//! batches: the seed, sizes, the keys of a few samples, and a hash of a few hundred positions of
+//! the order. Checking a checkpoint reads eight samples and does not require a pass over the data.
+
 use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
@@ -9,37 +15,38 @@ use crate::source::{BatchIndex, Hash, retried};
 use crate::trace::Counters;
 use crate::transform::{Augment, Step};
 
-/// The version of [`Checkpoint`] that this build writes and reads.
+/// The [`Checkpoint`] version that this build writes and reads.
 const VERSION: u32 = 1;
-/// Number of samples whose keys are compared to tell datasets apart.
+/// Number of samples whose keys are compared in order to distinguish datasets.
 const PROBES: u64 = 8;
-/// Number of positions of the saved epoch that are compared to tell orders apart.
+/// Number of positions of the saved epoch that are compared in order to distinguish orders.
 const POSITIONS: u64 = 256;
 
-/// Position of a run. Another process can continue from it, with any number of workers or ranks. It
-/// takes a few hundred bytes in any `serde` format.
+/// Position of a run, from which another process can continue, with any number of workers or ranks.
+/// A checkpoint takes a few hundred bytes in any `serde` format.
 ///
 /// [`Batches::checkpoint`](crate::Batches::checkpoint) and
-/// [`LoaderHandle::checkpoint`](crate::LoaderHandle::checkpoint) return it.
-/// [`Loader::resume`](crate::Loader::resume) takes it. It is the same on every rank that has seen
-/// as many batches, so it is enough to save it on one of them.
+/// [`LoaderHandle::checkpoint`](crate::LoaderHandle::checkpoint) return a checkpoint, and
+/// [`Loader::resume`](crate::Loader::resume) accepts one. Ranks that have received the same number
+/// of batches have the same checkpoint, so one rank can save it for all ranks.
 ///
-/// It holds the seed, the global batch size, the number of samples in the source and in the epoch,
-/// the index and key of the samples at eight places of epoch 0, and a hash of the samples at 256
-/// places of its own epoch. A loader that differs in any of these is refused. This detects another
-/// seed, batch size, order, subset or set of weights, and added or removed samples. Renamed samples
-/// are detected if one of the eight is among them.
+/// A checkpoint contains the seed, the global batch size, the number of samples in the source and
+/// in the epoch, the index and key of the samples at eight positions of epoch 0, and a hash of the
+/// samples at 256 positions of its own epoch. A loader that differs in any of these is rejected.
+/// This detects a different seed, batch size, order, subset or set of weights, and added or removed
+/// samples. Renamed samples are detected only if one of the eight is renamed.
 ///
-/// If the order may depend on state ([`Loader::epochs`](crate::Loader::epochs) of 0), it is
-/// compared only inside an epoch, and the eight samples are samples of the source. Restore the
-/// state before the loader, so that the order returns what it returned when the epoch began.
+/// If the order may depend on state ([`Loader::epochs`](crate::Loader::epochs) of 0), the order is
+/// compared only if the checkpoint is inside an epoch, and the eight samples are taken from
+/// positions of the source. Restore that state before you resume the loader, so that the order
+/// returns the same values as when the epoch began.
 ///
-/// It also holds the steps of the augmentation of each image. A loader whose augmentation does
-/// something else is refused, unless [`any_augment`](Checkpoint::any_augment) allows it.
+/// A checkpoint also contains the augmentation steps of each image. A loader with different steps
+/// is rejected, unless [`any_augment`](Checkpoint::any_augment) allows them.
 ///
-/// Three changes are not detected: new bytes under the same key, weights that differ very little,
-/// and other options for steps after reading, such as a [`transform`](crate::Loader::transform) of
-/// your own, which is code, or [`normalize`](crate::Loader::normalize).
+/// Three kinds of changes are not detected: different bytes under the same key, very small changes
+/// of weights, and different options for the steps after reading, such as
+/// [`normalize`](crate::Loader::normalize) or a custom [`transform`](crate::Loader::transform).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default = "Checkpoint::unknown")]
 pub struct Checkpoint {
@@ -49,29 +56,30 @@ pub struct Checkpoint {
     seed: u64,
     global_batch: u64,
     samples: u64,
-    /// 0 if the order was not asked for the epoch.
+    /// Number of samples in the epoch, or 0 if the order was not evaluated.
     epoch_samples: u64,
-    /// Hash of the epoch's order; `None` if it was not asked.
+    /// Hash of the epoch's order; `None` if the order was not evaluated.
     order: Option<u64>,
-    /// Whether the order may depend on state. The probes are then those of the source.
+    /// Whether the order may depend on state. The probes are then positions of the source.
     stateful: bool,
     probes: Vec<Probe>,
-    /// The augmentations of all images, as JSON. `None` if they are not compared.
+    /// Augmentations of all images, as JSON. `None` if they must not be compared.
     augment: Option<String>,
 }
 
-/// Sample at one position of epoch 0, or of the source.
+/// The sample at one position of epoch 0 or of the source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Probe {
     position: u64,
-    /// `None` if the order panicked.
+    /// Number of the sample; `None` if the order panicked.
     sample: Option<u64>,
-    /// `None` if the sample could not be read. It is then not compared.
+    /// Key of the sample. `None` if the sample could not be read; the key is then not compared.
     key: Option<String>,
 }
 
 impl Probe {
-    /// Refuses another sample `now` at this position `of` the source or the epoch, and another key.
+    /// Fails if the sample or its key differs from `now`. `of` names what the position refers to:
+    /// the source or the epoch.
     fn check(&self, now: &Probe, of: &str) -> Result<()> {
         let shown = |sample: Option<u64>| sample.map_or_else(|| "none".to_owned(), |sample| sample.to_string());
         let sample = shown(self.sample);
@@ -93,8 +101,8 @@ fn same<T: PartialEq + Display>(what: &str, saved: T, now: T) -> Result<()> {
 }
 
 impl Checkpoint {
-    /// Fills in the missing fields of a checkpoint of another version, so that its version can be
-    /// read.
+    /// Returns defaults for the missing fields of a checkpoint from a different version, so that at
+    /// least its version number can be read.
     fn unknown() -> Self {
         Checkpoint {
             version: 0,
@@ -111,18 +119,18 @@ impl Checkpoint {
         }
     }
 
-    /// The epoch in which the run continues.
+    /// Returns the epoch in which the run continues.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Number of the first batch of that epoch that was not delivered.
+    /// Returns the number of the first batch of that epoch that was not delivered.
     pub fn batch(&self) -> u64 {
         self.batch
     }
 
-    /// The checkpoint of a loader whose next batch is `next`. `stateful` says whether the order may
-    /// depend on state. Such an order is asked for an epoch only when that has begun.
+    /// Creates the checkpoint of a loader whose next batch is `next`. `stateful` says whether the
+    /// order may depend on state; such an order is evaluated only for epochs that have begun.
     pub(crate) fn new(
         recipe: &Recipe,
         schedule: &Schedule,
@@ -131,7 +139,8 @@ impl Checkpoint {
         probes: Vec<Probe>,
     ) -> Self {
         let BatchIndex { epoch, batch } = next;
-        // An epoch at which the order panics cannot be resumed: `check` asks for its length.
+        // If the order panics for this epoch, the checkpoint cannot be resumed, because `check`
+        // needs the length of the epoch.
         let asked = !(stateful && batch == 0);
         let order = schedule.order();
         let (epoch_samples, order) =
@@ -147,20 +156,21 @@ impl Checkpoint {
             order,
             stateful,
             probes,
-            // Numbers and names always become JSON.
+            // Augmentations contain only numbers and names, so serialization cannot fail.
             augment: serde_json::to_string(&recipe.augments().collect::<Vec<_>>()).ok(),
         }
     }
 
-    /// Lets a loader with another augmentation continue.
-    /// [`Augment::from_epoch`](crate::Augment::from_epoch) plans a change from the beginning.
+    /// Allows a loader with a different augmentation to continue from this checkpoint. To plan a
+    /// change in advance, use [`Augment::from_epoch`](crate::Augment::from_epoch) instead.
     #[must_use]
     pub fn any_augment(mut self) -> Self {
         self.augment = None;
         self
     }
 
-    /// Position at which a loader of `recipe` and `schedule` continues, if the checkpoint fits it.
+    /// Returns the position at which a loader with `recipe` and `schedule` continues. Fails if the
+    /// checkpoint does not match that loader.
     pub(crate) fn check(&self, recipe: &Recipe, counters: &Counters, schedule: &Schedule) -> Result<BatchIndex> {
         let Checkpoint { version, epoch, batch, stateful, .. } = *self;
         if version != VERSION {
@@ -169,7 +179,7 @@ impl Checkpoint {
             )));
         }
         let next = BatchIndex { epoch, batch };
-        // The order may be the user's, and may panic for an epoch that was never requested.
+        // The order may be user code, and may panic for an epoch that was never requested.
         let asked = guarded(|| {
             let probes = probe(recipe, counters, schedule, stateful);
             let now = Checkpoint::new(recipe, schedule, next, stateful, probes);
@@ -191,7 +201,7 @@ impl Checkpoint {
         self.probes.iter().zip(&now.probes).try_for_each(|(saved, now)| saved.check(now, of))?;
         if self.order.is_some() && self.order != now.order {
             let hint = if stateful {
-                "; the order depends on state, which must be what it was when the epoch began: restore it before the loader"
+                "; the order depends on state: before the loader, restore the state from the start of the epoch"
             } else {
                 ""
             };
@@ -201,7 +211,8 @@ impl Checkpoint {
         Ok(next)
     }
 
-    /// Refuses other augmentations than the saved ones, and names the first step that differs.
+    /// Fails if the augmentations `now` differ from the saved ones. The error names the first step
+    /// that differs.
     fn check_augments(&self, now: &[&Augment]) -> Result<()> {
         const HINT: &str = "Augment::from_epoch plans a change; to make one now, call Checkpoint::any_augment";
         let refuse = |cause: String| Err(Error::config(format!("resume: the augmentation {cause}; {HINT}")));
@@ -226,7 +237,7 @@ impl Checkpoint {
     }
 }
 
-/// Hash of the order of `epoch`; `None` if the order panics.
+/// Returns a hash of the order of `epoch`, or `None` if the order panics.
 fn hash(order: &dyn Sampler, epoch: u64) -> Option<u64> {
     let hashed = guarded(|| {
         let Some(last) = order.len(epoch).checked_sub(1) else { return Ok(Hash::default()) };
@@ -236,13 +247,13 @@ fn hash(order: &dyn Sampler, epoch: u64) -> Option<u64> {
     hashed.ok().map(Hash::end)
 }
 
-/// `count` numbers from 0 to `last`, evenly spaced.
+/// Returns `count` evenly spaced numbers from 0 to `last`.
 fn spread(last: u64, count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |i| (u128::from(last) * u128::from(i) / u128::from((count - 1).max(1))) as u64)
 }
 
-/// Reads the samples at a few positions of epoch 0, from the first to the last. If the order is
-/// `stateful`, they are positions of the source.
+/// Reads the samples at a few evenly spaced positions of epoch 0, or of the source if the order is
+/// `stateful`.
 pub(crate) fn probe(recipe: &Recipe, counters: &Counters, schedule: &Schedule, stateful: bool) -> Vec<Probe> {
     let (order, samples) = (schedule.order(), recipe.source.len() as u64);
     let all = if stateful { samples } else { order.len(0) };
@@ -260,7 +271,7 @@ pub(crate) fn probe(recipe: &Recipe, counters: &Counters, schedule: &Schedule, s
         });
         Probe { position, sample, key }
     };
-    // Each read may take a round trip to a store, so they wait together.
+    // Each read may take a round trip to a store, so the reads run concurrently.
     std::thread::scope(|scope| {
         let start =
             |position| std::thread::Builder::new().spawn_scoped(scope, move || at(position)).map_err(|_| position);

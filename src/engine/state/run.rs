@@ -8,17 +8,17 @@ use crate::error::Result;
 use crate::source::CancelToken;
 use crate::trace::Counters;
 
-/// Maximum number of threads that read: 10,000 reads per second if each takes 50 ms.
+/// Maximum number of reader threads. It is enough for 10,000 reads per second if each takes 50 ms.
 pub(crate) const MOST_READERS: usize = 512;
 
-/// State around the recipe: the current run, the counters and the settings in use.
+/// State that the stages of the recipe share: the current run, the counters and the settings.
 pub(crate) struct Run {
-    /// Number of the current run. Parts of other runs are passed on without work.
+    /// Number of the current run. Parts of other runs are passed on without being processed.
     wanted: Arc<AtomicU64>,
-    /// Whether a run is no longer the current one, for reads that wait.
+    /// Returns whether a run is outdated. Waiting reads call this function to cancel themselves.
     ended: Arc<dyn Fn(u64) -> bool + Send + Sync>,
     pub(crate) counters: Arc<Counters>,
-    /// Numbers of workers and slots in use.
+    /// Settings of the loader, such as the number of workers and of slots in use.
     pub(crate) settings: Arc<Settings>,
     tuner: Option<Tuner>,
     pub(crate) scratch: Scratch,
@@ -26,10 +26,10 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// `fields` are the names of the fields that compute.
+    /// Creates the state. `fields` contains the names of the fields that workers compute.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if there is no memory.
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if memory runs out.
     pub(crate) fn new(
         settings: Arc<Settings>,
         scratch: Scratch,
@@ -53,12 +53,12 @@ impl Run {
         self.wanted.load(Ordering::Relaxed) == run
     }
 
-    /// Ends the reads of `run` when it is no longer the current run.
+    /// Returns the token that cancels the reads of `run` once `run` is outdated.
     pub(crate) fn stop(&self, run: u64) -> CancelToken {
         CancelToken::of_run(run, self.ended.clone())
     }
 
-    /// Whether to retry a failed read of run `run`. Counts the retry.
+    /// Returns whether to retry a failed read of run `run`. If so, counts the retry.
     pub(crate) fn tries_again(&self, run: u64) -> bool {
         let wanted = self.is_wanted(run);
         if wanted {
@@ -67,7 +67,7 @@ impl Run {
         wanted
     }
 
-    /// Notes that an epoch begins.
+    /// Records that an epoch begins.
     pub(crate) fn begin(&self) {
         self.settings.begin();
         self.counters.begin();
@@ -76,7 +76,7 @@ impl Run {
         }
     }
 
-    /// Notes that the consumer received the batch that it asked for at `asked`.
+    /// Records that the consumer received the batch that it requested at `asked`.
     pub(crate) fn delivered(&self, batch: &BatchInfo, asked: Instant) {
         self.counters.delivered(batch.epoch(), batch.number(), (batch.len(), batch.damaged()), asked);
         if let Some(tuner) = &self.tuner {
@@ -84,7 +84,7 @@ impl Run {
         }
     }
 
-    /// Notes that the epoch ends, if one is in progress.
+    /// Records that the epoch in progress ends, if there is one.
     pub(crate) fn end(&self) {
         self.settings.end();
         if let Some(tuner) = &self.tuner {

@@ -4,23 +4,23 @@ use crate::error::Error;
 
 /// Policy for samples that cannot be read, decoded or transformed.
 ///
-/// A panic in your own source, decoder or transform also counts as an error. The loader does not
-/// touch the program's panic hook, which by default prints the place of each panic to standard
-/// error.
+/// A panic in a custom source, decoder or transform is handled like an error. The loader does not
+/// install a panic hook, so the program's own hook reports the panic, by default to standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
-    /// The batch is an `Err` that names the sample. A program that goes on receives the next batch.
+    /// Returns an error that names the sample in place of the batch. A program that continues after
+    /// the error receives the next batch.
     #[default]
-    CancelToken,
-    /// Replaces the sample by another of the same batch and marks it
-    /// [invalid](crate::BatchInfo::valid), so the batch keeps its shape. Its
-    /// [number](crate::BatchInfo::ids) and [key](crate::BatchInfo::keys) are those of the
-    /// replacement. Each failing sample is
-    /// logged and listed in [`Batches::sample_errors`](crate::Batches::sample_errors) once, by source index. A
-    /// batch in which every sample fails is an `Err`.
+    Stop,
+    /// Replaces the sample by a different one of the same batch and marks it
+    /// [invalid](crate::BatchInfo::valid), so the batch keeps its shape. The row contains the
+    /// [number](crate::BatchInfo::ids) and [key](crate::BatchInfo::keys) of the replacement. Each
+    /// failing sample, as identified by its source index, is logged and listed in
+    /// [`Batches::sample_errors`](crate::Batches::sample_errors) once. If all samples of a batch
+    /// fail, the batch is an `Err`.
     Skip {
-        /// Maximum number of distinct samples skipped over the loader's lifetime. One more is an
-        /// error.
+        /// Maximum number of distinct samples that the loader skips in its lifetime. If one more
+        /// sample fails, the loader returns an error.
         max_skipped: u64,
     },
 }
@@ -33,12 +33,12 @@ pub struct SampleError {
     pub epoch: u64,
     /// Number of the batch in that epoch.
     pub batch: u64,
-    /// The error. It names the sample and the cause.
+    /// The error, which names the sample and the cause.
     pub error: Error,
 }
 
-/// The samples that failed, each once. The list is bounded: `max_skipped` entries, and one more
-/// that shows that there are too many.
+/// The samples that failed, each listed once. The list is bounded: `max_skipped` entries, plus one
+/// more that shows that the limit was exceeded.
 #[derive(Default)]
 pub(crate) struct Faults {
     listed: Vec<SampleError>,
@@ -50,8 +50,8 @@ impl Faults {
         &self.listed
     }
 
-    /// Records that sample `sample` of the source failed. Returns false and does nothing if the
-    /// sample is recorded already, or if there are more than `max_skipped`.
+    /// Records that sample `sample` of the source failed. If the sample is already listed or the
+    /// list is full, does nothing and returns false.
     pub(crate) fn note(&mut self, sample: u64, fault: SampleError, max_skipped: u64) -> bool {
         let new = !self.are_more_than(max_skipped) && self.samples.insert(sample);
         if new {

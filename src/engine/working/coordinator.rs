@@ -16,20 +16,18 @@ use crate::sampler::Entry;
 use crate::source::BatchIndex;
 use crate::trace::{self, WAIT_FOR_SLOT};
 
-/// Chooses the samples of batches on request, in place of a schedule.
+/// Chooses the samples of each batch on demand, in place of a fixed schedule.
 pub(crate) trait BatchSampler: Send + Sync {
-    /// Waits for a request for batch `number`, and replaces `entries` by its samples, or by nothing
-    /// if the run of `epoch` is over.
+    /// Waits until the samples of batch `number` are known, and replaces `entries` with them.
+    /// Leaves `entries` empty if the run that `epoch` belongs to has ended.
     fn fill(&self, epoch: u64, number: u64, entries: &mut Vec<Entry>);
 
-    /// Ends all waits in `fill`: no batch is wanted any more.
+    /// Called when no further batch is needed. Wakes every thread that is blocked in `fill`.
     fn end(&self);
 }
 
-/// The thread that takes free slots, assigns samples to them, and sends their parts to workers or
-/// readers.
-///
-/// No other thread waits for free slots.
+/// The thread that takes a free slot, assigns samples to it, splits it into parts, and sends these
+/// to workers or readers. No other thread waits for free slots.
 pub(crate) struct Coordinator {
     pub(crate) shared: Arc<Shared>,
     pub(crate) asked: Option<Arc<dyn BatchSampler>>,
@@ -42,14 +40,15 @@ pub(crate) struct Coordinator {
 }
 
 impl Coordinator {
-    /// Runs until the other end of `started` is dropped.
+    /// Runs until the sender of `started` is dropped.
     pub(crate) fn run(self) {
         let mut entries = Vec::new();
         let mut next_start = self.started.recv().ok();
         while let Some(mut course) = next_start.take() {
             let (run, mut next, mut turn) = (course.run, Some(course.first), 0);
             while let Some(place) = next.filter(|_| self.shared.run.is_wanted(run)) {
-                // The last batch of the epoch before is on its way, so it waits for nothing here.
+                // Nothing waits for this call, because the last batch of the previous epoch has
+                // already been handed out.
                 let goes_on = place.batch > 0 || turn == 0 || course.enter(self.length(place.epoch));
                 let chosen = if goes_on { self.choose(place, &mut entries).map_err(Some) } else { Err(None) };
                 if let Err(error) = chosen {
@@ -63,7 +62,8 @@ impl Coordinator {
                     break;
                 }
                 next = course.after(place);
-                // Time between epochs does not count as a wait.
+                // `seconds()` pauses between epochs, so that this time does not count as waiting
+                // for a slot.
                 let (since, before) = (Instant::now(), self.shared.run.settings.seconds());
                 let range = trace::range(WAIT_FOR_SLOT);
                 let slot = loop {
@@ -95,7 +95,8 @@ impl Coordinator {
         }
     }
 
-    /// Divides a slot into parts that are filled with the samples `entries`, batch `turn` of the run.
+    /// Splits a slot into parts for `entries` and sends them to the workers. `turn` is the batch's
+    /// number within the run.
     fn hand_out(
         &self,
         slot: Free,
@@ -110,7 +111,7 @@ impl Coordinator {
             (header.epoch, header.number) = (place.epoch, place.batch);
             header.form = recipe.forms.at(place.epoch);
             std::mem::swap(&mut header.entries, entries);
-            // A batch of one sample has no partners, and without images nothing is mixed.
+            // Samples are mixed only if the batch has other samples and the fields include images.
             let partners = header.entries.len() > 1 && !recipe.any_fields().images.is_empty();
             let mixing = || recipe.augment.mixing(recipe.seed, place.epoch, place.batch);
             header.mixing = partners.then(mixing).flatten();
@@ -122,14 +123,14 @@ impl Coordinator {
         }
     }
 
-    /// Number of batches in the next epoch. `None` if the source or the order fails, which then is
-    /// an error of that epoch once it is requested.
+    /// Returns the number of batches in `epoch`. Returns `None` if the source or the order fails;
+    /// the program receives the error when it requests the epoch.
     fn length(&self, epoch: u64) -> Option<u64> {
         guarded(|| self.shared.recipe.reads.check()).ok()?;
         state::batches(&self.shared.schedule, epoch).ok()
     }
 
-    /// Fills `entries` from the order, which may be the user's code.
+    /// Fills `entries` with the samples of a batch, as chosen by the order, which may be user code.
     fn choose(&self, BatchIndex { epoch, batch: number }: BatchIndex, entries: &mut Vec<Entry>) -> Result<()> {
         let len = self.shared.recipe.source.len() as u64;
         guarded(|| {
@@ -142,7 +143,7 @@ impl Coordinator {
         .map_err(|e| panicked(e, || format!("the order panicked at batch {number} of epoch {epoch}")))?;
         if let Some(p) = entries.iter().find(|p| p.sample >= len) {
             return Err(Error::config(format!(
-                "the order gives sample {} in batch {number} of epoch {epoch}; the source has {len}",
+                "the sampler returned sample {} in batch {number} of epoch {epoch}; the source has {len}",
                 p.sample
             )));
         }

@@ -1,4 +1,5 @@
-//! Reads, plans, decodes, transforms and writes the samples of a part, with the memory of a worker.
+//! Reads, plans, decodes, transforms and writes the samples of a part, within the memory limit of a
+//! worker.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -19,44 +20,48 @@ use crate::source::Sample;
 use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::{Plan, Resizer, TILES};
 
-/// Maximum bytes of pixels for which the pixels alone count as an image's memory, if eight such
-/// images fit into a worker's own share. Decoders estimate the memory of larger images.
+/// Images with at most this many bytes of pixels are counted by their pixels only, provided that
+/// eight such images fit into a worker's own share. For larger images, decoders estimate the
+/// memory.
 const SMALL: u64 = 1 << 20;
 
-/// A sample that was read.
+/// A sample that has been read.
 pub(super) struct Taken<'a> {
     pub(super) place: usize,
     pub(super) sample: Sample<'a>,
-    /// The other samples that its image shows, each with its number in the source.
+    /// Partners of the sample in its mosaic, each with its source index.
     pub(super) others: Others<'a>,
     pub(super) timed: Timed<'a>,
-    /// Number of its images in the group.
+    /// Number of images of this sample in the group.
     pub(super) shots: usize,
-    /// Bytes of memory that decoding its images and computing its fields takes.
+    /// Memory needed to decode its images and compute its fields, in bytes.
     pub(super) memory: usize,
-    /// The plan of its image in a loader without images, if fields follow the image.
+    /// The plan of the sample's image, if the loader has fields that are transformed with the image
+    /// but does not load the image itself.
     shown: Option<Box<Plan>>,
 }
 
-/// Where the samples of an image are read to, and those that a reader has read already.
+/// Buffers for the samples of an image, and the samples that a reader has already read.
 type Reads<'a> = (&'a mut [Box<[Vec<u8>]>], Option<&'a Fetched>);
 
 type Others<'a> = ArrayVec<(u64, Sample<'a>), { TILES - 1 }>;
 
 impl Taken<'_> {
-    /// Number and key of the sample with image `tile` of an image.
+    /// Returns the source index and key of the sample that provides tile `tile` of an image.
     fn owner(&self, tile: usize) -> (u64, &str) {
         let other = tile.checked_sub(1).map(|number| &self.others[number]);
         other.map_or((self.timed.id, self.timed.key), |(id, sample)| (*id, sample.key()))
     }
 }
 
-/// The bytes of a sample and its partners, those of them that the worker may have copied, and the
-/// time in ns in which readers read the others.
+/// What was read for a sample and its partners.
 #[derive(Default)]
 struct Got {
+    /// Total number of bytes.
     bytes: usize,
+    /// Number of bytes that the worker may have copied.
     copied: usize,
+    /// Time in ns that readers spent on the other bytes.
     ahead_ns: u64,
 }
 
@@ -68,14 +73,14 @@ pub(super) struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// Takes the first `count` samples out, with their images.
+    /// Splits off the first `count` samples, with their images.
     pub(super) fn split(&mut self, count: usize) -> Self {
         let samples: ArrayVec<_, MAX_GROUP> = self.samples.drain(..count).collect();
         let shots: usize = samples.iter().map(|taken| taken.shots).sum();
         Group { samples, shots: self.shots.drain(..shots).collect() }
     }
 
-    /// The samples, each with its images.
+    /// Returns each sample with its images.
     fn each(&mut self) -> impl Iterator<Item = (&mut Taken<'a>, &mut [Shot<'a>])> {
         let mut rest = &mut self.shots[..];
         self.samples.iter_mut().map(move |taken| {
@@ -86,20 +91,20 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Number of `samples`, counted from the first, that fit into a worker's own share.
+/// Returns the length of the longest prefix of `samples` that fits into a worker's own share.
 pub(super) fn fitting(samples: &[Taken<'_>], share: Share) -> usize {
     let mut sum = 0_usize;
     samples
         .iter()
         .take_while(|taken| {
-            // An estimate by the user's codec may be arbitrarily large.
+            // A user's codec may return an arbitrary estimate, so the sum must not overflow.
             sum = sum.saturating_add(taken.memory);
             sum <= share.decode
         })
         .count()
 }
 
-/// Fills the samples of a part, with the memory of a worker.
+/// Fills one part of a batch, within the memory limit of a worker.
 pub(super) struct PartFiller<'a> {
     pub(super) recipe: &'a Recipe,
     pub(super) run: &'a Run,
@@ -108,15 +113,16 @@ pub(super) struct PartFiller<'a> {
     pub(super) resizer: &'a mut Resizer,
     pub(super) pasted: &'a mut Pasted,
     pub(super) boxes: &'a mut Vec<[f32; 4]>,
-    /// Scratch for images that are left to the device, and whether they are.
+    /// Scratch memory for images that the device decodes.
     pub(super) bitstream: &'a mut Bitstream,
+    /// Whether images of this part are left to the device.
     pub(super) leaves: bool,
     pub(super) part: &'a mut Part,
     pub(super) meter: Meter<'a>,
 }
 
 impl<'a> PartFiller<'a> {
-    /// Reads and plans the next of `places`.
+    /// Reads and plans as many of the samples at `places` as fit.
     pub(super) fn read(
         &mut self,
         encoded: &'a mut [Box<[Vec<u8>]>],
@@ -127,7 +133,7 @@ impl<'a> PartFiller<'a> {
         let epoch = self.part.header().epoch;
         let tiles = self.recipe.most_tiles(epoch);
         let mut group = Group::default();
-        // Bytes that sources may have copied.
+        // Number of bytes that the source may have copied into buffers.
         let mut held = 0;
         for buffers in encoded.chunks_mut(tiles).take(self.most(tiles)) {
             let Some(place) = places.next() else { break };
@@ -145,13 +151,13 @@ impl<'a> PartFiller<'a> {
                     let memory = memory.saturating_add(share.admitted(got.copied));
                     group.samples.push(Taken { place, sample, others, timed, shots, memory, shown });
                     held += buffer;
-                    // Another sample of this size might exceed the share.
+                    // Stop here, because another sample of this size might exceed the share.
                     if held + buffer > share.encoded {
                         break;
                     }
                 }
-                // The time of a failed sample, including pauses before retries, must not count for
-                // the next sample.
+                // Start a new lap, so that the time spent on a failed sample and its retries is not
+                // attributed to the next sample.
                 Err(e) => {
                     group.shots.truncate(before);
                     self.meter.done(&timed);
@@ -162,8 +168,7 @@ impl<'a> PartFiller<'a> {
         group
     }
 
-    /// Reads and plans a sample and its partners. Returns them with the bytes of memory that they
-    /// take.
+    /// Reads and plans a sample and its partners. Returns them with the memory that they need.
     fn take(
         &mut self,
         (place, entry): (usize, &Entry),
@@ -181,12 +186,13 @@ impl<'a> PartFiller<'a> {
                     got.ahead_ns += ns;
                     sample
                 }
-                // Samples that were read ahead have a bound of their own.
+                // Samples that were read ahead have their own budget.
                 None => {
                     recipe.read(id, buffers, || run.tries_again(number)).inspect(|read| got.copied += read.memory())
                 }
             };
-            // An error of a partner must not name a sample of the user's own numbering.
+            // An error must name a partner by its source index, not by the number that the user
+            // assigned.
             let sample = sample.map_err(|e| recipe.at_sample(id, "", if tile > 0 { e.of_sample(id) } else { e }))?;
             got.bytes += sample.memory();
             Ok(sample)
@@ -205,18 +211,19 @@ impl<'a> PartFiller<'a> {
         Ok((sample, others, memory, shown))
     }
 
-    /// Number of images per sample.
+    /// Returns the number of images per sample.
     fn images(&self) -> usize {
         self.recipe.any_fields().images.len()
     }
 
-    /// Number of samples that are decoded together, if images show up to `tiles`.
+    /// Returns the maximum number of samples that are decoded together if an image has up to
+    /// `tiles` tiles.
     fn most(&self, tiles: usize) -> usize {
         (MAX_PLANNED / (tiles * self.images().max(1))).clamp(1, MAX_GROUP)
     }
 
-    /// Plans the images of a sample. Returns the bytes of memory that decoding them and computing
-    /// its fields takes, and the plan of an image that is no image.
+    /// Plans the images of a sample. Returns the memory, in bytes, that decoding and computing the
+    /// fields need. If the loader has no images, also returns the plan that its fields follow.
     fn plan(
         &mut self,
         (sample, others): (&Sample<'a>, &Others<'a>),
@@ -224,7 +231,7 @@ impl<'a> PartFiller<'a> {
         partners: Option<&Partners>,
         group: &mut Group<'a>,
     ) -> Result<(usize, Option<Box<Plan>>)> {
-        // If memory is scarce, the scratch of codecs counts too.
+        // Count the scratch memory of the codecs only if memory is scarce.
         let share = self.run.scratch.share();
         let ample = share.decode as u64 >= SMALL * MAX_GROUP as u64;
         let epoch = self.part.header().epoch;
@@ -242,11 +249,11 @@ impl<'a> PartFiller<'a> {
                 plan(other, tile).map_err(|e: Error| e.at_sample(*id, other.key()))?;
             }
         }
-        // A device takes images one by one.
+        // A device decodes images one at a time.
         if !self.leaves {
             recipe::share(&mut group.shots[first..], share.decode as u64);
         }
-        // Images are copied for the device one at a time.
+        // `copied` is a maximum, not a sum, because images are copied for the device one at a time.
         let (mut memory, mut copied) = (0, 0);
         for shot in &group.shots[first..] {
             let Some(encoded) = &shot.opened else { continue };
@@ -297,7 +304,7 @@ impl<'a> PartFiller<'a> {
     /// Decodes the images of `group`, or leaves them to the device.
     fn decode(&mut self, group: &mut Group<'a>) {
         if self.recipe.strict {
-            // An image that is damaged anywhere is an error, and is not decoded.
+            // If damage is an error, fail the damaged image here instead of decoding it.
             for shot in &mut group.shots {
                 shot.result = shot.opened.as_mut().map_or(Ok(()), Recipe::refuse_damage);
             }
@@ -322,7 +329,8 @@ impl<'a> PartFiller<'a> {
                 let shot = &mut shots[number - first];
                 let (id, key) = taken.owner(shot.tile);
                 (shot.pixels, shot.ns) = (job.out.data().len(), job.time.map(|time| time.as_nanos() as u64));
-                // The damage may lie outside an image, which is then sound if it is decoded alone.
+                // The damage may be outside the region that this image needs, so decode the image
+                // again on its own.
                 shot.apart = shared && (job.result.is_err() || job.out.damage().is_some());
                 if !shot.apart {
                     shot.damaged = job.result.is_ok() && self.recipe.note_damage(id, key, job.out);
@@ -335,11 +343,11 @@ impl<'a> PartFiller<'a> {
         self.meter.decoded(shots, samples.iter_mut().map(|taken| (&mut taken.timed, taken.shots)));
     }
 
-    /// Leaves images to the device, except failed ones.
+    /// Leaves all images to the device, except those that failed.
     fn leave(&mut self, group: &mut Group<'a>) {
         let PartFiller { recipe, run, bitstream, part, meter, .. } = self;
         let fields = &recipe.fields_of(part.header()).images;
-        // Images that are joined become one image here, and its sample is not decoded again.
+        // Skip mosaics: they are composed on the CPU, and their samples are not decoded again.
         for (taken, shots) in group.each().filter(|(taken, _)| taken.others.is_empty()) {
             for shot in shots.iter_mut().filter(|shot| shot.result.is_ok()) {
                 let Some(encoded) = &shot.opened else { continue };
@@ -349,7 +357,7 @@ impl<'a> PartFiller<'a> {
                     let grid = encoded.bitstream(plan.region, room, bitstream);
                     Ok(grid.is_some_and(|grid| field.leave(&grid, bitstream, plan, part, taken.place)))
                 });
-                // A failure here repeats on the worker, which reports it.
+                // If this fails, decoding on the worker fails as well, and reports the error.
                 shot.left = left.is_ok_and(|left| left);
                 if shot.left {
                     meter.counts().decoded_on_device.bump();
@@ -357,12 +365,12 @@ impl<'a> PartFiller<'a> {
                 }
             }
         }
-        // The remaining images are decoded here, which needs the memory.
+        // Free the memory, because this worker needs it to decode the remaining images.
         bitstream.keep(run.scratch.share().kept / 2);
     }
 
-    /// Writes the images and the other fields of a sample. `first` is the number of its first
-    /// image in the group.
+    /// Writes the images and the other fields of a sample. `first` is the group index of the
+    /// sample's first image.
     fn write(&mut self, taken: &mut Taken<'a>, shots: &mut [Shot<'a>], first: usize) -> Result<()> {
         let pastes = shots.iter().any(|shot| shot.pastes);
         let mut made = if pastes { self.paste(taken, shots) } else { Ok(()) };
@@ -391,15 +399,15 @@ impl<'a> PartFiller<'a> {
         Ok(())
     }
 
-    /// Chooses the objects that are pasted into the image of a sample.
+    /// Selects the objects to paste into the image of a sample.
     fn paste(&mut self, taken: &Taken<'a>, shots: &[Shot<'a>]) -> Result<()> {
         self.meter.enter(Stage::Transform, taken.timed.id);
         let (epoch, entry) = self.entry(taken.place);
         self.recipe.paste(shots, &taken.others, (epoch, &entry), self.pasted)
     }
 
-    /// Transforms image `number` of a sample, and writes its image after its last image.
-    /// `first` is the number of the sample's first image in the group.
+    /// Transforms image `number` of a sample, and writes the output image once all tiles are done.
+    /// `first` is the group index of the sample's first image.
     fn image(&mut self, taken: &mut Taken<'a>, shots: &mut [Shot<'a>], (number, first): (usize, usize)) -> Result<()> {
         let PartFiller { recipe, pixels, image, resizer, pasted, part, meter, .. } = self;
         let with = shots[number].with.unwrap_or(number);
@@ -429,21 +437,21 @@ impl<'a> PartFiller<'a> {
         guarded(|| field.write(image, &shot.plan, &mut Row::new(part, taken.place)))
     }
 
-    /// The epoch, and the entry at `place`.
+    /// Returns the epoch and the entry at `place`.
     fn entry(&self, place: usize) -> (u64, Entry) {
         let header = self.part.header();
         (header.epoch, header.entries[place])
     }
 
-    /// Frees the memory of images.
+    /// Frees the memory for pixels.
     pub(super) fn release(&mut self) {
         self.pixels.iter_mut().for_each(Pixels::release);
         self.bitstream.keep(0);
         decode::release();
     }
 
-    /// Frees pixels of earlier images if they and `samples` together exceed the worker's own
-    /// share.
+    /// Frees the pixel buffers of earlier images if these buffers and `samples` together exceed the
+    /// worker's own share.
     pub(super) fn make_room(&mut self, samples: &[Taken<'_>]) {
         let kept = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
         let (mut sum, mut rest) = (0_usize, &self.pixels[..]);

@@ -13,34 +13,34 @@ pub(crate) struct Meter<'a> {
     now: Instant,
 }
 
-/// A sample in progress, with its time in each stage in ns.
+/// A sample in progress, with the time of each stage in ns.
 pub(crate) struct Timed<'a> {
     pub(crate) id: u64,
-    /// Empty if the sample could not be read.
+    /// Key of the sample; empty if the sample could not be read.
     pub(crate) key: &'a str,
     pub(crate) ns: StageMap<u64>,
-    /// The field that took longest: its ns and its number.
+    /// Time in ns and index of the slowest field.
     pub(crate) slowest: (u64, usize),
 }
 
 impl<'a> Meter<'a> {
-    /// Starts the first lap.
+    /// Creates a stopwatch and starts the first lap.
     pub(crate) fn new(counters: &'a Counters, worker: usize, header: &Header) -> Self {
         Meter { counters, worker, epoch: header.epoch, batch: header.number, now: Instant::now() }
     }
 
-    /// Notes that the worker enters `stage` of sample `id`.
+    /// Records that the worker enters `stage` of sample `id`.
     pub(crate) fn enter(&self, stage: Stage, id: u64) {
         self.counters.worker(self.worker).enter(stage, id);
     }
 
-    /// Ends a lap that belongs to no sample, or to several. Returns its time in ns.
+    /// Ends a lap that does not belong to a single sample. Returns the duration of the lap in ns.
     pub(crate) fn lap(&mut self) -> u64 {
         let start = std::mem::replace(&mut self.now, Instant::now());
         nanos(self.now, start)
     }
 
-    /// Ends a lap: `stage` of `sample`, which produced `bytes` bytes.
+    /// Ends the lap for `stage` of `sample`, which produced `bytes` bytes.
     pub(crate) fn stage(&mut self, stage: Stage, sample: &mut Timed<'_>, bytes: usize) {
         let ns = self.lap();
         self.spent(stage, sample, ns, bytes);
@@ -51,12 +51,12 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Notes that the worker enters field `number` of sample `id`.
+    /// Records that the worker starts to compute field `number` of sample `id`.
     pub(crate) fn enter_field(&self, number: usize, id: u64) {
         self.counters.worker(self.worker).enter_field(number, self.counters.field(number), id);
     }
 
-    /// Ends a lap: field `number` of `sample`, of `bytes` bytes.
+    /// Ends the lap for field `number` of `sample`, which produced `bytes` bytes.
     pub(crate) fn field(&mut self, number: usize, sample: &mut Timed<'_>, bytes: usize) {
         let ns = self.lap();
         sample.ns[Stage::Fields] += ns;
@@ -73,9 +73,9 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).spent(stage, ns, bytes);
     }
 
-    /// Ends a lap in which `shots` were decoded. They belong to `samples`, each with its number of
-    /// images. Images that were decoded together share the rest of the time in proportion to
-    /// their encoded bytes.
+    /// Ends the lap in which `shots` were decoded. `samples` contains the samples of these images,
+    /// each with its number of images. The time that was not measured per image is divided among
+    /// the images that were decoded together, in proportion to their encoded size.
     pub(crate) fn decoded<'t, 'k: 't>(
         &mut self,
         shots: &[Shot<'_>],
@@ -108,7 +108,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// The worker's counts.
+    /// Returns the counters of the worker.
     pub(crate) fn counts(&self) -> &WorkerCounts {
         self.counters.worker(self.worker).counts()
     }

@@ -1,15 +1,15 @@
 //! Fills free slots with samples.
 //!
-//! Free slots enter, with the order of the samples. Full slots leave in any order, and so does the
-//! end of the run.
+//! The input is free slots and the order of the samples. The output is full slots, in any order,
+//! and the end-of-run message.
 //!
-//! 1. `task`: a part of a batch on its way to a worker.
+//! 1. `task`: a part of a batch in transit to a worker.
 //! 2. `outcome`: a full slot, or the end of the run.
-//! 3. `meter`: the counters and the trace of a worker.
-//! 4. `worker`: a worker, with its memory; `filler`: reads, plans, decodes, transforms and writes
+//! 3. `meter`: times and counts the stages of a worker.
+//! 4. `worker`: a worker with its memory. `filler`: reads, plans, decodes, transforms and writes
 //!    the samples of a part.
-//! 5. `pool`: the threads; `queue`: the parts, and the tasks that take them.
-//! 6. `coordinator`: assigns samples to a free slot, and divides it into parts.
+//! 5. `pool`: the worker threads. `queue`: the queue of parts, and the tasks that process them.
+//! 6. `coordinator`: assigns samples to free slots, and splits the slots into parts.
 
 mod coordinator;
 mod filler;

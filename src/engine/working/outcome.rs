@@ -1,14 +1,14 @@
 use crate::batch::Full;
 use crate::error::Error;
 
-/// A full slot, or the end of a run.
+/// A full slot, or the reason why no more slots will follow.
 pub(crate) type Outcome = Result<Full, Ended>;
 
-/// Why no further batch comes.
+/// Reason why no more batches will follow.
 pub(crate) enum Ended {
-    /// Run `run` has no batch `turn`: it could not be started because of `error`, or, without an
-    /// error, it belongs to an epoch that cannot be prepared ahead.
+    /// Run `run` has no batch `turn`. Either the batch could not be started because of `error`, or
+    /// it belongs to an epoch that cannot be prepared ahead; in that case, `error` is `None`.
     Run { run: u64, turn: u64, error: Option<Error> },
-    /// A thread has ended. Every batch from now on is this error, in any run.
+    /// A thread has ended. From now on every batch of every run fails with this error.
     Thread(Error),
 }

@@ -4,11 +4,12 @@ use crate::engine::settings::Settings;
 use crate::error::Result;
 use crate::source;
 
-/// The loader's own rayon pool. Dropping it joins its threads: a loader must know that they have
-/// ended before it frees page-locked memory.
+/// The loader's own rayon pool. Dropping it joins its threads, because page-locked memory must not
+/// be freed before they have ended.
 pub(crate) struct Pool(source::Pool);
 
-/// Starts tasks in a pool. The pool's threads end after the pool and all spawners are dropped.
+/// Handle that starts tasks in a pool. The pool's threads end once the pool and all spawners have
+/// been dropped.
 pub(crate) type Spawner = Arc<rayon::ThreadPool>;
 
 impl Pool {
@@ -17,7 +18,8 @@ impl Pool {
         let builder = rayon::ThreadPoolBuilder::new()
             .thread_name(|i| format!("warpfeed-{i}"))
             .start_handler(move |_| settings.enters())
-            // Without a handler rayon aborts the process. The panic hook has reported the panic.
+            // Without a panic handler, rayon aborts the process. The panic hook has already
+            // reported the panic.
             .panic_handler(|_| ());
         source::Pool::start(builder, workers).map(Pool)
     }

@@ -1,10 +1,10 @@
-//! The queue of parts, and the tasks of the pool that take parts from it.
+//! The queue of parts, and the pool tasks that take parts from it.
 //!
-//! A task takes parts in order until the queue stays empty. There are at most as many tasks as
+//! A task takes parts in order until the queue stays empty. There are never more tasks than
 //! threads, so nothing is spawned or allocated in the middle of an epoch. Between two parts, a task
-//! offers its thread to other tasks of the pool, such as those of a transform that calls rayon. If
-//! rayon starts a task on a thread that is in the middle of a part, because a transform waits there
-//! for its own tasks, the task ends at once. A part therefore never begins inside another part.
+//! offers its thread to other tasks of the pool, such as the tasks of a transform that uses rayon.
+//! A transform that waits for its own tasks may cause rayon to start a queue task on its thread, in
+//! the middle of a part. Such a task ends immediately, so a part never begins inside another part.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,25 +22,26 @@ use crate::engine::reading::ReadStage;
 use crate::engine::state::Shared;
 use crate::error::{guarded, panicked};
 
-/// First wait of a task for a part, and the longest one. Between two waits, which double, the task
-/// offers its thread to others. It ends after the longest wait.
+/// Duration of a task's first wait for a part. Each further wait is twice as long, and the task
+/// offers its thread to the pool between waits.
 const SHORTEST_WAIT: Duration = Duration::from_micros(50);
+/// Duration of a task's last wait for a part. If no part arrives, the task ends.
 const LONGEST_WAIT: Duration = Duration::from_millis(8);
 
-/// The queue of parts, and the workers that take them.
+/// The queue of parts, and the workers that process them.
 struct WorkQueue {
     shared: Arc<Shared>,
     parts: Receiver<Task>,
     stage: Arc<ReadStage>,
-    /// Number of tasks that take parts or wait for a thread.
+    /// Number of tasks that are processing parts or waiting for a thread.
     tasks: AtomicUsize,
-    /// One worker per thread, with its memory. It is made for the first part that the thread takes.
+    /// One worker per thread, created for the first part that the thread takes.
     workers: Box<[Mutex<Option<Worker>>]>,
     outcomes: Sender<Outcome>,
     free: Sender<Free>,
 }
 
-/// Sends parts to a queue, and starts tasks for them. The pool ends after the last sender is
+/// Sends parts to a queue, and starts tasks for them. The pool ends once the last sender is
 /// dropped.
 #[derive(Clone)]
 pub(crate) struct WorkSender {
@@ -50,8 +51,8 @@ pub(crate) struct WorkSender {
 }
 
 impl WorkSender {
-    /// Makes a queue for the threads of `pool`, with room for `parts` parts. Its tasks end when this
-    /// sender and all its clones are dropped.
+    /// Creates a queue for the threads of `pool`, with capacity for `parts` parts. Its tasks end
+    /// once this sender and all its clones are dropped.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         stage: &Arc<ReadStage>,
@@ -83,12 +84,12 @@ impl WorkSender {
 }
 
 thread_local! {
-    /// Whether the thread is in a task of a queue.
+    /// Whether this thread is running a task of a queue.
     static WORKS: Cell<bool> = const { Cell::new(false) };
 }
 
 impl WorkQueue {
-    /// Counts one more task. Returns false if every thread already has one.
+    /// Registers one more task. Returns false if there is already one task per thread.
     fn enters(&self) -> bool {
         let more = |tasks: usize| (tasks < self.workers.len()).then_some(tasks + 1);
         self.tasks.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
@@ -105,14 +106,15 @@ impl WorkQueue {
         loop {
             while let Some(task) = self.next() {
                 self.serve(index, task);
-                // A task may have started on this thread meanwhile, and have ended at once.
+                // Meanwhile a nested task may have started on this thread and ended immediately.
                 if !self.parts.is_empty() && self.enters() {
                     let queue = self.clone();
                     rayon::spawn_fifo(move || queue.work());
                 }
             }
             self.tasks.fetch_sub(1, Ordering::SeqCst);
-            // A part may have arrived in between, when its sender could start no task.
+            // A part may have been sent after the last check, while this task still counted and its
+            // sender could not start another.
             if self.parts.is_empty() || !self.enters() {
                 break;
             }
@@ -120,9 +122,9 @@ impl WorkQueue {
         WORKS.set(false);
     }
 
-    /// Returns the next part, or `None` if the queue stays empty for some milliseconds. Parts
-    /// usually follow each other within that time, and continuing a task costs less than starting
-    /// one. The thread is offered to the pool's other tasks before each wait.
+    /// Returns the next part, or `None` if the queue stays empty for some milliseconds. The next
+    /// part usually arrives within that time, and keeping a task running is cheaper than starting a
+    /// new one. Offers the thread to the pool's other tasks before each wait.
     fn next(&self) -> Option<Task> {
         let mut wait = SHORTEST_WAIT;
         loop {
@@ -139,7 +141,7 @@ impl WorkQueue {
         let served = guarded(|| {
             if task.fetched.is_none() && task.again.is_none() {
                 // The part may have been queued before reads began to wait for the storage. Without
-                // this check, workers would read all queued parts.
+                // this check, workers would read all queued parts themselves.
                 let Some(part) = self.stage.divert(task.part) else { return Ok(()) };
                 task.part = part;
             }
@@ -155,7 +157,8 @@ impl WorkQueue {
             let (number, turn) = (task.part.header().run, task.part.header().turn);
             let (balance, decoded) = (&run.balance, run.counters.device_decode.ns());
             let since = balance.clock();
-            // A cancelled part is passed on without work, so its time says nothing.
+            // A cancelled part is passed on without being processed, so its time must not be
+            // recorded.
             let leave = run.is_wanted(number) && balance.device_now(turn, decoded);
             let full = worker.run(task, &self.stage.waits, leave);
             if run.is_wanted(number) {

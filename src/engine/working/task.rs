@@ -1,4 +1,4 @@
-// Without the feature, no image is left to a device.
+// Without the feature, images are never left to a device.
 #![cfg_attr(not(feature = "_device"), allow(dead_code))]
 
 use std::sync::{Arc, Weak};
@@ -6,24 +6,24 @@ use std::sync::{Arc, Weak};
 use crate::batch::{Full, Part};
 use crate::engine::reading::Fetched;
 
-/// A part on its way to a worker.
+/// A part in transit to a worker.
 pub(crate) struct Task {
     pub(crate) part: Part,
     /// Samples that a reader read in advance, if any.
     pub(crate) fetched: Option<Fetched>,
-    /// Samples to decode again, if the batch was full before.
+    /// Samples that the device could not decode, to be decoded by workers.
     pub(crate) again: Option<Again>,
 }
 
-/// Samples of a batch that workers decode because a device could not. Each part of the batch has a
-/// copy.
+/// Samples of a batch that workers decode because a device could not decode them. Each part of the
+/// batch contains a copy of this value.
 #[derive(Clone)]
 pub(crate) struct Again {
-    /// Places of the samples in the batch, in order.
+    /// Indices of the samples within the batch, in ascending order.
     pub(crate) places: Arc<[usize]>,
-    /// Alive while the batch is wanted.
+    /// Can be upgraded until the batch is cancelled.
     pub(crate) wanted: Weak<()>,
-    /// Takes the full slot, without waiting.
+    /// Called with the full slot. Must not block.
     pub(crate) done: Arc<dyn Fn(Full) + Send + Sync>,
 }
 

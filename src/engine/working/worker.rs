@@ -1,4 +1,4 @@
-//! A worker, which processes parts of batches with its own memory.
+//! A worker, which processes parts of batches and owns the memory that this requires.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::source::CancelToken;
 use crate::trace::{Stage, nanos};
 use crate::transform::Resizer;
 
-/// One worker, with its memory. The memory is kept from sample to sample, up to the worker's own
+/// One worker and its memory. Buffers are reused from sample to sample, up to the worker's own
 /// share ([`Scratch`](crate::engine::Scratch)).
 pub(crate) struct Worker {
     recipe: Arc<Recipe>,
@@ -33,7 +33,7 @@ pub(crate) struct Worker {
     index: usize,
     /// One buffer per sample and attempt. A failed attempt may still borrow its buffer.
     encoded: [Box<[Vec<u8>]>; MAX_GROUP],
-    /// One buffer per image that is decoded. An image that is decoded with another one uses its
+    /// One buffer per decoded image. Images that are cut from the same decoded image share a
     /// buffer.
     pixels: [Pixels; MAX_PLANNED],
     image: Vec<u8>,
@@ -41,9 +41,9 @@ pub(crate) struct Worker {
     /// The objects that are pasted into an image.
     pasted: Pasted,
     mixing: MixScratch,
-    /// Boxes of a sample whose plan depends on them.
+    /// Boxes of the current sample, if its plan depends on them.
     boxes: Vec<[f32; 4]>,
-    /// Entropy-coded data of an image that a device decodes.
+    /// Entropy-coded data of an image, for decoding on a device.
     bitstream: Bitstream,
 }
 
@@ -64,11 +64,13 @@ impl Worker {
         }
     }
 
-    /// Fills the part of `task`, unless its run is cancelled. Leaves images to the device if
-    /// `leave` is true. The last part of a batch to end returns the full slot.
+    /// Fills the part of `task`, unless the part's run has been cancelled. Leaves images to the
+    /// device if `leave` is true. The last worker to finish a part of the batch returns the full
+    /// slot.
     pub(crate) fn run(&mut self, task: Task, waits: &Waits, leave: bool) -> Option<Full> {
         let Task { mut part, fetched, .. } = task;
-        // A panic may leave samples unread. They must not have the keys of an earlier batch.
+        // After a panic, some samples may not have been filled. They must not retain the keys of an
+        // earlier batch.
         part.range().for_each(|place| {
             let meta = part.meta(place);
             meta.key.clear();
@@ -76,8 +78,8 @@ impl Worker {
             (meta.damaged, meta.replaced) = (0, None);
             meta.shown = Rect::default();
         });
-        // Calls of the user's code are guarded separately. A panic here is a defect, or comes from
-        // the user's logger. The batch continues, because its slot would be lost otherwise.
+        // User code is guarded separately. A panic here is a bug, or comes from the user's logger.
+        // Processing of the batch continues, because otherwise its slot would be lost.
         let stop = self.run.stop(part.header().run);
         let filled = guarded(|| {
             stop.during(|| self.fill(&mut part, fetched.as_ref(), waits, leave));
@@ -113,15 +115,15 @@ impl Worker {
         if let Err(e) = finished {
             let number = full.header().number;
             let e = panicked(e, || format!("a worker panicked at the end of batch {number}"));
-            // The batch may be finished in part, so none of its samples counts.
+            // The batch may be partly finished, so all its samples fail.
             (0..full.len()).for_each(|place| full.meta_mut(place).fault = Some(e.clone()));
         }
         Some(full)
     }
 
-    /// Decodes the images of a part that a device could not decode. The last part of a batch to
-    /// end returns the full slot. A failure is a fault of the sample, as if a worker had decoded it
-    /// first.
+    /// Decodes the images of a part that a device could not decode. The last worker to finish a
+    /// part of the batch returns the full slot. Errors are stored with the sample, as if a worker
+    /// had decoded it in the first place.
     pub(crate) fn run_again(&mut self, mut part: Part, again: &Again) -> Option<Full> {
         let range = part.range();
         for place in again.places.iter().copied().filter(|place| range.contains(place)) {
@@ -151,7 +153,8 @@ impl Worker {
         Some(full)
     }
 
-    /// Decodes the images of the sample at `place`, whose other fields are already written.
+    /// Decodes the images of the sample at `place`. The other fields of the sample have already
+    /// been written.
     fn make_again(&mut self, part: &mut Part, place: usize, again: &Again) -> Result<()> {
         let Worker { recipe, run, index, encoded, pixels: [pixels, ..], resizer, boxes, .. } = self;
         let (entry, epoch, share) = (part.header().entries[place], part.header().epoch, run.scratch.share());
@@ -159,15 +162,15 @@ impl Worker {
         let sample = recipe.read(entry.sample, &mut encoded[0], || again.is_wanted());
         let sample = sample.map_err(|e| recipe.at_sample(entry.sample, "", e))?;
         recipe.check_length(&sample, entry.sample)?;
-        // A mosaic leaves no image to the device, so the sample is none. Those that a worker
-        // decoded before are decoded again.
+        // Mosaics are never left to the device, so the sample is a single image. Images that a
+        // worker already decoded are decoded again, so the count of damaged images restarts at 0.
         part.meta(place).damaged = 0;
         let buffer = share.admitted(sample.memory());
         let mut damaged = ArrayVec::<&[u8], MAX_IMAGES>::new();
         for field in &recipe.fields_of(part.header()).images {
             let shot = recipe.plan(field.described(), &sample, (epoch, &entry), None, (&[], boxes));
             let Shot { bytes, opened, plan, .. } = shot.map_err(|e| recipe.at_sample(entry.sample, sample.key(), e))?;
-            let mut encoded = opened.expect("it waits to be decoded");
+            let mut encoded = opened.expect("it has not been decoded");
             let memory = usize::try_from(encoded.memory(plan.region)).unwrap_or(usize::MAX).saturating_add(buffer);
             let large = memory > share.decode;
             let hold = large.then(|| {
@@ -208,7 +211,7 @@ impl Worker {
         self.run.counters.worker(self.index).idle();
     }
 
-    /// Frees memory beyond the worker's own share.
+    /// Frees memory that exceeds the worker's own share.
     fn trim(&mut self) {
         let share = self.run.scratch.share();
         let encoded = self.encoded.iter().flatten().map(Vec::capacity).sum::<usize>();
@@ -219,8 +222,8 @@ impl Worker {
         keep_for_decoding(&mut self.bitstream, share);
     }
 
-    /// Fills the next of `places`: one per buffer, or fewer if their encoded bytes are large.
-    /// Returns the time in ns that reading waited.
+    /// Fills samples from the front of `places`: as many as there are buffers, or fewer if the
+    /// encoded samples are large. Returns the time in ns that was spent waiting for reads.
     fn round(&mut self, part: &mut Part, fetched: Option<&Fetched>, places: &mut Range<usize>, leave: bool) -> u64 {
         let Worker { recipe, run, index, encoded, pixels, image, resizer, pasted, boxes, bitstream, .. } = self;
         let (recipe, run): (&Recipe, &Run) = (recipe, run);
@@ -252,7 +255,7 @@ impl Worker {
             if !run.is_wanted(filler.part.header().run) {
                 return waited;
             }
-            // Memory that is held comes in addition to the worker's own share.
+            // Memory that was admitted comes on top of the worker's own share.
             if hold.is_none() {
                 filler.make_room(&group.samples[..count]);
             }
@@ -267,8 +270,8 @@ impl Worker {
     }
 }
 
-/// Frees memory of `pixels` beyond `limit` bytes, starting at the end: the first buffers are used
-/// most.
+/// Frees buffers of `pixels` until at most `limit` bytes remain, starting at the end, because the
+/// first buffers are used most.
 fn keep(pixels: &mut [Pixels], limit: usize) {
     let mut left = limit;
     for pixels in pixels {
@@ -279,15 +282,15 @@ fn keep(pixels: &mut [Pixels], limit: usize) {
     }
 }
 
-/// Frees memory beyond the share that is kept between images. Data for a device may keep half of
-/// the share, and decoders the rest.
+/// Frees memory that exceeds the part of the share that is reused from image to image. Data for a
+/// device may use half of that part, and decoders may use the other half.
 fn keep_for_decoding(bitstream: &mut Bitstream, share: Share) {
     bitstream.keep(share.kept / 2);
     decode::keep(share.kept - bitstream.memory());
 }
 
-/// Fills a slot with the first `samples` samples, as one part, mixed if `mixing` says so. Leaves
-/// their images to a device if `leave` is true. Returns the batch, and the worker.
+/// Fills a slot with the first `samples` samples as a single part, mixed according to `mixing`.
+/// Leaves the images to a device if `leave` is true. Returns the batch and the worker.
 #[cfg(test)]
 pub(crate) fn filled(
     shared: &Shared,
@@ -306,8 +309,8 @@ pub(crate) fn filled(
     (full.expect("the only part"), worker)
 }
 
-/// Fills the first `samples` places of a slot, and leaves their images to a device. Returns the
-/// number of images left, the bytes that the worker keeps, and the size of its share.
+/// Fills the first `samples` rows of a slot, and leaves the images to a device. Returns the number
+/// of images left, the bytes that the worker retains, and the size of its share.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn kept_after(shared: &Shared, slot: crate::batch::Free, samples: u64) -> (u64, usize, usize) {
     let run = &shared.run;
@@ -319,8 +322,8 @@ pub(crate) fn kept_after(shared: &Shared, slot: crate::batch::Free, samples: u64
     (run.counters.stats().decoded_on_device, encoded + pixels + worker.bitstream.memory(), decode + read + kept)
 }
 
-/// Fills a slot with the first sample, and decodes its images again, as those that a device could
-/// not decode. Returns the bytes of shared memory that the second decoding asked for.
+/// Fills a slot with the first sample, and decodes its images again, as if a device had failed to
+/// decode them. Returns the amount of shared memory, in bytes, that the second decoding requested.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn taken_again(shared: &Shared, slot: crate::batch::Free) -> usize {
     let run = &shared.run;

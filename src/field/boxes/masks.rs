@@ -1,4 +1,4 @@
-//! The masks of boxes, and the objects that they cut out for pasting.
+//! Masks of boxes. For copy-paste, the masks define the pixels of the pasted objects.
 
 use super::{Boxes, SCRATCH, Scratch, VisibleBox, join};
 use crate::decode::Frame;
@@ -11,7 +11,8 @@ use crate::source::Sample;
 use crate::transform::{Clipped, Plan};
 
 impl Boxes {
-    /// Writes the masks of the `kept` of `all` boxes, without the pixels that `hidden` covers.
+    /// Writes the masks of the boxes in `kept`, which are some of a sample's `all` boxes. Pixels
+    /// that `hidden` covers are set to 0.
     pub(super) fn write_masks(
         name: &str,
         sample: &Sample<'_>,
@@ -28,14 +29,14 @@ impl Boxes {
         for (to, kept) in to.chunks_exact_mut(plan.output.area() as usize).zip(kept) {
             paint(&field, kept.index, placed, (segments, drawn), to)?;
             hidden.into_iter().for_each(|pasted| pasted.hide(to));
-            // The mask is drawn again for the next box.
+            // Do not change `drawn`, which is reused for the next box.
             plan.warp_nearest(to, 1, &[0], drawn);
         }
         Ok(())
     }
 
-    /// Drops the kept boxes of which pasted objects leave too little, and fits the others around
-    /// what they leave.
+    /// Drops boxes of which pasted objects cover too much, and shrinks the others to the part that
+    /// stays visible.
     pub(super) fn hide(
         &self,
         name: &str,
@@ -109,7 +110,7 @@ impl Objects for Boxes {
     }
 }
 
-/// Reads the masks of a sample with `all` boxes.
+/// Reads the masks of a sample that has `all` boxes.
 fn read_masks<'a>(
     name: &str,
     sample: &Sample<'a>,
@@ -119,12 +120,12 @@ fn read_masks<'a>(
     let field = encoded::find(sample, name)?;
     let found = segments.read(field.value).map_err(|e| field.at_field(&e))?;
     if found != all {
-        return Err(field.error(format_args!("has {found} masks, there are {all} boxes")));
+        return Err(field.error(format_args!("has {found} masks for {all} boxes")));
     }
     Ok(field)
 }
 
-/// Draws mask number `index` in the output, before geometric operations.
+/// Draws the mask with index `index` at the size of the output, before geometric operations.
 fn paint(
     field: &encoded::Encoded<'_>,
     index: usize,
@@ -133,11 +134,11 @@ fn paint(
     to: &mut [u8],
 ) -> Result<()> {
     segments.draw(index, frame.size(), units, drawn).map_err(|e| field.at_field(&e))?;
-    // Masks are drawn column by column, in the frame in which they were annotated.
+    // Masks are stored column by column, in the frame on which they were annotated.
     let (width, shown, high) = (plan.output.width as usize, plan.shown(), frame.size().height as usize);
     let (across, down) = if frame.is_transposed() { (1, high) } else { (high, 1) };
     to.fill(0);
-    // A mask may exceed its box.
+    // Go through the whole visible part, because a mask may extend beyond its box.
     for x in shown.x..shown.x + shown.width {
         let Some(column) = plan.column(x) else { continue };
         let column = frame.across(column) as usize * across;

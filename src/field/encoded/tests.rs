@@ -9,7 +9,7 @@ fn of(name: &str, bytes: &[u8]) -> (String, Vec<u8>) {
     (name.to_owned(), bytes.to_owned())
 }
 
-/// The numbers of field `x` of a sample with these fields.
+/// Reads the field `x` of a sample with these fields, and returns its numbers and their shape.
 fn read<T: Element>(fields: &[(String, Vec<u8>)]) -> Result<(Vec<T>, Vec<usize>)> {
     let sample = fields.iter().try_fold(Sample::new("s"), |sample, (name, bytes)| sample.with_field(name, bytes))?;
     let mut to = Vec::new();
@@ -25,7 +25,7 @@ fn cause<T: Element + std::fmt::Debug>(name: &str, bytes: impl AsRef<[u8]>) -> S
     one::<T>(name, bytes).unwrap_err().cause().to_owned()
 }
 
-/// An `.npy` file as NumPy writes it.
+/// Returns the bytes of an `.npy` file, as NumPy writes it.
 fn npy(descr: &str, shape: &[usize], data: &[u8]) -> Vec<u8> {
     let mut axes = String::new();
     shape.iter().for_each(|axis| write!(axes, "{axis}, ").unwrap());
@@ -48,7 +48,7 @@ fn the_four_encodings_give_the_same_numbers() {
 }
 
 #[test]
-fn a_field_without_an_ending_comes_first_and_a_full_name_matches_only_itself() {
+fn a_field_without_a_suffix_has_precedence() {
     let fields = [of("x.txt", b"3"), of("x.json", b"2"), of("x.npy", &npy("|u1", &[], &[1])), of("x", &[0])];
     for (from, expected) in [(0, 0), (1, 1), (2, 2), (3, 3)] {
         let fields = &fields[..4 - from];
@@ -66,7 +66,7 @@ fn a_field_without_an_ending_comes_first_and_a_full_name_matches_only_itself() {
 }
 
 #[test]
-fn a_field_named_by_its_encoding_and_an_array_with_a_header_are_read_as_such() {
+fn encoding_names_and_array_headers_are_recognized() {
     let array = npy("<f4", &[2], &[1.5_f32, -2.0].map(f32::to_le_bytes).concat());
     for (name, bytes) in [("npy", &array[..]), ("json", b"[1.5, -2]"), ("txt", b"1.5 -2"), ("anything", &array)] {
         let sample = Sample::new("s").with_field(name, bytes).unwrap();
@@ -74,7 +74,7 @@ fn a_field_named_by_its_encoding_and_an_array_with_a_header_are_read_as_such() {
         let shape = numbers(&sample, name, &mut to).unwrap();
         assert_eq!((&to[..], &shape[..]), (&[1.5, -2.0][..], &[2][..]), "{name}");
     }
-    // As long as two numbers without a header.
+    // The text has 8 bytes, the same as two 32-bit numbers without a header.
     let sample = Sample::new("s").with_field("json", &b"[1,2.50]"[..]).unwrap();
     let mut to = Vec::<f32>::new();
     numbers(&sample, "json", &mut to).unwrap();
@@ -82,7 +82,7 @@ fn a_field_named_by_its_encoding_and_an_array_with_a_header_are_read_as_such() {
 }
 
 #[test]
-fn kept_numbers_are_whole_and_finite_and_fractions_are_the_nearest() {
+fn exact_numbers_stay_exact_and_fractions_are_rounded() {
     let kept = |name: &str, bytes: &[u8], dtype| {
         let sample = Sample::new("s").with_field(name, bytes).unwrap();
         let read = find(&sample, name).unwrap().with_kept_numbers(dtype, |bytes, _| Ok(bytes.to_vec()));
@@ -119,7 +119,7 @@ fn kept_numbers_are_whole_and_finite_and_fractions_are_the_nearest() {
 }
 
 #[test]
-fn a_number_that_an_integer_cannot_hold_is_an_error_that_shows_it() {
+fn a_number_that_does_not_fit_an_integer_is_refused() {
     assert_eq!(cause::<i64>("x.txt", "7 1.5"), "field \"x.txt\" has 1.5, which int64 cannot hold, as number 1");
     assert_eq!(cause::<u8>("x.txt", "256"), "field \"x.txt\" has 256, which uint8 cannot hold, as number 0");
     assert_eq!(cause::<i64>("x.txt", "cat"), "field \"x.txt\" has \"cat\", which is not a number, as number 0");
@@ -165,8 +165,8 @@ fn every_numpy_type_is_read_in_either_byte_order() {
 #[test]
 fn a_damaged_array_is_an_error_with_both_numbers() {
     let good = npy("<f4", &[2, 2], &[0; 16]);
-    assert!(cause::<f32>("x.npy", &good[..good.len() - 1]).ends_with("there are 15"));
-    assert!(cause::<f32>("x.npy", [&good[..], b"x"].concat()).ends_with("there are 17"));
+    assert!(cause::<f32>("x.npy", &good[..good.len() - 1]).ends_with("found 15"));
+    assert!(cause::<f32>("x.npy", [&good[..], b"x"].concat()).ends_with("found 17"));
     for end in 0..good.len() {
         one::<f32>("x.npy", &good[..end]).unwrap_err();
     }
@@ -174,18 +174,18 @@ fn a_damaged_array_is_an_error_with_both_numbers() {
     let fortran = String::from_utf8_lossy(&good[10..]).replace("False", "True ");
     let fortran = [&good[..10], fortran.as_bytes()].concat();
     assert!(cause::<f32>("x.npy", fortran).contains("in C order"));
-    assert!(cause::<f32>("x.npy", npy("<f4", &[usize::MAX, 2], &[])).contains("takes too many bytes"));
+    assert!(cause::<f32>("x.npy", npy("<f4", &[usize::MAX, 2], &[])).contains("expected too many bytes"));
     assert_eq!(cause::<i64>("x", [0; 9]), "field \"x\" has 9 bytes, which is not a multiple of 8");
 }
 
 #[test]
 fn lists_of_different_lengths_or_depths_are_errors() {
     for (json, says) in [
-        ("[[1, 2], [3]]", "a list of 1 next to one of 2"),
-        ("[1, [2]]", "a list within 1 lists, where numbers are expected"),
-        ("[[1], 2]", "number 1 lies within 1 lists, others lie deeper"),
-        ("[[], 2]", "number 0 lies within 1 lists"),
-        ("[[[[[[[[[1]]]]]]]]]", "a list within 8 lists"),
+        ("[[1, 2], [3]]", "a list of length 1 next to a list of length 2"),
+        ("[1, [2]]", "a list nested in 1 lists: expected numbers"),
+        ("[[1], 2]", "number 1 is nested in 1 lists, others are nested deeper"),
+        ("[[], 2]", "number 0 is nested in 1 lists"),
+        ("[[[[[[[[[1]]]]]]]]]", "a list nested in 8 lists"),
         ("[1, \"two\"]", "invalid type: string \"two\", expected a number or a list of numbers at line 1 column 9"),
         ("[1, null]", "invalid type: null"),
         ("{\"a\": 1}", "invalid type: map"),
@@ -229,7 +229,7 @@ proptest! {
         prop_assert_eq!(&json.0, values);
         prop_assert!(rows.is_empty() || json.1 == shape);
         prop_assert_eq!(one::<i64>("x.txt", text.join(" ")).unwrap().0, values);
-        // The nearest float, as the language converts.
+        // Each number becomes the nearest float, as in Rust's conversion.
         let floats: Vec<f32> = values.iter().map(|&v| v as f32).collect();
         prop_assert_eq!(one::<f32>("x.npy", npy("<i8", &shape, &raw)).unwrap().0, floats.clone());
         prop_assert_eq!(one::<f32>("x.txt", text.join(", ")).ok(), (!text.is_empty()).then(|| (floats, vec![values.len()])).or(Some((vec![], vec![0]))));

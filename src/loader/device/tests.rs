@@ -1,4 +1,5 @@
-//! Loaders whose device is simulated: its kernels are plain Rust that reads what the kernels read.
+//! Tests loaders on a simulated device, whose kernels are plain Rust functions with the same inputs
+//! as the real kernels.
 
 use std::pin::Pin;
 #[cfg(target_os = "linux")]
@@ -37,7 +38,7 @@ mod split;
 mod stored;
 mod texts;
 
-/// A drawn image as a JPEG.
+/// Draws an image and encodes it as a JPEG.
 fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
     let mut rng = Rng::new(number, 1, 1);
     let (width, height) = (40 + rng.below(90) as u16, 40 + rng.below(90) as u16);
@@ -59,7 +60,8 @@ fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
     bytes
 }
 
-/// Images of many kinds: decodable by the device, not decodable by it, and damaged.
+/// Returns images that the device can decode, images that it cannot decode and, if `damaged` is
+/// set, damaged images.
 fn originals(damaged: bool) -> Vec<Vec<u8>> {
     let kinds = [F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4];
     let original = |n: u64| {
@@ -68,7 +70,7 @@ fn originals(damaged: bool) -> Vec<Vec<u8>> {
             bytes = oriented(&bytes, 1 + (n / 7 + 4) as u8 % 8);
         }
         if damaged && n % 5 == 4 {
-            // In the middle of the data, where a decoder loses synchronization.
+            // Damage the middle of the data, so that a decoder loses synchronization.
             let at = bytes.len() * 2 / 3;
             bytes[at..at + 6].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa, 0x31, 0x77]);
         }
@@ -92,12 +94,12 @@ impl<G: Gpu, B: From<Held<G>>> OnDevice<G, B> {
     }
 }
 
-/// The pixels of all batches of an epoch on the simulated device, from batch `first` on.
+/// Returns the pixels of all batches of an epoch on the simulated device, from batch `first` on.
 fn on_device(loader: Loader, epoch: u64, first: u64) -> Result<(Vec<Vec<u8>>, u64)> {
     field_on_device(loader, epoch, first, None)
 }
 
-/// Like [`on_device`], for the field `name`.
+/// Like [`on_device`], but returns the field `name`.
 fn field_on_device(loader: Loader, epoch: u64, first: u64, name: Option<&str>) -> Result<(Vec<Vec<u8>>, u64)> {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream()?;
@@ -111,7 +113,7 @@ fn field_on_device(loader: Loader, epoch: u64, first: u64, name: Option<&str>) -
     Ok((batches, left))
 }
 
-/// The pixels of a batch on the simulated device, once its work is done.
+/// Waits until the simulated device has finished a batch, and returns the batch's pixels.
 fn pixels(sim: &Sim, batch: &Held<Sim>) -> Vec<u8> {
     pixels_of(sim, batch, None)
 }
@@ -121,7 +123,7 @@ fn pixels_of(sim: &Sim, batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
     arrived(batch, name)
 }
 
-/// The pixels of a batch whose work is done.
+/// Returns the pixels of a batch, which must be complete.
 fn arrived(batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
     let (slot, shared) = (batch.slot(), &batch.shared);
     let Form { spec, places } = shared.form(&slot.info);
@@ -137,7 +139,7 @@ fn on_host(loader: Loader, epoch: u64) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn the_device_decodes_to_the_bits_of_the_host() {
+fn device_decoding_is_bit_identical_to_the_host() {
     for damaged in [false, true] {
         let originals = originals(damaged);
         for augment in [
@@ -159,8 +161,8 @@ fn the_device_decodes_to_the_bits_of_the_host() {
                 assert!(batches == expected, "{decode_on:?}, damaged {damaged}");
                 match decode_on {
                     DecodeOn::Cpu => assert_eq!(left, 0),
-                    // The encoder writes one scan per component for every third image, and some
-                    // are progressive.
+                    // The device does not decode every third image, which has one scan per
+                    // component, or progressive images.
                     DecodeOn::Gpu => assert!(left > 24, "{left} images of 48"),
                     DecodeOn::Auto => assert!(left > 0),
                 }
@@ -183,7 +185,7 @@ fn workers_decode_what_only_the_host_resizes() {
         (by(Interpolation::Bicubic).antialias(false), true),
         (border(Border::Reflect), false),
         (border(Border::Edge), false),
-        // The device resizes from the second epoch on.
+        // From the second epoch on, the device can resize.
         (by(Interpolation::Bicubic).from_epoch(1, Augment::train(32)), false),
         (Augment::train(32).antialias(false).from_epoch(1, Augment::train(32)), false),
     ] {
@@ -198,7 +200,7 @@ fn workers_decode_what_only_the_host_resizes() {
 }
 
 #[test]
-fn the_device_jitters_colors_to_the_bits_of_the_host() {
+fn device_color_jitter_is_bit_identical_to_the_host() {
     let originals = originals(true);
     let jitter = ColorJitter::new().brightness(0.4).contrast(0.4).saturation(0.4).hue(0.1);
     let loader = loader(&originals).augment(Augment::train(32).jitter(jitter));
@@ -211,7 +213,7 @@ fn the_device_jitters_colors_to_the_bits_of_the_host() {
 }
 
 #[test]
-fn the_device_runs_every_effect_to_the_bits_of_the_host() {
+fn device_effects_are_bit_identical_to_the_host() {
     let originals = originals(true);
     let train = || Augment::train(32);
     let affine = RandomAffine::new().rotate(-40.0, 40.0).scale(0.7, 1.4).interpolation(Interpolation::Bilinear);
@@ -221,7 +223,7 @@ fn the_device_runs_every_effect_to_the_bits_of_the_host() {
         (train().timm("rand-m9-mstd0.5-inc1"), true),
         (train().three_augment().affine(affine.fill([9, 80, 200])).perspective(0.5, 0.7), true),
         (train().simclr().invert(0.3).permute_channels(0.5), true),
-        // It has no device code.
+        // AugMix is not implemented on the device.
         (train().aug_mix(), false),
     ] {
         let loader = loader(&originals).augment(augment);
@@ -235,11 +237,11 @@ fn the_device_runs_every_effect_to_the_bits_of_the_host() {
 }
 
 #[test]
-fn the_device_makes_views_to_the_bits_of_the_host() {
+fn device_views_are_bit_identical_to_the_host() {
     let originals = originals(true);
     let dino = Augment::dino_views(20, 12, 1);
     let plain = vec![Augment::train(32), Augment::resize(20, 70), Augment::eval(40, 36).flip(0.5)];
-    // Of these views one has effects on pixels.
+    // One of these views has a pixel effect.
     let one = vec![Augment::train(24), Augment::train(16).invert(0.5)];
     for (views, converts) in [(dino, true), (plain, false), (one, true)] {
         let loader = loader(&originals).views(views.clone());
@@ -274,13 +276,13 @@ fn the_device_turns_images_as_exif_says() {
     }
 }
 
-/// The bytes of a batch as the simulated kernel converts them.
+/// Returns the bytes of a batch as the simulated convert kernel leaves them.
 fn all_converted(batch: Vec<u8>) -> Vec<u8> {
     batch.into_iter().map(|byte| converted(byte, 0)).collect()
 }
 
 #[test]
-fn an_operation_without_device_code_sends_its_samples_alone_to_the_workers() {
+fn workers_decode_samples_with_host_only_operations() {
     let originals = originals(false);
     let plain = loader(&originals).decode_on(DecodeOn::Gpu);
     let (_, most) = on_device(plain.clone(), 0, 0).unwrap();
@@ -307,13 +309,13 @@ fn workers_decode_mosaics_and_the_device_all_other_samples() {
 }
 
 #[test]
-fn a_transform_of_the_user_sends_all_samples_to_the_workers() {
+fn a_custom_transform_sends_all_samples_to_the_workers() {
     let originals = originals(false);
     let invert = |image: &mut ImageMut<'_>, _: &mut Rng| {
         image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
         Ok(())
     };
-    // The jitter comes before the transform.
+    // The color jitter runs before the custom transform.
     let loader = loader(&originals).augment(Augment::train(32).jitter(ColorJitter::new().contrast(0.5)));
     let loader = loader.transform(invert).decode_on(DecodeOn::Gpu);
     let (batches, left) = on_device(loader.clone(), 0, 0).unwrap();
@@ -321,18 +323,18 @@ fn a_transform_of_the_user_sends_all_samples_to_the_workers() {
     assert_eq!(left, 0);
 }
 
-/// The `nice` value of the calling thread.
+/// Returns the `nice` value of the calling thread.
 #[cfg(target_os = "linux")]
 fn niceness() -> i64 {
     let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-    // The name in parentheses is the second field, and may have spaces.
+    // The second field is the name in parentheses, which may contain spaces.
     let fields = stat.rsplit_once(')').unwrap().1;
     fields.split_whitespace().nth(16).unwrap().parse().unwrap()
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn workers_of_a_device_yield_to_the_program_unless_there_is_one_core() {
+fn device_workers_have_low_priority_except_on_one_core() {
     let originals = originals(false);
     let (before, seen) = (niceness(), Arc::new(Mutex::new(Vec::new())));
     let notes = seen.clone();
@@ -353,7 +355,7 @@ fn workers_of_a_device_yield_to_the_program_unless_there_is_one_core() {
 }
 
 #[test]
-fn a_loader_says_once_that_workers_decode_what_a_device_could() {
+fn a_loader_reports_host_decoding_once() {
     let originals = originals(false);
     let said = |loader: Loader| {
         let warnings = Warnings::default();
@@ -363,9 +365,9 @@ fn a_loader_says_once_that_workers_decode_what_a_device_could() {
     let gpu = loader(&originals).decode_on(DecodeOn::Gpu);
     let halved = Augment::train(32).halve(0.5).jitter(ColorJitter::new().hue(0.3));
     let own = |loader: Loader| loader.transform(|_: &mut ImageMut<'_>, _: &mut Rng| Ok(()));
-    let operation = "the workers decode the images that halve changes, because only the host can run it";
+    let operation = "workers decode the images that halve changes, because only the host supports it";
     assert_eq!(said(gpu.clone().augment(halved.clone())), [operation]);
-    let transform = "the workers decode all images, because a transform of your own runs on the host";
+    let transform = "workers decode all images, because a custom transform runs on the host";
     assert_eq!(said(own(gpu.clone().augment(halved.clone()))), [transform]);
     let jitter = Augment::train(32).jitter(ColorJitter::new().hue(0.3));
     for quiet in [gpu.clone().augment(jitter), own(gpu.clone().augment(halved).decode_on(DecodeOn::Cpu))] {
@@ -373,8 +375,8 @@ fn a_loader_says_once_that_workers_decode_what_a_device_could() {
     }
 }
 
-/// Number of damaged images that an epoch counts on the simulated device, and number that it
-/// decoded.
+/// Returns how many damaged images are counted in an epoch on the simulated device, and how many
+/// images the device decoded.
 fn damaged_on_device(loader: Loader) -> (u64, u64) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
@@ -386,15 +388,15 @@ fn damaged_on_device(loader: Loader) -> (u64, u64) {
 }
 
 #[test]
-fn damaged_images_are_counted_alike_wherever_they_are_decoded() {
+fn damage_counts_equally_on_workers_and_device() {
     let mut originals = originals(true);
-    // A segment that ends early, which no decoding of the whole image misses.
+    // A segment that ends early, which is always found if the whole image is decoded.
     for n in [3, 8, 14] {
         let start = originals[n].windows(2).rposition(|marker| marker == [0xff, 0xda]).unwrap() + 14;
         let at = start + (originals[n].len() - start) / 3;
         originals[n][at..at + 2].copy_from_slice(&[0xff, 0xd9]);
     }
-    // A byte after the last MCU, of which the pixels show nothing.
+    // A byte after the last MCU, which does not change the pixels.
     for n in [1, 7, 12] {
         assert!(matches!(check(&originals[n]), Condition::Sound));
         originals[n] = with_rest(&originals[n], 0, &[0x55]);
@@ -410,7 +412,8 @@ fn damaged_images_are_counted_alike_wherever_they_are_decoded() {
             assert_eq!(damaged, expected, "{decode_on:?}");
             assert_eq!(left > 0, decode_on != DecodeOn::Cpu);
         }
-        // Failing samples are replaced by copies of others. Each failure counts once.
+        // Failed samples are replaced by copies of other samples. Each failure must be counted only
+        // once.
         let skip = loader.strict(true).on_error(OnError::Skip { max_skipped: 48 });
         let mut host = skip.clone().host().unwrap();
         host.epoch(0).for_each(|batch| drop(batch.unwrap()));
@@ -424,7 +427,7 @@ fn damaged_images_are_counted_alike_wherever_they_are_decoded() {
 }
 
 #[test]
-fn errors_and_replacements_do_not_depend_on_where_images_are_decoded() {
+fn errors_do_not_depend_on_where_images_are_decoded() {
     let mut originals = originals(true);
     for n in [5, 23, 30] {
         let half = originals[n].len() / 2;
@@ -439,18 +442,18 @@ fn errors_and_replacements_do_not_depend_on_where_images_are_decoded() {
         let found = on_device(loader.clone().decode_on(decode_on), 0, 0).unwrap_err();
         assert_eq!(found.to_string(), expected.to_string());
         let (batches, left) = on_device(skipping.clone().decode_on(decode_on), 0, 0).unwrap();
-        assert!(batches == replaced && left > 0, "{decode_on:?}: a stand-in's image is its donor's");
+        assert!(batches == replaced && left > 0, "{decode_on:?}: a replacement contains its donor's image");
     }
 }
 
 #[test]
-fn an_epoch_that_is_resumed_or_abandoned_continues_with_the_same_pixels() {
+fn resumed_and_abandoned_epochs_keep_the_pixels() {
     let originals = originals(true);
     let loader = loader(&originals).decode_on(DecodeOn::Gpu);
     let expected = on_host(loader.clone(), 1);
     let (rest, _) = on_device(loader.clone(), 1, 4).unwrap();
-    assert!(rest == expected[4..], "from batch 4 on");
-    // Dropped in the middle of an epoch, with batches in flight.
+    assert!(rest == expected[4..], "the batches from number 4 on are the same");
+    // Drop the loader in the middle of an epoch, while batches are in flight.
     let sim = Sim::new(Mistake::None, 200);
     let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
     for epoch in 0..20 {
@@ -462,8 +465,8 @@ fn an_epoch_that_is_resumed_or_abandoned_continues_with_the_same_pixels() {
 }
 
 #[test]
-fn images_that_do_not_fit_into_the_devices_memory_are_decoded_by_workers() {
-    // One image is larger than the whole room of its batch.
+fn workers_decode_images_that_do_not_fit_on_the_device() {
+    // One image that exceeds the space of its whole batch.
     let mut rgb = vec![0; 1200 * 1200 * 3];
     let mut rng = Rng::new(1, 1, 1);
     rgb.iter_mut().for_each(|value| *value = rng.next_u64() as u8);
@@ -478,7 +481,7 @@ fn images_that_do_not_fit_into_the_devices_memory_are_decoded_by_workers() {
     assert!((1..48).contains(&left), "{left}");
 }
 
-/// A decoder on the simulated device.
+/// Opens a decoder on the simulated device.
 fn decoder(sim: &Sim) -> Decoder<Held<Sim>> {
     decoder_with(sim, |options| options)
 }
@@ -495,13 +498,13 @@ fn open_decoder(sim: &Sim, with: impl Fn(DecoderBuilder) -> DecoderBuilder) -> R
 }
 
 #[test]
-fn a_decoder_on_a_device_gives_the_bits_of_the_host_and_an_error_for_each_bad_image() {
+fn a_device_decoder_matches_the_host_and_reports_bad_images() {
     let mut originals = originals(true);
     let expected =
         on_host(Loader { sampling: Default::default(), ..loader(&originals) }.augment(Augment::eval(40, 36)), 0);
     let sim = Sim::new(Mistake::None, 20);
     let decoder = decoder(&sim);
-    // All at once, so that several requests are in flight.
+    // Submit all requests before waiting for any, so that several are in flight.
     let ask = |originals: &[Vec<u8>]| -> Vec<_> {
         originals.chunks(8).map(|request| decoder.submit(request.to_vec()).unwrap()).collect()
     };
@@ -533,13 +536,13 @@ fn a_decoder_on_a_device_gives_the_bits_of_the_host_and_an_error_for_each_bad_im
 }
 
 #[test]
-fn an_answer_that_is_taken_during_a_capture_can_be_taken_after_it() {
+fn an_answer_survives_a_capture() {
     let originals = originals(false);
     let expected =
         on_host(Loader { sampling: Default::default(), ..loader(&originals) }.augment(Augment::eval(40, 36)), 0);
     let sim = Sim::new(Mistake::None, 20);
     let decoder = decoder(&sim);
-    // The first answer is taken before the capture, and shows the consumer's stream.
+    // The first response is received before the capture, to get the consumer's stream.
     let stream = decoder.decode(originals[..8].to_vec()).unwrap().shared.clone();
     let mut answers: Vec<_> =
         originals.chunks(8).take(2).map(|request| decoder.submit(request.to_vec()).unwrap()).collect();
@@ -555,12 +558,12 @@ fn an_answer_that_is_taken_during_a_capture_can_be_taken_after_it() {
     stream.consumer.capturing.store(false, Relaxed);
     for (answer, expected) in answers.iter().zip(&expected) {
         assert!(pixels(&sim, &answer.wait().unwrap()) == *expected);
-        assert!(answer.wait().map(drop).unwrap_err().to_string().contains("the batch was taken before"));
+        assert!(answer.wait().map(drop).unwrap_err().to_string().contains("the batch has already been taken"));
     }
 }
 
 #[test]
-fn a_request_of_one_large_image_is_decoded_by_the_device() {
+fn the_device_decodes_a_request_of_one_large_image() {
     let mut large = Vec::new();
     let rgb: Vec<u8> = (0..1000 * 1000 * 3_u32).map(|i| (i / 3000 * 7 + i % 3000) as u8).collect();
     Encoder::new(&mut large, 80).encode(&rgb, 1000, 1000, ColorType::Rgb).unwrap();
@@ -571,10 +574,10 @@ fn a_request_of_one_large_image_is_decoded_by_the_device() {
     let samples = Samples::new(vec![OwnedSample::new("x").field("jpg", large.clone())]);
     let expected = on_host(Loader::source(samples), 0);
     assert!(pixels(&sim, &decoder.decode([large]).unwrap()) == expected[0]);
-    assert_eq!(decoder.stats().decoded_on_device, 1, "a batch of one has room for more than a usual image");
+    assert_eq!(decoder.stats().decoded_on_device, 1, "a batch of one has space for a large image");
 }
 
-/// An image that counts the accesses to its bytes.
+/// An encoded image that counts the accesses to its bytes.
 #[derive(Clone)]
 struct Counted(Vec<u8>, Arc<AtomicUsize>);
 
@@ -599,12 +602,12 @@ fn a_client_that_holds_every_batch_loses_no_prepared_answer() {
     let behind = [(); 2].map(|()| decoder.submit(counted.clone()).unwrap());
     let error = first.wait().err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Timeout);
-    assert!(error.to_string().contains("all 3 that the decoder has room for are alive"), "{error}");
+    assert!(error.to_string().contains("the program holds all 3 batches of the decoder"), "{error}");
     drop(held);
     for answer in behind {
         assert!(pixels(&sim, &answer.wait().unwrap()) == expected[0]);
     }
-    // One access asks for the length, and one reads the bytes.
+    // One access checks the length, and one reads the bytes.
     assert_eq!(reads.load(Relaxed), 3 * 8 * 2);
 }
 
@@ -624,15 +627,15 @@ fn a_decoder_on_a_device_may_be_dropped_at_any_point() {
                 assert!(e.to_string().contains("the decoder was dropped"), "{e}");
             }
         }
-        assert!(pixels(&sim, &kept) == before, "a batch that is held stays as it is");
+        assert!(pixels(&sim, &kept) == before, "a batch that the program holds does not change");
     }
 }
 
 #[test]
 fn a_share_of_the_devices_time_limits_what_is_left_to_it() {
     let loader = loader(&originals(false)).decode_on(DecodeOn::Gpu);
-    // Decoding one of these batches takes the simulated device longer than this share allows for
-    // all of them.
+    // On the simulated device, decoding a single batch takes longer than this share allows for all
+    // batches.
     let left = |share: f64| {
         let sim = Sim::new(Mistake::None, 20);
         let consumer = sim.stream().unwrap();
@@ -646,6 +649,6 @@ fn a_share_of_the_devices_time_limits_what_is_left_to_it() {
         on.shared.run.counters.stats().decoded_on_device
     };
     let (all, some) = (left(1.0), left(0.0001));
-    assert!(all > 20 * 24, "{all} of 960 images are left to a device that may take all of its time");
-    assert!(some > 0 && some < all / 3, "{some} of {all} are left to one that may take a ten-thousandth");
+    assert!(all > 20 * 24, "{all} of 960 images are left to a device without a limit");
+    assert!(some > 0 && some < all / 3, "{some} of {all} are left to a device with a limit of 0.01 %");
 }

@@ -1,5 +1,5 @@
-//! Copy-paste of loaders, compared with images and annotations that are put together from samples
-//! which were loaded alone.
+//! Compares a loader's copy-paste with images and annotations that are composed from separately
+//! loaded samples.
 
 use super::mosaics::{FILL, LEN, SEED, SIDE, Shown, drawn, loader, read, shown, truth};
 use crate::batch::Dtype;
@@ -15,14 +15,14 @@ fn plain() -> Augment {
     Augment::scale_jitter(SIDE, 0.6, 1.8).fill(FILL).flip(0.5).vertical_flip(0.3)
 }
 
-/// A sample without a partner, with the draws of `rng`.
+/// Returns a sample without a partner, augmented with the random numbers of `rng`.
 fn alone(sample: u64, mut rng: Rng) -> Shown {
     let truth = truth(sample);
     let plan = plain().plan(truth.size, &mut rng).unwrap();
     drawn(&truth, &plan)
 }
 
-/// The image of `sample` after pasting, pixel by pixel.
+/// Returns the expected image of `sample` after pasting, pixel by pixel.
 fn expected(augment: &Augment, epoch: u64, sample: u64, margin: i64) -> Shown {
     let Some(Join::Paste(pasting)) = augment.join((SEED, epoch, sample), LEN) else { panic!("nothing is pasted") };
     let partner = Shuffled::new(LEN, SEED).index(epoch, pasting.partner[0]);
@@ -72,7 +72,7 @@ fn expected(augment: &Augment, epoch: u64, sample: u64, margin: i64) -> Shown {
 }
 
 #[test]
-fn pasted_objects_are_those_of_a_partner_loaded_alone() {
+fn pasted_objects_equal_the_partner_loaded_separately() {
     let (mut boxes, mut dropped, mut changed) = (0, 0, 0);
     for (margin, batch_size, workers) in [(2, 1, 1), (0, 5, 3), (7, 23, 2)] {
         let augment = plain().copy_paste(CopyPaste::new().margin(margin));
@@ -94,7 +94,7 @@ fn pasted_objects_are_those_of_a_partner_loaded_alone() {
     assert!(boxes > 300 && dropped > 10 && changed > 100, "{boxes} {dropped} {changed}");
 }
 
-/// A case that `tests/fixtures/parity/copy_paste.py` computed with torchvision's formula.
+/// A case computed with torchvision's formula in `tests/fixtures/parity/copy_paste.py`.
 #[derive(serde::Deserialize)]
 struct Case {
     size: [u32; 2],
@@ -102,7 +102,8 @@ struct Case {
     images: [Vec<u8>; 2],
     masks: [Vec<Vec<u8>>; 2],
     boxes: [Vec<[f32; 4]>; 2],
-    /// For each subset of the second sample's objects, in the order of their numbers as bits.
+    /// Results for each subset of the second sample's objects. The bits of the index select the
+    /// objects.
     results: Vec<Outcome>,
 }
 
@@ -111,7 +112,7 @@ struct Outcome {
     image: Vec<u8>,
     masks: Vec<Vec<u8>>,
     labels: Vec<i64>,
-    /// Of the first sample's objects `masks_to_boxes`, whose right and lower edges are pixels.
+    /// `masks_to_boxes` of the first sample's objects, with inclusive right and lower edges.
     boxes: Vec<[f32; 4]>,
 }
 
@@ -124,7 +125,7 @@ fn pasting_equals_torchvisions_reference() {
         let [width, height] = case.size;
         let sample = |number: usize| {
             let runs = |mask: &Vec<u8>| {
-                // COCO's runs go down the columns.
+                // COCO stores run lengths in column-major order.
                 let (mut counts, mut last) = (vec![0], 0);
                 for at in (0..width).flat_map(|x| (0..height).map(move |y| (y * width + x) as usize)) {
                     if mask[at] != last {
@@ -154,7 +155,8 @@ fn pasting_equals_torchvisions_reference() {
             let count = batch.counts("boxes").unwrap()[0] as usize;
             let classes: Vec<i64> = read(batch.field("boxes.class").unwrap().bytes());
             let classes = &classes[..count];
-            // The partner may be the sample itself.
+            // A sample may be its own partner. The batch then contains no class of the second
+            // sample.
             let Some(first) = classes.iter().position(|&class| class >= 10) else { continue };
             let subset: usize = classes[first..].iter().map(|class| 1 << (class - 10)).sum();
             let expected = &case.results[subset - 1];

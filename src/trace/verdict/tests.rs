@@ -1,9 +1,11 @@
-//! Tests the rules on given numbers, and the range of shares on random numbers.
+//! Tests each rule on fixed statistics, and checks with random statistics that percentages stay
+//! between 0 and 100 %.
 
 use super::*;
 use crate::trace::{NetworkStats, ProcessStats};
 
-/// The statistics with a change. They have no struct expression, because they may grow.
+/// Applies `change` to `stats` and returns it. A struct expression is not possible, because the
+/// type is non-exhaustive.
 fn changed<T>(mut stats: T, change: impl FnOnce(&mut T)) -> T {
     change(&mut stats);
     stats
@@ -16,8 +18,8 @@ fn stage(count: u64, seconds: f64, bytes: u64) -> StageStats {
     })
 }
 
-/// Ten seconds of a loader with 4 workers that are busy half of the time, and a consumer that
-/// waits 40 % of it.
+/// Returns ten seconds of statistics from a loader whose 4 workers are busy half the time. The
+/// consumer waits 40 % of the time.
 fn loader() -> Stats {
     Stats {
         workers: 4,
@@ -56,7 +58,7 @@ fn decoding_on_the_device_is_named_and_advised() {
     let on_device = Stats { copy: Some(stage(100, 1.0, 1)), decode: busy.clone(), ..loader() };
     assert!(on_device.verdict().text.contains(advice), "{}", on_device.verdict().text);
     let on_host = Stats { decode: busy, ..loader() };
-    assert!(!on_host.verdict().text.contains(advice), "batches in host memory cannot");
+    assert!(!on_host.verdict().text.contains(advice), "batches in host memory have no device decoding");
     let already = Stats { decoded_on_device: 1, ..on_device };
     assert!(!already.verdict().text.contains(advice));
 }
@@ -73,15 +75,15 @@ fn streams_that_are_always_busy_are_named() {
     );
     let convert = Stats { convert: Some(stage(100, 8.5, 0)), copy: Some(stage(100, 5.0, 1)), ..loader() }.verdict();
     assert_eq!(convert.limit, Bottleneck::Convert);
-    // The host hardly waits because copies are queued. The device's clock shows the wait.
+    // The host hardly waits, because copies are queued. Only the device's clock shows the wait.
     let device =
         Stats { waited_seconds: 0.1, stall: Some(stage(100, 5.0, 0)), copy: Some(stage(100, 9.0, 1)), ..loader() };
     assert_eq!(device.verdict().limit, Bottleneck::Copy);
     assert_eq!(device.verdict().max_speedup, Some(2.0));
 }
 
-/// A program that never waits for its device runs ahead of it, until all slots on the device
-/// are taken.
+/// A program that never synchronizes with its device runs ahead until all slots on the device are
+/// in use.
 #[test]
 fn a_host_that_waits_for_its_busy_device_is_step_bound() {
     let stats = Stats { waited_seconds: 9.0, stall: Some(stage(96, 0.1, 0)), ..loader() };
@@ -89,7 +91,7 @@ fn a_host_that_waits_for_its_busy_device_is_step_bound() {
     assert_eq!(verdict.limit, Bottleneck::Step, "{verdict}");
     assert!(verdict.text.contains("the step waited 1 % of the time\n- a step takes 99.0 ms"), "{verdict}");
     let untimed = Stats { stall: Some(stage(3, 0.1, 0)), ..stats };
-    assert_ne!(untimed.verdict().limit, Bottleneck::Step, "three batches say too little");
+    assert_ne!(untimed.verdict().limit, Bottleneck::Step, "three timed batches are too few");
 }
 
 #[test]
@@ -129,7 +131,7 @@ fn a_slow_sample_is_named_unless_its_thread_had_no_core() {
     let stats = Stats { slowest, ..loader() };
     let verdict = stats.verdict();
     assert_eq!(verdict.limit, Bottleneck::Straggler);
-    let words = "limited by 2 slow samples\n- sample 7 (key7) takes 2500.0 ms, most of it in decode; a usual sample takes 3.13 ms,";
+    let words = "limited by 2 slow samples\n- sample 7 (key7) takes 2500.0 ms, most of it in decode; a typical sample takes 3.13 ms,";
     assert!(verdict.text.starts_with(words), "{verdict}");
     let unread = Straggler { key: String::new(), ..stats.slowest[0].clone() };
     let unread = Stats { slowest: vec![unread], ..stats.clone() };
@@ -161,14 +163,14 @@ fn each_rule_holds_on_its_numbers() {
         (
             Bottleneck::Workers,
             Stats { decode: stage(6400, 30.0, 0), cores: 16, ..loader() },
-            "workers(16), one for each core, would give at most 1.7 times as much",
+            "workers(16), one per core, would be at most 1.7 times as fast",
         ),
         (
             Bottleneck::EpochStart,
             Stats { epochs: 10, start_seconds: 3.0, ..loader() },
             "75 % of the wait is for the first batches of 10 epochs (300.0 ms each, 10.0 batches per epoch)",
         ),
-        (Bottleneck::Slots, Stats { slot: stage(100, 3.0, 0), ..loader() }, "prefetch(3) in place of 2"),
+        (Bottleneck::Slots, Stats { slot: stage(100, 3.0, 0), ..loader() }, "prefetch(3) instead of 2"),
     ];
     for (limit, stats, words) in cases {
         let verdict = stats.verdict();
@@ -178,14 +180,15 @@ fn each_rule_holds_on_its_numbers() {
 }
 
 #[test]
-fn time_on_a_core_and_time_without_one_add_up() {
+fn running_and_waiting_time_add_up() {
     let running = |cpu_seconds, delayed_seconds| {
         let process = ProcessStats { cpu_seconds, ..ProcessStats::default() };
         let verdict = Stats { decode: stage(6400, 30.0, 0), delayed_seconds, process, ..loader() }.verdict();
         assert_eq!(verdict.limit, Bottleneck::Decode);
         verdict.text
     };
-    // 36 seconds of work. The time on a core cannot exceed the rest.
+    // Workers are busy for 36 s, of which 18 s are spent waiting for a core, so they run for at
+    // most 18 s.
     for cpu_seconds in [18.0, 25.0] {
         let text = running(cpu_seconds, 18.0);
         let words = "workers were running 50 % of their busy time; for the rest they were waiting for a free core";
@@ -196,7 +199,7 @@ fn time_on_a_core_and_time_without_one_add_up() {
     assert!(text.contains(words), "{text}");
     assert!(running(9.0, 100.0).contains("running 0 % of their busy time; for the rest they were waiting"));
     assert!(running(9.0, 0.0).contains("running 25 % of their busy time; for the rest they were blocked"));
-    assert!(!running(36.0, 0.0).contains("busy time"), "it says nothing");
+    assert!(!running(36.0, 0.0).contains("busy time"), "no line about waiting");
 }
 
 #[test]
@@ -205,17 +208,21 @@ fn packing_is_advised_for_plain_jpegs_alone() {
     let plain = Stats { plain_jpegs: 6400, ..busy.clone() }.verdict();
     assert_eq!(plain.limit, Bottleneck::Decode);
     let words = "100 % of the samples are JPEGs without restart markers: `warpfeed pack`";
-    assert!(plain.text.contains(words) && plain.text.contains("gives about 1.7 times as much"), "{plain}");
+    assert!(plain.text.contains(words) && plain.text.contains("about 1.7 times as fast"), "{plain}");
     let packed = busy.verdict();
     assert_eq!(packed.limit, Bottleneck::Decode);
-    assert!(!packed.text.contains("pack") && packed.text.contains("1.7 times as much"), "{packed}");
+    assert!(!packed.text.contains("pack") && packed.text.contains("1.7 times as fast"), "{packed}");
 }
 
 #[test]
 fn the_step_bounds_the_possible_speed_up() {
     let verdict = loader().verdict();
     assert!((verdict.max_speedup.unwrap() - 1.0 / 0.6).abs() < 1e-9);
-    assert_eq!(Stats { waited_seconds: 9.99, ..loader() }.verdict().max_speedup, None, "there is no step");
+    assert_eq!(
+        Stats { waited_seconds: 9.99, ..loader() }.verdict().max_speedup,
+        None,
+        "no bound, because the step takes no time"
+    );
 }
 
 #[test]
@@ -231,7 +238,7 @@ fn no_advice_promises_more_than_the_loop_can_gain() {
             assert!(promised <= most + 0.05, "{promised} of {most}: {verdict}");
         }
     }
-    // If threads already wait for cores, more threads gain nothing.
+    // If threads are already waiting for cores, more threads gain nothing.
     let crowded = Stats { delayed_seconds: 4.0, ..many };
     assert_eq!(crowded.verdict().limit, Bottleneck::Decode, "{}", crowded.verdict());
 }
@@ -248,13 +255,14 @@ fn slow_starts_of_epochs_are_named_next_to_another_limit() {
     assert!(!Stats { epochs: 1, ..busy }.verdict().text.contains("repeat"), "one epoch has one start");
 }
 
-/// Checks every share in a verdict and in the table, for random counters.
+/// Checks, with random counters, that every percentage in the verdict and the table is between 0
+/// and 100 %.
 #[test]
 fn every_share_is_from_0_to_1() {
     let mut state = 7_u64;
     let mut random = |most: f64| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        // Often small, and often beyond the possible range.
+        // Cubed, so that values are often small; the range also covers impossible values.
         most * ((state >> 33) as f64 / (1_u64 << 31) as f64).powi(3)
     };
     let percents = |text: &str| -> Vec<f64> {
@@ -303,14 +311,14 @@ fn every_share_is_from_0_to_1() {
     assert!(limits.len() >= 8 && both > 1000, "{limits:?}, {both}");
 }
 
-/// Ten seconds of a loader that waits for its store.
+/// Returns ten seconds of statistics from a loader that waits for its store.
 fn remote(network: NetworkStats) -> Stats {
     let network = Some(changed(network, |network| network.answers = stage(9_000, 1_000.0, 1 << 30)));
     Stats { ahead: Some(stage(6400, 60.0, 1 << 30)), network, ..loader() }
 }
 
 #[test]
-fn waits_for_a_store_are_network_bound_with_advice_for_what_it_did() {
+fn waiting_for_a_store_is_network_bound() {
     let usual = changed(NetworkStats::default(), |usual| {
         (usual.requests, usual.bytes, usual.used_bytes) = (9_000, 1_000_000_000, 990_000_000);
         usual.first_bytes = stage(9_000, 90.0, 0);
@@ -320,10 +328,10 @@ fn waits_for_a_store_are_network_bound_with_advice_for_what_it_did() {
     assert_eq!(verdict.limit, Bottleneck::Network);
     let text = "network-bound\n- 2.0 of 4 workers are busy\n- the step waited 40 % of the time\n\
                 - 100.0 MB/s in 900 requests/s, 100.0 in flight on average; first byte after 10 ms (p99 10 ms)\n\
-                - 9000 requests: 0 repeated, 0 sent twice because they were late, 0 refused\n\
-                - 99.0 % of the bytes that arrived were read\n\
-                - a request has 111 KB on average: `shuffle_window` reads neighbors together, in requests of up to 4 MiB\n\
-                - a cache in a folder of this machine would answer later epochs";
+                - 9000 requests: 0 retried, 0 hedged, 0 refused\n\
+                - 99.0 % of the received bytes were read\n\
+                - a request has 111 KB on average: `shuffle_window` combines neighbors into requests of up to 4 MiB\n\
+                - a local disk cache would serve later epochs";
     assert_eq!(verdict.text, text);
     let advised = |network: NetworkStats, advice: &str| remote(network).verdict().text.contains(advice);
     let large = but(|network| network.bytes = 20_000_000_000);
@@ -334,24 +342,23 @@ fn waits_for_a_store_are_network_bound_with_advice_for_what_it_did() {
     assert!(!advised(usual.clone(), "the server refused") && !advised(usual.clone(), region));
     assert!(advised(but(|network| network.first_bytes = stage(9_000, 900.0, 0)), region));
     let cached = but(|network| (network.cached, network.folder_bytes) = (true, 330_000_000));
-    assert!(advised(cached.clone(), "a larger cache would answer more than 25 % of the bytes"));
+    assert!(advised(cached.clone(), "a larger cache would serve more than 25 % of the bytes"));
     assert!(advised(cached, "25.0 % of the samples' bytes came from the cache (memory 0.0 %, folder 25.0 %)"));
     assert!(!advised(usual.clone(), "few requests"));
     let mut few = remote(usual.clone());
     few.network.as_mut().unwrap().answers = stage(9_000, 50.0, 1 << 30);
     assert!(few.verdict().text.contains("few requests are in flight: prefetch(4) or a higher memory_limit"));
-    // Workers that read themselves.
+    // If read-ahead is disabled, the workers read the samples themselves.
     let reads = Stats { ahead: None, read: stage(6400, 30.0, 1 << 30), ..remote(usual.clone()) };
     assert_eq!(reads.verdict().limit, Bottleneck::Network);
-    // A store that is not waited for is not the limit, and neither is one that nothing was asked
-    // of.
+    // A store is not the bottleneck if nothing waits for it, or if it has received no requests.
     let decodes = Stats { decode: stage(6400, 36.0, 0), ahead: None, ..remote(usual) };
     assert_eq!(decodes.verdict().limit, Bottleneck::Decode);
     assert_eq!(remote(NetworkStats::default()).verdict().limit, Bottleneck::Read);
 }
 
 #[test]
-fn the_table_of_statistics_has_the_wait_for_slots_and_the_bytes_of_the_process() {
+fn the_table_has_slot_waits_and_process_counters() {
     let known = ProcessStats {
         disk_bytes: Some(3 << 20),
         anonymous_bytes: Some(5 << 19),
@@ -365,8 +372,9 @@ fn the_table_of_statistics_has_the_wait_for_slots_and_the_bytes_of_the_process()
     assert_eq!(cells[1..5], ["100", "25000.0", "25000.0", "25000.0"], "{table}");
     assert!(slot.ends_with(" 25.0 % the coordinator's time, waiting for a free slot"), "{table}");
     assert!(table.contains("7 major and 0 minor page faults, 3.0 MiB from the disk, 2.5 MiB of anonymous memory"));
-    assert!(table.ends_with("\n  2 images were decoded although they are damaged"), "{table}");
-    // A system without these counts, and a loader that never waited.
+    assert!(table.ends_with("\n  2 damaged images were decoded"), "{table}");
+    // If the system does not provide these counts, and the loader never waited, both lines are
+    // omitted.
     let table = Stats { slot: stage(0, 0.0, 0), process: ProcessStats::default(), ..loader() }.to_string();
     assert!(!table.contains("MiB") && !table.lines().any(|line| line.starts_with("  slot ")), "{table}");
 }

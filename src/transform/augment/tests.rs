@@ -16,7 +16,11 @@ fn evaluation_takes_the_window_of_the_resized_image() {
     assert_eq!(plan.window.height, 224.0 * s);
     assert_eq!(plan.window.x, 58.0 * 500.0 / 341.0);
     assert!(plan.region.fits(Size::new(500, 375)));
-    assert!(plan.region.width < 500 && plan.region.height < 375, "only what the filter reads: {:?}", plan.region);
+    assert!(
+        plan.region.width < 500 && plan.region.height < 375,
+        "the region has only what the filter reads: {:?}",
+        plan.region
+    );
 }
 
 #[test]
@@ -27,7 +31,7 @@ fn a_crop_larger_than_the_image_names_both_sizes() {
 }
 
 #[test]
-fn another_size_than_exact_is_an_error() {
+fn pass_through_rejects_other_sizes() {
     assert_eq!(plan(&Augment::pass_through(32, 16), (32, 16)).region, Rect::new(0, 0, 32, 16));
     let e = Augment::pass_through(32, 16).plan(Size::new(16, 32), &mut Rng::new(0, 0, 0)).unwrap_err();
     assert_eq!(e.cause(), "the image is 16x32, but Augment::pass_through says 32x16");
@@ -51,10 +55,25 @@ fn an_image_keeps_its_size_or_is_refused_or_shrunk() {
     let e = own().plan(Size::new(41, 9), &mut Rng::new(0, 0, 0)).unwrap_err();
     assert_eq!(
         e.cause(),
-        "the image is 41x9, and Augment::own_size has room for 40x30: make room, or add Augment::shrink_larger"
+        "the image is 41x9, but Augment::own_size allows at most 40x30: raise it, or add Augment::shrink_larger"
     );
     assert_eq!(part(&own().shrink_larger(), (80, 20)), (all(80, 20), all(40, 10), output));
     assert_eq!(part(&own().shrink_larger(), (20, 90)), (all(20, 90), all(6, 30), output));
+}
+
+#[test]
+fn warps_refuse_interpolations_of_the_resize() {
+    use Interpolation::{Bicubic, Bilinear, BilinearExact, Lanczos, Nearest};
+    for interpolation in [Nearest, Bilinear, BilinearExact, Bicubic, Lanczos] {
+        let affine = RandomAffine::new().rotate(-9.0, 9.0).interpolation(interpolation);
+        let policy = Policy::rand_augment(2, 9).interpolation(interpolation);
+        for augment in [Augment::train(32).affine(affine), Augment::train(32).policy(policy)] {
+            let refused = augment.check().err().map(|e| e.cause().to_owned());
+            assert_eq!(refused.is_none(), matches!(interpolation, Nearest | Bilinear), "{refused:?}");
+            let advice = "rotations and other warps use nearest or bilinear";
+            assert!(refused.is_none_or(|cause| cause.contains(advice)));
+        }
+    }
 }
 
 #[test]
@@ -81,16 +100,16 @@ fn options_that_cannot_work_are_refused() {
     refused(Augment::train(32).pad_if_needed(), "pad_if_needed needs Augment::random_crop");
     refused(Augment::train(32).zoom_out(0.5, 1.0, 4.0), "zoom_out needs Augment::iou_crop");
     refused(Augment::iou_crop(32, 32).zoom_out(1.5, 1.0, 4.0), "zoom_out of 1.5: a probability");
-    refused(Augment::iou_crop(32, 32).zoom_out(0.5, 0.5, 4.0), "zoom_out of 0.5 to 4: needs 1 <= low");
+    refused(Augment::iou_crop(32, 32).zoom_out(0.5, 0.5, 4.0), "zoom_out of 0.5 to 4: expected 1 <= low");
     refused(Augment::train(32).photometric_distort(2.0), "photometric_distort: 2 is not a probability");
     refused(Augment::random_resize(32, 40, 40), "random_resize of 40 to 40");
     refused(Augment::random_resize(32, 0, 40), "random_resize of 0 to 40");
     refused(Augment::shortest_size(&[], 640), "sides of []");
-    refused(Augment::shortest_size(&[480, 700], 640), "sides of [480, 700]: needs 1 to 640");
+    refused(Augment::shortest_size(&[480, 700], 640), "sides of [480, 700]: expected 1 to 640");
     refused(Augment::shortest_size(&[480], 640).output(640, 639), "output of 640x640, not 640x639");
     refused(
         Augment::preset("classification-v3", 224),
-        "no preset \"classification-v3\"; the presets are classification,",
+        "unknown preset \"classification-v3\": expected one of classification,",
     );
     refused(Augment::train(32).erase(RandomErasing::new(0.5).noise(f32::NAN)), "deviation of NaN");
     Augment::train(224).output(320, 160).check().unwrap();
@@ -122,7 +141,7 @@ fn a_later_epoch_has_its_own_augmentation() {
     refused(mixed.clone().from_epoch(0, weak.clone()), "from_epoch of 0 after epoch 0");
     refused(augment.clone().from_epoch(7, weak.clone()), "from_epoch of 7 after epoch 7");
     refused(mixed.clone().from_epoch(2, Augment::train(0)), "from_epoch of 2: augment: an output of 0x0");
-    refused(mixed.clone().from_epoch(2, augment), "from_epoch of 2 with an augmentation that changes itself");
+    refused(mixed.clone().from_epoch(2, augment), "from_epoch of 2 with an augmentation that has its own from_epoch");
     refused(mixed.from_epoch(2, weak.flip(2.0)), "from_epoch of 2: augment: flip of 2");
 }
 
@@ -154,7 +173,7 @@ fn each_call_adds_its_effects_after_those_before() {
     assert_eq!(ops(train().simclr().jitter(jitter(0.1))), 4);
     let last = train().jitter(jitter(0.1)).blur(3, (0.1, 2.0), 1.0).three_augment().settings.ops.pop();
     assert_eq!(last, train().three_augment().settings.ops.pop());
-    // A sample has one rectangle at most.
+    // A sample has at most one rectangle.
     let erasing = |p| RandomErasing::new(p);
     assert_eq!(train().erase(erasing(0.1)).erase(erasing(0.5)), train().erase(erasing(0.5)));
 }
@@ -187,7 +206,7 @@ fn flips_come_with_their_probability() {
     assert!((1880..2120).contains(&verticals), "{verticals} of 4000 at 0.5");
 }
 
-/// Each function of [`Augment`], as Python calls it: the arguments in their order.
+/// Each function of [`Augment`] as Python calls it: the arguments in order.
 const CALLS: &str = r#"
     {"eval": [40, 32]} {"center_crop": [32]} {"random_crop": [32]} {"random_resize": [32, 40, 50]}
     {"shortest_size": [[20, 30], 32]} {"resize": [[24, 32]]} {"pass_through": [[24, 32]]} {"own_size": [[24, 32]]}
@@ -226,7 +245,7 @@ fn an_augmentation_is_its_steps_as_data() {
         assert!(begun || made != Augment::letterbox(32, 32), "{list} does nothing");
         seen += 1;
     }
-    // With a name here for each of them, a new operation has a call above.
+    // Each operation without a name here must have a call above.
     let missing = Op::NAMES.iter().filter(|name| !all.contains(&format!("\"{name}\":")) && **name != "halve");
     assert_eq!(missing.collect::<Vec<_>>(), [&"policy"], "policies have calls of their own");
     assert_eq!(seen, 44 + rows.len());
@@ -244,9 +263,9 @@ fn a_step_prints_as_a_call_and_a_wrong_one_is_named() {
         let e = serde_json::from_str::<Augment>(json).unwrap_err().to_string();
         assert!(e.contains(words), "{json}: {e}");
     };
-    refused("[]", "no steps; begin with one such as train");
-    refused(r#"[{"flip": [0.5]}]"#, "flip(probability=0.5) needs a beginning");
-    refused(r#"[{"train": [32]}, {"eval": [40, 32]}]"#, "eval(shorter=40, side=32) begins an augmentation");
+    refused("[]", "no steps: begin with a step such as train");
+    refused(r#"[{"flip": [0.5]}]"#, "flip(probability=0.5) cannot be the first step");
+    refused(r#"[{"train": [32]}, {"eval": [40, 32]}]"#, "eval(shorter=40, side=32) can only be the first step");
     refused(r#"[{"train": [32]}, {"flop": [0.5]}]"#, "unknown variant `flop`");
     refused(r#"[{"train": [32]}, {"flip": ["x"]}]"#, "invalid type: string \"x\", expected f64");
     refused(r#"[{"train": [32]}, {"flip": {"p": 0.5}}]"#, "unknown field `p`, expected `probability`");

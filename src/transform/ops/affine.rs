@@ -9,11 +9,11 @@ use crate::sampler::Rng;
 use crate::transform::Interpolation;
 use crate::transform::geometry::Interval;
 
-/// Random rotation, translation, scale and shear about the image's middle: torchvision's
-/// `RandomAffine` and `RandomRotation` (transforms v2). The image keeps its size. Parts that are
-/// not set do not change it.
+/// Random rotation, translation, scale and shear about the image's center, like torchvision's
+/// `RandomAffine` and `RandomRotation` (transforms v2). The size of the image does not change.
+/// Components that are not set have no effect.
 ///
-/// Masks, boxes, points and maps of the sample follow.
+/// Masks, boxes, points and maps of the sample are transformed together with the image.
 ///
 /// ```
 /// use warpfeed::Augment;
@@ -42,7 +42,7 @@ impl Default for RandomAffine {
 }
 
 impl RandomAffine {
-    /// Changes nothing yet.
+    /// Creates an operation that has no component yet.
     pub fn new() -> Self {
         let interpolation = Interpolation::Nearest;
         RandomAffine {
@@ -56,50 +56,51 @@ impl RandomAffine {
         }
     }
 
-    /// Rotates by an angle uniform in `low` to `high`, in degrees, clockwise.
+    /// Rotates clockwise by an angle that is uniform in `low` to `high`, in degrees.
     #[must_use]
     pub fn rotate(mut self, low: f64, high: f64) -> Self {
         self.rotate = Some([low, high]);
         self
     }
 
-    /// Moves by a whole number of pixels, up to these shares of the width and the height.
+    /// Moves the image by a whole number of pixels, up to the fraction `across` of its width and
+    /// the fraction `down` of its height.
     #[must_use]
     pub fn translate(mut self, across: f64, down: f64) -> Self {
         self.translate = Some([across, down]);
         self
     }
 
-    /// Scales by a factor uniform in `low` to `high`.
+    /// Scales by a factor that is uniform in `low` to `high`.
     #[must_use]
     pub fn scale(mut self, low: f64, high: f64) -> Self {
         self.scale = Some([low, high]);
         self
     }
 
-    /// Shears along the rows by an angle uniform in `low` to `high`, in degrees.
+    /// Shears along the rows by an angle that is uniform in `low` to `high`, in degrees.
     #[must_use]
     pub fn shear_x(mut self, low: f64, high: f64) -> Self {
         self.shear_x = Some([low, high]);
         self
     }
 
-    /// Shears along the columns by an angle uniform in `low` to `high`, in degrees.
+    /// Shears along the columns by an angle that is uniform in `low` to `high`, in degrees.
     #[must_use]
     pub fn shear_y(mut self, low: f64, high: f64) -> Self {
         self.shear_y = Some([low, high]);
         self
     }
 
-    /// Sets how positions between pixels are read: [`Interpolation::Nearest`], the default, or
-    /// [`Interpolation::Bilinear`]. A loader refuses the others when it opens.
+    /// Sets how positions between pixels are sampled: with [`Interpolation::Nearest`], the default,
+    /// or [`Interpolation::Bilinear`]. Opening a loader fails for other filters.
     #[must_use]
     pub fn interpolation(mut self, interpolation: Interpolation) -> Self {
         self.interpolation = interpolation;
         self
     }
 
-    /// Red, green and blue of what lies outside the image; black by default.
+    /// Sets the color (red, green, blue) of the area outside the image. The default is black.
     #[must_use]
     pub fn fill(mut self, color: [u8; 3]) -> Self {
         self.fill = color;
@@ -108,22 +109,22 @@ impl RandomAffine {
 
     fn check_options(&self) -> Result<()> {
         let interval = |name: &str, interval: Option<Interval>, least: f64, most: f64| match interval {
-            Some([low, high]) if !(least <= low && low <= high && high <= most) => {
-                Err(Error::config(format!("affine: {name} of {low} to {high}: needs {least} <= low <= high <= {most}")))
-            }
+            Some([low, high]) if !(least <= low && low <= high && high <= most) => Err(Error::config(format!(
+                "affine: {name} of {low} to {high}: expected {least} <= low <= high <= {most}"
+            ))),
             _ => Ok(()),
         };
         interval("rotate", self.rotate, -360.0, 360.0)?;
         interval("scale", self.scale, 0.01, 100.0)?;
         interval("shear_x", self.shear_x, -89.0, 89.0)?;
         interval("shear_y", self.shear_y, -89.0, 89.0)?;
-        if !self.interpolation.is_for_warps() {
-            return Err(Error::config(format!("affine: {}", Interpolation::NOT_FOR_WARPS)));
+        if let Some(cause) = self.interpolation.unfit_for_warps() {
+            return Err(Error::config(format!("affine: {cause}")));
         }
         match self.translate {
             Some(shares) if !shares.iter().all(|share| (0.0..=1.0).contains(share)) => {
                 let [across, down] = shares;
-                Err(Error::config(format!("affine: translate of {across} and {down}: needs shares of 0 to 1")))
+                Err(Error::config(format!("affine: translate of {across} and {down}: expected shares from 0 to 1")))
             }
             _ => Ok(()),
         }
@@ -146,14 +147,14 @@ impl RandomAffine {
         }
         drawn(self.scale, &mut affine.scale);
         [self.shear_x, self.shear_y].into_iter().zip(&mut affine.shear).for_each(|(shear, to)| drawn(shear, to));
-        // torchvision's functions have no fill color by default, but its classes have black.
+        // By default, torchvision's functions have no fill color, whereas its classes use black.
         let bilinear = self.interpolation == Interpolation::Bilinear;
         Warp::affine(affine, size, Sampling { bilinear, fill: Some(self.fill) })
     }
 }
 
-/// Moves each corner of an image inwards by a whole number of pixels, up to `scale` times half of
-/// the sides, like torchvision's `RandomPerspective.make_params`.
+/// Moves each corner of an image inward by a whole number of pixels, up to `scale` times half of
+/// the corresponding side, like torchvision's `RandomPerspective.make_params`.
 fn perspective(size: Size, scale: f64, sampling: Sampling, rng: &mut Rng) -> Option<Warp> {
     let (width, height) = (f64::from(size.width), f64::from(size.height));
     let most = |side: u32| (scale * f64::from(side / 2)) as u64 + 1;
@@ -197,12 +198,13 @@ impl Operation for Perspective {
 
     fn check(&self) -> Result<()> {
         if !(0.0..=1.0).contains(&self.scale) {
-            return Err(Error::config(format!("perspective: a scale of {}; it must be 0 to 1", self.scale)));
+            return Err(Error::config(format!("perspective: a scale of {}: expected 0 to 1", self.scale)));
         }
         check_probability("perspective", self.probability)
     }
 
-    /// Draws one number for the decision if the probability is not 1, then those of the corners.
+    /// Draws one number to decide whether the effect applies, unless the probability is 1, and then
+    /// the numbers for the corners.
     fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn) {
         let sampling = Sampling { bilinear: true, fill: Some([0; 3]) };
         if (self.probability >= 1.0 || rng.chance(self.probability))

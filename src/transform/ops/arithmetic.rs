@@ -1,36 +1,37 @@
-//! The arithmetic of PyTorch on 32-bit floats, which the device code repeats in
-//! `device/nvidia/kernels/image.cuh`.
+//! Arithmetic on 32-bit floats with PyTorch's rounding. The device code in
+//! `device/nvidia/kernels/image.cuh` implements the same arithmetic.
 
 use super::wide::{level, whole};
 
-/// Computes `a * b + c` with one rounding, as PyTorch's vector loops do. A double holds the product
-/// of two floats exactly.
+/// Computes `a * b + c` with one rounding, as PyTorch's vector loops do. A double can represent the
+/// product of two floats exactly.
 #[inline(always)]
 pub(super) fn fused(a: f32, b: f32, c: f32) -> f32 {
     (f64::from(a) * f64::from(b) + f64::from(c)) as f32
 }
 
-/// ITU-R BT.601 luma, truncated to a whole number.
+/// Returns the ITU-R BT.601 luma, truncated to an integer.
 #[inline(always)]
 fn luma([r, g, b]: [f32; 3]) -> i32 {
     whole(fused(b, 0.114, fused(g, 0.587, r * 0.2989)))
 }
 
-/// The luma of a pixel.
+/// Returns the luma of a pixel.
 pub(super) fn gray(pixel: &[u8; 3]) -> u8 {
     luma(pixel.map(f32::from)) as u8
 }
 
-/// torchvision's `_blend`: the first share of `value` plus the second of `other`, as a level.
+/// torchvision's `_blend`: the first share times `value` plus the second share times `other`,
+/// converted to a byte.
 #[inline(always)]
 pub(super) fn blend(value: f32, other: f32, [own, rest]: [f32; 2]) -> u8 {
     level(fused(other, rest, value * own))
 }
 
-/// Number of neighboring pixels that are changed at a time, as many vectors.
+/// Number of adjacent pixels that are processed at a time, in several vectors.
 pub(super) const BLOCK: usize = 64;
 
-/// Neighboring pixels by channel, and their grays.
+/// Adjacent pixels, as one array per channel and an array of their gray values.
 pub(super) struct Planes {
     pub(super) channels: [[f32; BLOCK]; 3],
     pub(super) grays: [i32; BLOCK],
@@ -51,7 +52,8 @@ impl Planes {
     }
 }
 
-/// The shares of an image and of what it is blended with, for a factor of torchvision's.
+/// Returns the shares of an image and of its blend partner that correspond to torchvision's
+/// `factor`.
 pub(super) fn shares(factor: f64) -> [f32; 2] {
     [factor as f32, (1.0 - factor) as f32]
 }

@@ -3,12 +3,13 @@ use crate::error::resize;
 use crate::transform::{ImageMut, record};
 
 record! {
-    /// Adds the image to a mixture of chains of effects, as torchvision's `AugMix` does. The first
-    /// of a sample begins the mixture with the original image, and the last gives the mixture.
+    /// Adds the image to a weighted mixture of chains of effects, as in torchvision's `AugMix`. A
+    /// sample's first blend starts the mixture with the original image, and its last blend replaces
+    /// the image with the mixture.
     pub(crate) struct Blend {
-        /// BEGIN, NEXT or END.
+        /// Position of the blend in the mixture: BEGIN, NEXT or END.
         part: u32,
-        /// Share of the image as it is now.
+        /// Weight of the current image in the mixture.
         weight: f32,
     }
 }
@@ -18,19 +19,20 @@ impl Blend {
     const NEXT: u32 = 1;
     const END: u32 = 2;
 
-    /// Begins the mixture with `weight` of the original image.
+    /// Starts the mixture with the original image, which gets the weight `weight`.
     pub(super) fn begin(weight: f32) -> Self {
         Blend { part: Self::BEGIN, weight }
     }
 
-    /// Adds the chain that ends here. The next chain, if any, starts from the original image.
+    /// Adds the result of the chain of effects that precedes this blend. Unless this is the last
+    /// chain, the next one starts from the original image.
     pub(super) fn chain(weight: f32, last: bool) -> Self {
         Blend { part: if last { Self::END } else { Self::NEXT }, weight }
     }
 }
 
 impl PixelEffect for Blend {
-    // The sums of floats need more memory than the device has next to an image.
+    // No device code: the float sums need more memory than the device reserves for an image.
     const DEVICE: Option<&'static str> = None;
 
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {

@@ -1,4 +1,4 @@
-// The device code of `blur.rs`, in its order of operations.
+// Device code of `blur.rs`, in the same order of operations.
 
 __device__ __forceinline__ u32 reflected(int at, int length) {
     const int period = max(2 * (length - 1), 1);
@@ -7,8 +7,8 @@ __device__ __forceinline__ u32 reflected(int at, int length) {
     return u32(max(min(min(at, period - at), length - 1), 0));
 }
 
-// Each block works on one tile of the image after the other. The sums of rows for a tile, and for
-// the columns around it, lie in shared memory.
+// Each block processes one tile of the image after the other. The row sums for a tile and the
+// columns around it are in shared memory.
 __device__ __forceinline__ void run(const Blur& blur, const Image& image, Scratch& scratch) {
     const int radius = int(blur.radius);
     float* const weights = scratch.weights;

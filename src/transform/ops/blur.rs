@@ -1,36 +1,43 @@
+//! Gaussian blur.
+//!
+//! The kernel is separable: a vertical pass produces one row of floats, and a horizontal pass
+//! produces a row of the output. The cost per value is twice the kernel size instead of its square.
+//! Borders are reflected, as in torchvision. The weights are computed without calling `exp` for
+//! each weight, so that host and device compute identical doubles.
+
 use super::effect::{PixelEffect, Scratch};
 use super::row::row;
 use super::wide::{ROUND, level, wide};
 use crate::transform::{ImageMut, record};
 
-/// Largest distance of a pixel that is added, on each side.
+/// Maximum radius of the kernel in pixels.
 pub(super) const MOST_RADIUS: u32 = 31;
 
-/// Largest number of pixels that are added along an axis.
+/// Maximum number of kernel weights along an axis.
 const MOST_TAPS: usize = 2 * MOST_RADIUS as usize + 1;
 
-/// Number of sums at a time, which the compiler keeps in vector registers.
+/// Number of sums computed at a time, so that they stay in vector registers.
 const BLOCK: usize = 32;
 
 record! {
-    /// torchvision's `gaussian_blur` with the same standard deviation across and down.
+    /// torchvision's `gaussian_blur` with the same standard deviation along both axes.
     pub(crate) struct Blur {
-        /// Weight of the neighbors at distance 1, in units of the pixel's own weight.
+        /// Weight of the neighbors at distance 1, relative to the weight of the pixel itself.
         near: f64,
-        /// Largest distance of a pixel that is added.
+        /// Radius of the kernel.
         radius: u32,
         unused: u32,
     }
 }
 
 impl Blur {
-    /// A kernel of `size` pixels, which is odd.
+    /// Creates a blur with a kernel of `size` pixels. `size` must be odd.
     pub(super) fn new(size: u32, sigma: f64) -> Self {
         Blur { near: (-0.5 / (sigma * sigma)).exp(), radius: size / 2, unused: 0 }
     }
 
-    /// The weights at distances from 0 on, which sum to 1 over both sides. Only products and sums
-    /// are used, whose doubles are the same on host and device.
+    /// Returns the weights at the distances 0, 1, and so on. Summed over both sides, they add up to
+    /// 1. The code uses only products and sums, so host and device compute identical doubles.
     pub(super) fn weights(&self) -> [f32; MOST_RADIUS as usize + 1] {
         let mut weights = [0.0; MOST_RADIUS as usize + 1];
         let (mut weight, mut ratio, mut sum) = (1.0, self.near, 0.0);
@@ -45,8 +52,8 @@ impl Blur {
     }
 }
 
-/// The place of `at`, which may lie outside 0 to `length` - 1, after reflections about the first
-/// and the last place.
+/// Returns the position inside 0 to `length` - 1 to which `at` is reflected at the first and the
+/// last position.
 fn reflected(at: i64, length: i64) -> usize {
     let period = (2 * (length - 1)).max(1);
     let at = at.rem_euclid(period);
@@ -56,7 +63,8 @@ fn reflected(at: i64, length: i64) -> usize {
 impl PixelEffect for Blur {
     const DEVICE: Option<&'static str> = Some("blur.cuh");
 
-    /// Adds rows first, then columns. Sums go from the first neighbor to the last.
+    /// Adds rows first and then columns, because the kernel is separable. Each sum goes from the
+    /// first neighbor to the last.
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {
         let (width, height) = (image.width() as usize, image.height() as usize);
         let (radius, stride) = (self.radius as usize, width * 3);
@@ -82,7 +90,7 @@ impl PixelEffect for Blur {
 }
 
 wide! {
-    /// Sums of the rows that begin at `rows`, each times its weight.
+    /// Computes the weighted sum of the rows that begin at the offsets `rows`.
     fn add_rows(from: &[u8], rows: &[usize], kernel: &[f32], to: &mut [f32]) {
         let (blocks, rest) = to.as_chunks_mut::<BLOCK>();
         let end = blocks.len() * BLOCK;
@@ -102,7 +110,7 @@ wide! {
 }
 
 wide! {
-    /// Sums of neighboring pixels of `sums`, each times its weight, rounded to levels.
+    /// Computes weighted sums of adjacent pixels in `sums`, and rounds the results to bytes.
     fn add_columns(sums: &[f32], kernel: &[f32], to: &mut [u8]) {
         let (blocks, rest) = to.as_chunks_mut::<BLOCK>();
         let end = blocks.len() * BLOCK;
@@ -112,7 +120,7 @@ wide! {
                 let values = &sums[3 * tap + number * BLOCK..][..BLOCK];
                 out.iter_mut().zip(values).for_each(|(out, sum)| *out += weight * sum);
             }
-            // Sums are at most a little above 255.
+            // Sums may slightly exceed 255.
             to.iter_mut().zip(out).for_each(|(to, v)| *to = level(v + ROUND - ROUND));
         }
         for (place, to) in (end..).zip(rest) {
@@ -136,10 +144,10 @@ row! {
     refuse |of| {
         let (kernel, (low, high)) = (of.kernel, of.sigma);
         if kernel % 2 == 0 || kernel > 2 * MOST_RADIUS + 1 {
-            return Some(format!("a kernel of {kernel} pixels; it must be odd and at most {}", 2 * MOST_RADIUS + 1));
+            return Some(format!("a kernel of {kernel} pixels: expected an odd number up to {}", 2 * MOST_RADIUS + 1));
         }
         let possible = 0.0 < low && low <= high && high.is_finite();
-        (!possible).then(|| format!("sigma of {low} to {high}: needs 0 < low <= high"))
+        (!possible).then(|| format!("sigma of {low} to {high}: expected 0 < low <= high"))
     };
     draw |of, rng| Blur::new(of.kernel, rng.range(of.sigma.0, of.sigma.1));
 }
@@ -150,7 +158,8 @@ mod naive {
     use crate::decode::Size;
     use crate::transform::ops::effect::Naive;
 
-    /// The place after reflections about the first and the last one, step by step.
+    /// Computes the same position by moving step by step and turning around at the first and the
+    /// last position.
     fn stepwise(mut at: i64, length: i64) -> i64 {
         while length > 1 && !(0..length).contains(&at) {
             at = if at < 0 { -at } else { 2 * (length - 1) - at };

@@ -14,15 +14,15 @@ const CONTRAST: Interval = [0.5, 1.5];
 const SATURATION: Interval = [0.5, 1.5];
 const HUE: Interval = [-0.05, 0.05];
 
-/// torchvision's `RandomPhotometricDistort` with its default ranges: each effect has its own
-/// decision.
+/// torchvision's `RandomPhotometricDistort` with its default ranges. Whether an effect applies is
+/// decided separately for each effect.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Distort {
     pub(crate) probability: f64,
 }
 
-/// The values that were drawn for one sample.
+/// Values drawn for one sample.
 #[derive(Debug, Default)]
 struct Params {
     brightness: Option<f64>,
@@ -76,8 +76,8 @@ impl Operation for Distort {
         5
     }
 
-    /// Draws one number for each decision, followed by those of its effect, and one for the place
-    /// of the contrast.
+    /// Draws one number to decide whether each effect applies, followed by the numbers for that
+    /// effect, and one number for the position of the contrast.
     fn draw(&self, _: Size, rng: &mut Rng, to: &mut Drawn) {
         let mut factor = |[low, high]: Interval| rng.chance(self.probability).then(|| rng.range(low, high));
         let (brightness, contrast) = (factor(BRIGHTNESS), factor(CONTRAST));
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::transform::ImageMut;
 
-    /// An image of `tests/fixtures/parity`.
+    /// Reads an image from `tests/fixtures/parity`.
     fn fixture(name: &str) -> Vec<u8> {
         let path = format!("{}/tests/fixtures/parity/{name}.png", env!("CARGO_MANIFEST_DIR"));
         image::open(path).unwrap().into_rgb8().into_raw()
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_distortion_has_the_levels_of_torchvision() {
-        // The values of `tests/fixtures/parity/distort.py`.
+        // The same parameter values as in `tests/fixtures/parity/distort.py`.
         for (name, contrast_first) in [("before", true), ("after", false)] {
             let params = Params {
                 brightness: Some(1.1),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn each_effect_has_a_decision_of_its_own() {
+    fn each_effect_has_a_separate_decision() {
         let count = |probability: f64| {
             let drawn = |sample| {
                 let mut drawn = Drawn::default();

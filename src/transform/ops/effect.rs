@@ -6,50 +6,51 @@ use crate::transform::{ImageMut, Record};
 
 /// An effect on the `u8` image.
 pub(crate) trait PixelEffect: Record {
-    /// The file with the device code, if any. It defines `run(const EFFECT&, const Image&,
-    /// Scratch&)`.
+    /// Name of the file with the device code, if any. The file defines `run(const EFFECT&, const
+    /// Image&, Scratch&)`.
     const DEVICE: Option<&'static str>;
 
     /// Changes `image`.
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch);
 }
 
-/// An effect on pixels in the simplest way, one pixel after the other. Tests compare it with
-/// [`PixelEffect::run`] bit by bit.
+/// The simplest implementation of an effect on pixels, which computes one pixel at a time. Tests
+/// check that [`PixelEffect::run`] produces identical results.
 #[cfg(test)]
 pub(crate) trait Naive: std::fmt::Debug {
-    /// The pixels of an image of `size` after the effect.
+    /// Returns the pixels of an image of `size` after the effect.
     fn naive(&self, image: &[[u8; 3]], size: Size) -> Vec<[u8; 3]>;
 }
 
 /// An effect on normalized values.
 pub(crate) trait ValueEffect: Record {
-    /// The file with the device code, because a batch for a device has values only there. It
-    /// defines `run<P>(const EFFECT&, u32 x, u32 y, float (&v)[3 * P])`.
+    /// Name of the file with the device code. It is required, because the values of a device batch
+    /// exist only on the device. The file defines
+    /// `run<P>(const EFFECT&, u32 x, u32 y, float (&v)[3 * P])`.
     const DEVICE: &'static str;
 
-    /// The part of the image that changes.
+    /// Returns the area of the image that the effect changes.
     fn area(&self) -> Rect;
 
-    /// The new red, green and blue of the pixel (`x`, `y`) of the area, from the old ones.
+    /// Computes the new red, green and blue of pixel (`x`, `y`) of the area from the old ones.
     fn value(&self, x: u32, y: u32, old: [f32; 3]) -> [f32; 3];
 }
 
-/// Memory of the effects on pixels, which each thread keeps from sample to sample.
+/// Scratch memory for effects on pixels. Each thread reuses its own from sample to sample.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    /// The image before an effect that reads neighbors.
+    /// Copy of the image before an effect that reads surrounding pixels.
     copy: Vec<u8>,
-    /// Rows of floats.
+    /// A row of floats.
     pub(super) row: Vec<f32>,
-    /// The image before a mixture of chains.
+    /// The image before the chains of a mixture.
     pub(super) original: Vec<u8>,
-    /// Sum of the chains so far.
+    /// Weighted sum of the chains that have been added so far.
     pub(super) sum: Vec<f32>,
 }
 
 impl Scratch {
-    /// Copies `image`, and returns the copy.
+    /// Copies `image` to the scratch memory, and returns the copy.
     pub(super) fn copy_of(&mut self, image: &ImageMut<'_>) -> &[u8] {
         self.copy.clear();
         self.copy.extend_from_slice(image.data());

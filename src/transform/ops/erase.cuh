@@ -1,6 +1,6 @@
-// The device code of `erase.rs`.
+// Device code of `erase.rs`.
 
-// A pixel at column x is inside if x - rect.x, without a sign, is less than the width.
+// A pixel at column x is inside if x - rect.x, as an unsigned number, is less than the width.
 template <int P> __device__ __forceinline__ void run(const Erase& effect, u32 x, u32 y, float (&v)[3 * P]) {
     const u32 wide = reach<P>(effect.rect, x, y);
     if (wide == 0) return;

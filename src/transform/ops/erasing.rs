@@ -10,12 +10,13 @@ use crate::sampler::Rng;
 use crate::transform::geometry::Interval;
 use crate::transform::mix::normal;
 
-/// torchvision's `RandomErasing`, after Zhong et al., "Random Erasing Data Augmentation" (2017),
-/// applied after normalization.
+/// torchvision's `RandomErasing`, applied after normalization. See Zhong et al., "Random Erasing
+/// Data Augmentation" (2017).
 ///
-/// A rectangle is filled with probability `p`. Its area is uniform in `scale` (0.02 to 0.33) times
-/// the image's area, and its height / width is log-uniform in `ratio` (0.3 to 3.3). It is drawn up
-/// to ten times, until it is smaller than the image. If all ten tries fail, nothing is filled.
+/// With the given probability, a rectangle is filled. The fraction of the image's area that it
+/// covers is uniform in [`scale`](RandomErasing::scale) (by default 0.02 to 0.33), and its height /
+/// width is log-uniform in [`ratio`](RandomErasing::ratio) (by default 0.3 to 3.3). The rectangle
+/// is drawn again if it is not smaller than the image. If ten tries fail, nothing is filled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default = "RandomErasing::never", deny_unknown_fields)]
 pub struct RandomErasing {
@@ -26,7 +27,7 @@ pub struct RandomErasing {
     fill: Fill,
 }
 
-/// What a rectangle is filled with, with a standard deviation around `value`.
+/// Content of the rectangle. A random content has a standard deviation, and `value` as its mean.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Fill {
@@ -40,26 +41,28 @@ impl RandomErasing {
         Self::new(0.0)
     }
 
-    /// Erases with probability `probability` and fills with 0, the mean color after normalization.
+    /// Erases with the given probability. The rectangle is filled with 0, which is the mean color
+    /// after normalization.
     pub fn new(probability: f64) -> Self {
         RandomErasing { probability, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: [0.0; 3], fill: Fill::Value }
     }
 
-    /// Share of the image's area that the rectangle covers; 0.02 to 0.33 by default.
+    /// Sets the fraction of the image's area that the rectangle covers. The default is 0.02 to
+    /// 0.33.
     #[must_use]
     pub fn scale(mut self, low: f64, high: f64) -> Self {
         self.scale = [low, high];
         self
     }
 
-    /// Height / width of the rectangle; 0.3 to 3.3 by default.
+    /// Sets the height / width of the rectangle. The default is 0.3 to 3.3.
     #[must_use]
     pub fn ratio(mut self, low: f64, high: f64) -> Self {
         self.ratio = [low, high];
         self
     }
 
-    /// The fill value, in the units of `Erase::value`; 0 by default.
+    /// Sets the fill value, in the units of `Erase::value`. The default is 0.
     #[must_use]
     pub fn value(mut self, value: [f32; 3]) -> Self {
         self.value = value;
@@ -67,17 +70,17 @@ impl RandomErasing {
     }
 
     /// Fills with noise around [`value`](RandomErasing::value): each channel of each pixel is drawn
-    /// for itself, from a distribution close to a normal one with this standard deviation. With 1,
-    /// and normalized images, this is timm's mode `pixel`.
+    /// separately from an approximately normal distribution with this standard deviation. With a
+    /// deviation of 1 and normalized images, this equals timm's mode `pixel`.
     #[must_use]
     pub fn noise(mut self, deviation: f32) -> Self {
         self.fill = Fill::Noise(deviation);
         self
     }
 
-    /// Fills each rectangle with a color of its own, from a normal distribution around
-    /// [`value`](RandomErasing::value) with this standard deviation. With 1, and normalized images,
-    /// this is timm's mode `rand`.
+    /// Fills each rectangle with one random color, drawn from a normal distribution around
+    /// [`value`](RandomErasing::value) with this standard deviation. With a deviation of 1 and
+    /// normalized images, this equals timm's mode `rand`.
     #[must_use]
     pub fn random_color(mut self, deviation: f32) -> Self {
         self.fill = Fill::Color(deviation);
@@ -98,21 +101,21 @@ impl Operation for RandomErasing {
         let ([s0, s1], [r0, r1]) = (self.scale, self.ratio);
         check_probability("erase", self.probability)?;
         if !(0.0 <= s0 && s0 <= s1 && s1 <= 1.0) {
-            return Err(Error::config(format!("erase: scale of {s0} to {s1}: needs 0 <= low <= high <= 1")));
+            return Err(Error::config(format!("erase: scale of {s0} to {s1}: expected 0 <= low <= high <= 1")));
         }
         if !(0.0 < r0 && r0 <= r1 && r1.is_finite()) {
-            return Err(Error::config(format!("erase: ratio of {r0} to {r1}: needs 0 < low <= high")));
+            return Err(Error::config(format!("erase: ratio of {r0} to {r1}: expected 0 < low <= high")));
         }
         match self.fill {
             Fill::Color(deviation) | Fill::Noise(deviation) if !(0.0 <= deviation && deviation.is_finite()) => {
-                Err(Error::config(format!("erase: a deviation of {deviation}: it must be finite and not negative")))
+                Err(Error::config(format!("erase: a deviation of {deviation}: expected a finite number of 0 or more")))
             }
             _ => Ok(()),
         }
     }
 
-    /// Draws one number for the decision. An erased sample draws two more per try, two for the
-    /// place, one for noise and six for a color.
+    /// Draws one number to decide whether to erase. If so, draws two numbers per try, two for the
+    /// position, and one for noise or six for a random color.
     fn draw(&self, size: Size, rng: &mut Rng, to: &mut Drawn) {
         if !rng.chance(self.probability) {
             return;
@@ -153,9 +156,9 @@ mod tests {
         drawn.values.first().copied()
     }
 
-    /// Noise and colors fill the same rectangles as a value.
+    /// Whether the content is a value, a random color or noise, the same rectangles must be filled.
     #[test]
-    fn a_rectangle_has_a_value_a_color_of_its_own_or_noise() {
+    fn a_rectangle_has_a_value_a_random_color_or_noise() {
         let erasing = RandomErasing::new(0.7).value([0.5, 1.0, -1.0]);
         let (mut colors, mut seeds) = (Vec::new(), Vec::new());
         for sample in 0..400 {

@@ -1,4 +1,5 @@
-//! Halves the levels on the host only. For tests of effects without device code.
+//! An effect that halves all values and has no device code. It exists to test effects without
+//! device code.
 
 use super::effect::{Naive, PixelEffect, Scratch};
 use super::row::row;
@@ -6,7 +7,7 @@ use crate::decode::Size;
 use crate::transform::{ImageMut, record};
 
 record! {
-    /// Nothing is random.
+    /// The effect. It has no random values.
     pub(crate) struct Halved {
         unused: u32,
     }

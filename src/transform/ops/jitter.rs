@@ -9,13 +9,13 @@ use crate::error::{Error, Result};
 use crate::sampler::Rng;
 use crate::transform::geometry::Interval;
 
-/// torchvision's `ColorJitter` (transforms v2, on `uint8` tensors). Brightness, contrast,
-/// saturation and hue each get a random factor, and are applied in an order that is drawn for each
-/// sample.
+/// torchvision's `ColorJitter` (transforms v2, on `uint8` tensors). Each sample draws a random
+/// factor for brightness, contrast, saturation and hue, and applies the four effects in a random
+/// order.
 ///
-/// The jitter follows the resize, so its cost does not depend on the image's size. Each effect
-/// rounds as torchvision does. Results may differ from torchvision by one level, because its sums
-/// of 32-bit floats may round differently.
+/// The jitter runs after the resize, so its cost does not depend on the size of the source image.
+/// Each effect rounds as torchvision does. Results may differ from torchvision's by one, because
+/// torchvision's sums of 32-bit floats may round differently.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ColorJitter {
@@ -33,42 +33,44 @@ impl Default for ColorJitter {
 }
 
 impl ColorJitter {
-    /// Creates a jitter with all effects off.
+    /// Creates a jitter whose effects are all off.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Share of the samples that are jittered; 1 by default.
+    /// Sets the probability that a sample is jittered. The default is 1.
     #[must_use]
     pub fn probability(mut self, probability: f64) -> Self {
         self.probability = probability;
         self
     }
 
-    /// Draws a factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives black, 1 the image.
+    /// Draws a factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives black, and 1 leaves
+    /// the image unchanged.
     #[must_use]
     pub fn brightness(mut self, amount: f64) -> Self {
         self.brightness = Some(amount);
         self
     }
 
-    /// Draws a factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives the image's mean
-    /// gray, 1 the image.
+    /// Draws a factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives the mean gray of the
+    /// image, and 1 leaves the image unchanged.
     #[must_use]
     pub fn contrast(mut self, amount: f64) -> Self {
         self.contrast = Some(amount);
         self
     }
 
-    /// Draws a factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives grays, 1 the image.
+    /// Draws a factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 removes all color, and 1
+    /// leaves the image unchanged.
     #[must_use]
     pub fn saturation(mut self, amount: f64) -> Self {
         self.saturation = Some(amount);
         self
     }
 
-    /// Draws a turn of the color circle, uniform in `-amount` to `amount`. The maximum is half a
-    /// circle, 0.5. This effect is the slowest of the four.
+    /// Draws a rotation of the hue that is uniform in `-amount` to `amount`, as a fraction of a
+    /// full turn. `amount` must be at most 0.5. This effect is the slowest of the four.
     #[must_use]
     pub fn hue(mut self, amount: f64) -> Self {
         self.hue = Some(amount);
@@ -77,7 +79,7 @@ impl ColorJitter {
 }
 
 impl ColorJitter {
-    /// The intervals of the factors of brightness, contrast, saturation and hue.
+    /// Returns the intervals of the factors for brightness, contrast, saturation and hue.
     fn intervals(&self) -> [Option<Interval>; 4] {
         let factor = |amount: Option<f64>| amount.map(|amount| [(1.0 - amount).max(0.0), 1.0 + amount]);
         let hue = self.hue.map(|amount| [-amount, amount]);
@@ -110,8 +112,8 @@ impl Operation for ColorJitter {
         self.intervals().iter().flatten().count()
     }
 
-    /// Draws one number for the decision if the probability is not 1, then three numbers for the
-    /// order and one for each effect that is on.
+    /// Draws one number to decide whether to jitter, unless the probability is 1. Then draws three
+    /// numbers for the order and one for each enabled effect.
     fn draw(&self, _: Size, rng: &mut Rng, to: &mut Drawn) {
         if self.probability < 1.0 && !rng.chance(self.probability) {
             return;
@@ -140,7 +142,7 @@ mod tests {
     use super::*;
     use crate::transform::ImageMut;
 
-    /// An image made by `tests/fixtures/parity/make.py`.
+    /// Reads an image that `tests/fixtures/parity/make.py` created.
     fn fixture(name: &str) -> Vec<u8> {
         let path = format!("{}/tests/fixtures/parity/{name}.png", env!("CARGO_MANIFEST_DIR"));
         image::open(path).unwrap().into_rgb8().into_raw()

@@ -1,5 +1,5 @@
-//! The list of operations, with the rows of the effects. All other code uses them through this list,
-//! without their names.
+//! The list of operations, including the rows of the effects. Other code uses operations only
+//! through this list and does not refer to them by name.
 
 use std::ops::Deref;
 
@@ -40,8 +40,8 @@ macro_rules! operations {
     };
 }
 
-// The operations, under the names of their setters: those that draw several effects or whose effect
-// is not on pixels, and the rows.
+// The operations, named after their setters. Those that draw several effects, or an effect on
+// values, come first. The rows follow.
 macro_rules! with_rows {
     (
         pixels { $($mod:ident::$effect:ident { $($name:literal $op:ident),* },)+ }
@@ -63,7 +63,7 @@ macro_rules! with_rows {
 effects!(with_rows);
 
 impl Drawn {
-    /// Draws the effects of a sample whose image has size `output`.
+    /// Draws the effects of a sample with an image of size `output`.
     pub(crate) fn new(ops: &[Op], output: Size, rng: &mut Rng) -> Self {
         let mut drawn = Drawn::default();
         for values in [true, false] {
@@ -72,13 +72,13 @@ impl Drawn {
         drawn
     }
 
-    /// Checks the options of `ops`, and that their effects fit.
+    /// Checks the options of `ops`, and checks that a sample has room for all of their effects.
     pub(crate) fn check(ops: &[Op]) -> Result<()> {
         ops.iter().try_for_each(|op| op.check())?;
         let most = ops.iter().filter(|op| !op.on_values()).map(|op| op.most()).fold(0, usize::saturating_add);
         if most > EFFECTS_ON_PIXELS {
             return Err(Error::config(format!(
-                "augment: the operations may draw {most} effects for a sample, at most {EFFECTS_ON_PIXELS} are supported"
+                "augment: the operations may draw {most} effects for a sample: expected at most {EFFECTS_ON_PIXELS}"
             )));
         }
         Ok(())

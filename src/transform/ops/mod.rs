@@ -1,32 +1,32 @@
-//! Operations: the effects of the augmentation after the resize.
+//! Operations: steps of the augmentation that change the image after the resize.
 //!
 //! 1. `effect`: [`PixelEffect`] and [`ValueEffect`], which effects implement. `row`: [`Row`], an
-//!    effect with a setter of its own.
+//!    effect with its own setter.
 //! 2. `arithmetic`: sums and products as PyTorch rounds them. `wide`: loops as vector code.
-//! 3. Effects on pixels. `tone` replaces levels. `tint` changes pixels one by one. `sharpen`,
-//!    `blur` and `warp` read the pixels around. `blend` mixes chains of effects.
-//! 4. `erase`, `noise`: effects on values. `halve`: an effect without device code, for tests.
+//! 3. Effects on pixels. `tone` maps channel values. `tint` changes each pixel independently.
+//!    `sharpen`, `blur` and `warp` read surrounding pixels. `blend` mixes chains of effects.
+//! 4. `erase` and `noise`: effects on values. `halve`: an effect without device code, for tests.
 //! 5. This file: the list of effects with their rows.
-//! 6. `registry`: the effects as one type, and [`Drawn`], those that were drawn for one sample.
+//! 6. `registry`: all effects as one type, and [`Drawn`], the effects drawn for one sample.
 //! 7. `operation`: [`Operation`], which rows and the operations below implement.
-//! 8. `jitter`: [`ColorJitter`]. `distort`: each effect of colors with its own decision.
-//!    `erasing`: [`RandomErasing`]. `affine`: [`RandomAffine`] and a perspective. `policy`:
-//!    [`Policy`], such as RandAugment.
+//! 8. `jitter`: [`ColorJitter`]. `distort`: color effects that are each applied with a separate
+//!    probability. `erasing`: [`RandomErasing`]. `affine`: [`RandomAffine`] and a perspective.
+//!    `policy`: [`Policy`], such as RandAugment.
 //! 9. `list`: the list of operations.
-//! 10. `tests`: each effect against a loop over pixels and against torchvision, and what is written
-//!     from the rows.
+//! 10. `tests`: each effect against a loop over pixels and against torchvision, and the files
+//!     generated from the rows.
 //!
 //! # How an operation is built
 //!
-//! An **operation** has options with their bounds, and draws. A draw adds **effects**: an effect is
-//! a [record](super::record) with everything that was random. `ops/NAME.rs` holds an effect's host
-//! code, and `ops/NAME.cuh` next to it the device code. Both take the effect, and give the same
-//! bits. So the plan of a sample contains its effects, and the side that has the pixels runs them:
-//! a worker or the device. Operations share effects: the color jitter and the policies draw the
-//! same effects.
+//! An **operation** has options, which are checked against bounds, and draws random **effects** for
+//! each sample. An effect is a [record](super::record) that contains all of its random values.
+//! `ops/NAME.rs` contains the host code of an effect, and `ops/NAME.cuh`, next to it, the device
+//! code. Both run the same record and produce the same bits. Therefore the plan of a sample
+//! contains its effects, and they run wherever the pixels are, on a worker or on the device.
+//! Operations share effects. For example, the color jitter and the policies draw the same ones.
 //!
-//! A **row** is the operation that draws one effect for a share of the samples, next to the effect.
-//! It declares the options, what is refused, the draw and the setter:
+//! A **row** is an operation that draws one effect with a given probability. It is in the same file
+//! as the effect, and declares the options, their bounds, the draw and the setter:
 //!
 //! ```text
 //!     tone.rs: effect, row!  ───►  list here  ───►  registry  ───►  operation  ───►  list: Op  ───►  Augment
@@ -34,27 +34,28 @@
 //!                 └──────────────────────────── the setter of a row ───────────────────────────────────┘
 //! ```
 //!
-//! All imports go to the left. The setter alone goes to the right: `row!` writes a method of
-//! [`Augment`](super::Augment), and names nothing else downstream. `tests/project/layering.rs` knows
-//! this one name.
+//! Each part imports only from parts to its left. The setter is the only exception: `row!`
+//! generates a method of [`Augment`](super::Augment), and does not refer to anything else to its
+//! right. `tests/project/layering.rs` permits this one name.
 //!
 //! An effect runs in one of two places:
 //!
-//! - **on pixels**: on the resized `u8` image, before your own transforms. The kernel
-//!   `device/nvidia/kernels/retouch.cu` runs the effects of a sample with one block of threads, so
-//!   an effect may look at all of its image.
+//! - **on pixels**: on the resized `u8` image, before custom transforms. In the kernel
+//!   `device/nvidia/kernels/retouch.cu`, one block of threads runs all effects of a sample, so an
+//!   effect may read the whole image.
 //! - **on values**: on normalized floats, before mixing. The kernel
-//!   `device/nvidia/kernels/convert.cu` runs these effects on each pixel alone.
+//!   `device/nvidia/kernels/convert.cu` runs these effects on each pixel independently.
 //!
-//! Effects on pixels run in the order in which their operations were added, and so do effects on
-//! values. The numbers for values are drawn before those for pixels. Masks, boxes, points and maps
-//! follow the effects `warp` ([`Plan`](super::Plan)).
+//! Effects on pixels run in the order in which their operations were added, as do effects on
+//! values. The random numbers of effects on values are drawn before those of effects on pixels.
+//! Masks, boxes, points and maps are transformed by the effects of `warp` as well
+//! ([`Plan`](super::Plan)).
 //!
-//! CONTRIBUTING.md shows how to add an effect. If an effect has no device code, workers decode the
-//! samples for which it was drawn.
+//! CONTRIBUTING.md shows how to add an effect. Samples that draw an effect without device code are
+//! decoded by the workers.
 
-/// The effects in the order of their numbers on a device, each with its rows by the names of their
-/// setters. Calls `$define` with the list.
+/// The effects in the order of the codes that identify them on a device, each with its rows. Rows
+/// are named after their setters. Calls `$define` with the list.
 macro_rules! effects {
     ($define:ident) => {
         $define! {
@@ -121,7 +122,7 @@ pub(crate) use row::Sheet;
 #[cfg(test)]
 pub(crate) use tests::sheets;
 
-/// C declarations of the numbers that effects contain.
+/// Returns C declarations of the constants that effects use.
 #[cfg(test)]
 pub(crate) fn numbers() -> String {
     [tone::Tone::kinds(), tint::Tint::kinds(), warp::Warp::bits()].concat()

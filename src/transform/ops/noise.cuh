@@ -1,4 +1,4 @@
-// The device code of `noise.rs`, in its order of operations.
+// Device code of `noise.rs`, in the same order of operations.
 
 __device__ __forceinline__ u32 mixed(u32 bits) {
     bits = (bits ^ (bits >> 16)) * 0x7feb352du;
@@ -6,7 +6,7 @@ __device__ __forceinline__ u32 mixed(u32 bits) {
     return bits ^ (bits >> 16);
 }
 
-// One loop over all values, which is not unrolled: noise is rare, and its code is in many kernels.
+// A loop over all values that is not unrolled: noise is rare, and its code is in many kernels.
 template <int P> __device__ __forceinline__ void run(const Noise& noise, u32 x, u32 y, float (&v)[3 * P]) {
     const u32 wide = reach<P>(noise.rect, x, y);
     if (wide == 0) return;
@@ -25,7 +25,7 @@ template <int P> __device__ __forceinline__ void run(const Noise& noise, u32 x, 
         const float z = __fmul_rn(float(int(sum) - 1530), 0.00390628f);
         const float mean = c == 0 ? noise.mean[0] : c == 1 ? noise.mean[1] : noise.mean[2];
         const float value = __fadd_rn(__fmul_rn(z, noise.deviation), mean);
-        // Registers have no index, so each value is compared with the loop's.
+        // Registers cannot be indexed at run time, so every index is compared with `i`.
         const bool inside = x + p - noise.rect.x < wide;
         #pragma unroll
         for (u32 j = 0; j < 3 * P; j++) v[j] = inside && i == j ? value : v[j];

@@ -1,9 +1,15 @@
+//! Noise that fills a rectangle.
+//!
+//! Each value is a hash of its position and the rectangle's seed. Therefore a pixel does not depend
+//! on its neighbors. Any thread of a device can compute it alone, with the same bits as on the
+//! host.
+
 use super::effect::ValueEffect;
 use crate::decode::Rect;
 use crate::transform::record;
 
 record! {
-    /// A rectangle of the output that is filled with noise: each value is drawn for itself.
+    /// A rectangle of the output that is filled with noise. Each value is drawn separately.
     pub(crate) struct Noise {
         /// The rectangle, in pixels of the output.
         pub(crate) rect: Rect,
@@ -11,18 +17,18 @@ record! {
         pub(crate) mean: [f32; 3],
         /// Standard deviation of the values.
         pub(crate) deviation: f32,
-        /// Random numbers of the rectangle.
+        /// Seed of the rectangle.
         pub(crate) seed: [u32; 2],
     }
 }
 
-/// Sum of twelve uniform bytes: their mean, and the reciprocal of their standard deviation,
-/// `sqrt(12 * (256^2 - 1) / 12)`. The distribution is close to a normal one, and needs integers
-/// only, so that the host and the device draw the same bits.
+/// Mean of the sum of twelve uniform bytes. Its distribution is approximately normal (central limit
+/// theorem), and it needs only integers, so the host and the device draw the same bits.
 const MEAN: i32 = 1530;
+/// Reciprocal of the standard deviation of that sum, `sqrt(12 * (256^2 - 1) / 12)`.
 const SCALE: f32 = 0.003_906_28;
 
-/// Mixes the bits of a number: Wellons, "lowbias32" (2018).
+/// Hashes the bits of a number with Wellons' "lowbias32" (2018).
 fn mixed(mut bits: u32) -> u32 {
     bits = (bits ^ bits >> 16).wrapping_mul(0x7feb_352d);
     bits = (bits ^ bits >> 15).wrapping_mul(0x846c_a68b);
@@ -71,7 +77,7 @@ mod tests {
             for (power, expected, room) in [(1, 0.0, 0.03), (2, 1.0, 0.04), (3, 0.0, 0.1), (4, 2.9, 0.25)] {
                 assert!((moment(power) - expected).abs() < room, "moment {power}: {}", moment(power));
             }
-            // Neighbors, and the channels of a pixel, do not depend on each other.
+            // Adjacent pixels, and the channels of a pixel, are independent.
             let with = |other: usize, right: u32, below: u32| {
                 all().map(|(x, y)| z(channel, (x, y)) * z(other, (x + right, y + below))).sum::<f64>() / n
             };

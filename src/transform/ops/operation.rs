@@ -5,9 +5,10 @@ use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
 
-/// An operation of the augmentation: its options. The [module](super) says where its code is.
+/// An operation of the augmentation, with its options. The [module documentation](super) describes
+/// where the code of an operation is.
 pub(crate) trait Operation {
-    /// Whether its effects change values, not pixels.
+    /// Returns whether the operation's effects run on values instead of pixels.
     fn on_values(&self) -> bool {
         false
     }
@@ -15,29 +16,31 @@ pub(crate) trait Operation {
     /// Checks the options.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) that names the option and its value.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an option is invalid. The error states
+    /// the option and its value.
     fn check(&self) -> Result<()>;
 
-    /// Name of the operation, if a device cannot run all of its effects.
+    /// Returns the name of the operation if a device cannot run all of its effects.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     fn without_device_code(&self) -> Option<&'static str> {
         None
     }
 
-    /// Name of the operation, if it changes more than the places of pixels.
+    /// Returns the name of the operation if it changes more than the positions of pixels.
     fn changes_colors(&self) -> Option<&'static str>;
 
-    /// Bytes per pixel that its effects on pixels need next to the image. Most need a copy.
+    /// Returns how many bytes per pixel the operation's effects on pixels need in addition to the
+    /// image. Most effects need a copy of the image.
     fn bytes_per_pixel(&self) -> u64 {
         3
     }
 
-    /// Maximum number of effects that [`draw`](Operation::draw) adds.
+    /// Returns the maximum number of effects that [`draw`](Operation::draw) adds.
     fn most(&self) -> usize {
         1
     }
 
-    /// Draws the effects of a sample whose image has size `output`, and adds them to `to`.
+    /// Draws the effects for one sample, whose image has the size `output`, and adds them to `to`.
     fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn);
 }
 
@@ -60,7 +63,8 @@ where
         Some(R::NAME)
     }
 
-    /// Draws one number for the decision if the probability is not 1, then those of the effect.
+    /// Draws one number to decide whether the effect applies, unless the probability is 1, and then
+    /// the numbers of the effect.
     fn draw(&self, _: Size, rng: &mut Rng, to: &mut Drawn) {
         if self.probability() >= 1.0 || rng.chance(self.probability()) {
             to.push(self.effect(rng));
@@ -68,7 +72,7 @@ where
     }
 }
 
-/// Checks that the option `probability` of `name` is 0 to 1.
+/// Checks that the probability of `name` is 0 to 1.
 pub(in crate::transform::ops) fn check_probability(name: &str, probability: f64) -> Result<()> {
     if (0.0..=1.0).contains(&probability) {
         return Ok(());

@@ -1,5 +1,5 @@
-//! The effects as one type. All other code uses them through it, without their names. The list of
-//! them is in the [module](super).
+//! All effects as one type. Other code uses effects only through this type and does not refer to
+//! them by name. The [parent module](super) contains the list of effects.
 
 use std::cell::RefCell;
 
@@ -11,19 +11,20 @@ use super::warp::Warp;
 use crate::decode::Rect;
 use crate::transform::{ImageMut, Record, record};
 
-/// Maximum number of effects on pixels of a sample.
+/// Maximum number of effects on pixels per sample.
 pub(crate) const EFFECTS_ON_PIXELS: usize = 16;
-/// Maximum number of effects on values of a sample.
+/// Maximum number of effects on values per sample.
 pub(crate) const EFFECTS_ON_VALUES: usize = 3;
-/// Words of an effect's record.
+/// Number of words reserved for the record of an effect.
 pub(super) const WORDS: usize = 11;
 
 record! {
-    /// An effect of any operation.
+    /// An effect of any kind.
     pub(crate) struct Effect align 16 {
         /// The record of the effect.
         pub(super) words: [u32; WORDS],
-        /// Number of the operation among those that run in the same place, from 1 on.
+        /// Code of the kind of effect, counted from 1 separately for effects on pixels and effects
+        /// on values.
         pub(super) code: u32,
     }
 }
@@ -46,7 +47,7 @@ macro_rules! registry {
         tests { $tmod:ident::$teffect:ident { $($trow:tt)* }, }
     ) => {
         registry! {
-            // Last, so that the numbers of the others are the same without it.
+            // The effect for tests comes last, so that it does not change the codes of the others.
             $($pmod::$peffect,)+ #[cfg(test)] $tmod::$teffect,;
             $($vmod::$veffect,)+
         }
@@ -79,12 +80,12 @@ macro_rules! registry {
             }
         })+
 
-        // The numbers of the effects.
+        // Codes of the effects.
         enum PixelCode { Unused, $($(#[$on])* $peffect,)+ }
         enum ValueCode { Unused, $($veffect,)+ }
 
         impl OnPixels {
-            /// Whether the device can run the effect.
+            /// Returns whether a device can run the effect.
             pub(crate) fn is_for_devices(&self) -> bool {
                 match self {
                     $($(#[$on])* OnPixels::$peffect(_) => <super::$pmod::$peffect as PixelEffect>::DEVICE.is_some(),)+
@@ -98,7 +99,7 @@ macro_rules! registry {
                 }
             }
 
-            /// The effect for a device.
+            /// Returns the effect for a device.
             pub(crate) fn effect(&self) -> Effect {
                 match self {
                     $($(#[$on])* OnPixels::$peffect(effect) => Effect::new(PixelCode::$peffect as u32, effect),)+
@@ -116,28 +117,28 @@ macro_rules! registry {
         }
 
         impl OnValues {
-            /// The part of the image that changes.
+            /// Returns the area of the image that the effect changes.
             pub(crate) fn area(&self) -> Rect {
                 match self {
                     $(OnValues::$veffect(effect) => effect.area(),)+
                 }
             }
 
-            /// The new value of a pixel of the area.
+            /// Returns the new value of pixel (`x`, `y`), which must be in the area.
             pub(super) fn value(&self, x: u32, y: u32, old: [f32; 3]) -> [f32; 3] {
                 match self {
                     $(OnValues::$veffect(effect) => effect.value(x, y, old),)+
                 }
             }
 
-            /// The effect for a device.
+            /// Returns the effect for a device.
             pub(crate) fn effect(&self) -> Effect {
                 match self {
                     $(OnValues::$veffect(effect) => Effect::new(ValueCode::$veffect as u32, effect),)+
                 }
             }
 
-            /// Reads an effect for a device. `None` for [`Effect::NONE`].
+            /// Converts an effect for a device back. Returns `None` for [`Effect::NONE`].
             pub(crate) fn read(effect: &Effect) -> Option<Self> {
                 match effect.code {
                     $(code if code == ValueCode::$veffect as u32 => Some(OnValues::$veffect(Record::take(&effect.words))),)+
@@ -152,7 +153,7 @@ macro_rules! registry {
             $(assert!(<super::$vmod::$veffect as Record>::WORDS <= WORDS && !<super::$vmod::$veffect as ValueEffect>::DEVICE.is_empty());)+
         };
 
-        /// C declarations of all effects that run on a device.
+        /// Returns C declarations of all effects that run on a device.
         #[cfg(test)]
         pub(crate) fn declarations() -> String {
             let mut text = String::new();
@@ -163,8 +164,8 @@ macro_rules! registry {
             text
         }
 
-        /// C code that includes the device code of `values` or of pixels, and calls the function of
-        /// an effect.
+        /// Returns C code that includes the device code of all effects on values (or on pixels if
+        /// `values` is false), and that defines a function to dispatch to an effect.
         #[cfg(test)]
         pub(crate) fn dispatch(values: bool) -> String {
             let (mut included, mut cases) = (String::new(), String::new());
@@ -191,7 +192,7 @@ macro_rules! registry {
 
 effects!(registry);
 
-/// The effects that were drawn for one sample, in the order in which they run.
+/// The effects drawn for one sample, in execution order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Drawn {
     pub(crate) pixels: ArrayVec<OnPixels, EFFECTS_ON_PIXELS>,
@@ -204,7 +205,7 @@ impl Drawn {
         self.pixels.push(effect.into());
     }
 
-    /// The geometric effects that annotations follow, in the order in which they run.
+    /// Returns the geometric effects that also transform annotations, in execution order.
     pub(crate) fn warps(&self) -> impl DoubleEndedIterator<Item = &Warp> {
         self.pixels.iter().filter_map(|effect| match effect {
             OnPixels::Warp(warp) if warp.moves_annotations() => Some(warp),
@@ -212,7 +213,7 @@ impl Drawn {
         })
     }
 
-    /// Marks the geometric effects from number `first` on as those of a chain.
+    /// Marks the geometric effects from index `first` on as part of a chain.
     pub(super) fn join_chain(&mut self, first: usize) {
         for effect in &mut self.pixels[first..] {
             if let OnPixels::Warp(warp) = effect {
@@ -221,7 +222,7 @@ impl Drawn {
         }
     }
 
-    /// Whether a device can run all effects on pixels.
+    /// Returns whether a device can run all effects on pixels.
     pub(crate) fn is_for_devices(&self) -> bool {
         self.pixels.iter().all(OnPixels::is_for_devices)
     }
@@ -238,7 +239,8 @@ impl Drawn {
 }
 
 impl OnValues {
-    /// The rectangle that is filled, with the fill value or its mean.
+    /// Returns the rectangle that is filled, together with the fill value, or its mean if it is
+    /// random.
     pub(crate) fn erased(&self) -> Erase {
         match self {
             OnValues::Erase(erase) => *erase,
@@ -246,13 +248,14 @@ impl OnValues {
         }
     }
 
-    /// Whether the effect changes the pixel (`x`, `y`).
+    /// Returns whether the effect changes the pixel (`x`, `y`).
     pub(crate) fn changes(&self, x: u32, y: u32) -> bool {
         let Rect { x: left, y: top, width, height } = self.area();
         x.wrapping_sub(left) < width && y.wrapping_sub(top) < height
     }
 
-    /// The value of the pixel (`x`, `y`) after all `effects`, in place of `value`.
+    /// Returns the value of the pixel (`x`, `y`) after all `effects`, given its `value` before
+    /// them.
     pub(crate) fn run_all(effects: &[OnValues], x: u32, y: u32, value: [f32; 3]) -> [f32; 3] {
         effects.iter().filter(|effect| effect.changes(x, y)).fold(value, |value, effect| effect.value(x, y, value))
     }

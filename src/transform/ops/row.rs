@@ -1,44 +1,44 @@
-//! Effects with a setter of their own, which a share of the samples gets. Each is a row next to its
-//! effect.
+//! Rows: operations that draw a single effect with a given probability and have their own setter.
+//! Each row is declared in the file of its effect.
 
 use super::effect::PixelEffect;
 use crate::sampler::Rng;
 
 /// An operation that draws one effect. [`row!`](row) implements it.
 pub(crate) trait Row {
-    /// What a drawn sample gets.
+    /// The effect.
     type Effect: PixelEffect;
 
     /// Name of the setter.
     const NAME: &'static str;
 
-    /// Share of the samples.
+    /// Returns the probability that the effect applies to a sample.
     fn probability(&self) -> f64;
 
-    /// What is wrong with the options, if anything is.
+    /// Returns a description of what is wrong with the options, if anything.
     fn refused(&self) -> Option<String>;
 
-    /// Draws the effect of one sample.
+    /// Draws the effect for one sample.
     fn effect(&self, rng: &mut Rng) -> Self::Effect;
 
     #[cfg(test)]
     fn sheet() -> Sheet;
 
-    /// The options with the values of the row, for tests.
+    /// Returns the operation with each combination of the row's test values.
     #[cfg(test)]
     fn tried() -> Vec<Self>
     where
         Self: Sized;
 }
 
-/// A row as text, of which the tests write Python's methods, the table of the documentation and
-/// their own cases.
+/// Description of a row as text. From it, the tests generate the Python methods, the table in the
+/// documentation and test cases.
 #[cfg(test)]
 pub(crate) struct Sheet {
     pub(crate) name: &'static str,
     pub(crate) doc: &'static [&'static str],
     pub(crate) options: &'static [SheetOption],
-    /// Python's default.
+    /// Default probability in Python.
     pub(crate) probability: &'static str,
 }
 
@@ -46,18 +46,18 @@ pub(crate) struct Sheet {
 pub(crate) struct SheetOption {
     pub(crate) name: &'static str,
     pub(crate) r#type: &'static str,
-    /// A value with which the effect is seen.
+    /// A value for which the effect is visible.
     pub(crate) seen: &'static str,
-    /// Python's default, if there is one.
+    /// Default value in Python, if there is one.
     pub(crate) default: &'static [&'static str],
 }
 
 /// Declares an operation and its setter.
 ///
-/// Each option has a type (`f64`, `u32` or `(f64, f64)`), values for the tests, and perhaps Python's
-/// default. The first values of all options must give an effect that is seen. `probability` is
-/// Python's default of the share of the samples. `refuse` returns what is wrong with the options, if
-/// anything is. `draw` returns the effect of one sample.
+/// Each option has a type (`f64`, `u32` or `(f64, f64)`), test values, and optionally a default in
+/// Python. The effect must be visible with the first test values of all options. `probability` sets
+/// the default probability in Python. `refuse` returns a description of what is wrong with the
+/// options, if anything. `draw` returns the effect for one sample.
 macro_rules! row {
     (
         $(#[doc = $doc:literal])+

@@ -1,4 +1,4 @@
-// The device code of `sharpen.rs`, in its order of operations.
+// Device code of `sharpen.rs`, in the same order of operations.
 
 __device__ __forceinline__ void run(const Sharpen& effect, const Image& image, Scratch&) {
     if (image.width <= 2 || image.height <= 2) return;

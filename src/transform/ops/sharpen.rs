@@ -7,13 +7,14 @@ use crate::transform::{ImageMut, record};
 record! {
     /// torchvision's `adjust_sharpness`: blends with a smoothed image.
     pub(crate) struct Sharpen {
-        /// Share of the smoothed image.
+        /// Weight of the smoothed image.
         share: f32,
     }
 }
 
 impl Sharpen {
-    /// 0 gives the smoothed image, 1 the image, and 2 doubles the difference.
+    /// Creates the effect for a factor: 0 gives the smoothed image, 1 gives the original image, and
+    /// 2 doubles the difference between the original and the smoothed image.
     pub(super) fn by(factor: f64) -> Self {
         Sharpen { share: (1.0 - factor) as f32 }
     }
@@ -22,8 +23,9 @@ impl Sharpen {
 impl PixelEffect for Sharpen {
     const DEVICE: Option<&'static str> = Some("sharpen.cuh");
 
-    /// The smoothed image has weights of 1/13 for the eight neighbors and 5/13 for the pixel,
-    /// rounded. No sum lies between two levels, because 13 is odd. The border stays as it is.
+    /// A pixel of the smoothed image is the rounded sum of 5/13 of the pixel and 1/13 of each of
+    /// its eight neighbors. No sum is halfway between two integers, because 13 is odd. Pixels at
+    /// the border do not change.
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {
         let (width, height) = (image.width() as usize, image.height() as usize);
         if width <= 2 || height <= 2 {
@@ -38,14 +40,14 @@ impl PixelEffect for Sharpen {
 }
 
 wide! {
-    /// Sharpens the pixels of a row without the first and the last one. `rows` are whole rows: the
-    /// one above, the old values, and the one below.
+    /// Sharpens the pixels of a row except the first and the last. `rows` contains three whole
+    /// rows: the row above, the row itself before the effect, and the row below.
     fn sharpen_row(rows: [&[u8]; 3], share: f32, to: &mut [u8]) {
         let [above, own, below] = rows.map(|row| &row[..to.len() + 6]);
         let three = |row: &[u8], i: usize| u16::from(row[i]) + u16::from(row[i + 3]) + u16::from(row[i + 6]);
         for (i, to) in to.iter_mut().enumerate() {
             let value = u16::from(own[i + 3]);
-            // At most 6,643 before the division.
+            // The dividend is at most 6,643.
             let smooth = (2 * (three(above, i) + three(own, i) + three(below, i) + 4 * value) + 13) / 26;
             *to = level(fused(f32::from(smooth as i16 - value as i16), share, f32::from(value)));
         }
@@ -61,7 +63,7 @@ row! {
     probability 0.5;
     refuse |of| {
         let possible = (0.0..=1e6).contains(&of.factor);
-        (!possible).then(|| format!("a factor of {}; it must be 0 to 1000000", of.factor))
+        (!possible).then(|| format!("a factor of {}: expected 0 to 1000000", of.factor))
     };
     draw |of, _| Sharpen::by(of.factor);
 }

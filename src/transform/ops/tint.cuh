@@ -1,4 +1,4 @@
-// The device code of `tint.rs`, in its order of operations.
+// Device code of `tint.rs`, in the same order of operations.
 
 __device__ __forceinline__ void turn_hue(u32 (&rgb)[3], float turn) {
     const float r = __fdiv_rn(float(rgb[0]), 255.0f), g = __fdiv_rn(float(rgb[1]), 255.0f), b = __fdiv_rn(float(rgb[2]), 255.0f);

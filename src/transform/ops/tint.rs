@@ -1,3 +1,10 @@
+//! Effects that change the color of each pixel independently.
+//!
+//! Each effect reads the image once and needs no copy. Pixels are processed in blocks, split into
+//! one array per channel, so that the loops vectorize. The hue conversion computes all cases of the
+//! HSV formulas and selects one of them, because branches would prevent vectorization. The formulas
+//! are torchvision's.
+
 use super::arithmetic::{BLOCK, Planes, blend, gray, shares};
 use super::effect::{PixelEffect, Scratch};
 use super::row::row;
@@ -6,14 +13,15 @@ use crate::sampler::Rng;
 use crate::transform::{ImageMut, record};
 
 record! {
-    /// Changes the color of each pixel on its own.
+    /// Changes the color of each pixel independently.
     pub(crate) struct Tint {
-        /// SATURATION and the other numbers.
+        /// Kind of effect, such as SATURATION.
         kind: u32,
-        /// SATURATION: shares of the pixel and of its gray. HUE: the turn of the color circle, in
-        /// circles.
+        /// SATURATION: weights of the pixel and of its gray value. HUE: rotation of the hue, in
+        /// full turns.
         by: [f32; 2],
-        /// PERMUTED: the old channel of each new one, in two bits each from the lowest on.
+        /// PERMUTED: for each new channel, the index of the old channel in two bits, starting with
+        /// the lowest bits.
         channels: u32,
     }
 }
@@ -24,7 +32,7 @@ impl Tint {
     const GRAYSCALE: u32 = 2;
     const PERMUTED: u32 = 3;
 
-    /// The numbers in C.
+    /// Returns a C enum with the kinds.
     #[cfg(test)]
     pub(crate) fn kinds() -> String {
         let names = "SATURATION, HUE, GRAYSCALE, PERMUTED";
@@ -32,7 +40,7 @@ impl Tint {
         format!("enum {{ {names} }};\n")
     }
 
-    /// torchvision's `adjust_saturation`: blends with the pixel's gray.
+    /// torchvision's `adjust_saturation`: blends each pixel with its gray value.
     pub(super) fn saturation(factor: f64) -> Self {
         Tint { kind: Self::SATURATION, by: shares(factor), channels: 0 }
     }
@@ -53,7 +61,7 @@ impl Tint {
     }
 }
 
-/// A random order of the channels. Draws two numbers.
+/// Returns a random order of the channels. Draws two numbers.
 pub(super) fn permutation(rng: &mut Rng) -> [u32; 3] {
     let mut channels = [0, 1, 2];
     for last in (1..3).rev() {
@@ -79,7 +87,7 @@ impl PixelEffect for Tint {
 }
 
 wide! {
-    /// Blends each pixel with its gray.
+    /// Blends each pixel with its gray value.
     fn saturate(pixels: &mut [[u8; 3]], shares: [f32; 2]) {
         let (blocks, rest) = pixels.as_chunks_mut::<BLOCK>();
         for block in blocks {
@@ -102,7 +110,7 @@ wide! {
 }
 
 wide! {
-    /// Replaces each pixel by its gray.
+    /// Replaces each pixel with its gray value.
     fn remove_color(pixels: &mut [[u8; 3]]) {
         let (blocks, rest) = pixels.as_chunks_mut::<BLOCK>();
         for block in blocks {
@@ -121,7 +129,7 @@ wide! {
         for block in blocks {
             turn_block(block, turn);
         }
-        // The last block may have fewer pixels.
+        // The last block may be partial.
         let mut last = [[0; 3]; BLOCK];
         last[..rest.len()].copy_from_slice(rest);
         turn_block(&mut last, turn);
@@ -129,7 +137,8 @@ wide! {
     }
 }
 
-/// Each loop computes all cases and chooses one, as vectors do.
+/// Turns the hues of one block. Each loop computes all cases and selects one of them, so that it
+/// vectorizes.
 #[inline(always)]
 fn turn_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
     let mut channels = [[0.0; BLOCK]; 3];
@@ -137,7 +146,7 @@ fn turn_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
         channels.iter_mut().zip(pixel).for_each(|(channel, &v)| channel[i] = f32::from(v) / 255.0);
     }
     let [reds, greens, blues] = &channels;
-    // The largest channel, the shares of saturation, and six times the hue.
+    // The maximum channel, the saturation, and six times the hue of each pixel.
     let (mut maxima, mut saturations, mut hues) = ([0.0; BLOCK], [0.0; BLOCK], [0.0; BLOCK]);
     let of = maxima.iter_mut().zip(&mut saturations).zip(&mut hues);
     for (((max, saturation), hue), ((&r, &g), &b)) in of.zip(reds.iter().zip(greens).zip(blues)) {
@@ -152,7 +161,7 @@ fn turn_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
         (*max, *saturation, *hue) = (most, range / most, (h - below(h)) * 6.0);
     }
     let mut levels = [[0; BLOCK]; 3];
-    // The channel that is `max`, `p`, `q` or `t` in each sector.
+    // For each channel, which of `max`, `p`, `q` and `t` it is in each sector.
     for (levels, shift) in levels.iter_mut().zip([0.0, 4.0, 2.0]) {
         let of = maxima.iter().zip(&saturations).zip(&hues);
         for (level_of, ((&max, &saturation), &hue)) in levels.iter_mut().zip(of) {
@@ -161,19 +170,20 @@ fn turn_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
             let p = unit(max * (1.0 - saturation));
             let q = unit(max * (1.0 - saturation * f));
             let t = unit(max * (1.0 - saturation * (1.0 - f)));
-            // A hue just below the whole circle may be rounded to it: 6 is the first sector again.
+            // A hue just below a full turn may be rounded up to a full turn. Sector 6 is therefore
+            // the same as the first sector.
             let sector = whole + shift;
             let sector = if sector >= 6.0 { sector - 6.0 } else { sector };
             let chosen = if sector == 1.0 { q } else { max };
             let chosen = if (sector == 2.0) | (sector == 3.0) { p } else { chosen };
             let chosen = if sector == 4.0 { t } else { chosen };
-            // `to_dtype(uint8, scale=True)` truncates 255.999 times the value.
+            // torchvision's `to_dtype(uint8, scale=True)` truncates 255.999 times the value.
             *level_of = level(chosen * 255.999);
         }
     }
     for (i, pixel) in block.iter_mut().enumerate() {
         let [r, g, b] = *pixel;
-        // A gray has no hue.
+        // A gray pixel has no hue.
         *pixel = if (r == g) & (g == b) { *pixel } else { std::array::from_fn(|channel| levels[channel][i]) };
     }
 }
@@ -188,7 +198,7 @@ fn smaller(a: f32, b: f32) -> f32 {
     if a < b { a } else { b }
 }
 
-/// `v`, at least 0 and at most 1.
+/// Clamps `v` to the range 0 to 1.
 #[inline(always)]
 fn unit(v: f32) -> f32 {
     smaller(larger(v, 0.0), 1.0)

@@ -1,10 +1,10 @@
-// The device code of `tone.rs`, in its order of operations.
+// Device code of `tone.rs`, in the same order of operations.
 
 __device__ __forceinline__ void run(const Tone& tone, const Image& image, Scratch& scratch) {
     const float a = tone.by[0], b = tone.by[1];
     if (tone.kind == AUTOCONTRAST || tone.kind == EQUALIZE) {
         image.count_levels(scratch);
-        // One thread for each channel.
+        // One thread per channel.
         for (u32 channel = threadIdx.x; channel < 3; channel += blockDim.x) {
             const u32* const counts = scratch.counts[channel];
             u8* const table = scratch.table[channel];

@@ -1,3 +1,10 @@
+//! Effects that map each channel value to a new value. A channel value is called a level.
+//!
+//! Most effects apply a formula to each level, which vectorizes. `autocontrast` and `equalize`
+//! first compute a histogram, and then map each level through a table. `contrast` first computes
+//! the mean. Therefore each effect reads the image once or twice and needs no copy. The formulas
+//! are torchvision's, except that `equalize` uses Pillow's.
+
 use super::arithmetic::{BLOCK, Planes, blend, gray, shares};
 use super::effect::{PixelEffect, Scratch};
 use super::row::row;
@@ -5,13 +12,13 @@ use super::wide::{level, wide};
 use crate::transform::{ImageMut, record};
 
 record! {
-    /// Replaces each level by another one, which may depend on the levels of the whole image.
+    /// Maps each level to a new level. The mapping may depend on the levels of the whole image.
     pub(crate) struct Tone {
-        /// BRIGHTNESS and the other numbers.
+        /// Kind of effect, such as BRIGHTNESS.
         kind: u32,
-        /// BRIGHTNESS: the factor. CONTRAST: shares of the image and of its mean gray. POSTERIZE:
-        /// the bits that are kept, as a mask. SOLARIZE: the threshold. ADD: what is added, and the
-        /// level from which on nothing is added.
+        /// BRIGHTNESS: the factor. CONTRAST: the weights of the image and of its mean gray.
+        /// POSTERIZE: the mask of the bits that are kept. SOLARIZE: the threshold. ADD: the number
+        /// that is added, and the level from which on nothing is added.
         by: [f32; 2],
     }
 }
@@ -26,7 +33,7 @@ impl Tone {
     const AUTOCONTRAST: u32 = 6;
     const EQUALIZE: u32 = 7;
 
-    /// The numbers in C.
+    /// Returns a C enum with the kinds.
     #[cfg(test)]
     pub(crate) fn kinds() -> String {
         let names = "BRIGHTNESS, CONTRAST, POSTERIZE, SOLARIZE, ADD, INVERT, AUTOCONTRAST, EQUALIZE";
@@ -39,7 +46,7 @@ impl Tone {
         Tone { kind: Self::BRIGHTNESS, by: [factor as f32, 0.0] }
     }
 
-    /// torchvision's `adjust_contrast`: blends with the mean of the grays.
+    /// torchvision's `adjust_contrast`: blends each pixel with the mean gray of the image.
     pub(super) fn contrast(factor: f64) -> Self {
         Tone { kind: Self::CONTRAST, by: shares(factor) }
     }
@@ -49,12 +56,12 @@ impl Tone {
         Tone { kind: Self::POSTERIZE, by: [(0xff00_u32 >> bits.min(8) & 0xff) as f32, 0.0] }
     }
 
-    /// torchvision's `solarize`: inverts levels of `threshold` or more.
+    /// torchvision's `solarize`: inverts levels that are at least `threshold`.
     pub(super) fn solarize(threshold: f64) -> Self {
         Tone { kind: Self::SOLARIZE, by: [threshold as f32, 0.0] }
     }
 
-    /// timm's `solarize_add`: adds to levels below 128.
+    /// timm's `solarize_add`: adds a number to levels below 128.
     pub(super) fn add(levels: u32) -> Self {
         Tone { kind: Self::ADD, by: [levels as f32, 128.0] }
     }
@@ -64,7 +71,7 @@ impl Tone {
         Tone { kind: Self::INVERT, by: [0.0; 2] }
     }
 
-    /// torchvision's `autocontrast`: the least and the greatest level of each channel become 0 and
+    /// torchvision's `autocontrast`: the minimum and maximum level of each channel become 0 and
     /// 255.
     pub(super) fn autocontrast() -> Self {
         Tone { kind: Self::AUTOCONTRAST, by: [0.0; 2] }
@@ -98,7 +105,7 @@ impl PixelEffect for Tone {
 }
 
 wide! {
-    /// Multiplies each level.
+    /// Multiplies each level by `factor`.
     fn scale(levels: &mut [u8], factor: f32) {
         levels.iter_mut().for_each(|v| *v = level(f32::from(*v) * factor));
     }
@@ -112,14 +119,14 @@ wide! {
 }
 
 wide! {
-    /// Inverts levels of `threshold` or more.
+    /// Inverts levels that are at least `threshold`.
     fn invert_from(levels: &mut [u8], threshold: f32) {
         levels.iter_mut().for_each(|v| *v = if f32::from(*v) >= threshold { !*v } else { *v });
     }
 }
 
 wide! {
-    /// Adds to levels below `end`.
+    /// Adds `added` to levels below `end`.
     fn add_below(levels: &mut [u8], added: f32, end: f32) {
         for v in levels {
             let old = f32::from(*v);
@@ -129,7 +136,7 @@ wide! {
 }
 
 wide! {
-    /// Sum of the pixels' grays.
+    /// Returns the sum of the pixels' gray values.
     fn gray_sum(pixels: &[[u8; 3]]) -> u64 {
         let (blocks, rest) = pixels.as_chunks::<BLOCK>();
         let mut sum = 0;
@@ -140,7 +147,7 @@ wide! {
     }
 }
 
-/// Replaces the levels of each channel.
+/// Maps the levels of each channel through that channel's lookup table.
 fn replace(image: &mut ImageMut<'_>, [red, green, blue]: [[u8; 256]; 3]) {
     for [r, g, b] in image.pixels_mut() {
         *r = red[usize::from(*r)];
@@ -149,7 +156,7 @@ fn replace(image: &mut ImageMut<'_>, [red, green, blue]: [[u8; 256]; 3]) {
     }
 }
 
-/// Number of pixels with each level, for each channel.
+/// Returns the number of pixels with each level, for each channel.
 fn histogram(image: &ImageMut<'_>) -> [[u32; 256]; 3] {
     let mut counts = [[0; 256]; 3];
     for pixel in image.data().as_chunks::<3>().0 {
@@ -158,7 +165,7 @@ fn histogram(image: &ImageMut<'_>) -> [[u32; 256]; 3] {
     counts
 }
 
-/// The levels of `autocontrast`. A channel with one level keeps it.
+/// Returns the table of `autocontrast`. A channel with a single level does not change.
 fn stretched(counts: &[u32; 256]) -> [u8; 256] {
     let least = counts.iter().position(|&n| n > 0).unwrap_or(0) as f32;
     let most = counts.iter().rposition(|&n| n > 0).unwrap_or(0) as f32;
@@ -169,8 +176,8 @@ fn stretched(counts: &[u32; 256]) -> [u8; 256] {
     std::array::from_fn(|v| ((v as f32 - least) / scale).clamp(0.0, 255.0) as u8)
 }
 
-/// The levels of `equalize`, which are Pillow's. A channel stays as it is if fewer than 255 of its
-/// pixels are below its greatest level.
+/// Returns the table of `equalize`, as in Pillow. A channel does not change if fewer than 255 of
+/// its pixels are below its maximum level.
 fn equalized(counts: &[u32; 256]) -> [u8; 256] {
     let most = counts.iter().rposition(|&n| n > 0).unwrap_or(0);
     let stride = counts[..most].iter().sum::<u32>() / 255;
@@ -198,7 +205,7 @@ row! {
         bits: u32 [2, 0, 1, 3, 4, 5, 6, 7, 8];
     }
     probability 0.5;
-    refuse |of| (of.bits > 8).then(|| format!("{} bits; a level has 0 to 8", of.bits));
+    refuse |of| (of.bits > 8).then(|| format!("{} bits: expected 0 to 8", of.bits));
     draw |of, _| Tone::posterize(of.bits);
 }
 
@@ -210,7 +217,7 @@ row! {
     probability 0.5;
     refuse |of| {
         let possible = (0.0..=256.0).contains(&of.threshold);
-        (!possible).then(|| format!("a threshold of {}; it must be 0 to 256", of.threshold))
+        (!possible).then(|| format!("a threshold of {}: expected 0 to 256", of.threshold))
     };
     draw |of, _| Tone::solarize(of.threshold);
 }

@@ -1,6 +1,6 @@
-// The device code of `warp.rs`, in its order of operations.
+// Device code of `warp.rs`, in the same order of operations.
 
-// The position that pixel (x, y) is read from.
+// Source position of pixel (x, y).
 __device__ __forceinline__ void source_of(const Warp& warp, const Image& image, u32 column, u32 row, float& x, float& y) {
     const float across = 0.5f * float(image.width), down = 0.5f * float(image.height);
     const float* const m = warp.map;

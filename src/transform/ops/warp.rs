@@ -1,3 +1,14 @@
+//! Geometric effects: affine and perspective transformations.
+//!
+//! The code iterates over output pixels and maps each back to a source position, so every output
+//! pixel is written exactly once. Sampling is nearest-neighbor or bilinear. Each output pixel costs
+//! the computation of one position and one or four reads. In addition, the image is copied once,
+//! because an output pixel may read any source pixel. Positions and weights are computed for a
+//! block of pixels at a time, in code that the compiler vectorizes. Only the reads are scalar.
+//! Pixels whose source position has neighbors outside the image take a slow path.
+//!
+//! Points and boxes are mapped forward instead, with the inverse matrix.
+
 use super::arithmetic::BLOCK;
 use super::effect::{PixelEffect, Scratch};
 use super::wide::{ROUND, below, level, wide};
@@ -5,44 +16,45 @@ use crate::decode::Size;
 use crate::transform::{ImageMut, record};
 
 record! {
-    /// Moves the pixels of the image: each pixel of the output is read from another position.
+    /// Moves the pixels of the image: each output pixel is read from a source position.
     ///
     /// Positions are computed as in torchvision's `_affine_grid`, `_perspective_grid` and PyTorch's
     /// `grid_sample`, with the same sums and products of 32-bit floats.
     pub(crate) struct Warp {
-        /// The first six numbers map a position of the output to a source position, in units of
-        /// half the image. The last two divide it if PERSPECTIVE is set.
+        /// The first six numbers map an output position to a source position, in units of half the
+        /// image's sides. With PERSPECTIVE, the last two numbers define the divisor.
         map: [f32; 8],
-        /// Red, green and blue of positions outside the image, from the lowest byte on, and the
-        /// bits FILLED, BILINEAR and PERSPECTIVE.
+        /// Color of positions outside the image (red in the lowest byte, then green and blue), and
+        /// the bits FILLED, BILINEAR and PERSPECTIVE.
         mode: u32,
     }
 }
 
-/// How a geometric operation reads positions between pixels, and outside the image.
+/// How a geometric operation samples positions between pixels and outside the image.
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Sampling {
     pub(crate) bilinear: bool,
-    /// The color of positions outside the image. `None` is black, and torchvision's `fill=None`.
+    /// Color of positions outside the image. `None` stands for black, like torchvision's
+    /// `fill=None`.
     pub(crate) fill: Option<[u8; 3]>,
 }
 
 /// An affine transformation with torchvision's parameters.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Affine {
-    /// Degrees, clockwise.
+    /// Rotation in degrees, clockwise.
     pub(super) angle: f64,
-    /// Pixels to the right and down.
+    /// Translation to the right and down, in pixels.
     pub(super) translate: [f64; 2],
     pub(super) scale: f64,
-    /// Degrees across and down.
+    /// Shear along the rows and along the columns, in degrees.
     pub(super) shear: [f64; 2],
-    /// Pixels from the middle of the image to the point that stays in place.
+    /// Position of the fixed point relative to the middle of the image, in pixels.
     pub(super) center: [f64; 2],
 }
 
 impl Affine {
-    /// Leaves the image as it is.
+    /// Transformation that leaves the image unchanged.
     pub(super) const NONE: Affine =
         Affine { angle: 0.0, translate: [0.0; 2], scale: 1.0, shear: [0.0; 2], center: [0.0; 2] };
 
@@ -64,7 +76,7 @@ impl Affine {
     }
 }
 
-/// Half of an image's sides.
+/// Returns half of the image's width and height.
 fn halves(size: Size) -> [f32; 2] {
     [0.5 * size.width as f32, 0.5 * size.height as f32]
 }
@@ -73,10 +85,11 @@ impl Warp {
     const FILLED: u32 = 1 << 24;
     const BILINEAR: u32 = 1 << 25;
     const PERSPECTIVE: u32 = 1 << 26;
-    /// For the host alone: the effect belongs to a chain that is mixed with the original image.
+    /// Bit of `mode` that only the host uses: the effect belongs to a chain that is mixed with the
+    /// original image.
     const OF_CHAIN: u32 = 1 << 27;
 
-    /// The bits of `mode` in C.
+    /// Returns C declarations of the bits of `mode`.
     #[cfg(test)]
     pub(crate) fn bits() -> String {
         format!(
@@ -107,8 +120,8 @@ impl Warp {
         Self::new(affine.inverse(), [0.0; 2], size, sampling, 0)
     }
 
-    /// torchvision's `perspective`: moves the corners `from` to `to`. Both begin at the upper left
-    /// and go clockwise. `None` if no map does that.
+    /// torchvision's `perspective`: moves the corners `from` to `to`. Both lists begin with the
+    /// upper left corner and go clockwise. Returns `None` if there is no such transformation.
     pub(super) fn perspective(from: [[f64; 2]; 4], to: [[f64; 2]; 4], size: Size, sampling: Sampling) -> Option<Self> {
         let [a, b, c, d, e, f, g, h] = corners_map(to, from)?;
         Some(Self::new([a, b, c, d, e, f], [g, h], size, sampling, Self::PERSPECTIVE))
@@ -118,24 +131,24 @@ impl Warp {
         self.mode & bit != 0
     }
 
-    /// Marks the effect as one of a chain that is mixed with the original image.
+    /// Marks the effect as part of a chain that is mixed with the original image.
     pub(super) fn join_chain(&mut self) {
         self.mode |= Self::OF_CHAIN;
     }
 
-    /// Whether masks, boxes, points and maps follow. They stay with the original image of a
-    /// mixture.
+    /// Returns whether the effect also moves masks, boxes, points and maps. An effect in a chain
+    /// does not, because in a mixture they match the original image.
     pub(super) fn moves_annotations(&self) -> bool {
         !self.is(Self::OF_CHAIN)
     }
 
-    /// The color of positions outside the image.
+    /// Returns the color of positions outside the image.
     fn fill(&self) -> [u8; 3] {
         let [red, green, blue, _] = self.mode.to_le_bytes();
         [red, green, blue]
     }
 
-    /// The position that pixel (`x`, `y`) of an image of `size` is read from. (0, 0) is the middle
+    /// Returns the source position of pixel (`x`, `y`) of an image of `size`. (0, 0) is the center
     /// of the first pixel.
     #[inline(always)]
     pub(super) fn source(&self, x: u32, y: u32, size: Size) -> (f32, f32) {
@@ -151,7 +164,8 @@ impl Warp {
         ((x + 1.0) * across - 0.5, (y + 1.0) * down - 0.5)
     }
 
-    /// The pixel that is nearest to a position, if it lies inside. Halves are rounded to even.
+    /// Returns the pixel nearest to a position if the pixel is inside the image. Rounds half to
+    /// even.
     fn nearest((x, y): (f32, f32), size: Size) -> Option<(u32, u32)> {
         let inside = |v: f32, length: u32| {
             // The comparison also excludes NaN.
@@ -161,13 +175,14 @@ impl Warp {
         Some((inside(x, size.width)?, inside(y, size.height)?))
     }
 
-    /// The pixel of an image of `size` that pixel (`x`, `y`) shows with nearest-neighbor sampling.
+    /// Returns the source pixel of pixel (`x`, `y`) with nearest-neighbor sampling, in an image of
+    /// `size`.
     pub(crate) fn nearest_source(&self, x: u32, y: u32, size: Size) -> Option<(u32, u32)> {
         Self::nearest(self.source(x, y, size), size)
     }
 
-    /// Moves the values of a plane of `size` with `channels` values for each pixel, each from the
-    /// nearest pixel. Values from outside become those of `fill`, which repeats. `copy` is scratch.
+    /// Transforms a plane of `size` with `channels` values per pixel, using the nearest pixel.
+    /// Positions outside get the values of `fill`, which is repeated. `copy` is scratch memory.
     pub(crate) fn move_nearest<T: Copy>(
         &self,
         plane: &mut [T],
@@ -190,13 +205,14 @@ impl Warp {
         }
     }
 
-    /// Whether positions between pixels are sums of the pixels around.
+    /// Returns whether positions between pixels are sampled as weighted sums of the surrounding
+    /// pixels.
     pub(crate) fn is_bilinear(&self) -> bool {
         self.is(Self::BILINEAR)
     }
 
-    /// Moves the values of a plane of floats, as the pixels of an image are moved bilinearly.
-    /// `fill` may be NaN or far from the other values.
+    /// Transforms a plane of floats bilinearly, like the pixels of an image. `fill` may be NaN or
+    /// very different from the other values.
     pub(crate) fn move_floats(
         &self,
         plane: &mut [f32],
@@ -216,7 +232,7 @@ impl Warp {
         }
     }
 
-    /// The map from a position of the output to its source, both in pixels from the upper left
+    /// Returns the map from an output position to its source, both in pixels from the upper left
     /// corner of the first pixel, as rows of homogeneous coordinates.
     fn matrix(&self, size: Size) -> [[f64; 3]; 3] {
         let [across, down] = [f64::from(size.width) / 2.0, f64::from(size.height) / 2.0];
@@ -228,11 +244,11 @@ impl Warp {
         [row(a, b, c, across), row(d, e, f, down), [0.0, 0.0, 1.0]]
     }
 
-    /// Where a position of the input lies in the output, both in pixels from the upper left corner
-    /// of the first pixel.
+    /// Maps a position in the input to a position in the output, both in pixels from the upper left
+    /// corner of the first pixel.
     pub(crate) fn forward(&self, (x, y): (f64, f64), size: Size) -> (f64, f64) {
         let [[a, b, c], [d, e, f], [g, h, i]] = self.matrix(size);
-        // The adjugate is the inverse up to a factor, which the division removes.
+        // The adjugate equals the inverse up to a factor, which the division cancels.
         let inverse = [
             [e * i - f * h, c * h - b * i, b * f - c * e],
             [f * g - d * i, a * i - c * g, c * d - a * f],
@@ -241,7 +257,8 @@ impl Warp {
         projected(inverse, (x, y))
     }
 
-    /// The source of a position of the output, the inverse of [`forward`](Warp::forward).
+    /// Maps a position in the output back to its source. This is the inverse of
+    /// [`forward`](Warp::forward).
     pub(crate) fn backward(&self, position: (f64, f64), size: Size) -> (f64, f64) {
         projected(self.matrix(size), position)
     }
@@ -252,15 +269,15 @@ fn projected(rows: [[f64; 3]; 3], (x, y): (f64, f64)) -> (f64, f64) {
     (across / under, down / under)
 }
 
-/// The eight numbers of torchvision's `_get_perspective_coeffs`: the map from `from` to `to`.
-/// `None` if three of the corners lie on a line.
+/// Computes the eight numbers of torchvision's `_get_perspective_coeffs`, which map `from` to `to`.
+/// Returns `None` if three of the corners are collinear.
 fn corners_map(from: [[f64; 2]; 4], to: [[f64; 2]; 4]) -> Option<[f64; 8]> {
     let mut rows = [[0.0; 9]; 8];
     for (i, ([x, y], [u, v])) in from.into_iter().zip(to).enumerate() {
         rows[2 * i] = [x, y, 1.0, 0.0, 0.0, 0.0, -u * x, -u * y, u];
         rows[2 * i + 1] = [0.0, 0.0, 0.0, x, y, 1.0, -v * x, -v * y, v];
     }
-    // Gauss-Jordan elimination with the largest pivot.
+    // Gauss-Jordan elimination, pivoting on the largest element.
     for column in 0..8 {
         let pivot = (column..8).max_by(|&a, &b| rows[a][column].abs().total_cmp(&rows[b][column].abs()))?;
         rows.swap(column, pivot);
@@ -277,9 +294,9 @@ fn corners_map(from: [[f64; 2]; 4], to: [[f64; 2]; 4]) -> Option<[f64; 8]> {
     Some(rows.map(|row| row[8]))
 }
 
-/// A position between four pixels, with the weight of each, as in PyTorch's `grid_sample`.
+/// A position between four pixels, and the weight of each pixel, as in PyTorch's `grid_sample`.
 struct Between {
-    /// The index of each pixel, if it is inside, and its weight.
+    /// For each pixel, its index (`None` if it is outside the image) and its weight.
     pixels: [(Option<usize>, f32); 4],
 }
 
@@ -301,15 +318,16 @@ impl Between {
         Between { pixels }
     }
 
-    /// Weighted sum of `value` over the pixels inside.
+    /// Returns the weighted sum of `value` over the pixels that are inside the image.
     fn sum(&self, value: impl Fn(usize) -> f32) -> f32 {
         let [a, b, c, d] = self.pixels.map(|(at, weight)| at.map_or(0.0, |at| value(at) * weight));
         ((a + b) + c) + d
     }
 
-    /// The value at the position, with `fill` outside, as torchvision blends it: `sum(value) *
-    /// inside + fill * (1 - inside)`. `fill` does not enter where all pixels are inside, and
-    /// nothing else does where none is. A pixel without weight does not count, even if it is NaN.
+    /// Returns the value at the position, where pixels outside the image have the value `fill`. The
+    /// values are blended as in torchvision:
+    /// `sum(value) * inside + fill * (1 - inside)`. If all pixels are inside, `fill` is ignored. If
+    /// none is, the result is `fill`. A pixel with weight 0 is ignored even if it is NaN.
     fn filled(&self, fill: f32, value: impl Fn(usize) -> f32) -> f32 {
         let counts = |inside: bool| self.pixels.iter().any(|(at, weight)| at.is_some() == inside && *weight != 0.0);
         if !counts(true) {
@@ -353,8 +371,9 @@ impl PixelEffect for Warp {
 }
 
 wide! {
-    /// The place of the nearest pixel for each pixel of a row from (`x`, `y`) on, or `u32::MAX`.
-    /// The same as [`Warp::nearest`] for images of fewer than 2^32 pixels, and as vector code.
+    /// Returns the index of the nearest source pixel, or `u32::MAX`, for each pixel of a row from
+    /// (`x`, `y`) on. This is vector code that equals [`Warp::nearest`] for images of fewer than
+    /// 2^32 pixels.
     fn nearest_places(warp: &Warp, from: (u32, u32), size: Size) -> [u32; BLOCK] {
         let [width, height] = [size.width as f32, size.height as f32];
         let mut places = [0; BLOCK];
@@ -363,7 +382,7 @@ wide! {
             let rounded = |v: f32| v + ROUND - ROUND;
             let across = (x >= -0.5) & (x < width) & (rounded(x) < width);
             let down = (y >= -0.5) & (y < height) & (rounded(y) < height);
-            // The low bits of a float from 2^23 on are its whole part.
+            // The low bits of a float of 2^23 or more are its integer part.
             let low = |v: f32| (v + ROUND).to_bits() & 0x3f_ffff;
             let inside = low(y).wrapping_mul(size.width).wrapping_add(low(x));
             *place = if across & down { inside } else { u32::MAX };
@@ -372,17 +391,17 @@ wide! {
     }
 }
 
-/// In place of the number of a pixel: some, or none, of the four pixels around a position lie inside.
+/// Stored in place of a pixel index for a position that has a neighbor outside the image.
 const BORDER: u32 = u32::MAX - 1;
 const OUTSIDE: u32 = u32::MAX;
 
 wide! {
-    /// The colors of the pixels of a row from (`x`, `y`) on, between the pixels `from`. Where all
-    /// four pixels lie inside, the sums are those of [`Warp::between`].
+    /// Computes the colors of the pixels of a row from `at` on, by bilinear sampling of the pixels
+    /// `from`. If all four neighbors are inside, the sums equal those of [`Warp::between`].
     fn sum_pixels(warp: &Warp, at: (u32, u32), size: Size, from: &[[u8; 3]], to: &mut [[u8; 3]]) {
         let mut positions = [[0.0; BLOCK]; 2];
         let mut shares = [[0.0; BLOCK]; 4];
-        // The upper left of the four pixels, `BORDER` or `OUTSIDE`.
+        // The index of the upper left one of the four pixels, or `BORDER` or `OUTSIDE`.
         let mut places = [0; BLOCK];
         let [right_end, lower_end] = [size.width as f32 - 1.0, size.height as f32 - 1.0];
         for (i, place) in places.iter_mut().enumerate() {
@@ -395,7 +414,7 @@ wide! {
             shares[2][i] = (1.0 - right) * under;
             shares[3][i] = right * under;
             let inside = (x >= 0.0) & (y >= 0.0) & (left < right_end) & (top < lower_end);
-            // The low bits of a float from 2^23 on are its whole part.
+            // The low bits of a float of 2^23 or more are its integer part.
             let low = |v: f32| (v + ROUND).to_bits() & 0x3f_ffff;
             let corner = low(top).wrapping_mul(size.width).wrapping_add(low(left));
             // The comparisons also exclude NaN.
@@ -434,7 +453,7 @@ wide! {
 }
 
 impl Warp {
-    /// The color at a position between pixels.
+    /// Returns the color at a position between pixels.
     fn between(&self, at: (f32, f32), size: Size, from: &[[u8; 3]]) -> [u8; 3] {
         let between = Between::new(at, size);
         let inside = between.sum(|_| 1.0);
@@ -465,7 +484,7 @@ mod tests {
     fn a_bilinear_map_keeps_its_values_for_any_fill() {
         let map: Vec<f32> = (0..32).map(|v| v as f32 + 0.125).collect();
         for fill in [f32::NAN, 1e9, -1e30, f32::INFINITY] {
-            // By a whole number of pixels, and by half a pixel.
+            // Move by a whole number of pixels, and by half a pixel.
             let (whole, half) = (moved(&map, [2.0, 0.0], fill), moved(&map, [0.5, 0.0], fill));
             for (at, (whole, half)) in whole.into_iter().zip(half).enumerate() {
                 let expected = if at % 8 < 2 { fill } else { map[at - 2] };

@@ -1,16 +1,17 @@
-//! Loops that the compiler turns into vector code, for AVX2 where the CPU has it. On 64-bit Arm it
-//! uses NEON, which every such CPU has.
+//! Loops that the compiler turns into vector code, for AVX2 if the CPU supports it, and for NEON on
+//! 64-bit Arm.
 //!
-//! The code is the same for every CPU, and so are the bits: it has no fused multiply-add, and each
-//! sum has one order.
+//! The code and the resulting bits are the same for every CPU: there is no fused multiply-add, and
+//! each sum has a fixed order.
 //!
 //! **Invariants**
 //! 1. [`wide`] calls a function that is compiled for AVX2 only after checking the CPU for AVX2.
-//! 2. [`whole`] converts only numbers from 0 to 255.
+//! 2. [`whole`] clamps every number to 0 to 255 before it converts the number without a check.
 #![allow(unsafe_code)]
 
-/// Defines a function twice, for any CPU and for AVX2, and calls the one that fits. What it calls
-/// must be inlined, or it is compiled for any CPU.
+/// Defines a function that is compiled twice, for any CPU and for AVX2, and that calls the best
+/// version. All functions that it calls must be inlined, because they are otherwise compiled only
+/// for any CPU.
 macro_rules! wide {
     (
         $(#[doc = $doc:literal])*
@@ -39,27 +40,27 @@ macro_rules! wide {
 }
 pub(super) use wide;
 
-/// The whole part of `v`, at least 0 and at most 255. NaN is 0.
-// `clamp` would keep NaN.
+/// Returns the integer part of `v`, clamped to 0 to 255. NaN becomes 0.
+// `clamp` would preserve NaN.
 #[allow(clippy::manual_clamp)]
 #[inline(always)]
 pub(super) fn whole(v: f32) -> i32 {
-    // SAFETY: invariant 2. `max` and `min` return the other number for NaN.
+    // SAFETY: the number is from 0 to 255 (invariant 2). For NaN, `max` returns its other argument.
     unsafe { v.max(0.0).min(255.0).to_int_unchecked() }
 }
 
-/// `v as u8`, which becomes vector code.
+/// Computes `v as u8` in a form that vectorizes.
 #[inline(always)]
 pub(super) fn level(v: f32) -> u8 {
     whole(v) as u8
 }
 
-/// Adding and subtracting it rounds a float of less than 2^22 to a whole number, and halves to
-/// even.
+/// Adding and subtracting this number rounds a float whose magnitude is less than 2^22 to an
+/// integer, half to even.
 pub(super) const ROUND: f32 = 12_582_912.0;
 
-/// `v.floor()` for -2^22 to 2^22, which becomes vector code. Rounding gives it or the next whole
-/// number.
+/// Computes `v.floor()` for numbers from -2^22 to 2^22, in a form that vectorizes. Rounding gives
+/// either the result or the next integer.
 #[inline(always)]
 pub(super) fn below(v: f32) -> f32 {
     let rounded = v + ROUND - ROUND;

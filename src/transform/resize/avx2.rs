@@ -1,10 +1,10 @@
-//! Vector code for AVX2, with two pixels or 32 values of a row at a time.
+//! Vector code for AVX2, which processes two pixels or 32 values of a row at a time.
 //!
 //! **Invariants**
 //! 1. Functions marked `target_feature` run only through [`kernels`], which checks the CPU for
-//!    AVX2, or from the AVX-512 functions, whose `kernels` checks for AVX2 too.
-//! 2. Every load and store stays inside a slice whose length the function asserts on entry, before
-//!    the first of them.
+//!    AVX2, or are called by the AVX-512 functions, whose `kernels` checks for AVX2 as well.
+//! 2. Every load and store stays inside a slice. The function asserts the slice's length on entry,
+//!    before the first access.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -21,16 +21,16 @@ use super::lanes::SQUEEZE;
 use super::scalar as narrower;
 use super::table::Table;
 
-/// Pixels per vector.
+/// Number of pixels per vector.
 const LANES: usize = 2;
 
-/// The functions of this file, if this CPU can run them.
+/// Returns the functions of this file if this CPU can run them.
 pub(super) fn kernels() -> Option<Kernels> {
     is_x86_feature_detected!("avx2").then_some(Kernels {
         lanes: LANES,
         // SAFETY: invariant 1; the feature was just detected.
         vertical: |rows, stride, taps, precision, out| unsafe { vertical(rows, stride, taps, precision, out) },
-        // SAFETY: as above.
+        // SAFETY: invariant 1; the feature was just detected.
         horizontal: |row, table, out| unsafe { horizontal(row, table, out) },
     })
 }
@@ -38,7 +38,8 @@ pub(super) fn kernels() -> Option<Kernels> {
 super::lanes::pairs!("avx2");
 super::lanes::lanes!("avx2");
 
-/// `sum` plus the products of `values` and `taps`, added in neighboring pairs of 16-bit values.
+/// Multiplies the 16-bit elements of `values` and `taps`, adds adjacent products in pairs, and
+/// returns `sum` plus the results.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn add_pixels(sum: Vector, values: Vector, taps: Vector) -> Vector {
@@ -59,20 +60,21 @@ unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
     }
 }
 
-/// Stores eight pixels, 12 bytes in each half, or as many of them as `to` has room for.
+/// Stores eight pixels, or as many of them as fit into `to`. Each half of the vector contains 12
+/// bytes of pixels.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store_pixels(pixels: Vector, to: &mut [u8]) {
     let pixels = _mm256_permutevar8x32_epi32(pixels, _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 7, 7));
     if to.len() >= 24 {
-        // SAFETY: invariant 2, 24 bytes are left.
+        // SAFETY: at least 24 bytes are left (invariant 2).
         unsafe {
             _mm_storeu_si128(to.as_mut_ptr().cast(), _mm256_castsi256_si128(pixels));
             _mm_storel_epi64(to.as_mut_ptr().add(16).cast(), _mm256_extracti128_si256::<1>(pixels));
         }
     } else {
         let mut last = [0u8; 32];
-        // SAFETY: invariant 2, the array has 32 bytes.
+        // SAFETY: the array has 32 bytes (invariant 2).
         unsafe { store(last.as_mut_ptr().cast(), pixels) };
         to.copy_from_slice(&last[..to.len()]);
     }

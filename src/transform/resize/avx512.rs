@@ -1,10 +1,10 @@
-//! Vector code for AVX-512, with four pixels or 64 values of a row at a time.
+//! Vector code for AVX-512, which processes four pixels or 64 values of a row at a time.
 //!
 //! **Invariants**
 //! 1. Functions marked `target_feature` run only through [`kernels`], which checks the CPU for
 //!    AVX-512 F, BW and VNNI, and for AVX2.
-//! 2. Every load and store stays inside a slice whose length the function asserts on entry, before
-//!    the first of them.
+//! 2. Every load and store stays inside a slice. The function asserts the slice's length on entry,
+//!    before the first access.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -21,10 +21,10 @@ use super::kernels::Kernels;
 use super::lanes::SQUEEZE;
 use super::table::Table;
 
-/// Pixels per vector.
+/// Number of pixels per vector.
 const LANES: usize = 4;
 
-/// The functions of this file, if this CPU can run them.
+/// Returns the functions of this file if this CPU can run them.
 pub(super) fn kernels() -> Option<Kernels> {
     let able = is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
@@ -34,7 +34,7 @@ pub(super) fn kernels() -> Option<Kernels> {
         lanes: LANES,
         // SAFETY: invariant 1; the features were just detected.
         vertical: |rows, stride, taps, precision, out| unsafe { vertical(rows, stride, taps, precision, out) },
-        // SAFETY: as above.
+        // SAFETY: invariant 1; the features were just detected.
         horizontal: |row, table, out| unsafe { horizontal(row, table, out) },
     })
 }
@@ -57,12 +57,13 @@ unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
     }
 }
 
-/// Stores sixteen pixels, 12 bytes in each quarter, or as many of them as `to` has room for.
+/// Stores 16 pixels, or as many of them as fit into `to`. Each quarter of the vector contains 12
+/// bytes of pixels.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn store_pixels(pixels: Vector, to: &mut [u8]) {
     let join = _mm512_setr_epi32(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 15, 15, 15, 15);
     let left = to.len().min(48);
-    // SAFETY: invariant 2, the mask keeps to the `left` bytes of the slice.
+    // SAFETY: the mask limits the store to the `left` bytes of the slice (invariant 2).
     unsafe { _mm512_mask_storeu_epi8(to.as_mut_ptr().cast(), (1 << left) - 1, _mm512_permutexvar_epi32(join, pixels)) };
 }

@@ -1,16 +1,25 @@
+//! Computes the filter along one axis, as fixed-point coefficients.
+//!
+//! Resizing is separable, so each axis needs only a list of taps for each output position: where
+//! the taps start in the source, and their weights. The taps depend only on the sizes and the
+//! window, so consecutive images with equal parameters reuse them. Weights are 16-bit integers
+//! because the vector code multiplies pairs of 16-bit numbers in one instruction. The number of
+//! fractional bits is the maximum that the largest weight allows.
+
 use std::ops::Range;
 
 use crate::transform::interpolation::Resampling;
 
 /// Filter of one axis: the source positions that each output reads, and their weights.
 ///
-/// The filters are those of Pillow's `Resample.c`. The support of the triangle is one output step,
-/// or one source pixel where the image grows or without antialiasing, and its weights sum to 1.
-/// Without antialiasing, weights beyond the edge are added to that of the edge, as in PyTorch;
-/// otherwise they are left out. The weights are rounded to 16 bits, with as many fractional bits as
-/// the largest of them allows, like in `fast_image_resize` and PyTorch, so the results are bit for
-/// bit the same. PyTorch resizes all of an image before it crops, so the largest weight of the
-/// whole resize counts there, which [`Key::whole`] provides.
+/// The filters follow Pillow's `Resample.c`. The support of the triangle is one output step, or one
+/// source pixel when upscaling or without antialiasing, and its weights sum to 1. Weights beyond
+/// the edge of the image are dropped. Without antialiasing, they are added to the weight of the
+/// edge pixel instead, as in PyTorch. The weights are rounded to 16 bits, with as many fractional
+/// bits as the largest weight allows, as in `fast_image_resize` and PyTorch, so the results are
+/// bit-identical. PyTorch resizes the whole image before it crops, so in PyTorch the largest weight
+/// of the whole resize determines the number of bits. [`Key::whole`] makes it possible to compute
+/// this weight.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
     key: Option<Key>,
@@ -26,19 +35,20 @@ pub(super) struct Axis {
 /// Parameters of an axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Key {
-    /// Positions in the source.
+    /// Number of positions in the source.
     pub(super) length: u32,
-    /// The part of the source that becomes the output.
+    /// Range of the source that is mapped to the output.
     pub(super) window: (f64, f64),
-    /// Positions in the output.
+    /// Number of positions in the output.
     pub(super) outputs: u32,
     /// Whether the output is reversed.
     pub(super) mirrored: bool,
-    /// Not that of [`Interpolation::Nearest`](crate::transform::Interpolation::Nearest), which [`Axis::pick`]
-    /// carries out.
+    /// Filter. It must not be [`Interpolation::Nearest`](crate::transform::Interpolation::Nearest),
+    /// which [`Axis::pick`] handles.
     pub(super) by: Resampling,
-    /// Positions in the source and in the output of the resize of which the outputs are a part, if
-    /// the coefficients must have the fractional bits of all of it.
+    /// Numbers of source and output positions of the whole resize. Set if the outputs are only a
+    /// part of a resize, and the coefficients must have as many fractional bits as those of the
+    /// whole resize.
     pub(super) whole: Option<(u32, u32)>,
 }
 
@@ -47,22 +57,24 @@ pub(super) struct Key {
 struct Taps {
     /// First source position.
     start: u32,
-    /// Index of the first coefficient, and one past the last.
+    /// Index of the first coefficient.
     from: u32,
+    /// Index one past the last coefficient.
     to: u32,
 }
 
-/// The filter of a resize by one factor.
+/// Parameters of the filter of a resize by one factor.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     by: Resampling,
-    /// Positions of the source per output.
+    /// Number of source positions per output position.
     scale: f64,
-    /// Positions in the source.
+    /// Number of positions in the source.
     length: u32,
     support: f64,
-    /// Support in positions of the source, and the factor from these to the filter's own unit.
+    /// Support in source positions.
     radius: f64,
+    /// Factor that converts source positions to the filter's unit.
     narrow: f64,
 }
 
@@ -74,18 +86,19 @@ impl Step {
 }
 
 impl Axis {
-    /// Computes the filter and returns whether it changed. Allocates only if it exceeds all earlier
-    /// sizes.
+    /// Computes the filter and returns whether it changed. Allocates memory only if the filter is
+    /// larger than all earlier ones.
     ///
-    /// The window is non-empty and lies within the source. Every output therefore has a tap: its
-    /// middle is at most half a position away from a source position.
+    /// The window must not be empty and must be within the source. Therefore every output has at
+    /// least one tap, because its middle is at most half a position away from a source position.
     pub(super) fn prepare(&mut self, key: Key) -> bool {
         if self.key == Some(key) {
             return false;
         }
         let (start, end) = key.window;
         if start.fract() == 0.0 && end - start == f64::from(key.outputs) {
-            // Each output is a position of the source, whose neighbors all filters weigh with 0.
+            // Each output equals one source position, because all filters give the neighbors the
+            // weight 0.
             let (first, last) = (start as u32, start as u32 + key.outputs - 1);
             self.pick((0..key.outputs).map(|output| if key.mirrored { last - output } else { first + output }));
             self.key = Some(key);
@@ -112,15 +125,15 @@ impl Axis {
                 largest = self.weights.drain(own..).fold(largest, f64::max);
             }
         }
-        // The number of fractional bits keeps the largest coefficient below 2^15, and is at most
-        // 21, which keeps sums below 2^31.
+        // Choose as many fractional bits as possible while the largest coefficient stays below
+        // 2^15. With at most 21 bits, sums stay below 2^31.
         while self.precision < 21 && (largest * f64::from(2u32 << self.precision)).round() < 32768.0 {
             self.precision += 1;
         }
         let unit = f64::from(1u32 << self.precision);
         self.coefficients.clear();
         self.coefficients.extend(self.weights.iter().map(|weight| (weight * unit + 0.5_f64.copysign(*weight)) as i16));
-        // Starts and ends increase from output to output.
+        // Starts and ends never decrease from output to output.
         let (first, last) = (self.taps[0], self.taps[self.taps.len() - 1]);
         self.span = (first.start, last.start + last.to - last.from);
         if key.mirrored {
@@ -130,7 +143,8 @@ impl Axis {
         true
     }
 
-    /// Appends the weights of the output at `middle`. Returns the position of the first.
+    /// Appends the weights of the output at `middle`. Returns the source position of the first
+    /// weight.
     #[inline]
     fn weigh(&mut self, Step { by, length, support, narrow, radius, .. }: Step, middle: f64) -> u32 {
         // `as` truncates towards 0 and saturates, which equals `floor` here.
@@ -158,8 +172,9 @@ impl Axis {
         first
     }
 
-    /// Adds the weights of an output beyond the edges to those of the edges, and returns their sum.
-    /// The output is at `middle`, and its weights begin at index `from` with that of `first`.
+    /// Adds the weights that an output has beyond the edges to its weights of the edge positions,
+    /// and returns the sum of all its weights. The output is at `middle`. Its weights begin at
+    /// index `from`, and the first one belongs to the source position `first`.
     fn extend_edges(&mut self, (by, length): (Resampling, u32), middle: f64, from: usize, first: u32) -> f64 {
         let weights = &mut self.weights[from..];
         let (last, length) = (weights.len() - 1, i64::from(length));
@@ -169,14 +184,14 @@ impl Axis {
             weights[edge] += sum;
             sum
         };
-        // The widest filter reaches three positions on both sides.
+        // The widest filter extends three positions to each side.
         let before = if first == 0 { beyond(0, -3..0) } else { 0.0 };
         let ends = i64::from(first) + last as i64 + 1 == length;
         before + if ends { beyond(last, length..length + 3) } else { 0.0 }
     }
 
-    /// Makes each output the source position that `positions` returns for it. There is at least
-    /// one.
+    /// Maps each output to the source position that `positions` returns for it. `positions` must
+    /// not be empty.
     pub(super) fn pick(&mut self, positions: impl Iterator<Item = u32>) {
         (self.key, self.widest, self.precision) = (None, 1, 14);
         self.taps.clear();
@@ -195,40 +210,42 @@ impl Axis {
         self.taps.len()
     }
 
-    /// The range of source positions that outputs read.
+    /// Returns the range of source positions that the outputs read.
     pub(super) fn span(&self) -> Range<usize> {
         self.span.0 as usize..self.span.1 as usize
     }
 
-    /// Source position of the first tap of `output`, and its coefficients in order. Never empty.
+    /// Returns the source position of the first tap of `output`, and the output's coefficients in
+    /// order. There is at least one.
     pub(super) fn taps(&self, output: usize) -> (usize, &[i16]) {
         let taps = self.taps[output];
         (taps.start as usize, &self.coefficients[taps.from as usize..taps.to as usize])
     }
 
-    /// Source position of the first tap of `output`, and its weights in order, which sum to 1.
+    /// Returns the source position of the first tap of `output`, and the output's weights in order,
+    /// which sum to 1.
     pub(super) fn weights(&self, output: usize) -> (usize, &[f64]) {
         let taps = self.taps[output];
         (taps.start as usize, &self.weights[taps.from as usize..taps.to as usize])
     }
 
-    /// Fractional bits of the coefficients.
+    /// Returns the number of fractional bits of the coefficients.
     pub(super) fn precision(&self) -> u32 {
         self.precision
     }
 
-    /// Largest number of taps of an output.
+    /// Returns the maximum number of taps per output.
     pub(super) fn widest(&self) -> usize {
         self.widest
     }
 
-    /// Whether each output equals one source position, in order, so that copying is enough.
+    /// Returns whether the outputs equal consecutive source positions, so that copying is enough.
     pub(super) fn is_copy(&self) -> bool {
         self.copy
     }
 }
 
-/// Rounds `value` up, which must not be negative.
+/// Rounds up `value`, which must not be negative.
 fn ceil(value: f64) -> u32 {
     let whole = value as u32;
     whole + u32::from(f64::from(whole) < value)
@@ -240,8 +257,9 @@ mod tests {
     use crate::sampler::Rng;
     use crate::transform::Interpolation;
 
-    /// The weight of each source position in PyTorch's interpolation without antialiasing: the
-    /// polynomials of `aten/src/ATen/native/UpSample.h`, with positions limited to the source.
+    /// Returns the weight of each source position in PyTorch's interpolation without antialiasing,
+    /// using the polynomials of `aten/src/ATen/native/UpSample.h`, with positions clamped to the
+    /// source.
     fn interpolated(key: Key, output: u32) -> Vec<f64> {
         let scale = (key.window.1 - key.window.0) / f64::from(key.outputs);
         let at = key.window.0 + (f64::from(output) + 0.5) * scale - 0.5;
@@ -264,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn without_antialiasing_weights_are_those_of_the_neighbors() {
+    fn without_antialiasing_weights_match_pytorch() {
         let (mut rng, mut axis) = (Rng::new(3, 1, 4), Axis::default());
         for case in 0..3000 {
             let most = [3, 20, 300][case % 3];
@@ -299,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_grows_is_interpolated_with_and_without_antialiasing() {
+    fn upscaling_ignores_antialiasing() {
         let (mut with, mut without) = (Axis::default(), Axis::default());
         for (length, outputs) in [(7, 7), (7, 8), (30, 41), (1, 9)] {
             let key = |filter, antialias| {

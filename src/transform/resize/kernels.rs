@@ -1,4 +1,4 @@
-//! Functions of an instruction set.
+//! The resize functions that each instruction set implements.
 
 use super::table::Table;
 
@@ -6,10 +6,11 @@ use super::table::Table;
 /// this type, after checking the CPU.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kernels {
-    /// Pixels per vector.
+    /// Number of pixels per vector.
     pub(super) lanes: usize,
-    /// Like [`scalar::vertical`](super::scalar::vertical).
+    /// Equals [`scalar::vertical`](super::scalar::vertical).
     pub(super) vertical: fn(rows: &[u8], stride: usize, taps: &[i16], precision: u32, out: &mut [u8]),
-    /// Like [`scalar::horizontal`](super::scalar::horizontal), with the taps laid out for `lanes`.
+    /// Equals [`scalar::horizontal`](super::scalar::horizontal), but reads taps that are laid out
+    /// for `lanes`.
     pub(super) horizontal: fn(row: &[u8], table: &Table, out: &mut [u8]),
 }

@@ -1,14 +1,15 @@
 //! The vector code, written once for all widths.
 //!
-//! Each width's file defines what this code uses: `Vector`, of bytes, and `Sums`, of 32-bit
-//! elements; `LANES`, the pixels in a vector; the operations on them; `gather` and `store_pixels`,
-//! which differ between widths; and `narrower`, for rows shorter than a vector.
+//! The file of each width defines what this code uses: `Vector`, a vector of bytes; `Sums`, a
+//! vector of 32-bit elements; `LANES`, the number of pixels per vector; the operations on vectors;
+//! `gather` and `store_pixels`, which differ between widths; and `narrower`, for rows that are
+//! shorter than a vector.
 //!
-//! `add_rows` and `add_pixels` add two taps to sums, and differ between instruction sets. x86
-//! multiplies and adds neighboring elements, so values with their two taps must be next to each
-//! other. NEON multiplies all elements by one tap.
+//! `add_rows` and `add_pixels` add two taps to sums, and differ between instruction sets. The x86
+//! instructions multiply and add adjacent elements, so the values for two taps must be adjacent.
+//! The NEON instructions multiply all elements by one tap.
 
-/// Drops the fourth byte of each pixel.
+/// Shuffle that drops the fourth byte of each pixel.
 pub(super) const SQUEEZE: [i8; 16] = [0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1];
 
 macro_rules! lanes {
@@ -21,7 +22,7 @@ macro_rules! lanes {
             if length < STEP {
                 return narrower::vertical(rows, stride, taps, precision, out);
             }
-            assert!(rows.len() >= (taps.len() - 1) * stride + length, "every row is there in full");
+            assert!(rows.len() >= (taps.len() - 1) * stride + length, "every row is complete");
             let (half, shift) = (set_i32(1 << (precision - 1)), set_i32(precision as i32));
             let mut at = 0;
             loop {
@@ -62,7 +63,8 @@ macro_rules! lanes {
             }
         }
 
-        /// `DEPTH` is the depth of the table, or 0 if it is not known at compile time.
+        /// Implements `horizontal`. `DEPTH` is the depth of the table, or 0 if it is not known at
+        /// compile time.
         #[target_feature(enable = $features)]
         fn rows<const DEPTH: usize>(row: &[u8], table: &Table, out: &mut [u8]) {
             const GROUP: usize = 4 * LANES;
@@ -106,16 +108,17 @@ macro_rules! lanes {
     };
 }
 
-/// The operations that differ, for the widths of x86.
+/// The operations that differ between instruction sets, for x86.
 #[cfg(target_arch = "x86_64")]
 macro_rules! pairs {
     ($features:literal) => {
-        /// Sums of 32 bits have the type of all vectors.
+        /// On x86, vectors of 32-bit sums have the same type as vectors of bytes.
         type Sums = Vector;
 
-        /// Red of pixels 0 and 1, green of both, blue of both, each widened to 16 bits.
+        /// Shuffle that selects red of pixels 0 and 1, green of both, and blue of both, each
+        /// widened to 16 bits.
         const NEAR: [i8; 16] = [0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1];
-        /// The same of pixels 2 and 3.
+        /// The same for pixels 2 and 3.
         const FAR: [i8; 16] = [6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1];
 
         /// Repeats the bytes in each lane.
@@ -133,7 +136,8 @@ macro_rules! pairs {
             set_i32(i32::from(first as u16) | i32::from(second) << 16)
         }
 
-        /// Adds the bytes of two rows, times their taps. Each of the sums has a quarter of them.
+        /// Adds the bytes of two rows, multiplied by the rows' taps, to four sums. Each sum
+        /// contains a quarter of the elements.
         #[inline]
         #[target_feature(enable = $features)]
         fn add_rows([s0, s1, s2, s3]: [Sums; 4], a: Vector, b: Vector, taps: Vector) -> [Sums; 4] {

@@ -1,10 +1,10 @@
-//! Vector code for NEON, with one pixel or 16 values of a row at a time.
+//! Vector code for NEON, which processes one pixel or 16 values of a row at a time.
 //!
 //! **Invariants**
 //! 1. Functions marked `target_feature` run only through [`kernels`], which checks the CPU for
 //!    NEON.
-//! 2. Every load and store stays inside a slice whose length the function asserts on entry, before
-//!    the first of them.
+//! 2. Every load and store stays inside a slice. The function asserts the slice's length on entry,
+//!    before the first access.
 #![allow(unsafe_code)]
 
 use std::arch::aarch64::*;
@@ -19,28 +19,28 @@ use super::lanes::SQUEEZE;
 use super::scalar as narrower;
 use super::table::Table;
 
-/// Pixels per vector.
+/// Number of pixels per vector.
 const LANES: usize = 1;
 
-/// The functions of this file, if this CPU can run them.
+/// Returns the functions of this file if this CPU can run them.
 pub(super) fn kernels() -> Option<Kernels> {
     is_aarch64_feature_detected!("neon").then_some(Kernels {
         lanes: LANES,
         // SAFETY: invariant 1; the feature was just detected.
         vertical: |rows, stride, taps, precision, out| unsafe { vertical(rows, stride, taps, precision, out) },
-        // SAFETY: as above.
+        // SAFETY: invariant 1; the feature was just detected.
         horizontal: |row, table, out| unsafe { horizontal(row, table, out) },
     })
 }
 
 super::lanes::lanes!("neon");
 
-/// Pixels 0 and 1, each with a fourth channel, widened to 16 bits.
+/// Shuffle that selects pixels 0 and 1, each with a fourth channel, and widens them to 16 bits.
 const NEAR: [i8; 16] = [0, -1, 1, -1, 2, -1, -1, -1, 3, -1, 4, -1, 5, -1, -1, -1];
-/// The same of pixels 2 and 3.
+/// The same for pixels 2 and 3.
 const FAR: [i8; 16] = [6, -1, 7, -1, 8, -1, -1, -1, 9, -1, 10, -1, 11, -1, -1, -1];
 
-/// Loads the places of a shuffle. It makes bytes at negative ones 0.
+/// Loads the indices of a shuffle. A negative index selects 0.
 #[inline]
 #[target_feature(enable = "neon")]
 fn places(bytes: &[i8; 16]) -> Vector {
@@ -52,7 +52,8 @@ fn both(first: i16, second: i16) -> [i16; 2] {
     [first, second]
 }
 
-/// Adds the bytes of two rows, times their taps. Each of the sums has a quarter of them.
+/// Adds the bytes of two rows, multiplied by the rows' taps, to four sums. Each sum contains a
+/// quarter of the elements.
 #[inline]
 #[target_feature(enable = "neon")]
 fn add_rows([s0, s1, s2, s3]: [Sums; 4], a: Vector, b: Vector, taps: [i16; 2]) -> [Sums; 4] {
@@ -65,7 +66,7 @@ fn add_rows([s0, s1, s2, s3]: [Sums; 4], a: Vector, b: Vector, taps: [i16; 2]) -
     [first(s0, low), second(s1, low), first(s2, high), second(s3, high)]
 }
 
-/// Adds two pixels, times the first two of `taps`.
+/// Adds two pixels, multiplied by the first two of `taps`.
 #[inline]
 #[target_feature(enable = "neon")]
 fn add_pixels(sum: Sums, pixels: Vector, taps: int16x4_t) -> Sums {
@@ -102,17 +103,17 @@ unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
     unsafe { load(from.add(*starts as usize)) }
 }
 
-/// Stores four pixels, 12 bytes, or as many of them as `to` has room for. If there is room for 16
-/// bytes, it writes four more, which the next pixels overwrite.
+/// Stores four pixels, which have 12 bytes, or as many of them as fit into `to`. If 16 bytes fit,
+/// it writes four extra bytes, which the next pixels overwrite.
 #[inline]
 #[target_feature(enable = "neon")]
 fn store_pixels(pixels: Vector, to: &mut [u8]) {
     if to.len() >= 16 {
-        // SAFETY: invariant 2, 16 bytes are left.
+        // SAFETY: at least 16 bytes are left (invariant 2).
         unsafe { store(to.as_mut_ptr(), pixels) };
     } else {
         let mut last = [0u8; 16];
-        // SAFETY: invariant 2, the array has 16 bytes.
+        // SAFETY: the array has 16 bytes (invariant 2).
         unsafe { store(last.as_mut_ptr(), pixels) };
         let left = to.len().min(12);
         to[..left].copy_from_slice(&last[..left]);

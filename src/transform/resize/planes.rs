@@ -1,4 +1,4 @@
-//! Crop, bilinear resize and flip of 32-bit floats, of any number of channels.
+//! Crops, bilinearly resizes and flips 32-bit floats with any number of channels.
 
 use super::axis::{Axis, Key};
 use crate::decode::Rect;
@@ -8,7 +8,7 @@ use crate::transform::{Interpolation, Plan};
 
 /// Resizes maps of floats, reusing its scratch memory.
 ///
-/// The filter is the bilinear one of [`Resizer`](super::Resizer), with weights in floats:
+/// The filter is the bilinear filter of [`Resizer`](super::Resizer) with float weights, like
 /// torchvision's `resize` of a float image.
 #[derive(Debug, Default)]
 pub(crate) struct Planes {
@@ -18,9 +18,9 @@ pub(crate) struct Planes {
 }
 
 impl Planes {
-    /// Writes the part that the plan shows to its place in `to`, (H, W, `channels`) of the output.
-    /// `pixel` returns channel `c` of the image's pixel (x, y). Values that the image does not
-    /// cover stay unchanged.
+    /// Writes the area that the plan shows to its position in `to`, which has the shape (H, W,
+    /// `channels`) of the output. `pixel` returns channel `c` of the source pixel (x, y). Values of
+    /// `to` that the image does not cover stay unchanged.
     ///
     /// The plan's window must not be empty, which holds for every plan of an
     /// [`Augment`](crate::transform::Augment).

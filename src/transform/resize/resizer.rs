@@ -1,4 +1,4 @@
-//! Crop, resize and flip in one pass.
+//! Crops, resizes and flips images in one pass.
 
 use super::axis::{Axis, Key};
 use super::kernels::Kernels;
@@ -14,23 +14,24 @@ use crate::transform::{Interpolation, Plan};
 
 /// Crops, resizes and flips images, reusing its scratch memory.
 ///
-/// The antialiased bilinear filter is the triangle that Pillow and torchvision (`antialias=True`) use. Its
-/// pixels equal those of `fast_image_resize` bit for bit on every CPU. [`Interpolation`] lists the others.
+/// The antialiased bilinear filter is the triangle that Pillow and torchvision (`antialias=True`)
+/// use. On every CPU, its pixels are bit-identical to those of `fast_image_resize`.
+/// [`Interpolation`] lists the other filters.
 #[derive(Debug)]
 pub struct Resizer {
     across: Axis,
     down: Axis,
-    /// One row between the two sums, with padding for loads that reach past its end.
+    /// One row between the two passes, with padding because vector loads may extend past its end.
     row: Vec<u8>,
-    /// Rows that were resized across, for filters that resize down last.
+    /// Horizontally resized rows, for filters that resize vertically last.
     lines: Vec<u8>,
     /// Horizontal taps, laid out for `kernels`.
     table: Table,
-    /// The vector code; `None` means `scalar`.
+    /// The vector code, or `None` to use `scalar`.
     kernels: Option<Kernels>,
 }
 
-/// The vector code that this CPU can run, best first.
+/// Returns the vector code that this CPU can run, fastest first.
 fn kernels() -> impl Iterator<Item = Kernels> {
     #[cfg(target_arch = "x86_64")]
     let all = [avx512::kernels(), avx2::kernels()];
@@ -48,7 +49,7 @@ impl Default for Resizer {
 }
 
 impl Resizer {
-    /// Creates a resizer with empty scratch memory. Each worker has its own.
+    /// Creates a resizer with empty scratch memory. Create one per thread.
     pub fn new() -> Self {
         Self::default()
     }
@@ -58,24 +59,26 @@ impl Resizer {
         Resizer { across, down, row: Vec::new(), lines: Vec::new(), table, kernels }
     }
 
-    /// Transforms `pixels` as `plan` says and writes them to `dst`: `u8`, HWC, `plan.output.width *
-    /// plan.output.height * 3` bytes. All of `dst` is overwritten, and nothing is read from it.
+    /// Transforms `pixels` according to `plan` and writes the result to `dst` as `u8` HWC,
+    /// `plan.output.width * plan.output.height * 3` bytes. Overwrites all of `dst` and does not
+    /// read from it.
     ///
     /// # Errors
-    /// If `pixels` does not cover `plan.region`, the length of `dst` is wrong, the plan's window is
-    /// empty, or its target is not inside the output.
+    /// If `pixels` does not cover `plan.region`, if the length of `dst` is wrong, if the plan's
+    /// window is empty, or if the plan's target is not inside the output.
     pub fn run(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) -> Result<()> {
         self.resize(pixels, plan, dst, Some(plan.fill))?;
         plan.border.extend(dst, plan.shown(), plan.output);
         Ok(())
     }
 
-    /// Like [`run`](Resizer::run), but writes only the plan's target. The rest of `dst` stays.
+    /// Like [`run`](Resizer::run), but writes only the plan's target and leaves all other pixels of
+    /// `dst` unchanged.
     pub(crate) fn paste(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) -> Result<()> {
         self.resize(pixels, plan, dst, None)
     }
 
-    /// Writes the target, and fills the rest with `fill` if it is given.
+    /// Writes the target, and fills the remaining area with `fill`, if any.
     fn resize(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8], fill: Option<[u8; 3]>) -> Result<()> {
         let region = pixels.locate(plan.region).map_err(crate::error::of_jpeg)?;
         let expected = plan.output.area() * 3;
@@ -83,16 +86,16 @@ impl Resizer {
             let (found, output) = (dst.len(), plan.output);
             return Err(Error::new(
                 ErrorKind::Transform,
-                format!("{found} bytes for an image of {}x{}, which needs {expected}", output.width, output.height),
+                format!("{found} bytes for an image of {}x{}: expected {expected}", output.width, output.height),
             ));
         }
         let Some((across, down)) = plan.filter() else {
-            let cause = format!("an empty window: {:?} in {:?}", plan.window, plan.region);
+            let cause = format!("the window is empty: {:?} in {:?}", plan.window, plan.region);
             return Err(Error::new(ErrorKind::Transform, cause));
         };
         if !plan.target.fits(plan.output) {
             let (target, output) = (plan.target, plan.output);
-            let cause = format!("a target of {target:?} in an output of {}x{}", output.width, output.height);
+            let cause = format!("target {target:?} is not inside the output of {}x{}", output.width, output.height);
             return Err(Error::new(ErrorKind::Transform, cause));
         }
         let filter = plan.interpolation;
@@ -126,7 +129,7 @@ impl Resizer {
         Ok(())
     }
 
-    /// Makes each pixel of the target the nearest one of the region.
+    /// Prepares the axes so that each pixel of the target equals the nearest pixel of the region.
     fn pick(&mut self, plan: &Plan) -> Result<()> {
         let (shown, region) = (plan.shown(), plan.region);
         let outside = |axis: &Axis, length: u32| axis.span().end > length as usize;
@@ -139,14 +142,14 @@ impl Resizer {
                 .map(|y| plan.row(y).and_then(|y| y.checked_sub(region.y)).unwrap_or(u32::MAX - 1)),
         );
         if outside(&self.across, region.width) || outside(&self.down, region.height) {
-            let cause = format!("a crop of {:?} that is not in the region {region:?}", plan.crop);
+            let cause = format!("crop {:?} is not inside the region {region:?}", plan.crop);
             return Err(Error::new(ErrorKind::Transform, cause));
         }
         Ok(())
     }
 
-    /// Like [`rows`](Resizer::rows), but resizes across first, and then down. If `mirrored`, the
-    /// last row shows the first one of the source.
+    /// Like [`rows`](Resizer::rows), but resizes horizontally first and then vertically. If
+    /// `mirrored` is set, the last row shows the first row of the source.
     fn rows_across_first<'a>(
         &mut self,
         source: &[u8],
@@ -157,11 +160,12 @@ impl Resizer {
         let (left, length, line) = (columns.start * 3, columns.len() * 3, self.across.outputs() * 3);
         let longer = self.row.len().max(self.table.reach);
         resize(&mut self.row, longer, 0);
-        // Twice the rows that an output reads, so that rows move to the front only now and then.
+        // Reserve twice as many rows as an output reads, so that rows rarely have to be moved to
+        // the front.
         let room = 2 * self.down.widest();
         let longer = self.lines.len().max(room * line);
         resize(&mut self.lines, longer, 0);
-        // The source rows that are in `lines`.
+        // The range of source rows that `lines` contains.
         let (mut first, mut end) = (0, 0);
         let mut write = |output: usize, out: &mut [u8]| {
             let (start, taps) = self.down.taps(output);
@@ -179,7 +183,7 @@ impl Resizer {
                     None => scalar::horizontal(row, &self.across, to),
                     Some(kernels) if row.len() >= self.table.reach => (kernels.horizontal)(row, &self.table, to),
                     Some(kernels) => {
-                        // Loads would reach past the end of the image.
+                        // Copy the row, because loads would extend past the end of the image.
                         self.row[..length].copy_from_slice(&row[..length]);
                         (kernels.horizontal)(&self.row, &self.table, to);
                     }
@@ -201,7 +205,7 @@ impl Resizer {
         }
     }
 
-    /// Writes the target's rows to `outs`. `source` starts with the region's first pixel.
+    /// Writes the target's rows to `outs`. `source` starts at the region's first pixel.
     fn rows<'a>(&mut self, source: &[u8], stride: usize, outs: impl Iterator<Item = &'a mut [u8]>) {
         let columns = self.across.span();
         let (first, length) = (columns.start * 3, columns.len() * 3);
@@ -230,8 +234,7 @@ impl Resizer {
     }
 }
 
-/// Returns the rows of the target. Fills the area that the image does not cover if `fill` is
-/// given.
+/// Returns the rows of the target. If `fill` is set, fills the area that the image does not cover.
 fn target_rows<'a>(
     plan: &Plan,
     dst: &'a mut [u8],
@@ -266,7 +269,7 @@ mod tests {
     use crate::transform::interpolation::Resampling;
     use crate::transform::{Augment, Window};
 
-    /// One resizer for each vector backend of this CPU.
+    /// Returns one resizer for each vector backend that this CPU supports.
     fn backends() -> Vec<Resizer> {
         kernels().map(|kernels| Resizer::with(Some(kernels))).collect()
     }
@@ -274,7 +277,7 @@ mod tests {
     fn image(size: Size, seed: u64) -> Pixels {
         let mut rng = Rng::new(seed, 0, 0);
         let mut pixels = Pixels::new();
-        // Runs of one value between noise, so that clamping to black and to white is tested.
+        // Alternate runs of one value with noise, to test clamping to black and to white.
         let mut value = 0;
         for byte in pixels.reset(size) {
             let bits = rng.next_u64();
@@ -341,7 +344,8 @@ mod tests {
     const FILTERS: [Interpolation; 4] =
         [Interpolation::Bilinear, Interpolation::BilinearExact, Interpolation::Bicubic, Interpolation::Lanczos];
 
-    /// Each pixel of a resize across, then down, each rounded to a level as soon as it is known.
+    /// Resizes horizontally, then vertically, and rounds each value to a byte as soon as it is
+    /// computed.
     fn across_then_down(pixels: &Pixels, output: Size, by: Resampling) -> Vec<u8> {
         let size = pixels.size();
         let axis = |length: u32, outputs: u32| {
@@ -371,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn other_filters_resize_across_and_then_down() {
+    fn other_filters_resize_horizontally_first() {
         let mut rng = Rng::new(4, 9, 9);
         for case in 0..200 {
             let mut side = || rng.below(50) as u32 + 1;
@@ -385,8 +389,8 @@ mod tests {
         }
     }
 
-    /// Promise: a resize followed by a crop, as in evaluation, has the pixels of that crop of the whole
-    /// resize, whether an axis shrinks, grows or stays as it is.
+    /// Promise: a resize followed by a crop, as in evaluation, produces the same pixels as resizing
+    /// the whole image and then cropping, whether an axis shrinks, grows or keeps its size.
     #[test]
     fn a_part_of_a_resize_has_the_pixels_of_the_whole() {
         let (mut rng, mut resizers, mut drawn) = (Rng::new(6, 9, 9), backends(), [[0; 3]; 2]);
@@ -394,7 +398,7 @@ mod tests {
         for case in 0..600 {
             let mut size = || Size::new(rng.below(60) as u32 + 1, rng.below(60) as u32 + 1);
             let (size, other) = (size(), size());
-            // Each axis stays as it is in a third of the cases.
+            // Each axis keeps its size in a third of the cases.
             let mut side = |length: u32, other: u32| if rng.below(3) == 0 { length } else { other };
             let resized = Size::new(side(size.width, other.width), side(size.height, other.height));
             let mut span = |length: u32| {
@@ -421,8 +425,8 @@ mod tests {
                 Resizer::with(None).run(&pixels, &plan, &mut whole).unwrap();
                 whole
             };
-            // The default filter rounds its coefficients for the part alone, as the device does. Each
-            // of its two steps may then round differently.
+            // The default filter rounds its coefficients according to the crop alone, as the device
+            // does. Therefore each of its two passes may round differently.
             let most = if filter.is_across_first() { 0 } else { 2 };
             for resizer in &mut resizers {
                 let mut ours = vec![0; part.size().area() as usize * 3];
@@ -441,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_pixel_is_that_of_the_mask() {
+    fn the_nearest_pixel_equals_the_mask() {
         let (size, mut resizers) = (Size::new(61, 47), backends());
         resizers.push(Resizer::with(None));
         let pixels = image(size, 3);
@@ -500,7 +504,7 @@ mod tests {
         let pixels = image(Size::new(8, 8), 0);
         let mut plan = plan(Rect::new(0, 0, 8, 8), Rect::new(0, 0, 8, 8).into(), Size::new(4, 4));
         let e = Resizer::new().run(&pixels, &plan, &mut [0; 47]).unwrap_err();
-        assert_eq!(e.cause(), "47 bytes for an image of 4x4, which needs 48");
+        assert_eq!(e.cause(), "47 bytes for an image of 4x4: expected 48");
         plan.window.width = 0.0;
         assert!(Resizer::new().run(&pixels, &plan, &mut [0; 48]).is_err());
         plan.window.width = f64::NAN;

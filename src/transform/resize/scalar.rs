@@ -2,10 +2,10 @@
 
 use super::axis::Axis;
 
-/// Number of values summed at a time, so that the compiler keeps the sums in vector registers.
+/// Number of values that are summed at a time, so that the sums stay in vector registers.
 const BLOCK: usize = 32;
 
-/// Computes one row as the sum of rows `stride` bytes apart, each times its coefficient.
+/// Computes one row as the weighted sum of rows that are `stride` bytes apart.
 pub(super) fn vertical(rows: &[u8], stride: usize, taps: &[i16], precision: u32, out: &mut [u8]) {
     let half = 1 << (precision - 1);
     for (block, out) in out.chunks_mut(BLOCK).enumerate() {
@@ -22,8 +22,8 @@ pub(super) fn vertical(rows: &[u8], stride: usize, taps: &[i16], precision: u32,
     }
 }
 
-/// Computes one row, in which each pixel is a weighted sum of neighboring pixels. `row` starts
-/// with the first position of the axis's span.
+/// Computes one row, in which each pixel is a weighted sum of adjacent pixels. `row` starts at the
+/// first position of the axis's span.
 pub(super) fn horizontal(row: &[u8], axis: &Axis, out: &mut [u8]) {
     let (precision, origin, row) = (axis.precision(), axis.span().start, row.as_chunks::<3>().0);
     for (output, out) in out.as_chunks_mut::<3>().0.iter_mut().enumerate() {

@@ -1,5 +1,7 @@
-//! **Invariants** of a [`Table`], which the vector code relies on. Only [`build`](Table::build)
-//! changes a table; all other code reads it.
+//! The taps of a row, laid out for vectors.
+//!
+//! **Invariants** of a [`Table`], on which the vector code relies. Only [`build`](Table::build)
+//! changes a table; all other code only reads it.
 //! - For each of `starts`, the 16-byte loads that cover all of its taps end within `reach` bytes.
 
 use crate::error::resize;
@@ -11,23 +13,23 @@ use super::axis::Axis;
 #[derive(Debug, Default)]
 pub(super) struct Table(Taps);
 
-/// Taps of a row, laid out for vectors. Each vector holds `lanes` pixels, 16 bytes each.
+/// Taps of a row, laid out for vectors. Each vector contains `lanes` pixels of 16 bytes each.
 ///
-/// A group is four vectors, so `4 * lanes` pixels. Lane `l` of vector `i` is pixel `4 * l + i` of
-/// the group, because two packing instructions then put the pixels in order. Taps are stored in
-/// pairs, because the multiply-add takes two products at a time. An odd tap is paired with a
-/// coefficient of 0.
+/// A group consists of four vectors, and therefore of `4 * lanes` pixels. Lane `l` of vector `i` is
+/// pixel `4 * l + i` of the group, because two packing instructions then put the pixels in order.
+/// Taps are stored in pairs, because the multiply-add instruction adds two products at a time. A
+/// last unpaired tap is paired with a coefficient of 0.
 #[derive(Debug, Default)]
 pub(super) struct Taps {
     /// Byte offsets of the first taps, in the order of the vectors' lanes.
     pub(super) starts: Vec<u32>,
-    /// Coefficients by lane, for each vector of each group and each pair of taps.
+    /// Coefficients of all lanes, for each vector of each group and each pair of taps.
     pub(super) pairs: Vec<Block>,
-    /// Pairs of taps per pixel.
+    /// Number of pairs of taps per pixel.
     pub(super) depth: usize,
-    /// Fractional bits of the coefficients.
+    /// Number of fractional bits of the coefficients.
     pub(super) precision: u32,
-    /// Pixels in the output row.
+    /// Number of pixels in the output row.
     pub(super) outputs: usize,
     /// Number of bytes of the source row that may be read.
     pub(super) reach: usize,
@@ -44,7 +46,7 @@ struct Lane([[i16; 2]; 4]);
 pub(super) struct Block([Lane; 4]);
 
 impl Table {
-    /// Lays out the taps of `axis`. Positions count from the first one of its span.
+    /// Lays out the taps of `axis`. Positions are relative to the start of its span.
     pub(super) fn build(&mut self, axis: &Axis, lanes: usize) {
         let Table(table) = self;
         let origin = axis.span().start;

@@ -1,14 +1,14 @@
 """Compares loaders that read photographs from an object store over a slow link, in one run.
 
     python stores/benches/link prepare PHOTOGRAPHS ROOT     # once; see prepare.py
-    python stores/benches/link rates ROOT WORK --ms 30      # as root: share of the link
-    python stores/benches/link first ROOT WORK --ms 200     # first batch, also after a resume, and border
-    python stores/benches/link cache ROOT WORK              # hits of a cache of a third of the set
+    python stores/benches/link rates ROOT WORK --ms 30      # as root: utilization of the link
+    python stores/benches/link first ROOT WORK --ms 200     # time to the first batch, resume, epoch boundary
+    python stores/benches/link cache ROOT WORK              # hit rate of a cache of a third of the dataset
 
-A process moves packets between two network namespaces at 1 Gbit/s (emulate.py). nginx serves the
-same photographs in every layout (serve.py), and each library runs in a process of its own
-(readers.py). All traffic stays in these namespaces. Python needs the packages of readers.py, and
-those that are missing are named.
+A process forwards packets between two network namespaces at 1 Gbit/s (emulate.py). nginx serves the
+same photographs in every layout (serve.py), and each library runs in a separate process
+(readers.py). All traffic stays in these namespaces. Python needs the packages of readers.py; an error
+names the missing ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BATCHES_BEFORE_RESUME = 20
 
 @contextlib.contextmanager
 def running(*command: object) -> Iterator[None]:
-    """A program that prints `ready`, until the end of the block."""
+    """Runs a program that prints `ready`, until the end of the block."""
     process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -50,7 +50,7 @@ def inside(namespace: str, *command: object) -> list[str]:
 
 
 class Link:
-    """A link with a server behind it."""
+    """Runs a link with a server behind it."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.work = options, options.work.resolve()
@@ -67,12 +67,12 @@ class Link:
                 yield
 
     def read(self, name: str, *more: object) -> dict[str, object] | str:
-        """The result of a reader, or the last line of its error."""
+        """Returns the result of a reader, or the last line of its error."""
         work = self.work / "reader"
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         begun = self.log.stat().st_size if self.log.exists() else 0
-        # Thread pools of the rivals take as many cores as they find.
+        # The thread pools of the other libraries use every core that they find.
         command = inside(CLIENT, self.options.python, "-W", "ignore", HERE / "readers.py", name, "--work", work)
         command += [str(word) for word in ("--server", f"http://{ADDRESS}:{PORT}", "--root", self.options.root, *more)]
         environment = {**os.environ, "HOME": str(work), "PYTHONPATH": str(self.options.path)}
@@ -94,7 +94,7 @@ class Link:
         with self.log.open() as log:
             log.seek(begun)
             requests = [line.split(" ", 4) for line in log]
-        # nginx writes a line when an answer ends.
+        # nginx logs a line at the end of each response.
         requests = [line for line in requests if float(line[0]) <= result["ended"] + 0.05]
         result["requests"] = len(requests)
         result["sent"] = sum(int(line[3]) for line in requests)
@@ -111,7 +111,7 @@ def head(*columns: str) -> None:
 
 
 def rates(options: argparse.Namespace) -> None:
-    """Cold epochs of each library, or as much of them as comes in the time."""
+    """Reads cold epochs with each library for a fixed time."""
     from readers import KEEPING
 
     link, mean = Link(options), mean_bytes(options.root)
@@ -142,7 +142,7 @@ def rates(options: argparse.Namespace) -> None:
 
 
 def first(options: argparse.Namespace) -> None:
-    """The first batch, the first batch after a resume, and the border of an epoch, in round trips."""
+    """Measures the first batch, the first batch after a resume, and the epoch boundary, in round trips."""
     link, trip = Link(options), options.ms / 1000
     print(f"Times in round trips of {options.ms:.0f} ms. The first batches have 8 photographs.\n")
     head("first batch", "first batch after a resume", "pause at the border of an epoch", "median between batches")
@@ -165,7 +165,7 @@ def first(options: argparse.Namespace) -> None:
 
 
 def cache(options: argparse.Namespace) -> None:
-    """Hits of a cache of a third of the set, epoch by epoch. On one machine the optimum is a third."""
+    """Measures the hit rate of a cache of a third of the dataset. On one machine the optimum is a third."""
     link = Link(options)
     with link.open():
         result = link.read("warpfeed, a third cached", "--seconds", options.seconds, "--epochs", 5)
@@ -196,16 +196,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["rates", "first", "cache"])
     parser.add_argument("root", type=pathlib.Path, help="the buckets that `prepare` wrote")
-    parser.add_argument("work", type=pathlib.Path, help="folder for logs, results and the libraries' caches")
+    parser.add_argument("work", type=pathlib.Path, help="folder for logs, results and caches")
     parser.add_argument("--ms", type=float, default=30)
     parser.add_argument("--gbit", type=float, default=1)
-    parser.add_argument("--seconds", type=float, default=14, help="time of each library")
-    parser.add_argument("--epochs", type=int, default=100, help="of `rates`, within the time")
-    parser.add_argument("--workers", type=int, default=8, help="processes of the rivals")
+    parser.add_argument("--seconds", type=float, default=14, help="seconds for each library")
+    parser.add_argument("--epochs", type=int, default=100, help="maximum number of epochs for `rates`")
+    parser.add_argument("--workers", type=int, default=8, help="worker processes of the other libraries")
     parser.add_argument("--samples", type=int, default=10_000)
     parser.add_argument("--only", nargs="+", default=[name for name in READERS if "third" not in name])
-    parser.add_argument("--python", default=sys.executable, help="the interpreter of the readers")
-    parser.add_argument("--path", default="", help="its PYTHONPATH")
+    parser.add_argument("--python", default=sys.executable, help="Python interpreter for the readers")
+    parser.add_argument("--path", default="", help="PYTHONPATH of that interpreter")
     parser.add_argument("--nginx", default="nginx")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)

@@ -1,16 +1,16 @@
-"""A link with a rate and a delay between two network namespaces of this machine (Linux, as root).
+"""Emulates a link with a rate and a delay between two network namespaces of one machine (Linux, root).
 
-`tc netem` needs a module that many kernels lack, so packets pass through this process: each
-namespace has a TUN device, and what leaves one arrives at the other after it has been sent at the
-link's rate and has traveled half of the round trip. TCP is the kernel's own, with its handshake,
-slow start and windows.
+`tc netem` needs a module that many kernels lack, so packets pass through this process. Each namespace
+has a TUN device. A packet that leaves one namespace arrives in the other after it was sent at the
+link's rate and delayed by half of the round trip. TCP is the kernel's own, with its handshake, slow
+start and windows.
 
-The kernel hands over segments of one connection together (up to 64 KiB, as to a network card), and
-such a train has one header here. The rate therefore counts the bytes of the payload almost alone.
-For a distant client the kernel makes short trains, of two segments, to spare the buffers on the
-way. Moving these took most of a core, which the loaders then lacked. Both namespaces therefore
-make long trains (`tcp_tso_rtt_log`), as for a client nearby. On a busy machine of two cores, 64
-requests in flight at 30 ms filled 80 % of the link before and 99.9 % since.
+The kernel hands over several segments of a connection at once (up to 64 KiB, as to a network card),
+and such a train has a single header here. The rate therefore counts almost only payload bytes. For
+a distant client, the kernel makes short trains of two segments, to spare router buffers. Forwarding
+these used most of a core, which the loaders then lacked. Both namespaces therefore make long trains
+(`tcp_tso_rtt_log`), as for a nearby client. On a busy machine with two cores, 64 requests in flight
+at 30 ms used 80 % of the link before this change and 99.9 % after it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ import time
 
 TUNSETIFF, TUNSETOFFLOAD = 0x400454CA, 0x400454D0
 IFF_TUN, IFF_NO_PI, IFF_VNET_HDR = 0x0001, 0x1000, 0x4000
-# Checksums and segments are left to the receiving end.
+# Offload checksums and segmentation to the receiving end.
 OFFLOAD = 1 | 2 | 4
 HEADER = 10
-#: Bytes that may wait for the link in each direction. More are dropped, as by a router.
+#: Size of the queue in each direction, in bytes. Further packets are dropped, as by a router.
 QUEUE = 32 << 20
 
 CLIENT, SERVER = "10.77.0.1", "10.77.0.2"
@@ -41,7 +41,7 @@ def ip(*words: str) -> None:
 
 
 def create(name: str, namespace: str, address: str) -> int:
-    """A TUN device in a new namespace. Returns its file."""
+    """Creates a TUN device in a new namespace. Returns its file."""
     file = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(file, TUNSETIFF, struct.pack("16sH", name.encode(), IFF_TUN | IFF_NO_PI | IFF_VNET_HDR))
     fcntl.ioctl(file, TUNSETOFFLOAD, OFFLOAD)
@@ -54,13 +54,13 @@ def create(name: str, namespace: str, address: str) -> int:
         ["link", "set", "lo", "up"],
     ):
         ip("-n", namespace, *words)
-    # Linux 5.18 and newer.
+    # Needs Linux 5.18 or newer.
     ip("netns", "exec", namespace, "sysctl", "-qe", "net.ipv4.tcp_tso_rtt_log=31")
     return file
 
 
 def run(files: list[int], rate: float, delay: float) -> None:
-    """Moves packets until a signal comes. `rate` is in bytes per second, `delay` in seconds."""
+    """Forwards packets until a signal arrives. `rate` is in bytes per second, `delay` in seconds."""
     queues: list[collections.deque[tuple[float, bytes]]] = [collections.deque(), collections.deque()]
     free = [0.0, 0.0]
     while True:
@@ -75,7 +75,7 @@ def run(files: list[int], rate: float, delay: float) -> None:
                 try:
                     os.write(files[1 - end], queue.popleft()[1])
                 except BlockingIOError:
-                    pass  # a full device drops packets
+                    pass  # a full device drops the packet
             if files[end] not in readable:
                 continue
             for _ in range(64):
@@ -93,12 +93,12 @@ def run(files: list[int], rate: float, delay: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("client", help="name of the namespace to make for clients, whose address is " + CLIENT)
-    parser.add_argument("server", help="name of the namespace to make for servers, whose address is " + SERVER)
-    parser.add_argument("--gbit", type=float, default=1.0, help="rate in each direction")
-    parser.add_argument("--ms", type=float, default=30.0, help="round trip")
+    parser.add_argument("client", help="name of the namespace for clients, which have the address " + CLIENT)
+    parser.add_argument("server", help="name of the namespace for servers, which have the address " + SERVER)
+    parser.add_argument("--gbit", type=float, default=1.0, help="rate in each direction, in Gbit/s")
+    parser.add_argument("--ms", type=float, default=30.0, help="round-trip time in ms")
     options = parser.parse_args()
-    # The other programs leave no core free.
+    # Raise the priority, because the other programs use all cores.
     os.nice(-15)
     for stop in (signal.SIGTERM, signal.SIGINT):
         signal.signal(stop, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))

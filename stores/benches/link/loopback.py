@@ -1,12 +1,11 @@
-"""Reads photographs from a web server on this machine into batches that the GPU decodes, and counts
-the cores that reading takes.
+"""Measures the CPU cost of reading photographs from a local web server into batches that the GPU decodes.
 
     python loopback.py PHOTOGRAPHS --nginx PROGRAM --seconds 12
 
-It packs the photographs into tar shards, and copies them until the set is large enough for a
-shuffle. nginx serves the shards on the loopback interface. "Reading" is the CPU time of the
-threads that transfer bytes, plan requests and wait for samples; the workers that prepare images
-for the GPU and the server are counted on their own.
+Packs the photographs into tar shards, and copies them until the dataset is large enough for a
+shuffle. nginx serves the shards on the loopback interface. "Reading" is the CPU time of the threads
+that transfer bytes, plan requests and wait for samples. The workers that prepare images for the GPU
+and the server are counted separately.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ import time
 HERE = pathlib.Path(__file__).parent
 PORT = 9000
 TICK = os.sysconf("SC_CLK_TCK")
-#: Shards of the set, and photographs in each.
+#: Number of shards, and number of photographs in each shard.
 SHARDS, EACH = 16, 640
-#: Bytes of the set, its packed photographs and logs.
+#: Number of bytes needed for the dataset, the packed photographs and the logs.
 ROOM = 2 << 30
 
 GROUPS = {
@@ -45,7 +44,7 @@ READING = ("transfer", "requests", "readers")
 
 
 def spent(process: int | str, names: bool = True) -> collections.Counter[str]:
-    """Seconds of CPU time by group of threads."""
+    """Returns CPU seconds by group of threads."""
     seconds: collections.Counter[str] = collections.Counter()
     for task in pathlib.Path(f"/proc/{process}/task").iterdir():
         try:
@@ -71,7 +70,7 @@ def children(process: int) -> list[int]:
 
 
 def write_shards(photographs: pathlib.Path, folder: pathlib.Path) -> None:
-    """Shards of the packed photographs, which have restart markers, and their indexes."""
+    """Writes shards of the packed photographs, which have restart markers, and their indexes."""
     program = [sys.executable, "-m", "warpfeed"]
     packed = folder.parent / "packed.tar"
     subprocess.run([*program, "pack", str(photographs), str(packed)], check=True, stdout=subprocess.DEVNULL)
@@ -108,9 +107,9 @@ def measure(name: str, url: str, server: subprocess.Popen | None, options: argpa
             images += 256
             del batch
             if before is None and now - begun > options.warmup:
-                before = (now, images, spent("self"), cores(server), loader.stats())
+                before = (now, images, spent("self"), server_cores(server), loader.stats())
             if before is not None and now - before[0] > options.seconds:
-                after = (now, images, spent("self"), cores(server), loader.stats())
+                after = (now, images, spent("self"), server_cores(server), loader.stats())
                 break
     seconds = after[0] - before[0]
     cores = {group: (after[2][group] - before[2][group]) / seconds for group in GROUPS}
@@ -131,10 +130,10 @@ def measure(name: str, url: str, server: subprocess.Popen | None, options: argpa
     loader.close()
 
 
-def cores(server: subprocess.Popen | None) -> float:
+def server_cores(server: subprocess.Popen | None) -> float:
     if server is None:
         return 0.0
-    # The lister's children are nginx, and those of nginx its workers.
+    # nginx is a child of the listing process, and its workers are children of nginx.
     return sum(sum(spent(pid, False).values()) for child in children(server.pid)[1:] for pid in children(child))
 
 
@@ -146,11 +145,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=12)
     parser.add_argument("--warmup", type=float, default=4)
     parser.add_argument(
-        "--memory", type=pathlib.Path, default=pathlib.Path("/dev/shm"), help="folder for the shards, if it has room"
+        "--memory", type=pathlib.Path, default=pathlib.Path("/dev/shm"), help="preferred folder for the shards"
     )
     options = parser.parse_args()
     begun = time.monotonic()
-    # Containers often have little shared memory.
+    # Containers often have little shared memory, so check the free space first.
     has_room = options.memory.is_dir() and shutil.disk_usage(options.memory).free > ROOM
     work = pathlib.Path(tempfile.mkdtemp(dir=options.memory if has_room else None))
     server = None
@@ -174,9 +173,9 @@ def main() -> None:
         if server.stdout.readline() != "ready\n":
             raise SystemExit("the server did not start")
         url = f"http://127.0.0.1:{PORT}/tar/train/train-{{000000..{SHARDS - 1:06}}}.tar"
-        measure("full shuffle over HTTP", url, server, options, shuffle=42)
-        measure("shuffle_window over HTTP", url, server, options, shuffle=42, shuffle_window=896)
-        measure("full shuffle of the same files", str(shards), None, options, shuffle=42)
+        measure("full shuffle over HTTP", url, server, options, shuffle=True, seed=42)
+        measure("shuffle_window over HTTP", url, server, options, shuffle=True, seed=42, shuffle_window=896)
+        measure("full shuffle of the same files", str(shards), None, options, shuffle=True, seed=42)
         print(f"all in {time.monotonic() - begun:.0f} s")
     finally:
         if server is not None:

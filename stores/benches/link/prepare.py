@@ -1,5 +1,5 @@
-"""Writes the buckets of the benchmark: copies of some photographs as a folder of classes, tar
-shards, MDS, LitData and Lance.
+"""Writes the buckets of the benchmark: copies of photographs as class folders, tar shards, MDS, LitData
+and Lance.
 
     python prepare.py PHOTOGRAPHS ROOT --copies 20
 """
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tarfile
 
-#: Bytes of a shard or chunk.
+#: Size of a shard or chunk in bytes.
 SHARD = 64_000_000
 
 
@@ -34,7 +34,7 @@ def folder(source: pathlib.Path, target: pathlib.Path, copies: int) -> None:
 
 
 def shards(images: list[pathlib.Path], target: pathlib.Path, warpfeed: list[str]) -> None:
-    """Tar shards of shuffled images, with their classes, and the index that opening them writes."""
+    """Writes tar shards of shuffled images with their classes, and opens them to write the indexes."""
     classes = {name: str(number) for number, name in enumerate(sorted({path.parent.name for path in images}))}
     shuffled = random.Random(2).sample(images, len(images))
     number, size, out = -1, SHARD, None
@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("photographs", type=pathlib.Path)
     parser.add_argument("root", type=pathlib.Path)
     parser.add_argument("--copies", type=int, default=20)
-    parser.add_argument("--warpfeed", nargs="+", default=[sys.executable, "-m", "warpfeed"], help="the program")
+    parser.add_argument("--warpfeed", nargs="+", default=[sys.executable, "-m", "warpfeed"], help="warpfeed command")
     parser.add_argument("--only", nargs="*", default=["photos", "tar", "mds", "litdata", "lance"])
     options = parser.parse_args()
     files = options.root / "photos/train"
@@ -95,7 +95,7 @@ def main() -> None:
         import pyarrow as pa
 
         schema = pa.schema([pa.field("image", pa.large_binary())])
-        # Copies next to each other are stored once.
+        # Shuffle the images, because consecutive equal values would be stored only once.
         random.Random(1).shuffle(images)
 
         def batches():

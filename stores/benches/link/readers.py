@@ -1,8 +1,8 @@
-"""Reads one dataset with one library, and prints when its samples came.
+"""Reads one dataset with one library, and prints the arrival time of its samples.
 
-warpfeed decodes every photograph, crops it to 224 pixels and returns batches. The others only
-return the encoded bytes, in the processes that their documentation names: no time is lost in
-decoding or in copies between processes.
+warpfeed decodes every photograph, crops it to 224 pixels and returns batches. The other libraries only
+return the encoded bytes, in the processes that their documentation recommends, so that they lose no
+time in decoding or in copies between processes.
 
     python readers.py NAME --server http://10.77.0.2:9000 --work FOLDER --seconds 12
 """
@@ -40,7 +40,7 @@ class Options(argparse.Namespace):
 
 
 def warpfeed(url: str, cached: float = 0, **more: object) -> Reader:
-    """`cached` is the size of a cache, as a part of the set's."""
+    """Returns a reader. `cached` is the size of its cache as a fraction of the dataset."""
 
     def reader(options: Options) -> Callable[[], Batches]:
         import warpfeed
@@ -53,7 +53,7 @@ def warpfeed(url: str, cached: float = 0, **more: object) -> Reader:
         augment = warpfeed.Augment.train(224)
         arguments = dict(
             batch_size=options.batch,
-            shuffle=42,
+            shuffle=True, seed=42,
             augment=augment,
             output="numpy",
             epochs=options.epochs,
@@ -85,7 +85,7 @@ def warpfeed(url: str, cached: float = 0, **more: object) -> Reader:
     return reader
 
 
-# Rivals
+# Other libraries
 
 
 def torch_loader(dataset: object, options: Options, **more: object) -> Callable[[], Batches]:
@@ -103,7 +103,7 @@ def torch_loader(dataset: object, options: Options, **more: object) -> Callable[
 
 
 def allow_http() -> None:
-    """LitData refuses servers without TLS, and has no option for it."""
+    """Patches LitData, which rejects servers without TLS and has no option to allow them."""
     from litdata.streaming import downloader
 
     downloader._OBSTORE_CLIENT_OPTIONS = {**(downloader._OBSTORE_CLIENT_OPTIONS or {}), "allow_http": True}
@@ -195,7 +195,7 @@ def pylance(options: Options) -> Callable[[], Batches]:
         order = list(range(dataset.count_rows()))
         random.Random(42).shuffle(order)
         groups = [order[at : at + options.batch] for at in range(0, len(order), options.batch)]
-        # `take` releases the interpreter, and the dataset may be shared by threads.
+        # `take` releases the interpreter, and threads may share the dataset.
         with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
             for table in pool.map(lambda group: dataset.take(group, columns=["image"]), groups):
                 yield table.num_rows
@@ -212,7 +212,7 @@ MODULES = {
     "pylance": ["lance"],
 }
 
-#: Libraries that keep what they fetched, so that a later epoch does not use the link.
+#: Libraries that cache what they fetch, so that later epochs do not use the link.
 KEEPING = ("warpfeed, MDS", "warpfeed, LitData", "warpfeed, a third cached", "litdata", "mosaicml-streaming")
 
 READERS: dict[str, Reader] = {
@@ -237,25 +237,25 @@ def main() -> None:
     parser.add_argument("name", choices=READERS)
     parser.add_argument("--server", required=True)
     parser.add_argument(
-        "--root", type=pathlib.Path, required=True, help="folder of the buckets, for the names of shards"
+        "--root", type=pathlib.Path, required=True, help="folder of the buckets, used to find the number of shards"
     )
     parser.add_argument("--work", type=pathlib.Path, required=True, help="empty folder for the libraries' caches")
-    parser.add_argument("--seconds", type=float, default=12, help="time after which the epoch is left")
+    parser.add_argument("--seconds", type=float, default=12, help="seconds after which the epoch is stopped")
     parser.add_argument(
-        "--workers", type=int, default=8, help="processes, or threads of pylance; warpfeed has its own number"
+        "--workers", type=int, default=8, help="processes, or threads for pylance; warpfeed chooses its own number"
     )
     parser.add_argument("--batch", type=int, default=BATCH)
-    parser.add_argument("--resume", type=int, default=0, help="open again after so many batches, and time that")
+    parser.add_argument("--resume", type=int, default=0, help="reopen after this number of batches, and time that")
     parser.add_argument("--epochs", type=int, default=1)
     options = parser.parse_args(namespace=Options())
-    # Requests stay in the namespace, and any key is accepted.
+    # The requests stay inside the namespace, and the server accepts any key.
     os.environ.update(
         AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b", AWS_REGION="us-east-1", AWS_DEFAULT_REGION="us-east-1",
         AWS_ENDPOINT_URL=options.server, AWS_EC2_METADATA_DISABLED="true", NO_PROXY="*", no_proxy="*",
     )  # fmt: skip
     name = options.name
     reader = READERS[name]
-    # Imports are not part of the time.
+    # Import the library first, because imports are not timed.
     for module in MODULES[name.split(",")[0]]:
         importlib.import_module(module)
     if "warpfeed" not in name:
@@ -277,7 +277,7 @@ def main() -> None:
         json.dumps({"name": name, "begun": begun, "ended": time.time(), "came": came, "network": network}, default=str),
         flush=True,
     )
-    # Some libraries keep threads that never end.
+    # Exit immediately, because some libraries have threads that never end.
     os._exit(0)
 
 

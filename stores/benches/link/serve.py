@@ -1,6 +1,6 @@
-"""A server with the interfaces of HTTP and S3 for the files of a folder: nginx sends the objects,
-and this process lists them. Buckets are the folders in ROOT. Signatures are not checked, and
-nothing can be written.
+"""Serves the files of a folder over HTTP and S3: nginx sends the objects, and this process lists them.
+
+Buckets are the folders in ROOT. Signatures are not checked, and the server is read-only.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import time
 import urllib.parse
 from xml.sax.saxutils import escape
 
-#: Keys in one answer, as at S3.
+#: Maximum number of keys per response, as on S3.
 PAGE = 1000
-#: Follows every character of a key.
+#: A character that sorts after every character of a key.
 END = chr(0x10FFFF)
 
 NGINX = """
 daemon off;
-# The buckets may be in a folder of root's.
+# The buckets may be in a folder that only root can read.
 user root;
 worker_processes {processes};
-worker_rlimit_nofile 40000;  # more than `open_file_cache` keeps open
+worker_rlimit_nofile 40000;  # more than the size of `open_file_cache`
 pid {work}/nginx.pid;
 error_log {work}/error.log;
 events {{ worker_connections 8192; }}
@@ -49,7 +49,7 @@ http {{
 
 
 def etag(path: pathlib.Path) -> str:
-    """nginx's tag of a file."""
+    """Returns nginx's ETag of a file."""
     status = path.stat()
     return f"{int(status.st_mtime):x}-{status.st_size:x}"
 
@@ -74,7 +74,7 @@ class Buckets:
         page = min(PAGE, int(query.get("max-keys", PAGE)))
         contents, folders, last, more = [], [], after, False
         keys, entries = self.keys.get(bucket, ([], []))
-        # A folder that ended the last page is passed as a whole.
+        # If the last page ended with a folder, skip everything in that folder.
         begin = after + END if delimiter and after.endswith(delimiter) else after
         place = max(bisect.bisect_left(keys, prefix), bisect.bisect_right(keys, begin))
         while place < len(keys) and keys[place].startswith(prefix):
@@ -123,7 +123,7 @@ def lister(root: pathlib.Path) -> http.server.ThreadingHTTPServer:
         request_queue_size = 1024
 
         def handle_error(self, *_: object) -> None:
-            pass  # a client left before the end of its answer
+            pass  # the client disconnected before the end of the response
 
     return Server(("127.0.0.1", 0), Lists)
 
@@ -134,8 +134,8 @@ def main() -> None:
     parser.add_argument("work", type=pathlib.Path, help="folder for the configuration and logs of nginx")
     parser.add_argument("--address", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=9000)
-    parser.add_argument("--processes", type=int, default=1, help="of nginx")
-    parser.add_argument("--nginx", default="nginx", help="the program (Debian's 1.22.1 was used)")
+    parser.add_argument("--processes", type=int, default=1, help="number of nginx processes")
+    parser.add_argument("--nginx", default="nginx", help="nginx program (measured with Debian's 1.22.1)")
     options = parser.parse_args()
     work = options.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
@@ -156,7 +156,7 @@ def main() -> None:
                 time.sleep(0.01)
         if nginx.poll() is not None:
             raise SystemExit("nginx has ended; see its message above")
-        # The link is measured, not the disk.
+        # Load the files into the page cache, because the benchmark measures the link, not the disk.
         for path in options.root.rglob("*"):
             if path.is_file():
                 with path.open("rb") as file:

@@ -1,11 +1,11 @@
-//! One block in a file: a header with the full name of its bytes and their checksum, then the
-//! bytes.
+//! The file format of a block: a header that identifies the bytes and contains their checksum,
+//! followed by the bytes.
 //!
-//! The format is little-endian: the magic number, the offset, the number of bytes, the length of
-//! the object, the dataset, the sample, the lengths of the tag and of the name as 32 bits, the
-//! CRC-32 of the bytes, the tag, the name, and the CRC-32 of the header. A missing tag has the
-//! length `u32::MAX`. The name is the URL, after the server between line feeds if there is one. The
-//! last byte of the magic number is the version.
+//! The format is little-endian. The header consists of the magic number, the offset, the number of
+//! bytes, the length of the object, the dataset, the sample, the lengths of the tag and of the name
+//! as 32-bit numbers, the CRC-32 of the bytes, the tag, the name, and the CRC-32 of the header. A
+//! missing tag has the length `u32::MAX`. The name is the URL, preceded by the server between line
+//! feeds if there is a server. The last byte of the magic number is the version.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -19,10 +19,10 @@ use super::index::{Key, Owner};
 
 const MAGIC: [u8; 8] = *b"wfblock\x01";
 const FIXED: usize = 8 + 5 * 8 + 3 * 4;
-/// Maximum bytes of a header.
+/// Maximum size of a header in bytes.
 const MOST: usize = 1 << 16;
 
-/// The range of an object that a block holds.
+/// The range of an object that a block contains.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Range<'a> {
     pub(super) object: &'a Object,
@@ -31,8 +31,9 @@ pub(super) struct Range<'a> {
 }
 
 impl Range<'_> {
-    /// The name of the block: a 128-bit FNV-1a hash of the object's URL, length, tag and server,
-    /// and of the range. The header has all of these, so a collision is only a miss.
+    /// Returns the key of the block: a 128-bit FNV-1a hash of the object's URL, length, tag and
+    /// server, and of the range. The header contains all of these, so a hash collision merely
+    /// causes a cache miss.
     pub(super) fn key(&self) -> Key {
         let tag = self.object.tag.as_deref();
         let numbers = [self.object.len, self.at, self.len, u64::from(tag.is_some())];
@@ -62,27 +63,27 @@ impl Range<'_> {
         header
     }
 
-    /// Bytes that the block occupies on a disk with pages of 4 KiB.
+    /// Returns the number of bytes that the block occupies on a disk with pages of 4 KiB.
     pub(super) fn bytes(&self) -> u64 {
         (self.len + (FIXED + self.names() + 4) as u64).next_multiple_of(4096)
     }
 
-    /// Whether the header fits.
+    /// Returns whether the size of the header is within the limit.
     pub(super) fn fits(&self) -> bool {
         self.names() + FIXED + 4 <= MOST
     }
 
-    /// Bytes of the names in the header.
+    /// Returns the total length of the tag and the name in the header.
     fn names(&self) -> usize {
         let server = self.object.server.as_ref().map_or(0, |server| server.len() + 2);
         self.object.url.len() + self.object.tag.as_ref().map_or(0, String::len) + server
     }
 }
 
-/// Stands before and after the server in a name. No URL begins with it.
+/// Delimiter of the server in a name. No URL begins with this character.
 const SERVER: char = '\n';
 
-/// The URL of an object, after its server if it has one.
+/// Returns the URL of an object, preceded by its server if it has one.
 fn name(object: &Object) -> Cow<'_, str> {
     match &object.server {
         Some(server) => format!("{SERVER}{server}{SERVER}{}", object.url).into(),
@@ -90,7 +91,7 @@ fn name(object: &Object) -> Cow<'_, str> {
     }
 }
 
-/// The server and the URL of a name.
+/// Splits a name into server and URL.
 fn split(name: &str) -> (Option<Arc<str>>, &str) {
     let split = name.strip_prefix(SERVER).and_then(|name| name.split_once(SERVER));
     split.map_or((None, name), |(server, url)| (Some(server.into()), url))
@@ -99,7 +100,7 @@ fn split(name: &str) -> (Option<Arc<str>>, &str) {
 /// Writes a block.
 pub(super) fn write(file: &mut File, range: Range<'_>, owner: Owner, bytes: &[u8]) -> io::Result<()> {
     let header = range.header(owner, crc32fast::hash(bytes));
-    // One call writes nearly every block.
+    // A single system call suffices for nearly every block.
     let written = match file.write_vectored(&[IoSlice::new(&header), IoSlice::new(bytes)]) {
         Err(e) if e.kind() == io::ErrorKind::Interrupted => 0,
         written => written?,
@@ -108,12 +109,13 @@ pub(super) fn write(file: &mut File, range: Range<'_>, owner: Owner, bytes: &[u8
     file.write_all(&bytes[written.saturating_sub(header.len())..])
 }
 
-/// Fills `to` from a block. Returns `false` if the block is damaged or belongs to another range.
+/// Fills `to` with the bytes of a block. Returns `false` if the block is damaged or contains a
+/// different range.
 pub(super) fn read(file: &mut File, range: Range<'_>, to: &mut [u8]) -> io::Result<bool> {
-    // The file determines the owner and the checksum.
+    // The owner and the checksum in this header are placeholders; those in the file are used.
     let mut header = range.header(Owner::default(), 0);
     let expected = header.clone();
-    // Asks for one more byte, to detect a file that is too long.
+    // Request one more byte, to detect a file that is too long.
     let mut more = [0];
     let want = header.len() + to.len();
     let mut read = 0;
@@ -136,18 +138,18 @@ pub(super) fn read(file: &mut File, range: Range<'_>, to: &mut [u8]) -> io::Resu
     }
     let (body, end) = header.split_at(header.len() - 4);
     let sound = read == want && crc32fast::hash(body).to_le_bytes() == end;
-    // Everything except the owner and the checksum must match the range.
+    // All fields except the owner and the checksum must match the range.
     let same = [0..32, 48..56, FIXED..body.len()].into_iter().all(|part| body[part.clone()] == expected[part]);
     Ok(sound && same && crc32fast::hash(to).to_le_bytes() == body[56..60])
 }
 
-/// Whether the file at `path` begins with the magic number of a block.
+/// Returns whether the file at `path` begins with the magic number of a block.
 pub(super) fn begins_like_a_block(path: &Path) -> bool {
     let mut magic = [0; MAGIC.len()];
     File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == MAGIC
 }
 
-/// Content of a block's header.
+/// The content of a block's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) object: Object,
@@ -158,7 +160,8 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads the header of a file. `None` if the file does not begin with one.
+    /// Reads the header of a block file. Returns `None` if the file does not begin with a valid
+    /// header.
     pub(super) fn read(file: &mut File) -> io::Result<Option<Self>> {
         let mut bytes = vec![0; FIXED];
         if let Err(e) = file.read_exact(&mut bytes) {
@@ -194,7 +197,7 @@ impl Header {
         Range { object: &self.object, at: self.at, len: self.len }
     }
 
-    /// Whether the bytes after the header match the checksum.
+    /// Returns whether the bytes after the header match the checksum.
     pub(super) fn check(&self, file: &mut File) -> io::Result<bool> {
         let (mut hasher, mut left) = (crc32fast::Hasher::new(), self.len);
         let mut buffer = [0; 1 << 16];
@@ -222,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_reads_back_and_a_changed_bit_or_length_is_detected() {
+    fn a_block_reads_back_and_damage_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("block");
         let (object, owner) = (object(Some("v\"1\"")), Owner { set: 3, sample: 5 });
@@ -256,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_matches_only_its_own_object_version_and_range() {
+    fn a_block_matches_one_object_version_and_range() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("block");
         let own = object(Some("1"));
@@ -268,7 +271,7 @@ mod tests {
             object(Some("")),
             Object { len: 98, ..own.clone() },
             Object { url: "s3://b/x.taq".to_owned(), ..own.clone() },
-            // One character moves from the URL to the tag.
+            // One character has moved from the URL to the tag.
             Object { url: "s3://b/x.ta".to_owned(), tag: Some("r1".to_owned()), ..own.clone() },
             Object { server: Some("http://127.0.0.1:9000".into()), ..own.clone() },
             Object { server: Some("".into()), ..own.clone() },
@@ -287,7 +290,7 @@ mod tests {
             let mut to = vec![0; other.len as usize];
             assert!(!read(&mut File::open(&path).unwrap(), other, &mut to).unwrap(), "{other:?}");
         }
-        // The name of a file outlives the program.
+        // The keys are part of the file format, so they must never change.
         assert_eq!(range.key(), 0x4baf_da83_b638_7a9b_bd93_9c9a_6298_ca90);
     }
 }

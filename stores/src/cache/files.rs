@@ -1,16 +1,19 @@
-//! Whole files in the folder of a cache, for formats that need files: LMDB, HDF5 and others.
+//! Whole files in the folder of a cache, for formats that need local files, such as LMDB and HDF5.
 //!
-//! A set of files is the folder `files/KEY`, whose key is a hash of the names and versions of its
-//! objects. It has the list of the objects in `objects`, the files in `data`, the record of the
-//! parts that have arrived in `arrived`, and when all have, their checksums in `complete`.
+//! The files of a dataset are in the folder `files/KEY`, where the key is a hash of the names and
+//! versions of the objects. The folder contains the list of the objects in `objects`, the files in
+//! `data`, the record of received parts in `arrived`, and, once all parts have been received, the
+//! checksums of the files in `complete`.
 //!
-//! Processes that use a set share `files/KEY.lock` until they end, so the files of a set in use are
-//! never removed. The one that fills it also holds `files/KEY.fill`. A file that was damaged while
-//! others use it is replaced, not changed, because they may have mapped it. `files/used` has the
-//! bytes of all sets, and `files/room.lock` guards it.
+//! Processes that use the files hold a shared lock on `files/KEY.lock` until they end, so files in
+//! use are never removed. The process that downloads the files also locks `files/KEY.fill`. A file
+//! that is found to be damaged is replaced instead of changed, because other processes may have
+//! mapped it. `files/used` contains the total size of all files in bytes, and is protected by the
+//! lock `files/room.lock`.
 //!
-//! A process may be killed at any moment. The next one continues after the last part whose checksum
-//! is right. A set that is removed gets another name first, so no part of it is found as a set.
+//! A process may be killed at any moment. The next process continues the download after the last
+//! part with a correct checksum. Files are renamed before they are removed, so that an incomplete
+//! removal is never mistaken for a dataset.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -28,32 +31,33 @@ use super::folder::{FILES, Folder, present};
 use super::listing::{self, Listing};
 use crate::runtime::PerProcess;
 
-/// Bytes of one request.
+/// Size of a request in bytes.
 const PART: u64 = 8 << 20;
-/// Interval at which a process asks whether another one has filled a set.
+/// Interval at which a process checks whether a lock is free.
 const SLICE: Duration = Duration::from_millis(20);
-/// Time without a new part after which a process no longer waits for the one that fills a set.
+/// Maximum time without a new part before a process stops waiting for the process that downloads
+/// the files.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Interval at which the log says how much has arrived.
+/// Interval between progress messages in the log.
 const NEWS: Duration = Duration::from_secs(10);
 const RECORD: usize = 24;
 const USED: &str = "used";
 const REMOVED: &str = "removed";
 
-/// The locks of the sets that this process uses, until it ends.
+/// The locks of the datasets that this process uses. They are held until the process ends.
 static HELD: PerProcess<Mutex<Vec<(PathBuf, File)>>> = PerProcess::new();
 
 fn held() -> Result<MutexGuard<'static, Vec<(PathBuf, File)>>> {
     Ok(HELD.get(|| Ok(Mutex::default()))?.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Bytes of all sets of files in the folder.
+/// Returns the total size in bytes of all whole files in the folder.
 pub(super) fn used(folder: &Folder) -> io::Result<u64> {
     let bytes = present(fs::read(folder.path.join(FILES).join(USED)))?;
     Ok(bytes.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?))).unwrap_or(0))
 }
 
-/// The objects of a dataset below the URL `base`, and the files that they become.
+/// The objects of a dataset below the URL `base`, and their local files.
 struct Set<'a> {
     base: &'a str,
     objects: &'a [Object],
@@ -61,11 +65,12 @@ struct Set<'a> {
     path: PathBuf,
 }
 
-/// Brings `objects` to `folder`, which has room for `limit` bytes of files and blocks. Calls
-/// `shrink` when there is less room for blocks.
+/// Downloads `objects` to `folder`, which may contain `limit` bytes of files and blocks. Calls
+/// `shrink` when less space remains for blocks.
 ///
 /// # Errors
-/// If they do not fit, cannot be named on this machine, or cannot be read or written.
+/// If the objects do not fit, if their names are not valid file names on this machine, or if they
+/// cannot be read or written.
 pub(super) fn bring(
     folder: &Folder,
     limit: u64,
@@ -78,7 +83,7 @@ pub(super) fn bring(
     let bytes = bytes(objects);
     if bytes > limit {
         let cause = format!(
-            "the cache is too small: these files have {bytes} bytes, and it may take {limit} (cache_bytes); raise the \
+            "the cache is too small: these files have {bytes} bytes, but its limit is {limit} (cache_bytes); raise the \
              limit, or copy the dataset to this machine"
         );
         return Err(Error::config(cause).at_path(base));
@@ -89,12 +94,12 @@ pub(super) fn bring(
         return Ok(set.data());
     }
     let in_use = lock_file(&set.path.with_extension("lock")).map_err(failed)?;
-    // Only a process that removes the set holds it alone, and briefly.
+    // This lock is held exclusively only by a process that removes the files, and only briefly.
     set.wait(|| shared(&in_use))?;
     if !set.is_complete().map_err(failed)? {
         let filling = lock_file(&set.path.with_extension("fill")).map_err(failed)?;
         set.wait(|| alone(&filling))?;
-        // Another process may have filled it meanwhile.
+        // Another process may have downloaded the files while this one was waiting.
         if !set.is_complete().map_err(failed)? {
             make_room(folder, limit, &set)?;
             shrink();
@@ -111,12 +116,12 @@ fn lock_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).truncate(false).write(true).open(path)
 }
 
-/// Whether this process now holds the lock alone.
+/// Tries to take the lock exclusively.
 fn alone(file: &File) -> io::Result<bool> {
     locked(file.try_lock())
 }
 
-/// Whether this process now shares the lock.
+/// Tries to take the lock in shared mode.
 fn shared(file: &File) -> io::Result<bool> {
     locked(file.try_lock_shared())
 }
@@ -129,13 +134,13 @@ fn locked(answer: std::result::Result<(), TryLockError>) -> io::Result<bool> {
     }
 }
 
-/// Bytes of files on the disk, in whole pages.
+/// Returns the number of bytes that the files occupy on disk, in whole pages.
 fn bytes(objects: &[Object]) -> u64 {
     objects.iter().map(|object| object.len.next_multiple_of(4096)).sum()
 }
 
-/// Removes sets that no process uses, the oldest first, until `set` fits into `limit`, and counts
-/// it.
+/// Removes datasets that no process is using, oldest first, until `set` fits into `limit`. Then
+/// adds the size of `set` to the total.
 fn make_room(folder: &Folder, limit: u64, set: &Set<'_>) -> Result<()> {
     let files = folder.path.join(FILES);
     let failed = |e: io::Error| Error::io(&files, &e);
@@ -144,7 +149,7 @@ fn make_room(folder: &Folder, limit: u64, set: &Set<'_>) -> Result<()> {
     let own = bytes(set.objects);
     let (mut others, mut sum) = (Vec::new(), own);
     for (path, listing) in sets(folder).map_err(failed)?.into_iter().filter(|(path, _)| *path != set.path) {
-        // Without its list, its bytes are unknown, and it is removed first.
+        // Without its list, the size of a dataset is unknown, so it is removed first.
         let Some(listing) = listing else {
             others.push((0, path, 0));
             continue;
@@ -163,7 +168,7 @@ fn make_room(folder: &Folder, limit: u64, set: &Set<'_>) -> Result<()> {
     }
     if sum > limit {
         let cause = format!(
-            "the cache is too small: these files have {own} bytes, processes use other files of {} bytes, and it may take \
+            "the cache is too small: these files have {own} bytes, files in use have {} bytes, and its limit is \
              {limit} (cache_bytes)",
             sum - own
         );
@@ -179,7 +184,7 @@ fn make_room(folder: &Folder, limit: u64, set: &Set<'_>) -> Result<()> {
     listing::write(folder, &files.join(USED), &sum.to_le_bytes()).map_err(failed)
 }
 
-/// Removes the set at `path`, unless a process uses it.
+/// Removes the files at `path`, unless a process is using them.
 fn remove(path: &Path) -> io::Result<bool> {
     let lock = lock_file(&path.with_extension("lock"))?;
     if !alone(&lock)? {
@@ -191,7 +196,8 @@ fn remove(path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The sets of files in the folder, and the list of each, unless it is damaged.
+/// Returns the datasets in the folder, each with its list of objects, or `None` if the list is
+/// damaged.
 pub(super) fn sets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listing>)>> {
     let entries = match fs::read_dir(folder.path.join(FILES)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -207,7 +213,7 @@ pub(super) fn sets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listing>)
             continue;
         }
         if extension.is_some_and(|extension| extension == REMOVED) {
-            // The process that removed it was killed, or removes it now.
+            // Another process is removing the dataset, or was killed while removing it.
             let _ = fs::remove_dir_all(&path);
         } else if name.to_str().is_some_and(is_key) {
             let listing = Listing::load(&path.join("objects"))?;
@@ -217,7 +223,8 @@ pub(super) fn sets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listing>)
     Ok(sets)
 }
 
-/// The datasets whose files are in the folder, with the number of the files and their bytes.
+/// Returns the datasets with files in the folder, each with the number and the total bytes of its
+/// files.
 pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>> {
     let known = sets(folder)?.into_iter().filter_map(|(_, listing)| listing);
     let known = known.map(|Listing { prefix, objects, .. }| {
@@ -228,15 +235,15 @@ pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>>
     Ok(known.collect())
 }
 
-/// Reads all files, and drops those that are not the ones that arrived. The next opening fetches
-/// them again. Returns their number.
+/// Reads all files, and drops those that differ from what was received. Dropped files are
+/// downloaded again when the dataset is next opened. Returns the number of dropped files.
 pub(super) fn check(folder: &Folder) -> Result<u64> {
     let failed = |e: io::Error| Error::io(&folder.path, &e);
     let mut damaged = 0;
     for (path, listing) in sets(folder).map_err(failed)? {
         let lock = lock_file(&path.with_extension("lock")).map_err(failed)?;
         let filling = lock_file(&path.with_extension("fill")).map_err(failed)?;
-        // A set that arrives now, or is removed, is not checked.
+        // Skip datasets that are being downloaded or removed.
         if !shared(&lock).map_err(failed)? || !alone(&filling).map_err(failed)? {
             continue;
         }
@@ -264,7 +271,7 @@ fn drop_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes the sets of files that no process uses.
+/// Removes the files of all datasets that no process is using.
 pub(super) fn empty(folder: &Folder) -> io::Result<()> {
     let files = folder.path.join(FILES);
     if !files.is_dir() {
@@ -292,21 +299,21 @@ impl<'a> Set<'a> {
         };
         for object in objects {
             if object.tag.as_ref().is_none_or(|tag| tag.starts_with("W/")) {
-                let cause = "the server gives no version of this object (ETag), so its bytes are not kept; copy the data \
+                let cause = "the server sends no version (ETag) of this object, so it cannot be cached; copy the data \
                              set to this machine";
                 return Err(Error::config(cause).at_path(&object.url));
             }
             let name = object.url.strip_prefix(base.trim_end_matches('/')).map(|name| name.trim_start_matches('/'));
             let name = PathBuf::from(name.unwrap_or_default());
             if name.as_os_str().is_empty() || !name.components().all(|part| matches!(part, Component::Normal(_))) {
-                return Err(Error::in_source("this name cannot be a file of this machine").at_path(&object.url));
+                return Err(Error::in_source("this name cannot be a file name on this machine").at_path(&object.url));
             }
             add(object.url.as_bytes());
             add(&object.len.to_le_bytes());
             add(object.tag.as_deref().unwrap_or_default().as_bytes());
             add(object.server.as_deref().unwrap_or_default().as_bytes());
             if !seen.insert(name.clone()) {
-                return Err(Error::in_source("two objects would be the same file").at_path(&object.url));
+                return Err(Error::in_source("two objects map to the same file").at_path(&object.url));
             }
             names.push(name);
         }
@@ -319,10 +326,11 @@ impl<'a> Set<'a> {
         self.path.join("data")
     }
 
-    /// Waits until `taken` is true, which is a lock that the system releases when its process dies.
+    /// Waits until `taken` returns true. `taken` tries to take a lock, which the system releases if
+    /// the process that holds it dies.
     ///
     /// # Errors
-    /// If nothing arrives for too long, or the reads of this thread should end.
+    /// If no part arrives for too long, or if the reads of this thread are cancelled.
     fn wait(&self, taken: impl Fn() -> io::Result<bool>) -> Result<()> {
         let arrived = || fs::metadata(self.path.join("arrived")).map_or(0, |metadata| metadata.len());
         let (mut seen, mut since, mut said) = (arrived(), Instant::now(), false);
@@ -333,14 +341,14 @@ impl<'a> Set<'a> {
                 );
             }
             if !std::mem::replace(&mut said, true) {
-                tracing::info!("{}: waiting for another process, which brings these files", self.base);
+                tracing::info!("{}: waiting for a different process that downloads these files", self.base);
             }
             let now = arrived();
             if now != seen {
                 (seen, since) = (now, Instant::now());
             } else if since.elapsed() > PATIENCE {
                 let cause = format!(
-                    "another process brings these files, and has brought nothing for {} s: end it if it is suspended",
+                    "a different process downloads these files, but has received nothing for {} s: end it if it is suspended",
                     PATIENCE.as_secs()
                 );
                 return Err(Error::new(warpfeed_sources::ErrorKind::Io, cause).at_path(self.base));
@@ -350,7 +358,8 @@ impl<'a> Set<'a> {
         Ok(())
     }
 
-    /// The checksum and the modification time of each file, if all have arrived.
+    /// Returns the checksum and the modification time of each file, or `None` if not all files have
+    /// been received.
     fn complete(&self) -> io::Result<Option<Vec<[u8; 12]>>> {
         let complete = match fs::read(self.path.join("complete")) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -360,8 +369,8 @@ impl<'a> Set<'a> {
         Ok((records.len() == self.objects.len() && rest.is_empty()).then(|| records.to_vec()))
     }
 
-    /// Whether all files are here. A file that was written to since it arrived is read and compared
-    /// with its checksum.
+    /// Returns whether all files are complete. If a file was modified after it was received, its
+    /// content is compared with its checksum.
     fn is_complete(&self) -> io::Result<bool> {
         let Some(records) = self.complete()? else { return Ok(false) };
         for ((record, name), object) in records.iter().zip(&self.names).zip(self.objects) {
@@ -370,21 +379,21 @@ impl<'a> Set<'a> {
             let now = present(modified(&path))?;
             let same = now.is_some_and(|(len, now)| len == object.len && now.to_le_bytes() == time);
             if !same && checksum_of(&path, object.len)?.is_none_or(|found| found.to_le_bytes() != checksum) {
-                tracing::warn!("{}: damaged, fetched again", path.display());
+                tracing::warn!("{}: damaged; fetching again", path.display());
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Fetches what is missing.
+    /// Downloads the parts that are missing.
     fn fill(&self, read: &ReadParts<'_>) -> Result<()> {
         let failed = |e: io::Error| Error::io(&self.path, &e);
         let mut have = self.arrived().map_err(failed)?;
         let all: u64 = self.objects.iter().map(|object| object.len).sum();
         let mut arrived: u64 = have.iter().map(|(len, _)| len).sum();
         let count = self.objects.len();
-        tracing::info!("{}: {count} files of {all} bytes come to {}", self.base, self.path.display());
+        tracing::info!("{}: downloading {count} files of {all} bytes to {}", self.base, self.path.display());
         let mut news = Instant::now();
         let journal = self.path.join("arrived");
         let mut journal = OpenOptions::new().create(true).append(true).open(journal).map_err(failed)?;
@@ -396,10 +405,10 @@ impl<'a> Set<'a> {
         let wanted: Vec<_> = parts.iter().map(|(number, range)| (&self.objects[*number], range.clone())).collect();
         let mut next = parts.iter();
         read(&wanted, &mut |bytes| {
-            let more = || Error::in_source("more parts came than were asked for").at_path(self.base);
+            let more = || Error::in_source("received more parts than requested").at_path(self.base);
             let (number, range) = next.next().cloned().ok_or_else(more)?;
             if bytes.len() as u64 != range.end - range.start {
-                let cause = format!("{} bytes came instead of {}", bytes.len(), range.end - range.start);
+                let cause = format!("received {} bytes instead of {}", bytes.len(), range.end - range.start);
                 return Err(Error::in_source(cause).at_path(&self.objects[number].url));
             }
             have[number].1.update(&bytes);
@@ -411,12 +420,12 @@ impl<'a> Set<'a> {
             arrived += bytes.len() as u64;
             if news.elapsed() > NEWS {
                 news = Instant::now();
-                tracing::info!("{}: {arrived} of {all} bytes are here", self.base);
+                tracing::info!("{}: {arrived} of {all} bytes downloaded", self.base);
             }
             Ok(())
         })?;
         if next.next().is_some() {
-            return Err(Error::in_source("fewer parts came than were asked for").at_path(self.base));
+            return Err(Error::in_source("received fewer parts than requested").at_path(self.base));
         }
         let mut complete = Vec::new();
         for ((name, object), (_, hasher)) in self.names.iter().zip(self.objects).zip(have) {
@@ -434,8 +443,8 @@ impl<'a> Set<'a> {
         written.and_then(|()| fs::rename(&partial, self.path.join("complete"))).map_err(failed)
     }
 
-    /// The bytes of each file that have arrived, and their checksum so far. Drops the files that are
-    /// not those of the record.
+    /// Returns, for each file, the number of bytes that have been received and their checksum.
+    /// Drops files that do not match the record.
     fn arrived(&self) -> io::Result<Vec<(u64, Hasher)>> {
         let bytes = match fs::read(self.path.join("arrived")) {
             Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
@@ -450,14 +459,15 @@ impl<'a> Set<'a> {
                 latest[file] = Some((number(8), checksum));
             }
         }
-        // A record that was cut off would shift those after it.
+        // Remove an incomplete record at the end, which would shift the records after it.
         if bytes.len() % RECORD > 0 {
             let file = OpenOptions::new().write(true).open(self.path.join("arrived"))?;
             file.set_len((bytes.len() - bytes.len() % RECORD) as u64)?;
         }
         let found = latest.into_iter().zip(&self.names).zip(self.objects).map(|((latest, name), object)| {
             let path = self.data().join(name);
-            // A part may have been written before its record, but nothing follows a whole file.
+            // An incomplete file may end with a part whose record was not written. A complete file
+            // must have exactly the recorded length.
             let found = present(fs::metadata(&path))?.map(|file| file.len());
             let fits = |len: u64| len < object.len || found == Some(len);
             if let Some((len, checksum)) = latest.filter(|&(len, _)| len <= object.len && fits(len))
@@ -466,7 +476,7 @@ impl<'a> Set<'a> {
             {
                 return Ok((len, hasher));
             }
-            // Processes may have mapped it, so its bytes stay for them.
+            // Other processes may have mapped the file, so remove it without changing its bytes.
             drop_file(&path)?;
             Ok((0, Hasher::new()))
         });
@@ -474,7 +484,7 @@ impl<'a> Set<'a> {
     }
 }
 
-/// Writes `bytes` to the file at `path` from `at` on, where the file then ends.
+/// Truncates the file at `path` to `at` bytes, and appends `bytes`.
 fn append(path: &Path, at: u64, bytes: &[u8]) -> io::Result<()> {
     if at == 0 {
         fs::create_dir_all(path.parent().expect("a file is in a folder"))?;
@@ -495,14 +505,14 @@ fn record(number: usize, len: u64, checksum: u32) -> [u8; RECORD] {
     record
 }
 
-/// Length and modification time of a file, in ns since 1970.
+/// Returns the length of a file, and its modification time in ns since 1970.
 fn modified(path: &Path) -> io::Result<(u64, u64)> {
     let metadata = fs::metadata(path)?;
     let time = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok((metadata.len(), time.as_nanos() as u64))
 }
 
-/// The checksum of a file with `len` bytes.
+/// Returns the checksum of a file, or `None` if it is missing or does not have `len` bytes.
 fn checksum_of(path: &Path, len: u64) -> io::Result<Option<u32>> {
     match present(fs::metadata(path))? {
         Some(metadata) if metadata.len() == len => Ok(hashed(path, len)?.map(Hasher::finalize)),
@@ -510,7 +520,8 @@ fn checksum_of(path: &Path, len: u64) -> io::Result<Option<u32>> {
     }
 }
 
-/// The checksum of the first `len` bytes of a file. `None` if it is missing or shorter.
+/// Returns the checksum of the first `len` bytes of a file, or `None` if the file is missing or
+/// shorter.
 fn hashed(path: &Path, len: u64) -> io::Result<Option<Hasher>> {
     let Some(file) = present(File::open(path))? else { return Ok(None) };
     let (mut file, mut hasher, mut left) = (file.take(len), Hasher::new(), len);

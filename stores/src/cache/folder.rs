@@ -1,14 +1,16 @@
-//! The folder of a cache, shared by processes.
+//! The folder of a cache, which several processes may share.
 //!
-//! Every block is a separate file, so any process finds it without a list. A journal lists the
-//! blocks and their owners. It bounds the bytes, and determines which block is removed next.
-//! Changes to the journal take a lock that the system releases when a process dies.
+//! Every block is a separate file, so any process can find it without a list. A journal lists the
+//! blocks and their owners. It is used to limit the total size and to determine which block is
+//! evicted next. A process changes the journal while it holds a file lock, which the system
+//! releases if the process dies.
 //!
-//! A process may be killed at any moment. A block gets its name only when it is complete. The file
-//! of a removed block is deleted before the journal records the removal, and a new block gets its
-//! name after the journal has recorded it. The journal therefore lists every block, and possibly
-//! some without a file. Those are noticed when they are read, and written again. Power loss may
-//! leave damaged blocks, which their checksums show.
+//! A process may be killed at any moment. A block gets its final name only when it is complete. The
+//! file of an evicted block is deleted before the journal records the removal, and a new block gets
+//! its name after the journal has recorded it. Therefore, the journal lists every block, and
+//! possibly some blocks without a file. Reading such a block is a cache miss, after which the block
+//! is written again. A power failure may leave damaged blocks, which are detected by their
+//! checksums.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -34,18 +36,18 @@ const BLOCKS: &str = "blocks";
 const PARTIAL: &str = "partial";
 pub(super) const FILES: &str = "files";
 
-/// Magic number of a journal, with its version.
+/// Magic number of a journal, including the version.
 const MAGIC: [u8; 8] = *b"wfcache\x01";
 const RECORD: usize = 48;
-/// A journal with this many records per block is rewritten.
+/// Maximum number of records per block. A journal with more records is rewritten.
 const SPARSE: u64 = 4;
-/// Maximum wait for the lock. A process that holds it for longer is suspended; the block is then
-/// not kept.
+/// Maximum time to wait for the lock. A process that holds it for longer is probably suspended. In
+/// that case, the block is not cached.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Age from which the process of a partial file has certainly ended.
+/// Age after which the process that wrote a partial file has certainly ended.
 const STALE: Duration = Duration::from_secs(3600);
 
-/// Blocks with their headers, and the bytes that they occupy.
+/// Blocks, with their headers and their sizes on disk in bytes.
 pub(super) type Blocks = Vec<(Key, Header, u64)>;
 
 #[derive(Debug, Clone)]
@@ -54,11 +56,11 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Opens the cache in the folder at `path`, which is created if it does not exist.
+    /// Opens the cache in the folder at `path`. Creates the folder if it does not exist.
     ///
     /// # Errors
-    /// If the folder has other files, or is a cache of another version. The inner error says that
-    /// the folder cannot be written or does not exist.
+    /// If the folder contains other files, or is a cache of a different version. The inner result
+    /// is an error if the folder cannot be created or is not writable.
     pub(super) fn open(path: &Path) -> Result<io::Result<Self>> {
         let folder = Folder { path: path.to_owned() };
         folder.check_owner()?;
@@ -69,10 +71,10 @@ impl Folder {
         })
     }
 
-    /// Opens the existing cache in the folder at `path`.
+    /// Opens an existing cache in the folder at `path`.
     ///
     /// # Errors
-    /// If the folder has no cache.
+    /// If the folder is not a cache.
     pub(super) fn existing(path: &Path) -> Result<Self> {
         let folder = Folder { path: path.to_owned() };
         match folder.prepare(false) {
@@ -82,34 +84,35 @@ impl Folder {
         }
     }
 
-    /// Others could put bytes of their own into the folder.
+    /// Checks that other users cannot create files in the folder.
     #[cfg(unix)]
     fn check_owner(&self) -> Result<()> {
         let (Ok(folder), Ok(own)) = (fs::metadata(&self.path), fs::metadata("/proc/self")) else { return Ok(()) };
-        let advice = "choose another folder, such as a new one inside it, which only you can write to";
+        let advice = "choose a folder that only you can write to, such as a new one inside it";
         let refused = |cause: &str| Err(Error::config(format!("{cause}: {advice}")).at_path(&self.path));
         match (folder.mode() & 0o002, own.uid()) {
             (0, 0) => Ok(()),
             (0, uid) if uid == folder.uid() => Ok(()),
-            (0, _) => refused("the folder of the cache belongs to another user"),
-            _ => refused("all users may write to the folder of the cache"),
+            (0, _) => refused("the cache folder belongs to a different user"),
+            _ => refused("the cache folder is writable by all users"),
         }
     }
 
-    /// The standard library tells the owner and the mode on Unix only.
+    /// Does nothing, because the standard library provides the owner and the mode of a file only on
+    /// Unix.
     #[cfg(not(unix))]
     fn check_owner(&self) -> Result<()> {
         Ok(())
     }
 
-    /// The marker of the folder, if it has one.
+    /// Returns the content of the folder's marker file, if there is one.
     fn mark(&self) -> std::result::Result<Option<Vec<u8>>, Refused> {
         match fs::read(self.path.join(MARKER)) {
             Ok(mark) if mark == MARK.as_bytes() => Ok(Some(mark)),
             Ok(mark) => {
                 let version = String::from_utf8_lossy(&mark).lines().next().unwrap_or_default().to_owned();
                 Err(Refused::Not(format!(
-                    "this folder is a cache of another version ({version:?}): choose another folder, or delete this one"
+                    "this folder is a cache of a different version ({version:?}): choose a different folder, or delete this one"
                 )))
             }
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
@@ -127,20 +130,23 @@ impl Folder {
             let entry = entry?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            // Another process that opens the folder at the same time writes its marker under
-            // another name first.
+            // Another process that opens the folder at the same time first writes the marker under
+            // a temporary name.
             let is_marker = name.starts_with("warpfeed-cache.");
             if own.contains(&&*name) && mark.is_none() && create {
-                // That process may have finished by now. The marker comes before everything else.
+                // The other process writes the marker before any other file, and may have finished
+                // by now, so look for the marker again.
                 mark = self.mark()?;
             }
             if !is_marker && (!own.contains(&&*name) || (mark.is_none() && create)) {
                 return Err(Refused::Not(format!(
-                    "a cache needs its own folder, and this one contains {name:?}: choose an empty folder"
+                    "a cache needs its own folder, but this one contains {name:?}: choose an empty folder"
                 )));
             }
             if entry.file_type()?.is_symlink() {
-                return Err(Refused::Not(format!("{name:?} of the cache is a link, whose target is not its own")));
+                return Err(Refused::Not(format!(
+                    "{name:?} in the cache is a symbolic link: the cache does not write outside its folder"
+                )));
             }
         }
         match (mark, create) {
@@ -161,7 +167,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes the partial files of processes that were killed.
+    /// Removes the partial files of killed processes.
     fn remove_stale(&self) {
         for entry in fs::read_dir(self.path.join(PARTIAL)).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -180,12 +186,12 @@ impl Folder {
         self.path.join(BLOCKS).join(format!("{:02x}", key >> 120)).join(format!("{key:032x}"))
     }
 
-    /// A temporary name for a new file. Renaming the file publishes it.
+    /// Returns a temporary path for a new file, which is renamed when it is complete.
     pub(super) fn partial(&self) -> PathBuf {
         self.path.join(PARTIAL).join(unique())
     }
 
-    /// Publishes a complete file as a block.
+    /// Renames a complete file to the name of its block.
     pub(super) fn publish(&self, partial: &Path, key: Key) -> io::Result<()> {
         let target = self.block(key);
         match fs::rename(partial, &target) {
@@ -197,9 +203,10 @@ impl Folder {
         }
     }
 
-    /// Takes the lock of the folder. `None` if another process holds it for too long.
+    /// Takes the lock of the folder. Returns `None` if another process holds the lock for too long.
     pub(super) fn lock(&self) -> io::Result<Option<File>> {
-        // A lock belongs to an open file, which a fork would share.
+        // Open the file each time, because a lock belongs to an open file description, which a
+        // forked child would share.
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(self.path.join(LOCK))?;
         let begun = Instant::now();
         loop {
@@ -212,8 +219,8 @@ impl Folder {
         }
     }
 
-    /// All blocks in the folder, according to their headers. Files that are not blocks are returned
-    /// separately.
+    /// Returns all blocks in the folder, as described by their headers, and the paths of the files
+    /// that are not blocks.
     pub(super) fn scan(&self) -> io::Result<(Blocks, Vec<PathBuf>)> {
         let (mut blocks, mut others) = (Vec::new(), Vec::new());
         let listed = |path: &Path| match fs::read_dir(path) {
@@ -221,7 +228,7 @@ impl Folder {
             found => found?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>(),
         };
         for part in listed(&self.path.join(BLOCKS))? {
-            // Another process may have removed it.
+            // Another process may have removed the file.
             let Some(metadata) = present(fs::symlink_metadata(&part))? else { continue };
             if !metadata.is_dir() {
                 others.push(part);
@@ -232,7 +239,7 @@ impl Folder {
                 let key = Key::from_str_radix(&name, 16).ok().filter(|&key| self.block(key) == path);
                 let header = match File::open(&path) {
                     Ok(mut file) if key.is_some() => Header::read(&mut file)?,
-                    // Another process removed it.
+                    // Another process has removed the file.
                     Err(e) if e.kind() == ErrorKind::NotFound => continue,
                     Err(e) => return Err(e),
                     Ok(_) => None,
@@ -250,8 +257,8 @@ impl Folder {
     }
 }
 
-/// What was asked of a file. `None` if there is no such file. Any other error says nothing about the
-/// file, so it must not be taken for a missing or a damaged one.
+/// Converts the error for a missing file to `None`. Any other error says nothing about the file, so
+/// it must not be treated as a missing or damaged file.
 pub(super) fn present<T>(answer: io::Result<T>) -> io::Result<Option<T>> {
     match answer {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
@@ -259,7 +266,7 @@ pub(super) fn present<T>(answer: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// The reason for refusing a folder.
+/// The reason for rejecting a folder.
 enum Refused {
     Not(String),
     Io(io::Error),
@@ -267,7 +274,7 @@ enum Refused {
 
 impl From<io::Error> for Refused {
     fn from(e: io::Error) -> Self {
-        // The path leads to something other than a folder.
+        // The path refers to something other than a folder.
         match e.kind() {
             ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
                 Refused::Not("not a folder: choose a folder for the cache".to_owned())
@@ -277,19 +284,19 @@ impl From<io::Error> for Refused {
     }
 }
 
-/// Creates a folder, and the folders that contain it. On Unix only this user can read them.
+/// Creates a folder and its parents. On Unix, only this user can access them.
 fn new_folder(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
     builder.mode(0o700);
     match builder.recursive(true).create(path) {
-        // So the library also says if it cannot tell that it is a folder.
+        // Unlike `Path::is_dir`, this fails if the operating system cannot examine the path.
         Err(e) if e.kind() == ErrorKind::AlreadyExists && fs::metadata(path)?.is_dir() => Ok(()),
         created => created,
     }
 }
 
-/// Whether [`unique`] may have made this name.
+/// Returns whether [`unique`] may have created this name.
 fn is_unique(name: &str) -> bool {
     let mut parts = name.split('-');
     let mut number = || parts.next().is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
@@ -297,15 +304,15 @@ fn is_unique(name: &str) -> bool {
     numbers && parts.next().is_none()
 }
 
-/// A name that no other process, thread or container uses.
+/// Returns a name that no other process, thread or container uses.
 fn unique() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    // Only uniqueness matters, not the order.
+    // Relaxed suffices, because only uniqueness matters.
     format!("{}-{}-{}", std::process::id(), now.as_nanos(), NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A change of the blocks.
+/// A change to the set of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Record {
     Add(Key, u64, Owner),
@@ -341,26 +348,26 @@ impl Record {
     }
 }
 
-/// The part of the journal that a process has read.
+/// A process's position in the journal.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
-    /// Number of the journal. It changes when the journal is rewritten.
+    /// Identifier of the journal, which changes when the journal is rewritten.
     generation: u64,
-    /// Number of bytes read.
+    /// Number of bytes that the process has read.
     read: u64,
 }
 
-/// Blocks with their bytes and owners.
+/// The blocks in a journal, with their sizes in bytes and their owners.
 type Known = HashMap<Key, (u64, Owner)>;
 
-/// What a journal says that a process does not know yet.
+/// Changes in the journal since a process last read it.
 pub(super) enum News {
     Changes(Vec<Record>),
     All(Known),
 }
 
 impl Journal {
-    /// Reads what has changed, for [`Index::learn`]. The folder must be locked.
+    /// Reads the new changes in the journal, for [`Index::learn`]. The folder must be locked.
     pub(super) fn news(&mut self, folder: &Folder) -> io::Result<News> {
         let path = folder.path.join(JOURNAL);
         let mut bytes = Vec::new();
@@ -385,7 +392,7 @@ impl Journal {
         let records: Option<Vec<_>> =
             bytes.chunks(RECORD).map(|r| (r.len() == RECORD).then(|| Record::decode(r))?).collect();
         let Some(records) = records.filter(|_| sound) else {
-            // The journal is new, or power loss damaged it.
+            // The journal is missing, or was damaged by a power failure.
             return Ok(News::All(self.rebuild(folder)?));
         };
         let is_first = self.read == 0;
@@ -403,8 +410,8 @@ impl Journal {
         Ok(News::All(all))
     }
 
-    /// Whether so many of the records are past that the journal should be written again for
-    /// `blocks` blocks.
+    /// Returns whether the journal, which lists `blocks` blocks, has so many obsolete records that
+    /// it should be rewritten.
     pub(super) fn is_sparse(&self, blocks: usize) -> bool {
         self.read > 1 << 16 && self.read / RECORD as u64 > SPARSE * blocks as u64
     }
@@ -428,14 +435,14 @@ impl Journal {
         Ok(())
     }
 
-    /// Adds records after [`news`](Journal::news), under the same lock. The caller applies them to
-    /// the index.
+    /// Appends records. The lock must have been held since the last call of
+    /// [`news`](Journal::news). The caller must apply the records to the index.
     pub(super) fn append(&mut self, folder: &Folder, records: &[Record]) -> io::Result<()> {
         let bytes: Vec<u8> = records.iter().flat_map(|record| record.encode()).collect();
         let mut file = OpenOptions::new().write(true).open(folder.path.join(JOURNAL))?;
         file.seek(SeekFrom::Start(self.read))?;
         if let Err(e) = file.write_all(&bytes) {
-            // If the disk is full, only some of the records may have been written.
+            // If the disk is full, some of the records may have been written, so remove them.
             let _ = file.set_len(self.read);
             return Err(e);
         }
@@ -443,7 +450,7 @@ impl Journal {
         Ok(())
     }
 
-    /// The blocks that the journal of `folder` has added, whether they were removed or not.
+    /// Returns all blocks that were ever added to the journal of `folder`, including removed ones.
     ///
     /// # Errors
     /// If the journal cannot be read.
@@ -457,7 +464,8 @@ impl Journal {
         Ok(added.collect())
     }
 
-    /// Writes a journal of the blocks in the folder, which must be locked. Returns the blocks.
+    /// Writes a new journal that lists the blocks in the folder, which must be locked. Returns the
+    /// blocks.
     pub(super) fn rebuild(&mut self, folder: &Folder) -> io::Result<Known> {
         let (blocks, _) = folder.scan()?;
         let all = blocks.into_iter().map(|(key, header, bytes)| (key, (bytes, header.owner))).collect();
@@ -467,7 +475,7 @@ impl Journal {
 }
 
 impl Index {
-    /// Applies changes of the blocks.
+    /// Applies changes to the set of blocks.
     pub(super) fn apply(&mut self, records: &[Record]) {
         for &record in records {
             match record {
@@ -477,7 +485,7 @@ impl Index {
         }
     }
 
-    /// Takes what a journal says.
+    /// Applies the changes that were read from the journal.
     pub(super) fn learn(&mut self, news: &News) {
         match news {
             News::Changes(records) => self.apply(records),

@@ -1,36 +1,37 @@
 //! Chooses the blocks to keep.
 //!
-//! With a known order, the block whose next use is farthest away is removed first, and a new block
-//! that would be removed first is not added: Belady's optimum ("A study of replacement algorithms
-//! for a virtual-storage computer", 1966), extended by the choice not to add a block. Next uses
-//! come from the inverse of the order, so none are stored. Without a known order, the block that
-//! was used longest ago is removed first.
+//! If the order is known, the block whose next use is farthest in the future is evicted first, and
+//! a new block that would be evicted first is not admitted. This is Belady's optimal algorithm ("A
+//! study of replacement algorithms for a virtual-storage computer", 1966), extended by bypassing.
+//! Next uses are computed with the inverse of the order instead of being stored. If the order is
+//! not known, the least recently used block is evicted first.
 //!
-//! Next uses of several datasets are compared by their distance in epochs: training and validation
-//! alternate once per epoch.
+//! Next uses in different datasets are compared by their distance in epochs, because training and
+//! validation data alternate once per epoch.
 //!
-//! When a loader comes, goes or steps back, the next uses of its set's blocks are unknown. They are
-//! found in small steps, because a cache has millions of blocks, and reads wait meanwhile. Until
-//! all are known, no block is removed, and none is added that would need it.
+//! When a loader opens, closes or steps back, the next uses of its dataset's blocks become unknown.
+//! They are recomputed in small steps, because a cache may contain millions of blocks, and reads
+//! must not wait for all of them. Until all next uses are known, no block is evicted, and a new
+//! block that would require an eviction is not admitted.
 
 use std::collections::{BTreeSet, HashMap};
 
 use warpfeed_sources::{BatchIndex, Lookahead, NextUse};
 
-/// Name of a block: a hash of its object, version and range.
+/// Key of a block: a hash of its object, version and range.
 pub(super) type Key = u128;
 
-/// Number of epochs that are searched for the next use of a sample. On n machines a sample comes
-/// back to the same machine after n epochs on average.
+/// Number of epochs that are searched for the next use of a sample. With n machines, a sample
+/// returns to the same machine after n epochs on average.
 const EPOCHS: u64 = 256;
-/// Maximum number of blocks whose next use is found for one new block. On 128 machines they take
-/// about 5 ms.
+/// Maximum number of blocks that are ranked again for each new block. With 128 machines, ranking
+/// this many blocks takes about 5 ms.
 const RANKED: usize = 256;
 
 /// The sample that a block belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Owner {
-    /// Hash of the dataset, or 0.
+    /// Hash of the dataset, or 0 if the order is not known.
     pub(super) set: u64,
     pub(super) sample: u64,
 }
@@ -40,16 +41,16 @@ struct BlockEntry {
     bytes: u64,
     owner: Owner,
     rank: Rank,
-    /// The state of its set for which the rank was found.
+    /// State of the dataset when the block was ranked.
     state: u64,
 }
 
-/// Rank of a block for removal.
+/// Eviction rank of a block.
 #[derive(Debug, Clone, Copy)]
 enum Rank {
-    /// Number of the last use. The next use cannot be known.
+    /// Sequence number of the last use, for a block whose next use cannot be determined.
     Used(u64),
-    /// Time of the next use by the set of the owner; see [`Follower::time`].
+    /// Time of the next use in the owner's dataset. See [`Follower::time`].
     Next(u64),
 }
 
@@ -61,14 +62,16 @@ struct Follower {
 }
 
 impl Follower {
-    /// A place as a fixed-point number of epochs with 32 fractional bits.
+    /// Converts the position of a batch to a time: a number of epochs in fixed point, with 32
+    /// fractional bits.
     fn time(&self, place: BatchIndex) -> u64 {
         let batches = self.order.batches(place.epoch).max(1);
         let fraction = (u128::from(place.batch.min(batches)) << 32) / u128::from(batches);
         (place.epoch.min(u64::from(u32::MAX) - 1) << 32) + fraction as u64
     }
 
-    /// Time of the next use of `sample`, from `from` on. `None` if the order has no inverse.
+    /// Returns the time of the next use of `sample` from `from` on, or `None` if the order cannot
+    /// be inverted.
     fn next(&self, sample: u64, from: BatchIndex) -> Option<u64> {
         match self.order.next_use(sample, from, EPOCHS) {
             NextUse::At(place) => Some(self.time(place)),
@@ -77,7 +80,7 @@ impl Follower {
         }
     }
 
-    /// Distance of `time` from now; 0 for a time in the past.
+    /// Returns the distance of `time` from now, or 0 if `time` is in the past.
     fn distance(&self, time: u64) -> u64 {
         time.saturating_sub(self.time(self.now))
     }
@@ -86,19 +89,20 @@ impl Follower {
 /// The blocks of one dataset.
 #[derive(Default)]
 struct Set {
-    /// Loaders that read the set. The last one counts.
+    /// Loaders that read the dataset. The most recent loader determines the ranks.
     followers: Vec<Follower>,
-    /// Number of times that the followers changed.
+    /// Counter that is incremented whenever the ranks become outdated.
     state: u64,
-    /// Blocks by their last use, and blocks by the time of their next use.
+    /// Blocks whose next use is unknown, ordered by their last use.
     used: BTreeSet<(u64, Key)>,
+    /// Blocks ordered by the time of their next use.
     queue: BTreeSet<(u64, Key)>,
-    /// Blocks that were ranked for an earlier state, by that rank.
+    /// Blocks whose ranks are from an earlier state, ordered by these ranks.
     old: Vec<BTreeSet<(u64, Key)>>,
 }
 
 impl Set {
-    /// Notes that the ranks of all blocks may be wrong now.
+    /// Marks the ranks of all blocks as outdated.
     fn outdate(&mut self) {
         self.state += 1;
         let old = [std::mem::take(&mut self.used), std::mem::take(&mut self.queue)];
@@ -110,9 +114,9 @@ impl Set {
     }
 }
 
-/// The blocks of one tier, and the order of their removal.
+/// The blocks of one tier, in eviction order.
 pub(super) struct Index {
-    /// Maximum bytes of all blocks.
+    /// Maximum total size of all blocks in bytes.
     limit: u64,
     bytes: u64,
     entries: HashMap<Key, BlockEntry>,
@@ -130,7 +134,7 @@ impl Index {
         self.limit = limit;
     }
 
-    /// Any blocks whose removal makes the others fit.
+    /// Returns the blocks to evict so that the remaining blocks fit into the limit.
     pub(super) fn excess(&self) -> Vec<Key> {
         let mut excess = self.bytes.saturating_sub(self.limit);
         let going = self.iter().take_while(|(_, bytes, _)| {
@@ -149,12 +153,12 @@ impl Index {
         self.entries.contains_key(&key)
     }
 
-    /// Keys and bytes of all blocks.
+    /// Iterates over all blocks, with their keys, sizes in bytes and owners.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, u64, Owner)> {
         self.entries.iter().map(|(&key, entry)| (key, entry.bytes, entry.owner))
     }
 
-    /// Adds the order of a loader of `set`. Returns its number.
+    /// Adds the order of a loader that reads `set`. Returns the number of the loader.
     pub(super) fn follow(&mut self, set: u64, order: Lookahead) -> u64 {
         self.followers += 1;
         let number = self.followers;
@@ -165,7 +169,7 @@ impl Index {
         number
     }
 
-    /// Removes the order with this number.
+    /// Removes the order of the loader with this number.
     pub(super) fn unfollow(&mut self, set: u64, number: u64) {
         if let Some(set) = self.sets.get_mut(&set) {
             set.followers.retain(|follower| follower.number != number);
@@ -173,11 +177,12 @@ impl Index {
         }
     }
 
-    /// Notes that the loader with this number has reached `now`.
+    /// Records that the loader with this number has reached `now`.
     pub(super) fn start(&mut self, set: u64, number: u64, now: BatchIndex) {
         let Some(set) = self.sets.get_mut(&set) else { return };
         let Some(follower) = set.followers.iter_mut().find(|follower| follower.number == number) else { return };
-        // Passed uses are updated one by one. After a step back, earlier uses lie ahead again.
+        // Normally, blocks whose next use has passed are ranked again one by one. After a step
+        // back, earlier uses are in the future again, so all ranks are outdated.
         let back = now < follower.now;
         follower.now = now;
         if back {
@@ -185,13 +190,14 @@ impl Index {
         }
     }
 
-    /// Ranks some of the blocks whose rank may be wrong. Returns whether all are ranked.
+    /// Ranks some of the blocks whose ranks are outdated. Returns whether all ranks are current.
     fn settle(&mut self) -> bool {
         let mut passed = Vec::new();
         for set in self.sets.values() {
             let Some(follower) = set.followers.last() else { continue };
             let now = follower.time(follower.now);
-            // The others count as those that are used soonest.
+            // If there are more than `RANKED` blocks whose next use has passed, the others count as
+            // the blocks that are used soonest.
             passed.extend(set.queue.iter().take_while(|(next, _)| *next < now).take(RANKED).map(|(_, key)| *key));
         }
         for key in passed {
@@ -207,7 +213,7 @@ impl Index {
         self.sets.values().all(|set| set.old.is_empty())
     }
 
-    /// Updates the rank of a block.
+    /// Recomputes the rank of a block.
     fn rank(&mut self, key: Key) {
         let Some(mut entry) = self.take(key) else { return };
         let follower = self.sets.get(&entry.owner.set).and_then(|set| set.followers.last());
@@ -251,7 +257,7 @@ impl Index {
         Some(entry)
     }
 
-    /// Notes a use of a block.
+    /// Records a use of a block.
     pub(super) fn used(&mut self, key: Key) {
         if let Some(BlockEntry { rank: Rank::Used(_), .. }) = self.entries.get(&key)
             && let Some(entry) = self.take(key)
@@ -264,7 +270,7 @@ impl Index {
         }
     }
 
-    /// Adds an existing block, even if it exceeds the limit.
+    /// Adds a block that already exists, even if it exceeds the limit.
     pub(super) fn add(&mut self, key: Key, bytes: u64, owner: Owner) {
         self.take(key);
         let rank = Rank::Used(self.tick());
@@ -276,10 +282,10 @@ impl Index {
         self.take(key);
     }
 
-    /// Returns the blocks to remove so that a new block fits. `None` if the new block would be
-    /// removed before them, or if the next uses of some blocks are not known yet. The new block's
-    /// next use is searched from `from` on, or from now on.
-    /// Only the ranks of blocks change.
+    /// Returns the blocks to evict so that a new block of `bytes` bytes fits. Returns `None` if the
+    /// new block would be evicted before them, or if the next uses of some blocks are not known
+    /// yet. The next use of the new block is searched from `from` on, or from now on if `from` is
+    /// `None`. Only updates ranks; the caller must evict and add the blocks.
     pub(super) fn admit(&mut self, bytes: u64, owner: Owner, from: Option<BatchIndex>) -> Option<Vec<Key>> {
         if bytes > self.limit {
             return None;
@@ -342,7 +348,8 @@ mod tests {
 
     use super::*;
 
-    /// The order of node `node` of `nodes`, in batches of `batch` samples on each.
+    /// Returns the order of machine `node` out of `nodes`. Each machine reads batches of `batch`
+    /// samples.
     fn order(len: u64, seed: u64, node: u64, nodes: u64, batch: u64) -> (Lookahead, Arc<Shuffled>) {
         let order = Arc::new(Shuffled::new(len, seed));
         let (global, of) = (nodes * batch, order.clone());
@@ -358,13 +365,14 @@ mod tests {
         (Lookahead::new(0, move |_| len / global, samples).with_next(next), order)
     }
 
-    /// Hits of an index of `limit` blocks over `epochs` epochs, and hits of the optimal choice.
+    /// Returns the number of hits of an index with `limit` blocks over `epochs` epochs, and the
+    /// number of hits of the optimal policy.
     fn hits(order: &Lookahead, limit: usize, from: u64, epochs: u64) -> (u64, u64) {
         let all: Vec<(BatchIndex, Vec<u64>)> =
             order.from(BatchIndex::default()).take_while(|(at, _)| at.epoch < epochs + 40).collect();
         let reads: Vec<(BatchIndex, u64)> =
             all.iter().flat_map(|(at, samples)| samples.iter().map(|&s| (*at, s))).collect();
-        // For each read, the next read of the same sample, from the list.
+        // For each read, find the position of the next read of the same sample in the full list.
         let mut next = vec![usize::MAX; reads.len()];
         let mut last = HashMap::new();
         for (i, (_, sample)) in reads.iter().enumerate().rev() {
@@ -401,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kept_blocks_are_the_optimal_choice_on_one_node_and_on_eight() {
+    fn eviction_is_optimal_on_one_node_and_on_eight() {
         for (nodes, len) in [(1, 600), (8, 1600)] {
             let (order, _) = order(len, 3, 0, nodes, 10);
             let (from, epochs) = (4 * nodes, 4 * nodes + 24);
@@ -416,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_order_the_least_recently_used_block_is_removed() {
+    fn without_an_order_eviction_is_lru() {
         let mut index = Index::new(30);
         let owner = Owner::default();
         for key in 0..3 {
@@ -434,9 +442,9 @@ mod tests {
     }
 
     #[test]
-    fn sets_without_a_loader_are_removed_first_and_loaders_compare_by_distance_in_epochs() {
+    fn datasets_without_a_loader_are_evicted_first() {
         let (train, _) = order(100, 1, 0, 1, 1);
-        // Its only sample comes in the middle of each epoch.
+        // Its only sample is in the middle of each epoch.
         let middle = |_, _, from: u64| if from <= 1 { Position::At(1) } else { Position::Absent };
         let validation = Lookahead::new(0, |_| 2, |_| Some(vec![0])).with_next(middle);
         let mut index = Index::new(2);
@@ -463,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn next_uses_are_found_in_small_steps_and_nothing_is_removed_before_all_are_known() {
+    fn nothing_is_evicted_before_all_next_uses_are_known() {
         let (len, searched) = (2_000, Arc::new(AtomicUsize::new(0)));
         let (_, order) = order(len, 3, 0, 1, 1);
         let (of, inverse, count) = (order.clone(), order.clone(), searched.clone());
@@ -473,7 +481,7 @@ mod tests {
             inverse.position(epoch, sample, batch)
         };
         let loader = Lookahead::new(0, move |_| len, samples).with_next(next);
-        // A restarted job finds the second half of the epoch.
+        // Simulate a restarted job that continues with the second half of the epoch.
         let half = len / 2;
         let key = |position: u64| Key::from(order.index(0, position));
         let mut index = Index::new(half);
@@ -488,7 +496,7 @@ mod tests {
                 let before = searched.load(Ordering::Relaxed);
                 let admitted = index.admit(1, first, None);
                 let asked = searched.load(Ordering::Relaxed) - before;
-                // Two for each block at most: this epoch and the next one.
+                // Each block takes at most two searches, in this epoch and in the next one.
                 assert!(asked <= 2 * (RANKED + 1), "{asked} searches in one step");
                 steps += 1;
                 if steps == half as usize / RANKED + 1 || admitted.is_some() {
@@ -498,11 +506,12 @@ mod tests {
             }
         };
         assert_eq!(settle(&mut index, Some(vec![key(len - 1)])), 4, "the one that is read last");
-        // After a step of one epoch and back, the blocks are ranked again.
+        // After stepping one epoch ahead and back, the blocks are ranked again.
         index.start(7, number, BatchIndex { epoch: 1, batch: 0 });
         index.start(7, number, BatchIndex::default());
         assert_eq!(settle(&mut index, Some(vec![key(len - 1)])), 4);
-        // A block that is used or removed in between is found wherever it is.
+        // A block that is used or removed while blocks are being ranked again is found in either
+        // queue.
         index.unfollow(7, number);
         index.used(key(half));
         index.remove(key(half + 1));

@@ -1,16 +1,16 @@
-//! Listings of stores in the folder of a cache, so that a folder of a million images is listed
-//! once.
+//! Caches listings of stores in the folder of a cache, so that a folder of a million images is
+//! listed only once.
 //!
-//! A listing is the file `files/KEY.listing`, whose key is a hash of the listed prefix. Next to it
-//! is `files/KEY.lock`, which a process holds while it lists. The format is little-endian: the
-//! magic number, the second of the listing, the prefix, the number of objects, the objects (the URL
-//! after the prefix, length, tag, server), and the CRC-32 of all of this. Texts have their length
-//! first, and a missing one has the length `u32::MAX`. The last byte of the magic number is the
-//! version.
+//! A listing is stored in the file `files/KEY.listing`, where the key is a hash of the listed
+//! prefix. A process holds the lock `files/KEY.lock` while it lists. The format is little-endian.
+//! The file contains the magic number, the time of the listing in seconds, the prefix, the number
+//! of objects, the objects (the URL after the prefix, the length, the tag and the server), and the
+//! CRC-32 of everything before it. Strings are preceded by their length, and a missing string has
+//! the length `u32::MAX`. The last byte of the magic number is the version.
 //!
-//! Nothing but another listing can find new objects. A kept listing is used only if a few of its
-//! objects are still the same on the server, and the log says how old it is. An object that changed
-//! is an error when it is read, and ends the use of the listing.
+//! New objects are found only by listing again. A cached listing is used only if a few of its
+//! objects are unchanged on the server, and its age is logged. Reading an object that has changed
+//! fails and invalidates the listing.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -25,17 +25,19 @@ use super::folder::{FILES, Folder, present};
 
 const MAGIC: [u8; 8] = *b"wflist\x00\x01";
 const ABSENT: u32 = u32::MAX;
-/// Number of objects that are compared with the server before a kept listing is used, at once.
+/// Maximum number of objects that are compared with the server before a cached listing is used. The
+/// requests are sent concurrently.
 const PROBES: usize = 8;
-/// Interval at which a process asks whether another one has listed.
+/// Interval at which a process checks whether the lock is free.
 const SLICE: Duration = Duration::from_millis(20);
-/// Time after which a process lists although another one is listing. That one may be suspended.
+/// Time after which a process lists even though another process holds the lock, because the other
+/// process may be suspended.
 const PATIENCE: Duration = Duration::from_secs(600);
 pub(super) const LISTING: &str = "listing";
 
-/// A kept listing.
+/// A cached listing.
 pub(super) struct Listing {
-    /// The second since 1970 in which it was made.
+    /// Time of the listing, in seconds since 1970.
     pub(super) time: u64,
     pub(super) prefix: String,
     pub(super) objects: Vec<Object>,
@@ -62,7 +64,7 @@ impl Listing {
         bytes
     }
 
-    /// `None` if the bytes are not those of a whole listing.
+    /// Decodes a listing. Returns `None` if the bytes are not a complete listing.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (body, checksum) = bytes.split_last_chunk()?;
         if crc32fast::hash(body).to_le_bytes() != *checksum {
@@ -73,7 +75,7 @@ impl Listing {
         let prefix = text(rest)??.to_owned();
         let count = long(rest)?;
         let mut objects = Vec::new();
-        // Most listings have one server.
+        // Most listings have only one server, so share its string.
         let mut server: Option<Arc<str>> = None;
         for _ in 0..count {
             let url = format!("{prefix}{}", text(rest)??);
@@ -88,21 +90,21 @@ impl Listing {
         rest.is_empty().then_some(Listing { time, prefix, objects })
     }
 
-    /// Reads the file at `path`. `None` if it is missing, damaged, or not a listing.
+    /// Reads the file at `path`. Returns `None` if it is missing, damaged, or not a listing.
     pub(super) fn load(path: &Path) -> io::Result<Option<Self>> {
         Ok(present(fs::read(path))?.and_then(|bytes| Self::decode(&bytes)))
     }
 
-    /// Seconds since the listing was made.
+    /// Returns the age of the listing in seconds.
     pub(super) fn age(&self) -> u64 {
         now().saturating_sub(self.time)
     }
 
-    /// Whether some objects are the same on the server. An object that is gone, or may not be
-    /// asked for, is another one.
+    /// Returns whether the objects that are compared with the server are unchanged. A missing or
+    /// inaccessible object counts as changed.
     ///
     /// # Errors
-    /// If the server does not answer now.
+    /// If the server does not respond.
     fn is_current(&self, store: &dyn Store) -> Result<bool> {
         let count = self.objects.len().min(PROBES);
         let last = self.objects.len() - 1;
@@ -120,11 +122,11 @@ impl Listing {
                     Some(stop) => stop.during(|| ask(object)),
                     None => ask(object),
                 });
-                // Without another thread, this one asks.
+                // If a thread cannot be spawned, send the request from this thread.
                 asked.map_err(|_| ask(object))
             };
             let asked: Vec<_> = probes.map(ask).collect();
-            let lost = || Error::in_source("asking for an object was interrupted").transient();
+            let lost = || Error::in_source("a request for an object was interrupted").transient();
             let answer = |asked: std::result::Result<std::thread::ScopedJoinHandle<'_, _>, _>| match asked {
                 Ok(thread) => thread.join().unwrap_or_else(|_| Err(lost())),
                 Err(answer) => answer,
@@ -145,7 +147,8 @@ fn long(rest: &mut &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(*number))
 }
 
-/// The next text, which may be missing. The outer `None` says that the bytes end.
+/// Decodes the next string. The inner `None` means that the string is missing, and the outer `None`
+/// that the bytes have ended.
 fn text<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a str>> {
     let (len, after) = rest.split_first_chunk()?;
     *rest = after;
@@ -158,7 +161,8 @@ fn text<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a str>> {
     std::str::from_utf8(text).ok().map(Some)
 }
 
-/// The name of everything that is kept for `text`: a 128-bit FNV-1a hash.
+/// Returns the path of the file with the extension `extension` that belongs to `text`. The file
+/// name is a 128-bit FNV-1a hash of `text`.
 fn named(folder: &Folder, text: &str, extension: &str) -> PathBuf {
     let hash = text.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash: u128, byte| {
         (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
@@ -166,17 +170,18 @@ fn named(folder: &Folder, text: &str, extension: &str) -> PathBuf {
     folder.path.join(FILES).join(format!("{hash:032x}.{extension}"))
 }
 
-/// The objects of `store` below `prefix`: those of the kept listing if it is current, otherwise
-/// those of a new one, which is kept. Also says whether they were kept.
+/// Returns the objects of `store` below `prefix`, from the cached listing if it is current, and
+/// otherwise from a new listing, which is then cached. Also returns whether the cached listing was
+/// used.
 ///
 /// # Errors
-/// If they cannot be listed.
+/// If the objects cannot be listed.
 pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(Vec<Object>, bool)> {
     let path = named(folder, prefix, LISTING);
     if let Some(objects) = current(&path, store, prefix)? {
         return Ok((objects, true));
     }
-    // The other ranks of the machine wait for the first and read its listing.
+    // The other ranks on this machine wait for the first one, and then read its listing.
     let _lock = lock(&named(folder, prefix, "lock"))?;
     if let Some(objects) = current(&path, store, prefix)? {
         return Ok((objects, true));
@@ -186,30 +191,30 @@ pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(
     if !objects.is_empty() && objects.iter().all(|object| object.url.starts_with(prefix)) {
         let listing = Listing { time, prefix: prefix.to_owned(), objects };
         if let Err(e) = write(folder, &path, &listing.encode()) {
-            tracing::warn!("{}: the listing is not kept ({e})", folder.path.display());
+            tracing::warn!("{}: the listing is not cached ({e})", folder.path.display());
         }
         return Ok((listing.objects, false));
     }
     Ok((objects, false))
 }
 
-/// The objects of the kept listing at `path`, if it is current.
+/// Returns the objects of the cached listing at `path`, if it is current.
 ///
 /// # Errors
-/// If the server does not answer now.
+/// If the server does not respond.
 fn current(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Object>>> {
-    // One that cannot be read is made again.
+    // A cached listing that cannot be read is ignored and replaced.
     let kept = Listing::load(path).ok().flatten();
     let kept = kept.filter(|kept| kept.prefix == prefix && !kept.objects.is_empty());
     let Some(kept) = kept else { return Ok(None) };
     let (count, age) = (kept.objects.len(), kept.age());
     if !kept.is_current(store)? {
-        tracing::info!("{prefix}: objects have changed since it was listed {age} s ago; listed again");
+        tracing::info!("{prefix}: objects have changed since the listing {age} s ago; listing again");
         return Ok(None);
     }
     tracing::info!(
-        "{prefix}: the listing of {count} objects is from the cache and {age} s old; `warpfeed cache refresh` makes the \
-         next opening list again"
+        "{prefix}: using the cached listing of {count} objects, {age} s old; after `warpfeed cache refresh`, the next \
+         opening lists again"
     );
     Ok(Some(kept.objects))
 }
@@ -223,11 +228,11 @@ pub(super) fn write(folder: &Folder, path: &Path, bytes: &[u8]) -> io::Result<()
     written
 }
 
-/// Waits for the lock at `path`, which the system releases when its process dies. `None` if the
-/// folder cannot be written, or another process holds the lock for too long.
+/// Waits for the lock at `path`, which the system releases if the process that holds it dies.
+/// Returns `None` if the folder is not writable, or if another process holds the lock for too long.
 ///
 /// # Errors
-/// If the reads of this thread should end.
+/// If the reads of this thread are cancelled.
 fn lock(path: &Path) -> Result<Option<File>> {
     let Ok(file) = OpenOptions::new().create(true).truncate(false).write(true).open(path) else { return Ok(None) };
     let mut waited = Duration::ZERO;
@@ -245,15 +250,15 @@ fn lock(path: &Path) -> Result<Option<File>> {
     }
 }
 
-/// Removes the kept listing of `prefix`.
+/// Removes the cached listing of `prefix`.
 pub(super) fn forget(folder: &Folder, prefix: &str) {
     match fs::remove_file(named(folder, prefix, LISTING)) {
-        Err(e) if e.kind() != ErrorKind::NotFound => tracing::warn!("the listing of {prefix} stays: {e}"),
+        Err(e) if e.kind() != ErrorKind::NotFound => tracing::warn!("cannot remove the listing of {prefix}: {e}"),
         _ => {}
     }
 }
 
-/// The files of the kept listings.
+/// Returns the paths of all cached listings.
 pub(super) fn all(folder: &Folder) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder.path.join(FILES)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -276,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listing_reads_back_and_a_changed_bit_or_length_is_detected() {
+    fn a_listing_reads_back_and_damage_is_detected() {
         let object = |url: &str, tag: Option<&str>, server: Option<&str>| Object {
             url: format!("s3://b/x/{url}"),
             len: 1 << 40,

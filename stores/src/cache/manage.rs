@@ -14,39 +14,41 @@ use super::index::Key;
 use super::listing::{self, Listing};
 use super::tiered::remove;
 
-/// Blocks in the folder of a cache.
+/// The content of the folder of a cache.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Contents {
     /// Number of blocks.
     pub blocks: u64,
-    /// Bytes that they occupy on the disk, in whole pages.
+    /// Number of bytes that the blocks occupy on disk, in whole pages.
     pub bytes: u64,
-    /// Number of blocks and their bytes by the folder of their object's URL, and the server if the
-    /// URL does not name it.
+    /// Number of blocks and their bytes, by folder. The key is the folder of the object's URL, with
+    /// the server if the URL does not determine it.
     pub sets: BTreeMap<String, (u64, u64)>,
-    /// Number of objects of each kept listing, and its age in seconds, by the URL that was listed.
+    /// Number of objects in each cached listing and the age of the listing in seconds, by the URL
+    /// that was listed.
     pub listings: BTreeMap<String, (u64, u64)>,
-    /// Number of whole files of each dataset that needs them, and their bytes in whole pages, by
-    /// the URL of the set.
+    /// Number of whole files and their bytes in whole pages, by the URL of the dataset that needs
+    /// local files.
     pub files: BTreeMap<String, (u64, u64)>,
-    /// Damaged blocks, listings and whole files; [`check`] drops them.
+    /// Number of damaged blocks, listings and whole files. [`check`] drops them.
     pub damaged: u64,
-    /// Files that the cache did not write. They are never removed.
+    /// Paths of files that the cache did not write. They are never removed.
     pub others: Vec<PathBuf>,
 }
 
-/// The blocks of the cache in the folder `path`.
+/// Examines the cache in the folder `path`.
 ///
 /// # Errors
-/// If the folder is not a cache, or cannot be read.
+/// If the folder is not a cache or cannot be read.
 pub fn show(path: impl AsRef<Path>) -> Result<Contents> {
     let folder = Folder::existing(path.as_ref())?;
     Ok(listed(&folder)?.0)
 }
 
-/// Drops the listings in the folder `path` of the URLs that begin with `prefix`, so that the next
-/// opening lists again and finds new objects. Blocks stay. Returns the number of listings.
+/// Drops the cached listings in the folder `path` of all URLs that begin with `prefix`, so that the
+/// objects are listed again, and new ones found, when a dataset is next opened. Keeps the blocks.
+/// Returns the number of dropped listings.
 ///
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.
@@ -70,7 +72,7 @@ fn drop_listing(path: &Path) -> Result<()> {
     }
 }
 
-/// Reads all blocks and whole files of the cache in the folder `path` and drops the damaged ones.
+/// Reads all blocks and whole files in the cache in the folder `path`, and drops damaged ones.
 ///
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.
@@ -83,7 +85,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
             Ok(mut file) => {
                 Header::read(&mut file).and_then(|again| Ok(again == Some(header.clone()) && header.check(&mut file)?))
             }
-            // Another process dropped it.
+            // Another process has dropped the block.
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(true),
             Err(e) => Err(e),
         };
@@ -94,8 +96,8 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
             damaged.push(key);
         }
     }
-    // A file with a damaged header was written by the cache if the journal lists it, or if it
-    // begins like a block.
+    // A file with a damaged header belongs to the cache if the journal ever listed it, or if it
+    // begins with the magic number of a block.
     let added = Journal::added(&folder).map_err(|e| Error::io(&folder.path, &e))?;
     let named = |path: &PathBuf| {
         let key = Key::from_str_radix(path.file_name()?.to_str()?, 16).ok()?;
@@ -107,7 +109,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
     damaged.extend(headless);
     for path in listing::all(&folder).map_err(|e| Error::io(&folder.path, &e))? {
         let failed = |e: std::io::Error| Error::io(&path, &e);
-        // Another process may have dropped it.
+        // If the file no longer exists, another process has dropped it.
         if Listing::load(&path).map_err(failed)?.is_none() && path.try_exists().map_err(failed)? {
             drop_listing(&path)?;
             contents.damaged += 1;
@@ -119,7 +121,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
 }
 
 /// Removes all blocks and listings of the cache in the folder `path`, and the whole files that no
-/// process uses. The folder remains a cache. Returns the former content.
+/// process is using. The folder remains a cache. Returns the previous content.
 ///
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.
@@ -145,7 +147,7 @@ fn listed(folder: &Folder) -> Result<(Contents, Blocks)> {
         *set = (set.0 + 1, set.1 + bytes);
     }
     for (set, (files, bytes)) in files::contents(folder).map_err(|e| Error::io(&folder.path, &e))? {
-        // Several versions of a set may be here.
+        // The folder may contain several versions of a dataset.
         let set = contents.files.entry(set).or_default();
         *set = (set.0 + files, set.1 + bytes);
     }
@@ -164,7 +166,10 @@ fn drop_blocks(folder: &Folder, keys: &[Key]) -> Result<()> {
         return Ok(());
     }
     let failed = |e: &std::io::Error| Error::io(&folder.path, e);
-    let busy = || Error::config("another process holds the lock of the cache: is it suspended?").at_path(&folder.path);
+    let busy = || {
+        Error::config("a different process holds the lock of the cache: check whether it is suspended")
+            .at_path(&folder.path)
+    };
     let _lock = folder.lock().map_err(|e| failed(&e))?.ok_or_else(busy)?;
     for &key in keys {
         remove(folder, key).map_err(|e| failed(&e))?;

@@ -1,15 +1,17 @@
-//! [`Cache`]: bytes of stores on this machine.
+//! [`Cache`]: a local cache of bytes from stores.
 //!
-//! 1. `index` chooses the blocks to keep, by their next use in the order of a loader.
-//! 2. `block` is one block in a file; `folder` is the folder with its journal.
-//! 3. `tiered` has the blocks of this process: in memory, and in the folder.
-//! 4. `listing` keeps listings of stores in the folder.
-//! 5. `files` keeps whole files in the folder, for formats that need them.
+//! 1. `index` chooses the blocks to keep, based on their next use in the loader's order.
+//! 2. `block` defines the format of a block file. `folder` manages the cache folder and its
+//!    journal.
+//! 3. `tiered` combines the blocks in this process's memory with those in the folder.
+//! 4. `listing` caches listings of stores in the folder.
+//! 5. `files` caches whole files in the folder, for formats that need files.
 //! 6. `store` wraps a store with the cache.
-//! 7. `manage` shows, checks and empties a folder; `warm` fills it.
+//! 7. `manage` shows, checks and empties a folder. `warm` fills it.
 //!
-//! A block is one range of one version of an object: usually one sample. Blocks are not fixed parts
-//! of an object, because a shuffle would then fetch and keep much that it does not use.
+//! A block is one range of one version of an object, usually one sample. Blocks are not fixed-size
+//! parts of an object, because a shuffle would then fetch and store many bytes that it does not
+//! use.
 
 mod block;
 mod files;
@@ -33,7 +35,7 @@ pub use warm::warm;
 use crate::runtime::PerProcess;
 use tiered::TieredCache;
 
-/// Bytes of stores on this machine: in memory, and in a folder of bounded size.
+/// A local cache of bytes from stores, in memory and in a folder of bounded size.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -44,57 +46,57 @@ use tiered::TieredCache;
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// **What is kept.** The cache knows the order of the loader. It keeps the samples that are read
-/// soonest, and does not add a sample that it would drop first. That is the best possible choice
-/// (Belady's optimum). On one machine, the hit rate of reshuffled epochs is the share of the data
-/// that fits; on several, it is higher, because each sample may next be read by another machine.
-/// With other orders, such as draws with replacement, the sample that was used longest ago is
-/// dropped first.
+/// **Eviction.** The cache knows the upcoming order of the loader. It keeps the samples that will
+/// be needed soonest, and does not admit a sample that it would evict first. This policy is optimal
+/// (Belady). On one machine, the hit rate of reshuffled epochs is the fraction of the data that
+/// fits into the cache. On several machines, the hit rate is higher, because the next read of a
+/// sample may happen on another machine. For orders that cannot be inverted, such as draws with
+/// replacement, the cache evicts the least recently used sample.
 ///
-/// **Sharing.** All processes of a user on a machine may use one folder at once, with any datasets
-/// and versions of the data. Each process fetches what it does not find. A process may be killed at
-/// any time. A restarted job finds the existing blocks.
+/// **Sharing.** All processes of a user on a machine may use the same folder at the same time, for
+/// any datasets and any versions of the data. Each process fetches what it does not find in the
+/// cache. A process may be killed at any time. A restarted job finds the existing blocks.
 ///
-/// **Safety.** Every block has a checksum that is verified when it is read. A damaged block is
+/// **Safety.** Every block has a checksum, which is verified by each read. A damaged block is
 /// dropped and fetched again. The version (ETag or generation) of an object is part of the name of
-/// its blocks, so bytes of two versions are never mixed. Objects without a version, or with a weak
-/// one, are not kept. The cache deletes only blocks that it has written, and refuses a folder with
-/// other files.
+/// its blocks, so bytes of two versions are never mixed. Objects without a version or with a weak
+/// version are not cached. The cache deletes only files that it has written, and rejects a folder
+/// that contains other files.
 ///
-/// **Listings.** The folder also keeps the listings of stores, so a folder of a million images is
-/// listed once, by one of the ranks. An opening asks the server for eight of the objects, and lists
-/// again if one of them has changed. If another one changed, reading it is an error, and the next
-/// opening lists again. Objects that were added are found after [`refresh`]. Listings do not count
-/// towards `bytes`.
+/// **Listings.** The folder also caches the listings of stores, so that a folder of a million
+/// images is listed only once, by one of the ranks. When a dataset is opened, the cache compares
+/// eight of the objects with the server, and lists again if any of them has changed. If another
+/// object has changed, reading it fails, and the objects are listed again when the dataset is next
+/// opened. New objects are found only after [`refresh`]. Listings do not count towards `bytes`.
 ///
-/// **Whole files.** Formats that need files, such as LMDB, are brought to the folder as a whole. They
-/// count towards `bytes` and come before blocks. They stay as long as a process that opened them
-/// lives.
+/// **Whole files.** For formats that need local files, such as LMDB, the folder stores whole files.
+/// They count towards `bytes` and take precedence over blocks. They exist at least until the
+/// processes that opened them have ended.
 ///
-/// **Errors.** A full disk or a read-only folder is one warning: the loader then reads from the
-/// store what the cache does not have.
+/// **Errors.** A full disk or a read-only folder causes one warning. After that, the loader reads
+/// everything that is not cached from the store.
 #[derive(Clone)]
 pub struct Cache(Arc<TieredCache>);
 
 impl Cache {
-    /// Opens the cache in the folder `path`, with up to `bytes` bytes of blocks. Creates the folder
-    /// if it does not exist.
+    /// Opens the cache in the folder `path`, which may contain up to `bytes` bytes of blocks and
+    /// files. Creates the folder if it does not exist.
     ///
     /// # Errors
-    /// If the folder has files that are not those of a cache, or is a cache of another version, or
-    /// if another user may write to it.
+    /// If the folder contains files that do not belong to a cache, is a cache of a different
+    /// version, or is writable by a different user.
     pub fn open(path: impl AsRef<Path>, bytes: u64) -> Result<Self> {
         Self::with_memory(path, bytes, 0)
     }
 
-    /// Like [`open`](Cache::open), with up to `memory` bytes of blocks in the memory of this
-    /// process, before the folder. The system keeps recently used files in memory anyway, so this
-    /// helps if the folder is slow.
+    /// Like [`open`](Cache::open), but with an additional tier of up to `memory` bytes of blocks in
+    /// the memory of this process. This helps only if the folder is slow, because the system's page
+    /// cache holds recently used files anyway.
     ///
     /// # Errors
     /// The errors of [`open`](Cache::open).
     pub fn with_memory(path: impl AsRef<Path>, bytes: u64, memory: u64) -> Result<Self> {
-        // Loaders of one process share what they know of the order.
+        // The loaders of a process share an instance, so that the cache knows all of their orders.
         static OPEN: PerProcess<OpenCaches> = PerProcess::new();
         let mut open = OPEN.get(|| Ok(Mutex::default()))?.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, kept)| kept.strong_count() > 0);
@@ -112,36 +114,37 @@ impl Cache {
         Ok(Cache(kept))
     }
 
-    /// A cache of `bytes` bytes in the memory of this process, without a folder.
+    /// Creates a cache of `bytes` bytes in the memory of this process, without a folder.
     pub fn in_memory(bytes: u64) -> Self {
         Cache(Arc::new(TieredCache::in_memory(bytes)))
     }
 
-    /// The default folder of a cache: `blocks` in `$WARPFEED_CACHE`, or in `warpfeed` in
+    /// Returns the default folder of a cache: `blocks` in `$WARPFEED_CACHE`, or in `warpfeed` in
     /// `$XDG_CACHE_HOME` or `~/.cache`.
     ///
     /// # Errors
-    /// If neither of the variables is set, and `HOME` is not.
+    /// If the default folder cannot be determined, because neither the variables nor `HOME` are
+    /// set.
     pub fn default_path() -> Result<PathBuf> {
         let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let user = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
         let root = folder("WARPFEED_CACHE").or_else(|| Some(user()?.join("warpfeed")));
-        let unknown = || Error::config("neither XDG_CACHE_HOME nor HOME is set: name the folder of the cache");
+        let unknown = || Error::config("neither XDG_CACHE_HOME nor HOME is set: specify the cache folder");
         Ok(root.ok_or_else(unknown)?.join("blocks"))
     }
 
-    /// `store` behind this cache.
+    /// Wraps `store` with this cache.
     pub fn store(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
         Arc::new(store::Cached::new(self.clone(), store))
     }
 
-    /// Stores by scheme, such as [`all`](crate::all), behind this cache.
+    /// Wraps stores by scheme, such as [`all`](crate::all), with this cache.
     pub fn stores<S>(&self, stores: impl IntoIterator<Item = (S, Arc<dyn Store>)>) -> Vec<(S, Arc<dyn Store>)> {
         stores.into_iter().map(|(scheme, store)| (scheme, self.store(store))).collect()
     }
 
-    /// The reads of this process so far, by all loaders that opened the folder with the same
-    /// limits.
+    /// Returns the counters of all reads in this process by loaders that opened the folder with the
+    /// same limits.
     pub fn counts(&self) -> Counts {
         self.0.counts()
     }
@@ -153,10 +156,10 @@ impl std::fmt::Debug for Cache {
     }
 }
 
-/// The caches that a process has open.
+/// The caches that are open in this process.
 type OpenCaches = Mutex<Vec<(Opened, Weak<TieredCache>)>>;
 
-/// A folder that this process has open, and its limits.
+/// Identifies an open cache by its folder and its limits.
 #[derive(PartialEq)]
 struct Opened {
     path: PathBuf,
@@ -164,30 +167,31 @@ struct Opened {
     memory: u64,
 }
 
-/// Reads of one process through a cache.
+/// Counters of one process's reads through a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Reads from memory.
+    /// Number of reads from memory.
     pub memory: u64,
-    /// Bytes read from memory.
+    /// Number of bytes read from memory.
     pub memory_bytes: u64,
-    /// Reads from the folder.
+    /// Number of reads from the folder.
     pub disk: u64,
-    /// Bytes read from the folder.
+    /// Number of bytes read from the folder.
     pub disk_bytes: u64,
-    /// Reads from the store.
+    /// Number of reads from the store.
     pub misses: u64,
-    /// Bytes read from the store, without gaps between samples.
+    /// Number of bytes read from the store, without the gaps between samples.
     pub missed_bytes: u64,
-    /// Bytes written to the folder.
+    /// Number of bytes written to the folder.
     pub written_bytes: u64,
-    /// Damaged blocks that were dropped.
+    /// Number of damaged blocks that were dropped.
     pub damaged: u64,
 }
 
 impl Counts {
-    /// Share of the bytes that came from the cache, 0 to 1. `None` before the first read.
+    /// Returns the fraction, from 0 to 1, of the bytes that came from the cache, or `None` before
+    /// the first read.
     pub fn hit_rate(&self) -> Option<f64> {
         let hits = self.memory_bytes + self.disk_bytes;
         (hits + self.missed_bytes > 0).then(|| hits as f64 / (hits + self.missed_bytes) as f64)

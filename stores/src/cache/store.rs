@@ -1,4 +1,4 @@
-//! A store behind a cache.
+//! Wraps a store with a cache.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::index::Owner;
 pub(super) struct Cached {
     cache: Cache,
     store: Arc<dyn Store>,
-    /// The prefixes whose kept listings were used.
+    /// Prefixes for which a cached listing was used.
     listed: Arc<Mutex<Vec<String>>>,
 }
 
@@ -22,8 +22,9 @@ impl Cached {
         Cached { cache, store, listed: Arc::default() }
     }
 
-    /// Passes an answer about the object at `url` on. After an error that may be due to a changed
-    /// object, the next opening lists again.
+    /// Returns `answer`, the result of a request for the object at `url`. If it is an error that
+    /// may be caused by a changed object, drops the cached listing, so that the next opening lists
+    /// again.
     fn seen<T>(cache: &Cache, listed: &Mutex<Vec<String>>, url: &str, answer: Result<T>) -> Result<T> {
         let is_lasting = |e: &Error| e.kind() == ErrorKind::Source && !e.is_transient();
         if answer.as_ref().is_err_and(is_lasting) {
@@ -55,7 +56,8 @@ impl Store for Cached {
         self.store.object(url)
     }
 
-    /// Keeps nothing: reads outside a known order are those of indexes and of whole shards.
+    /// Does not use the cache, because reads outside a known order are for indexes and whole
+    /// shards.
     fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         match self.cache.0.get(object, at, to) {
             Some(_) => Ok(()),
@@ -74,7 +76,7 @@ impl Store for Cached {
         Self::seen(&self.cache, &self.listed, &object.url, self.store.read_ranges(object, &mut missing))
     }
 
-    /// Reads from the store, because the caller has already asked the cache for each sample.
+    /// Reads from the store, because the caller has already looked up each sample in the cache.
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         let (cache, listed, url) = (self.cache.clone(), self.listed.clone(), object.url.clone());
         self.store.fetch(object, range, reply.map(move |answer| Self::seen(&cache, &listed, &url, answer)));
@@ -91,7 +93,7 @@ impl Store for Cached {
     }
 
     fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
-        // 0 is for reads outside a known order.
+        // 0 is reserved for reads outside a known order.
         let set = set.max(1);
         let number = self.cache.0.follow(set, order);
         Some(Arc::new(Following { cache: self.cache.clone(), set, number }))

@@ -1,9 +1,9 @@
-//! The blocks of one process: memory, then the shared folder.
+//! The blocks that one process can use: those in the memory tier, and those in the shared folder.
 //!
-//! Reads never wait for a slow disk or for the lock of the folder. Memory and the index of the
-//! folder have a mutex each, which is held for calculations only. A change of the folder takes the
-//! mutex of the journal first, then the lock of the folder, and the mutex of the index last and
-//! briefly.
+//! Reads never wait for the lock of the folder, or for other threads' accesses to a slow disk. The
+//! memory tier and the index of the folder each have a mutex, which is held only for computation.
+//! To change the folder, a thread first takes the mutex of the journal, then the lock of the
+//! folder, and finally, only briefly, the mutex of the index.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -23,39 +23,39 @@ use super::{Counts, files, listing};
 /// Blocks in memory and in a folder.
 pub(super) struct TieredCache {
     folder: Option<Folder>,
-    /// Maximum bytes of files and blocks in the folder.
+    /// Maximum number of bytes of files and blocks in the folder.
     limit: u64,
-    /// Whether new blocks are written. False after the first error, such as a full disk.
+    /// Whether new blocks are written. Becomes false after the first error, such as a full disk.
     writable: AtomicBool,
     memory: Mutex<MemoryTier>,
-    /// Held while this process changes the folder, so its threads queue here and not at the lock of
-    /// the folder.
+    /// The journal. The mutex is held while this process changes the folder, so that its threads
+    /// wait for this mutex instead of the folder's lock.
     journal: Mutex<Journal>,
     disk: Mutex<Disk>,
     loaders: AtomicU64,
-    /// The process that opened it. After a fork, the child has no threads, and a mutex may be
-    /// locked forever.
+    /// Id of the process that opened the cache. A forked child cannot use the cache, because a
+    /// mutex that another thread held would stay locked forever.
     process: u32,
     counts: Counters,
 }
 
-/// Maximum number of blocks that are removed for one new block. After the limit was lowered, or for
-/// a large block among small ones, the next writes remove the rest.
+/// Maximum number of evictions per new block. If more are needed, because the limit was lowered or
+/// a large block replaces small ones, the next writes evict the remaining blocks.
 const EVICTIONS: usize = 256;
 
 struct MemoryTier {
     index: Index,
     blocks: HashMap<Key, Block>,
-    /// The number of each loader in the index.
+    /// Maps the number of each loader to its number in the index.
     followers: HashMap<u64, u64>,
 }
 
-/// What this process knows of the folder.
+/// This process's view of the blocks in the folder.
 struct Disk {
     index: Index,
-    /// Blocks in the journal that have no file.
+    /// Blocks that are in the journal but have no file.
     lost: HashSet<Key>,
-    /// The number of each loader in the index.
+    /// Maps the number of each loader to its number in the index.
     followers: HashMap<u64, u64>,
 }
 
@@ -80,17 +80,18 @@ struct Counters {
 }
 
 impl TieredCache {
-    /// Opens the folder at `path` for `disk` bytes. Up to `memory` bytes in memory come before it.
+    /// Opens the cache in the folder `path` with a limit of `disk` bytes, and with a first tier of
+    /// up to `memory` bytes in memory.
     ///
     /// # Errors
-    /// If the folder is not a cache. A folder that cannot be written causes only a warning.
+    /// If the folder is not a cache. A read-only folder causes only a warning.
     pub(super) fn open(path: &Path, disk: u64, memory: u64) -> Result<Self> {
         let (folder, writable) = match Folder::open(path)? {
             Ok(folder) => (Some(folder), true),
             Err(e) => {
-                // Existing blocks can still be read.
+                // The folder is not writable, but its blocks can still be read.
                 let folder = Folder::existing(path).ok();
-                warn(path, &e, if folder.is_some() { "nothing new is kept" } else { "nothing is kept" });
+                warn(path, &e, if folder.is_some() { "nothing new is cached" } else { "nothing is cached" });
                 (folder, false)
             }
         };
@@ -99,7 +100,7 @@ impl TieredCache {
         Ok(kept)
     }
 
-    /// Keeps up to `bytes` bytes, in memory only.
+    /// Creates a cache of up to `bytes` bytes that is only in memory.
     pub(super) fn in_memory(bytes: u64) -> Self {
         Self::new(None, false, 0, bytes)
     }
@@ -135,27 +136,29 @@ impl TieredCache {
         let here = std::process::id() == self.process;
         if !here && !FORKED.swap(true, Relaxed) {
             tracing::warn!(
-                "the cache was opened before this process was forked, so nothing is kept; open it after the fork"
+                "the cache was opened before this process was forked, so nothing is cached; open it after the fork"
             );
         }
         here
     }
 
-    /// Runs `change` with the folder locked and the index up to date. Only `change` adds and
-    /// removes blocks meanwhile. After an error, nothing more is written.
+    /// Runs `change` while the folder is locked and the index is up to date. No other process can
+    /// add or remove blocks during the call. After an error, the cache no longer writes to the
+    /// folder.
     fn with_lock(&self, change: impl FnOnce(&Folder, &mut Journal, &Mutex<Disk>) -> io::Result<()>) {
         let Some(folder) = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)) else { return };
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = folder.lock().and_then(|lock| {
-            // Another process was suspended while it held the lock, so this change is skipped.
+            // Another process has held the lock for too long and is probably suspended, so skip
+            // this change.
             let Some(_lock) = lock else { return Ok(()) };
-            // Reads need the index, so it is not held while files are read and written.
+            // Reads need the index, so do not hold its mutex while files are read and written.
             let (news, used) = (journal.news(folder)?, files::used(folder)?);
             let sparse = {
                 let mut disk = self.disk();
                 let index = &mut disk.index;
                 index.learn(&news);
-                // Whole files come before blocks.
+                // Whole files take precedence over blocks.
                 index.set_limit(self.limit.saturating_sub(used));
                 journal
                     .is_sparse(index.len())
@@ -174,11 +177,12 @@ impl TieredCache {
 
     fn stop_writing(&self, path: &Path, e: &io::Error) {
         if self.writable.swap(false, Relaxed) {
-            warn(path, e, "no more is kept");
+            warn(path, e, "nothing more is cached");
         }
     }
 
-    /// Fills `to` with the bytes of `object` from `at` on, if exactly this range is kept.
+    /// Fills `to` with the bytes of `object` from `at` on and returns their tier, if exactly this
+    /// range is cached.
     pub(super) fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> Option<Tier> {
         if !self.is_here() || !versioned(object) {
             return None;
@@ -198,13 +202,13 @@ impl TieredCache {
         None
     }
 
-    /// Counts `bytes` that came from the store.
+    /// Counts `bytes` bytes that came from the store.
     pub(super) fn missed(&self, bytes: usize) {
         self.counts.misses.fetch_add(1, Relaxed);
         self.counts.missed_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Whether these bytes are kept, without reading them.
+    /// Returns whether exactly this range is cached, without reading it.
     pub(super) fn has(&self, object: &Object, at: u64, len: u64) -> bool {
         if !self.is_here() || !versioned(object) {
             return false;
@@ -213,7 +217,7 @@ impl TieredCache {
         if self.memory().blocks.contains_key(&key) {
             return true;
         }
-        // The blocks of other processes are in the folder before this index knows them.
+        // Blocks of other processes may be in the folder before this index contains them.
         let disk = self.disk();
         let unknown = !disk.index.contains(key) || disk.lost.contains(&key);
         drop(disk);
@@ -247,9 +251,9 @@ impl TieredCache {
                 return false;
             }
             Ok(false) => {
-                tracing::warn!("{}: damaged, fetched again", folder.block(key).display());
+                tracing::warn!("{}: damaged; fetching again", folder.block(key).display());
             }
-            Err(e) => tracing::warn!("{}: {e}; fetched again", folder.block(key).display()),
+            Err(e) => tracing::warn!("{}: {e}; fetching again", folder.block(key).display()),
         }
         self.counts.damaged.fetch_add(1, Relaxed);
         self.with_lock(|folder, journal, disk| {
@@ -262,7 +266,7 @@ impl TieredCache {
         false
     }
 
-    /// Offers the bytes of `object` from `at` on, whose next use is at `from` or later.
+    /// Offers the bytes of `object` from `at` on. Their next use is at `from` or later.
     pub(super) fn offer(&self, object: &Object, at: u64, bytes: &[u8], owner: Owner, from: Option<BatchIndex>) {
         if !self.is_here() || !versioned(object) {
             return;
@@ -297,7 +301,7 @@ impl TieredCache {
         }
     }
 
-    /// Writes a block to the folder, unless it would be the first to be removed.
+    /// Writes a block to the folder, unless it would be the first to be evicted.
     fn write(&self, range: Range<'_>, bytes: &[u8], owner: Owner, from: Option<BatchIndex>) {
         let Some(folder) = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)) else { return };
         let (key, size) = (range.key(), range.bytes());
@@ -332,7 +336,7 @@ impl TieredCache {
             let Some(mut going) = going else { return folder.publish(&partial, key) };
             let fits = going.len() <= EVICTIONS;
             going.truncate(EVICTIONS);
-            // Files are removed before their records, so every file has a record.
+            // Remove the files before their records, so that every file has a record.
             going.iter().try_for_each(|&key| remove(folder, key))?;
             let mut records: Vec<_> = going.into_iter().map(Record::Remove).collect();
             records.extend(fits.then_some(Record::Add(key, size, owner)));
@@ -342,7 +346,8 @@ impl TieredCache {
                 return Ok(());
             }
             if let Err(e) = folder.publish(&partial, key) {
-                // Otherwise the next process takes the block for one that is here.
+                // Remove the record as well. Otherwise, the next process would treat the block as
+                // present.
                 let records = [Record::Remove(key)];
                 journal.append(folder, &records)?;
                 lock().index.apply(&records);
@@ -351,15 +356,15 @@ impl TieredCache {
             self.counts.written.fetch_add(range.len, Relaxed);
             Ok(())
         });
-        // The file still exists if another process has written the block, or if the lock was not
-        // available.
+        // The partial file still exists if another process has written the block, or if the lock
+        // was not available.
         let _ = fs::remove_file(&partial);
     }
 
-    /// The objects of `store` below `prefix`, and whether their listing was kept.
+    /// Returns the objects of `store` below `prefix`, and whether the listing came from the cache.
     ///
     /// # Errors
-    /// If they cannot be listed.
+    /// If the objects cannot be listed.
     pub(super) fn list(&self, store: &dyn Store, prefix: &str) -> Result<(Vec<Object>, bool)> {
         match self.folder.as_ref().filter(|_| self.is_here()) {
             Some(folder) => listing::list(folder, store, prefix),
@@ -367,24 +372,24 @@ impl TieredCache {
         }
     }
 
-    /// Brings `objects`, which lie below the URL `base`, to the folder, and returns their folder.
+    /// Downloads `objects`, which are below the URL `base`, and returns the local folder.
     ///
     /// # Errors
-    /// If there is no folder, it has no room, or the objects cannot be read.
+    /// If the cache has no folder, if the files do not fit, or if the objects cannot be read.
     pub(super) fn bring(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
         if !self.is_here() {
             let cause = "the cache was opened before this process was forked: open the dataset after the fork";
             return Err(Error::config(cause).at_path(base));
         }
         let folder = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)).ok_or_else(|| {
-            let cause = "this format needs files of this machine, and the cache has no folder that it may write to: \
-                         choose another folder, or copy the dataset to this machine";
+            let cause = "this format needs local files, and the cache has no writable folder: \
+                         choose a different folder, or copy the dataset to this machine";
             Error::config(cause).at_path(base)
         })?;
         files::bring(folder, self.limit, base, objects, read, || self.shrink())
     }
 
-    /// Removes blocks until the others fit next to the files.
+    /// Evicts blocks until the remaining ones fit next to the whole files.
     fn shrink(&self) {
         self.with_lock(|folder, journal, disk| {
             let lock = || disk.lock().unwrap_or_else(PoisonError::into_inner);
@@ -397,18 +402,18 @@ impl TieredCache {
         });
     }
 
-    /// Removes the kept listing of `prefix`.
+    /// Removes the cached listing of `prefix`.
     pub(super) fn forget(&self, prefix: &str) {
         self.folder.iter().for_each(|folder| listing::forget(folder, prefix));
     }
 
-    /// Removes the kept listings of the folders above `url`.
+    /// Removes the cached listings of the folders above `url`.
     pub(super) fn forget_above(&self, url: &str) {
         let start = url.find("://").map_or(0, |at| at + 3);
         url[start..].match_indices('/').for_each(|(at, _)| self.forget(&url[..=start + at]));
     }
 
-    /// Takes the order in which a loader reads a set. Returns the number of the loader.
+    /// Registers the order in which a loader reads a dataset. Returns the number of the loader.
     pub(super) fn follow(&self, set: u64, order: &Lookahead) -> u64 {
         if !self.is_here() {
             return 0;
@@ -458,8 +463,8 @@ impl TieredCache {
     }
 }
 
-/// Whether a changed object gets other blocks: the tag is part of a block's name. A weak tag may
-/// stay the same.
+/// Returns whether a new version of an object gets new blocks. The tag is part of a block's key, so
+/// this is true unless the tag is missing or weak.
 fn versioned(object: &Object) -> bool {
     object.tag.as_ref().is_some_and(|tag| !tag.starts_with("W/"))
 }
@@ -473,7 +478,7 @@ pub(super) fn remove(folder: &Folder, key: Key) -> io::Result<()> {
 }
 
 fn warn(path: &Path, e: &io::Error, result: &str) {
-    tracing::warn!("the cache {}: {result}, and everything is read from the store ({e})", path.display());
+    tracing::warn!("the cache {}: {result}; other reads go to the store ({e})", path.display());
 }
 
 #[cfg(test)]
@@ -485,19 +490,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_from_the_folder_do_not_wait_while_its_journal_is_read() {
+    fn reads_do_not_wait_for_the_journal() {
         let folder = tempfile::tempdir().unwrap();
         let kept = TieredCache::open(folder.path(), 1 << 30, 0).unwrap();
         let object = Object { url: "mem://b/x".to_owned(), len: 99, tag: Some("1".to_owned()), server: None };
         let offer = |at: u64| kept.offer(&object, at, &[at as u8; 9], Owner { set: 7, sample: at }, None);
         offer(0);
-        // A pipe stands for a slow disk: opening it waits for a writer.
+        // A pipe simulates a slow disk, because opening it waits for a writer.
         let journal = folder.path().join("journal");
         fs::remove_file(&journal).unwrap();
         assert!(Command::new("mkfifo").arg(&journal).status().unwrap().success());
         thread::scope(|scope| {
             let writes = scope.spawn(|| offer(9));
-            // If a read waited, it would wait for this.
+            // A read that waited for the disk would wait for this pipe.
             scope.spawn(|| {
                 thread::sleep(Duration::from_secs(3));
                 drop(OpenOptions::new().write(true).open(&journal));
@@ -510,7 +515,7 @@ mod tests {
             assert!(!writes.is_finished() && begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
             assert_eq!(found, [0; 9]);
         });
-        // The journal was written again.
+        // The journal has been rewritten.
         assert!(journal.is_file() && kept.has(&object, 9, 9));
         assert_eq!(kept.get(&object, 9, &mut [0; 9]), Some(Tier::Folder));
     }

@@ -4,11 +4,11 @@ use warpfeed_sources::Position;
 use warpfeed_sources::Result;
 use warpfeed_sources::{BatchIndex, Lookahead, Source};
 
-/// Samples of a batch. Only the granularity of the lookahead depends on it.
+/// Number of samples per batch. It affects only the granularity of the lookahead.
 const BATCH: u64 = 64;
 
-/// Reads every sample of `source` once, in its own order, and calls `read` after each. A source
-/// whose store has a [`Cache`](crate::Cache) fills it until it is full.
+/// Reads every sample of `source` once, in index order, and calls `read` after each sample. If the
+/// source's store has a [`Cache`](crate::Cache), this fills the cache up to its limit.
 ///
 /// # Errors
 /// The error of the first sample that cannot be read.

@@ -1,6 +1,6 @@
-//! Promise: when any one call of the system fails while a loader reads through a cache, the batches
-//! are the same, or an error names the place. The cache has nothing damaged afterwards, and the next
-//! loader fills it.
+//! Promise: if any single system call fails while a loader reads through a cache, either the
+//! batches are unchanged or an error names the location. Afterwards, the cache contains no damaged
+//! data, and the next loader fills it.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,8 @@ impl Data {
         Data { objects: Arc::new(Objects::of(root.path(), "mem://set")), url }
     }
 
-    /// A loader that reads through the cache of `bytes` bytes in `folder`.
+    /// Returns a loader that reads through a cache of `bytes` bytes in `folder` and `memory` bytes
+    /// in memory.
     fn loader(&self, folder: &Path, bytes: u64, memory: u64) -> Result<Loader> {
         let cache = Cache::with_memory(folder, bytes, memory)?;
         let loader = Loader::new(&*self.url).stores([("mem", cache.store(self.objects.clone()))]);
@@ -43,11 +44,11 @@ impl Data {
     }
 }
 
-/// Whether the cache in `folder` is as it must be after a failure, and before a loader that works.
+/// Checks the cache in `folder` after a failure, before a loader uses it again.
 fn sound(folder: &Path, seen: &std::result::Result<String, String>) -> std::result::Result<(), String> {
     let wrong = |what: &str| Err(format!("wrong: {what}; before, {seen:?}"));
     if !folder.join("warpfeed-cache").exists() {
-        return Ok(()); // It could not be made.
+        return Ok(()); // It could not be created.
     }
     let contents = check(folder).map_err(|e| format!("wrong: the cache cannot be checked: {e}"))?;
     if contents.damaged > 0 || !contents.others.is_empty() {
@@ -69,7 +70,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A cache folder that a loader has filled, in a process of its own.
+/// Creates a cache folder and fills it with a loader in a separate process.
 fn filled(data: &Data) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path();
@@ -78,17 +79,19 @@ fn filled(data: &Data) -> tempfile::TempDir {
     root
 }
 
-/// Whether an error may come although the store works: without memory or a thread there is no loader.
+/// Returns whether an error is acceptable although the store works, because the loader cannot work
+/// without memory or threads.
 fn is_of_the_loader(e: &str) -> bool {
     e.contains("memory") || e.contains("thread") || e.contains("workers")
 }
 
 #[test]
-fn a_cache_whose_disk_fails_changes_no_batch() {
-    own_process!(a_cache_whose_disk_fails_changes_no_batch);
+fn a_failing_cache_disk_changes_no_batch() {
+    own_process!(a_failing_cache_disk_changes_no_batch);
     let _alone = alone();
     let mut table = Table::default();
-    // The fewest and the most blocks after a loader that works. None: the loader may need the folder.
+    // `blocks` is the minimum and maximum number of blocks after a loader has succeeded, or `None`
+    // if the loader needs the folder.
     let mut sweep = |name: &str, data: &Data, limits: (u64, u64), begins: Option<&Path>, blocks: Option<(u64, u64)>| {
         let (bytes, memory) = limits;
         let run = Box::new(move |folder: &Path, expected: Option<&str>| {
@@ -102,7 +105,8 @@ fn a_cache_whose_disk_fails_changes_no_batch() {
             {
                 return Err(format!("wrong: the store works, and yet: {e}"));
             }
-            // Until the last thread of the loader has ended, another one shares its view of the folder.
+            // Wait until the last thread of the loader has ended. Before that, a new loader would
+            // share its view of the folder.
             settled();
             sound(&folder, &seen)?;
             let again = load(expected)?;
@@ -125,8 +129,8 @@ fn a_cache_whose_disk_fails_changes_no_batch() {
     let (of_shards, of_lmdb) = (filled(&shards), filled(&lmdb));
     sweep("cache, filled", &shards, (ROOM, 0), None, Some((12, 12)));
     sweep("cache, read", &shards, (ROOM, 0), Some(of_shards.path()), Some((12, 12)));
-    // Blocks of 4 KiB: each new block replaces an old one. A few runs end with two blocks instead of
-    // three, when threads replace blocks at the same time. The next read fills the gap.
+    // Each block has 4 KiB, so each new block replaces an old one. A few runs end with two blocks
+    // instead of three, because threads replace blocks concurrently. The next read fills the gap.
     sweep("small cache", &shards, (3 << 12, 0), None, Some((2, 3)));
     sweep("cache, below memory", &shards, (ROOM, 1500), None, None);
     sweep("whole files, brought", &lmdb, (ROOM, 0), None, None);
@@ -135,8 +139,8 @@ fn a_cache_whose_disk_fails_changes_no_batch() {
 }
 
 #[test]
-fn a_cache_whose_disk_fails_is_checked_and_emptied() {
-    own_process!(a_cache_whose_disk_fails_is_checked_and_emptied);
+fn a_failing_cache_disk_can_be_checked_and_emptied() {
+    own_process!(a_failing_cache_disk_can_be_checked_and_emptied);
     let _alone = alone();
     let mut table = Table::default();
     for format in ["tar shards", "lmdb"] {
@@ -147,7 +151,7 @@ fn a_cache_whose_disk_fails_is_checked_and_emptied() {
             let manage = || -> Result<String> {
                 let checked = check(&folder)?;
                 let emptied = empty(&folder)?;
-                // `empty` may have removed some before it failed.
+                // `empty` may have removed some blocks before it failed.
                 let left = show(&folder)?;
                 if checked.damaged > 0 || left.blocks > 0 || !left.files.is_empty() || !left.listings.is_empty() {
                     return Err(Error::new(ErrorKind::Source, format!("{checked:?} {emptied:?} {left:?}")));

@@ -1,4 +1,4 @@
-//! Each call of the system fails once below a cache, in processes of their own.
+//! Makes each system call of a loader with a cache fail once, in separate processes.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 #[path = "../../../tests/support/process.rs"]
@@ -13,7 +13,7 @@ mod epoch;
 #[path = "../../../tests/failures/sets.rs"]
 mod sets;
 #[path = "../../../tests/twins/store.rs"]
-#[allow(unreachable_pub)] // the twins also use it
+#[allow(unreachable_pub)] // shared with the tests of twins
 mod store;
 #[path = "../../../tests/failures/sweep.rs"]
 mod sweep;

@@ -1,7 +1,6 @@
-//! Promise: reads through the cache are those of the store, for any size of the cache, any number
-//! of processes, and whatever happens to the folder: killed processes, damaged blocks, a full disk,
-//! a folder that cannot be written to, and objects that change. The cache deletes only what it
-//! wrote.
+//! Promise: reads through the cache return the same bytes as reads from the store, for any size of
+//! the cache, any number of processes, and any fault: killed processes, damaged blocks, a full
+//! disk, a read-only folder, and changed objects. The cache deletes only files that it has written.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,10 +16,10 @@ use warpfeed::source::{BatchIndex, Lookahead, Object, ReadCompletion, Store, Tie
 use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
-/// Bytes of an object, 40 to 20,000 at a time.
+/// Number of samples in the object. Each sample has 40 to 20,000 bytes.
 const SAMPLES: u64 = 200;
 
-/// Where sample `sample` begins in the object.
+/// Returns the offset of sample `sample` in the object.
 fn at(sample: u64) -> u64 {
     (0..sample).map(len).sum()
 }
@@ -29,7 +28,7 @@ fn len(sample: u64) -> u64 {
     40 + sample * 7919 % 19_960
 }
 
-/// An object with bytes that follow from its version. Counts what is read.
+/// A store with one object, whose content depends on its version. Counts the bytes that are read.
 struct Objects {
     version: Mutex<u64>,
     bytes: AtomicU64,
@@ -64,7 +63,7 @@ impl Store for Objects {
     fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         let version = *self.version.lock().unwrap();
         if object.tag != Some(version.to_string()) {
-            return Err(Error::in_source("another version"));
+            return Err(Error::in_source("a different version"));
         }
         self.bytes.fetch_add(to.len() as u64, Relaxed);
         content(version, at, to);
@@ -72,7 +71,7 @@ impl Store for Objects {
     }
 }
 
-/// Shuffled epochs of batches of 10 samples.
+/// Returns the order of shuffled epochs with batches of 10 samples.
 fn lookahead() -> Lookahead {
     let of = |epoch: u64, position: u64| Shuffled::new(SAMPLES, 3).index(epoch, position);
     let samples = move |place: BatchIndex| Some((0..10).map(|i| of(place.epoch, place.batch * 10 + i)).collect());
@@ -84,8 +83,8 @@ fn lookahead() -> Lookahead {
     })
 }
 
-/// Reads `batches` batches from `place` on, like a loader that fetches ahead, and compares every
-/// byte.
+/// Reads `batches` batches from `place` on, like a loader that prefetches, and compares every byte.
+/// Returns the position after the last batch.
 fn epochs(store: &Arc<dyn Store>, mut place: BatchIndex, batches: u64) -> BatchIndex {
     let (order, object) = (lookahead(), store.object("mem://set/x").unwrap());
     let version: u64 = object.tag.as_ref().unwrap().parse().unwrap();
@@ -108,7 +107,8 @@ fn epochs(store: &Arc<dyn Store>, mut place: BatchIndex, batches: u64) -> BatchI
                 keep.offer(&object, at(sample), &bytes, sample, order.after(place));
             }
             assert!(bytes == expected, "sample {sample} at {place:?}");
-            // Damaged blocks are not found. Other processes may write a block in between.
+            // A damaged block is a cache miss. Another process may write a block between the two
+            // calls.
             assert!(found <= has || std::env::var_os("WARPFEED_TEST_CACHE").is_some(), "sample {sample} at {place:?}");
         }
         place = order.after(place);
@@ -116,18 +116,18 @@ fn epochs(store: &Arc<dyn Store>, mut place: BatchIndex, batches: u64) -> BatchI
     place
 }
 
-/// Opens the folder apart from the caches that are open. A process has one for each folder and
-/// limits.
+/// Opens the folder independently of other open caches. Normally, a process has only one cache per
+/// folder and limit.
 fn like_another_process(folder: &Path, limit: u64) -> Cache {
     static MEMORY: AtomicU64 = AtomicU64::new(0);
     Cache::with_memory(folder, limit, 1 + MEMORY.fetch_add(1, Relaxed) % 40).unwrap()
 }
 
-/// All files below a folder, with their lengths.
+/// Returns all files below a folder and their lengths.
 fn files(path: &Path) -> Vec<(PathBuf, u64)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
-        // Another process may have removed it.
+        // Another process may have removed the file.
         match fs::metadata(&entry) {
             Ok(metadata) if metadata.is_dir() => found.extend(files(&entry)),
             Ok(metadata) => found.push((entry, metadata.len())),
@@ -142,7 +142,7 @@ fn blocks(path: &Path) -> Vec<(PathBuf, u64)> {
 }
 
 #[test]
-fn reads_are_those_of_the_store_for_any_size_of_the_cache_and_stay_within_it() {
+fn the_cache_gives_the_bytes_of_the_store() {
     let all = at(SAMPLES);
     for (limit, memory) in [(0, 0), (1, 1), (10_000, 0), (all / 3, 0), (all / 3, all / 10), (4 * all, 0), (0, all / 2)]
     {
@@ -162,7 +162,7 @@ fn reads_are_those_of_the_store_for_any_size_of_the_cache_and_stay_within_it() {
             epochs(&again.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
             assert_eq!((objects.bytes.load(Relaxed), again.counts().hit_rate()), (all, Some(1.0)));
         }
-        // Reads without an order.
+        // Reads outside a known order.
         let object = store.object("mem://set/x").unwrap();
         for sample in (0..SAMPLES).chain(0..SAMPLES) {
             let mut ranges = vec![0; 2 * len(sample) as usize];
@@ -182,9 +182,9 @@ fn reads_are_those_of_the_store_for_any_size_of_the_cache_and_stay_within_it() {
 }
 
 #[test]
-fn a_third_of_the_set_gives_a_third_of_the_bytes_on_one_machine() {
+fn a_cache_of_a_third_serves_a_third_of_the_bytes() {
     let folder = tempfile::tempdir().unwrap();
-    // Blocks take whole pages of the disk.
+    // Blocks occupy whole pages on disk.
     let pages: u64 = (0..SAMPLES).map(|sample| (len(sample) + 100).next_multiple_of(4096)).sum();
     let cache = Cache::open(folder.path(), pages / 3).unwrap();
     let store = cache.store(Objects::new(1));
@@ -194,15 +194,15 @@ fn a_third_of_the_set_gives_a_third_of_the_bytes_on_one_machine() {
     let counts = cache.counts();
     let hits = (counts.disk - before.disk) as f64 / (20 * SAMPLES) as f64;
     assert!(hits > 0.31, "{hits:.3}");
-    // LRU would write nearly every block that it reads. The optimal choice does not add most of
-    // them.
+    // An LRU cache would write nearly every block that it reads. The optimal policy does not admit
+    // most of them.
     assert!(counts.written_bytes < 15 * at(SAMPLES), "{counts:?}");
 }
 
-/// Child process of the tests below. Reads until it is killed.
+/// The child process of the tests below. Reads until it is killed.
 #[test]
-#[ignore = "started by another test"]
-fn fill_the_folder_of_the_environment() {
+#[ignore = "started by other tests"]
+fn child_process_fills_the_cache() {
     let Some(folder) = std::env::var_os("WARPFEED_TEST_CACHE") else { return };
     let number = |name| std::env::var(name).unwrap().parse::<u64>().unwrap();
     let cache = Cache::open(folder, number("WARPFEED_TEST_BYTES")).unwrap();
@@ -212,13 +212,14 @@ fn fill_the_folder_of_the_environment() {
 }
 
 fn filler(folder: &Path, bytes: u64, epoch: u64, batches: u64) -> Child {
-    let mut command = child!(fill_the_folder_of_the_environment);
+    let mut command = child!(child_process_fills_the_cache);
     command.env("WARPFEED_TEST_CACHE", folder).env("WARPFEED_TEST_BYTES", bytes.to_string());
     command.env("WARPFEED_TEST_EPOCH", epoch.to_string()).env("WARPFEED_TEST_BATCHES", batches.to_string());
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// The folder after its processes have ended: all blocks sound, within the limit, nothing else.
+/// Checks the folder after its processes have ended: all blocks must be valid and within the limit,
+/// and there must be no other files.
 fn sound(folder: &Path, limit: u64) {
     let cache = like_another_process(folder, limit);
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 2 * SAMPLES / 10);
@@ -233,7 +234,7 @@ fn sound(folder: &Path, limit: u64) {
 fn processes_share_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     let limit = at(SAMPLES) / 2;
-    // They all open the folder at the same time, before it exists.
+    // All processes open the folder at the same time, before it exists.
     let path = folder.path().join("new/cache");
     let fillers: Vec<_> = (0..4).map(|epoch| filler(&path, limit, epoch, 3 * SAMPLES / 10)).collect();
     for mut filler in fillers {
@@ -244,12 +245,12 @@ fn processes_share_a_folder() {
 }
 
 #[test]
-fn processes_that_are_killed_while_they_fill_leave_a_sound_folder() {
+fn killed_processes_leave_a_valid_folder() {
     let mut rng = Rng::new(25, 0, 0);
     let folder = tempfile::tempdir().unwrap();
     let limit = at(SAMPLES) / 3;
     for schedule in 0..52 {
-        // Some schedules continue in the folder of the one before.
+        // Some schedules continue with the folder of the previous schedule.
         let path = folder.path().join((schedule / 4).to_string());
         let mut fillers: Vec<_> = (0..1 + schedule % 3).map(|i| filler(&path, limit, schedule + i, 1 << 40)).collect();
         for filler in &mut fillers {
@@ -264,14 +265,15 @@ fn processes_that_are_killed_while_they_fill_leave_a_sound_folder() {
 }
 
 #[test]
-fn a_process_killed_with_the_lock_or_with_an_unwritten_block_stops_no_other() {
+fn a_process_killed_with_the_lock_does_not_block_others() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), SAMPLES / 10);
-    // Blocks in the journal without files: the process was killed before the rename.
+    // Simulate a process that was killed before it renamed its files: the blocks are in the journal
+    // but have no files.
     let all = blocks(folder.path());
     all.iter().take(20).for_each(|(path, _)| fs::remove_file(path).unwrap());
-    // A partial record: the process or the machine stopped during a write.
+    // Simulate a process or machine that stopped while it wrote a record.
     let journal = folder.path().join("journal");
     let mut records = fs::read(&journal).unwrap();
     records.extend_from_slice(b"part of a record");
@@ -280,7 +282,7 @@ fn a_process_killed_with_the_lock_or_with_an_unwritten_block_stops_no_other() {
     epochs(&again.store(Objects::new(1)), BatchIndex::default(), 2 * SAMPLES / 10);
     assert_eq!(blocks(folder.path()).len(), all.len(), "missing blocks are written again");
     sound(folder.path(), 1 << 30);
-    // A missing journal, and a file that is not a journal.
+    // A missing journal, and a file that is not a valid journal.
     for content in [None, Some("not a journal at all")] {
         fs::remove_file(&journal).unwrap();
         if let Some(content) = content {
@@ -313,7 +315,7 @@ fn a_damaged_block_is_fetched_again() {
             }
             1 => bytes.truncate(rng.below(bytes.len() as u64) as usize),
             2 => bytes.push(0),
-            // Another block in its place.
+            // Another block in the place of this one.
             _ => bytes = fs::read(&all[number - 1].0).unwrap(),
         }
         fs::write(path, bytes).unwrap();
@@ -322,7 +324,7 @@ fn a_damaged_block_is_fetched_again() {
     epochs(&cache.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
     assert_eq!((cache.counts().damaged, objects.bytes.load(Relaxed)), (SAMPLES, 2 * at(SAMPLES)));
     sound(folder.path(), 1 << 30);
-    // `check` finds them without a loader.
+    // `check` finds damaged blocks without a loader.
     fs::write(&all[0].0, "").unwrap();
     let mut bytes = fs::read(&all[1].0).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
@@ -333,7 +335,7 @@ fn a_damaged_block_is_fetched_again() {
 }
 
 #[test]
-fn a_changed_object_is_read_again_and_old_bytes_never_come_back() {
+fn a_changed_object_never_returns_old_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let objects = Objects::new(1);
     let cache = Cache::with_memory(folder.path(), 1 << 30, at(SAMPLES) / 2).unwrap();
@@ -343,7 +345,7 @@ fn a_changed_object_is_read_again_and_old_bytes_never_come_back() {
         epochs(&store, BatchIndex::default(), 2 * SAMPLES / 10);
     }
     assert_eq!(objects.bytes.load(Relaxed), 3 * at(SAMPLES));
-    // Without a tag two versions cannot be told apart, so nothing is kept.
+    // If objects have no tag, versions cannot be distinguished, so nothing is cached.
     let keep = store.keep(9, &lookahead()).unwrap();
     let untagged = Object { tag: None, ..store.object("mem://set/x").unwrap() };
     keep.offer(&untagged, 0, &[1; 5000], 0, BatchIndex::default());
@@ -351,7 +353,7 @@ fn a_changed_object_is_read_again_and_old_bytes_never_come_back() {
 }
 
 #[test]
-fn a_folder_with_other_files_or_of_another_version_is_refused_and_nothing_is_deleted() {
+fn a_foreign_folder_is_refused_and_nothing_is_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |path: &Path, words: &str| {
         for e in [Cache::open(path, 1000).err().unwrap(), empty(path).err().unwrap()] {
@@ -367,7 +369,8 @@ fn a_folder_with_other_files_or_of_another_version_is_refused_and_nothing_is_del
     assert!(Cache::open(photos.join("only-copy.jpg"), 1000).is_err());
     assert_eq!(files(folder.path()).len(), 1);
 
-    // Names of the cache do not make a folder its own: a user's store of files by their hash.
+    // A folder is not a cache merely because its files have the same names as in a cache: a user
+    // may name files after their hashes.
     for name in ["journal", "lock", "blocks", "partial", "files"] {
         let mine = folder.path().join("mine");
         let file = mine.join(name).join("00").join("0".repeat(32));
@@ -382,7 +385,7 @@ fn a_folder_with_other_files_or_of_another_version_is_refused_and_nothing_is_del
     let path = folder.path().join("cache");
     let cache = Cache::open(&path, 50_000).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-    // A user's file with the name of a block, and old files in the folder of partial files.
+    // A user's file that has the name of a block, and old files in the folder for partial files.
     let old = [path.join("partial/notes.txt"), path.join("partial/1-2-3")];
     let block = path.join("blocks/00").join("0".repeat(32));
     fs::create_dir_all(block.parent().unwrap()).unwrap();
@@ -396,7 +399,7 @@ fn a_folder_with_other_files_or_of_another_version_is_refused_and_nothing_is_del
     fs::remove_file(block).unwrap();
     fs::remove_file(&old[0]).unwrap();
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 1);
-    // Foreign files among the blocks are listed and never removed.
+    // Foreign files among the blocks are reported and never removed.
     let others = [path.join("blocks/mine.jpg"), blocks(&path)[0].0.with_file_name("mine.jpg")];
     others.iter().for_each(|other| fs::write(other, "x").unwrap());
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 3 * SAMPLES / 10);
@@ -409,31 +412,31 @@ fn a_folder_with_other_files_or_of_another_version_is_refused_and_nothing_is_del
     assert_eq!(before.sets.keys().collect::<Vec<_>>(), ["mem://set"]);
     assert_eq!(empty(&path).unwrap(), before);
     assert_eq!((show(&path).unwrap().blocks, blocks(&path).len()), (0, 2));
-    // The running process continues.
+    // A process that is already running can continue.
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), SAMPLES / 10);
     assert!(show(&path).unwrap().blocks > 0);
 
     let elsewhere = folder.path().join("elsewhere");
     fs::rename(path.join("partial"), &elsewhere).unwrap();
     std::os::unix::fs::symlink(&elsewhere, path.join("partial")).unwrap();
-    refused(&path, "\"partial\" of the cache is a link");
+    refused(&path, "\"partial\" in the cache is a symbolic link");
     fs::remove_file(path.join("partial")).unwrap();
     fs::rename(elsewhere, path.join("partial")).unwrap();
     let shared = folder.path().join("shared");
     fs::create_dir(&shared).unwrap();
     fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
     let e = Cache::open(&shared, 1000).err().unwrap();
-    assert!(e.cause().contains("all users may write"), "{e}");
+    assert!(e.cause().contains("writable by all users"), "{e}");
 
     fs::write(path.join("notes.txt"), "x").unwrap();
     refused(&path, "contains \"notes.txt\"");
     fs::remove_file(path.join("notes.txt")).unwrap();
     fs::write(path.join("warpfeed-cache"), "warpfeed cache, version 9\n").unwrap();
-    refused(&path, "another version (\"warpfeed cache, version 9\")");
+    refused(&path, "a different version (\"warpfeed cache, version 9\")");
 }
 
 #[test]
-fn objects_with_a_weak_version_or_none_are_not_kept() {
+fn objects_without_a_strong_version_are_not_cached() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::with_memory(folder.path(), 1 << 30, 1 << 20).unwrap();
     let store = cache.store(Objects::new(1));
@@ -446,13 +449,13 @@ fn objects_with_a_weak_version_or_none_are_not_kept() {
 }
 
 #[test]
-fn reads_continue_if_the_folder_cannot_be_written() {
-    // Nobody can create files in it.
+fn reads_continue_if_the_folder_is_read_only() {
+    // Nobody can create files in this folder.
     let cache = Cache::open("/proc/warpfeed/cache", 1 << 30).unwrap();
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), SAMPLES / 10);
     assert_eq!((cache.counts().written_bytes, cache.counts().disk), (0, 0));
 
-    // Writing fails from some point on, for any user.
+    // From some point on, writes fail for any user.
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
     let store = cache.store(Objects::new(1));
@@ -464,7 +467,8 @@ fn reads_continue_if_the_folder_cannot_be_written() {
     assert_eq!((blocks(folder.path()).len(), cache.counts().disk), (kept, 30), "what is there is read");
 }
 
-/// Needs the permission to mount a file system. Without it, the error above takes its place.
+/// This test needs the permission to mount a file system. Without it, only the previous test covers
+/// the error.
 #[cfg(target_os = "linux")]
 #[test]
 fn reads_continue_if_the_disk_is_full() {
@@ -494,9 +498,9 @@ fn reads_continue_if_the_disk_is_full() {
     run.unwrap();
 }
 
-/// The lock is that of another process: a lock belongs to an open file.
+/// The lock belongs to the open file, so it acts like the lock of another process.
 #[test]
-fn a_slow_folder_does_not_slow_reads_that_are_in_memory() {
+fn a_slow_folder_does_not_delay_memory_hits() {
     let folder = tempfile::tempdir().unwrap();
     let objects = Objects::new(1);
     let cache = Cache::with_memory(folder.path(), 1 << 30, at(60)).unwrap();
@@ -507,7 +511,7 @@ fn a_slow_folder_does_not_slow_reads_that_are_in_memory() {
         content(1, at(sample), &mut bytes);
         bytes
     };
-    // Without a next use the samples fill the memory in their order.
+    // The next uses are not known, so the samples fill the memory in order.
     let mut kept = Vec::new();
     for sample in 0..60 {
         keep.offer(&object, at(sample), &bytes(sample), sample, BatchIndex::default());
@@ -517,7 +521,7 @@ fn a_slow_folder_does_not_slow_reads_that_are_in_memory() {
     let (done, end) = mpsc::channel::<()>();
     let path = folder.path().join("lock");
     let reads = std::thread::scope(|scope| {
-        // The other thread also ends if this one panics.
+        // Dropping `done` ends the other thread, even if this one panics.
         let done = done;
         scope.spawn(move || {
             let lock = fs::File::options().write(true).open(path).unwrap();
@@ -528,7 +532,7 @@ fn a_slow_folder_does_not_slow_reads_that_are_in_memory() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        // Another thread writes to the folder all the time, and waits for the lock.
+        // A second thread constantly writes to the folder, and waits for the lock.
         let writes = scope.spawn(|| {
             for sample in 60..80 {
                 keep.offer(&object, at(sample), &bytes(sample), sample, BatchIndex::default());
@@ -540,8 +544,8 @@ fn a_slow_folder_does_not_slow_reads_that_are_in_memory() {
             for (sample, expected) in &expected {
                 let (sample, mut found) = (*sample, vec![0; expected.len()]);
                 keep.start(BatchIndex::default());
-                // A sample that left the memory for a new one is read from the folder, or not at
-                // all.
+                // A sample that was evicted from memory is read from the folder, or is a cache
+                // miss.
                 let tier = keep.get(&object, at(sample), &mut found);
                 reads += 1;
                 assert!(tier.is_none() || found == *expected);
@@ -550,9 +554,10 @@ fn a_slow_folder_does_not_slow_reads_that_are_in_memory() {
         drop(done);
         reads
     });
-    // Each of the 20 writes waits for the lock. If reads waited too, one would fit into a write.
+    // Each of the 20 writes waits for the lock. If reads also waited, there would be only one read
+    // per write.
     assert!(reads > 20 * 10, "{reads} reads during 20 writes");
-    // While the other thread writes, a sample may be replaced between these calls.
+    // The writing thread may evict a sample between these calls.
     for &sample in &kept {
         let tier = keep.get(&object, at(sample), &mut bytes(sample));
         assert!(keep.has(&object, at(sample), len(sample)) || tier.is_none());
@@ -560,7 +565,7 @@ fn a_slow_folder_does_not_slow_reads_that_are_in_memory() {
 }
 
 #[test]
-fn a_cache_with_a_lower_limit_shrinks_by_a_bounded_number_of_blocks_for_each_write() {
+fn a_lower_limit_shrinks_the_cache_in_bounded_steps() {
     let folder = tempfile::tempdir().unwrap();
     let of = |limit: u64, number: u64| {
         let cache = like_another_process(folder.path(), limit);
@@ -573,7 +578,7 @@ fn a_cache_with_a_lower_limit_shrinks_by_a_bounded_number_of_blocks_for_each_wri
     let small = of(1 << 30, 1);
     (0..600).for_each(|number| small(number * 4000, 3000));
     assert_eq!(blocks(folder.path()).len(), 600);
-    // The new limit has room for one block. Those of nobody's order go first.
+    // The new limit is one block. Blocks without a loader are evicted first.
     drop(small);
     let less = of(5000, 2);
     let left: Vec<_> = (0..4)
@@ -588,7 +593,7 @@ fn a_cache_with_a_lower_limit_shrinks_by_a_bounded_number_of_blocks_for_each_wri
 }
 
 #[test]
-fn a_cache_in_a_dataset_is_not_a_class_of_it() {
+fn a_cache_folder_in_a_dataset_is_not_a_class() {
     let set = tempfile::tempdir().unwrap();
     for class in ["cat", "dog"] {
         std::fs::create_dir(set.path().join(class)).unwrap();
@@ -597,5 +602,5 @@ fn a_cache_in_a_dataset_is_not_a_class_of_it() {
     let inside = set.path().join("cache");
     Cache::open(&inside, 1 << 20).unwrap();
     let e = warpfeed::source::open(set.path()).err().unwrap();
-    assert!(e.cause().contains("the cache of a loader") && e.path() == Some(&inside), "{e}");
+    assert!(e.cause().contains("the folder is a cache") && e.path() == Some(&inside), "{e}");
 }

@@ -1,5 +1,5 @@
-//! Promise: batches through the cache are those of the local files, for any size of the cache, any
-//! number of ranks and any faults of the store. What is kept is not fetched again.
+//! Promise: batches read through the cache equal those of the local files, for any size of the
+//! cache, any number of ranks and any faults of the store. Cached bytes are not fetched again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use warpfeed::source::{Memory, Object, Options, OwnedSample, Store, open};
 use warpfeed::{Augment, Error, Loader, Result};
 use warpfeed_stores::{Cache, show, warm};
 
-/// Objects in memory. While there are faults, reads fail or are late at random.
+/// In-memory objects. While faults are enabled, reads fail or are delayed at random.
 #[derive(Default)]
 struct Objects {
     objects: BTreeMap<String, Vec<u8>>,
@@ -45,7 +45,7 @@ impl Store for Objects {
     }
 }
 
-/// A BMP of 32 by 32 pixels of noise.
+/// Returns a BMP with 32 by 32 pixels of noise.
 fn image(number: u64) -> Vec<u8> {
     let mut bytes = b"BM".to_vec();
     for word in [54 + 3072u32, 0, 54, 40, 32, 32, 1 | 24 << 16, 0, 3072, 0, 0, 0, 0] {
@@ -56,7 +56,7 @@ fn image(number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Tar shards in a folder, and in a store.
+/// Returns the same tar shards in a folder and in a store.
 fn shards(faults: Option<u64>) -> (tempfile::TempDir, Arc<Objects>) {
     let root = tempfile::tempdir().unwrap();
     let sample = |n: u64| OwnedSample::new(format!("s{n:03}")).field("bmp", image(n)).label(n as i64);
@@ -71,7 +71,7 @@ fn shards(faults: Option<u64>) -> (tempfile::TempDir, Arc<Objects>) {
     (root, Arc::new(store))
 }
 
-/// Labels and images of all batches of `epochs` epochs.
+/// Returns the labels and images of all batches in `epochs` epochs.
 fn batches(loader: Loader, epochs: usize) -> Vec<(Vec<i64>, Vec<u8>)> {
     let mut batches = loader.augment(Augment::train(16)).batch_size(8).shuffle(5).epochs(epochs as u64).host().unwrap();
     let mut all = Vec::new();
@@ -85,7 +85,7 @@ fn batches(loader: Loader, epochs: usize) -> Vec<(Vec<i64>, Vec<u8>)> {
 }
 
 #[test]
-fn batches_are_those_of_the_local_files_for_any_cache_ranks_and_faults() {
+fn the_cache_gives_the_batches_of_local_files() {
     for (number, (limit, memory, faults)) in
         [(1 << 30, 0, None), (150_000, 0, Some(1)), (150_000, 40_000, Some(2)), (1 << 30, 0, Some(3)), (0, 0, Some(4))]
             .into_iter()
@@ -101,8 +101,8 @@ fn batches_are_those_of_the_local_files_for_any_cache_ranks_and_faults() {
             assert_eq!(local.len(), 3 * 96 / 8 / world);
             let remote = Loader::new("mem://set").stores(cache.stores([("mem", objects.clone() as Arc<dyn Store>)]));
             assert!(batches(with_ranks(remote), 3) == local, "cache {number}, rank {rank} of {world}");
-            // The set is so small that the first loader fetches all epochs before it keeps the
-            // first.
+            // The first loader prefetches all three epochs before anything is cached, so only a
+            // second loader has cache hits.
             let remote = Loader::new("mem://set").stores(cache.stores([("mem", objects.clone() as Arc<dyn Store>)]));
             assert!(batches(with_ranks(remote), 3) == local, "cache {number}, rank {rank} of {world}, again");
         }
@@ -112,12 +112,12 @@ fn batches_are_those_of_the_local_files_for_any_cache_ranks_and_faults() {
 }
 
 #[test]
-fn what_is_kept_is_not_fetched_again_by_the_next_epoch_loader_or_rank() {
+fn cached_bytes_are_not_fetched_again() {
     let (_root, objects) = shards(None);
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
     let loader = |rank, world| {
-        // The same cache, as it is open in this process.
+        // This call returns the cache that is already open in this process.
         let cache = Cache::open(folder.path(), 1 << 30).unwrap();
         let stores = cache.stores([("mem", objects.clone() as Arc<dyn Store>)]);
         Loader::new("mem://set").stores(stores).rank(rank, world).local_world_size(world)
@@ -131,7 +131,7 @@ fn what_is_kept_is_not_fetched_again_by_the_next_epoch_loader_or_rank() {
 }
 
 #[test]
-fn the_statistics_of_a_loader_say_where_its_samples_came_from() {
+fn statistics_tell_cache_hits_from_store_reads() {
     let (_root, objects) = shards(None);
     for (limit, memory) in [(1 << 30, 0), (0, 1 << 30)] {
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
-//! Promise: samples and batches from a server with faults are those of the files. The 50 random
-//! schedules refuse, cut and delay answers, give them wrong lengths or ranges, or stay silent, with
-//! and without a cache. Expired credentials and a changed object are errors with their cause. What
-//! another attempt cannot mend fails within seconds, and says what to do.
+//! Promise: samples and batches read from a faulty server equal those of the local files. In fifty
+//! random schedules, the server refuses requests, truncates and delays responses, sends wrong
+//! lengths or ranges, or stays silent, with and without a cache. Expired credentials and a changed
+//! object cause errors that name the cause. An error that retries cannot fix is reported within
+//! seconds, and says what to do.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,8 +19,8 @@ const SCHEDULES: u64 = 50;
 const SAMPLES: u64 = 24;
 const BATCH: u64 = 4;
 
-/// Reads two epochs in the order of `seed`, ahead of need with `bytes` bytes. Calls `between` after
-/// the first epoch.
+/// Reads two epochs in the order given by `seed`, prefetching up to `bytes` bytes. Calls `between`
+/// after the first epoch.
 fn drive(source: &dyn Source, expected: &[OwnedSample], seed: u64, bytes: usize, between: impl Fn()) -> Result<()> {
     let order = move |BatchIndex { epoch, batch }: BatchIndex| -> Option<Vec<u64>> {
         let sample = |position| (position * 7 + epoch * 5 + seed) % SAMPLES;
@@ -44,20 +45,20 @@ fn drive(source: &dyn Source, expected: &[OwnedSample], seed: u64, bytes: usize,
     Ok(())
 }
 
-/// The server's schedules, and the error of each.
+/// Runs the server with the fault schedule `seed`. Returns the error, if there is one.
 fn run(seed: u64, shards: &[(String, Vec<u8>)], expected: &[OwnedSample], happened: &[AtomicU64]) -> Option<Error> {
     let (server, address) = Server::start();
     shards.iter().for_each(|(name, bytes)| server.put(&format!("/set/{name}"), bytes.clone()));
     let folder = tempfile::tempdir().unwrap();
     let stores = match seed % 2 {
         0 => warpfeed_stores::all(),
-        // A third of the dataset.
+        // The cache holds a third of the dataset.
         _ => Cache::open(folder.path(), SAMPLES * 4096 / 3).unwrap().stores(warpfeed_stores::all()),
     };
     let url = format!("{address}/set/s-{{000000..{:06}}}.tar", shards.len() - 1);
     let source = Options::new().stores(stores).open(url).unwrap();
     server.schedule.store(seed + 1, Ordering::SeqCst);
-    // With more bytes, both epochs are fetched before the server changes.
+    // With a larger budget, both epochs would be prefetched before the server changes.
     let bytes = if seed % 10 < 8 { [4_000, 12_000, 1 << 20][seed as usize % 3] } else { 4_000 };
     let end = drive(&*source, expected, seed, bytes, || match seed % 10 {
         8 => shards.iter().for_each(|(name, bytes)| server.put(&format!("/set/{name}"), vec![1; bytes.len()])),
@@ -71,7 +72,7 @@ fn run(seed: u64, shards: &[(String, Vec<u8>)], expected: &[OwnedSample], happen
 }
 
 #[test]
-fn fifty_schedules_of_faults_of_a_server_lose_nothing_and_change_no_byte() {
+fn fifty_fault_schedules_change_no_byte() {
     let root = tempfile::tempdir().unwrap();
     let sample = |n: u64| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n as u8; 3000]).label(n as i64);
     let source = Memory::new((0..SAMPLES).map(sample).collect());
@@ -118,7 +119,7 @@ fn fifty_schedules_of_faults_of_a_server_lose_nothing_and_change_no_byte() {
 }
 
 #[test]
-fn a_server_that_cannot_serve_a_dataset_fails_within_seconds_and_says_why() {
+fn an_unusable_server_fails_fast_and_says_why() {
     let (server, address) = Server::start();
     let answer = |status: &str, headers: &str, body: &str| {
         format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n{body}", body.len())
@@ -133,14 +134,14 @@ fn a_server_that_cannot_serve_a_dataset_fails_within_seconds_and_says_why() {
     script("GET /set/gzip.tar", packed);
     script("GET /set/whole.tar", answer("200 OK", "ETag: \"v0\"\r\n", "everything"));
     for (name, words) in [
-        ("circle", "redirects this URL in a circle"),
+        ("circle", "redirects this URL in a loop"),
         ("gzip", "the server compresses its answers (gzip)"),
-        ("whole", "does not support byte ranges: use another server"),
+        ("whole", "does not support byte ranges: use a different server"),
     ] {
         let begun = Instant::now();
         let url = format!("{address}/set/{name}.tar");
         let store = warpfeed_stores::all().into_iter().find(|(scheme, _)| *scheme == "http").unwrap().1;
-        // A tar is read whole while it is opened.
+        // Opening a tar shard reads all of it.
         let object = Object { url: url.clone(), len: 4096, tag: Some("\"v0\"".into()), server: None };
         let read = store.read(&object, 0, &mut [0; 4096]).unwrap_err();
         let opened = Options::new().stores(warpfeed_stores::all()).open(&url).err().unwrap();

@@ -1,5 +1,6 @@
-//! Promise: a dataset of every format is opened from a store, through the cache if the format
-//! needs files, and has the samples of the local files. An error names what is missing.
+//! Promise: a dataset in any format can be opened from a store, through the cache if the format
+//! needs local files, and contains the same samples as the local files. An error names what is
+//! missing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,14 +19,14 @@ use warpfeed::source::{
 use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
-/// Objects in memory, with the version of all. Counts bytes that were read, and fails after `left`
-/// reads.
+/// A store of in-memory objects that all have the same version. Counts the bytes that are read, and
+/// fails after `left` reads.
 struct Objects {
     objects: BTreeMap<String, Vec<u8>>,
     version: Mutex<u64>,
     bytes: AtomicU64,
     left: AtomicU64,
-    /// An object with a version of its own.
+    /// URL of an object that has its own version.
     changed: Option<String>,
 }
 
@@ -35,7 +36,7 @@ impl Objects {
         Arc::new(Objects { objects, version, bytes, left, changed: None })
     }
 
-    /// The files of a folder below `mem://set/`.
+    /// Creates objects from the files of a folder, below `mem://set/`.
     fn below(folder: &Path) -> Arc<Self> {
         let (mut objects, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
         while let Some(inside) = folders.pop() {
@@ -88,7 +89,7 @@ fn with(folder: &Path, limit: u64, store: &Arc<Objects>) -> Options {
     Options::new().store("mem", Cache::open(folder, limit).unwrap().store(store.clone()))
 }
 
-/// A set of images with the annotations of YOLO and Pascal VOC.
+/// Creates a folder of images with annotations in the formats of YOLO and Pascal VOC.
 fn annotated() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let put = |name: &str, bytes: &[u8]| {
@@ -118,10 +119,10 @@ fn annotated() -> tempfile::TempDir {
 }
 
 #[test]
-fn every_format_is_opened_from_a_store_and_has_the_samples_of_the_files() {
+fn every_format_opens_from_a_store() {
     let (root, fixtures) = (annotated(), fixtures());
     let mut seen = Vec::new();
-    // Opening an LMDB writes a file next to it.
+    // Opening an LMDB database creates a lock file next to it.
     fs::create_dir(root.path().join("lmdb")).unwrap();
     for name in ["dicts.mdb", "named.mdb"] {
         fs::copy(fixtures.join("lmdb").join(name), root.path().join("lmdb").join(name)).unwrap();
@@ -152,7 +153,7 @@ fn every_format_is_opened_from_a_store_and_has_the_samples_of_the_files() {
         ("tar", root.path().join("tar"), "s.tar"),
     ] {
         let here = match open(local.join(path)) {
-            // This build lacks the feature of the format.
+            // This build lacks the Cargo feature of the format.
             Err(e) if e.cause().contains("lacks the Cargo feature") => {
                 seen.push(kind);
                 continue;
@@ -164,11 +165,12 @@ fn every_format_is_opened_from_a_store_and_has_the_samples_of_the_files() {
         let there = with(folder.path(), 1 << 30, &store).open(&url).unwrap_or_else(|e| panic!("{url}: {e}"));
         assert_eq!((here.kind(), there.kind()), (kind, kind), "{url}");
         assert!(samples(&*here) == samples(&*there) && here.classes() == there.classes(), "{kind}: {url}");
-        // A second process finds the files, and fetches none.
+        // A second process finds the files and does not download any.
         if !show(folder.path()).unwrap().files.is_empty() {
             let bytes = store.bytes.load(SeqCst);
             with(folder.path(), 1 << 30, &store).open(&url).unwrap();
-            // Only the start of an index is read again, by each format that looks at it.
+            // Only the start of an index is read again, once for each format that examines it
+            // during detection.
             assert!(store.bytes.load(SeqCst) - bytes <= 2 * 512, "{kind}: {url}");
         }
         seen.push(kind);
@@ -178,7 +180,7 @@ fn every_format_is_opened_from_a_store_and_has_the_samples_of_the_files() {
     }
 }
 
-/// The objects of a YOLO set at `url`, which needs files of this machine: two images of `bytes`
+/// Returns the objects of a YOLO dataset at `url`, which needs local files: two images of `bytes`
 /// bytes, and their labels.
 fn yolo(url: &str, bytes: usize) -> BTreeMap<String, Vec<u8>> {
     let image = |n: usize| {
@@ -192,12 +194,12 @@ fn yolo(url: &str, bytes: usize) -> BTreeMap<String, Vec<u8>> {
     (1..3).flat_map(both).collect()
 }
 
-/// A set that is large enough for several requests.
+/// Returns a dataset that is large enough for several requests.
 fn large() -> Arc<Objects> {
     Objects::of(yolo("mem://set", 10 << 20))
 }
 
-/// The same set in a folder.
+/// Creates the same dataset in a folder.
 fn large_here() -> tempfile::TempDir {
     let here = tempfile::tempdir().unwrap();
     for (url, bytes) in yolo("", 10 << 20) {
@@ -209,7 +211,7 @@ fn large_here() -> tempfile::TempDir {
 }
 
 #[test]
-fn files_that_were_cut_off_go_on_where_they_were_and_ranks_fetch_them_once() {
+fn interrupted_downloads_continue_and_ranks_share_them() {
     let (folder, store) = (tempfile::tempdir().unwrap(), large());
     let total = store.objects.values().map(|bytes| bytes.len() as u64).sum::<u64>();
     let local = samples(&*open(large_here().path()).unwrap());
@@ -220,12 +222,12 @@ fn files_that_were_cut_off_go_on_where_they_were_and_ranks_fetch_them_once() {
     });
     assert!(ranks.iter().all(|rank| *rank == local));
     assert_eq!(store.bytes.load(SeqCst), total);
-    // Another version is another set of files.
+    // Another version is a separate set of files.
     *store.version.lock().unwrap() = 1;
     opened(&store).unwrap();
     assert_eq!(store.bytes.load(SeqCst), 2 * total);
 
-    // What has arrived with the right checksum is not fetched again.
+    // Parts that were received with a correct checksum are not fetched again.
     let folder = tempfile::tempdir().unwrap();
     let set = || {
         let sets = fs::read_dir(folder.path().join("files")).unwrap().map(|entry| entry.unwrap().path());
@@ -238,7 +240,7 @@ fn files_that_were_cut_off_go_on_where_they_were_and_ranks_fetch_them_once() {
     let before = store.bytes.load(SeqCst);
     assert!(samples(&*opened().unwrap()) == local);
     assert_eq!(store.bytes.load(SeqCst), before);
-    // A changed byte is found by the checksum, and its file is fetched again.
+    // A changed byte is detected by the checksum, and the file is fetched again.
     let mut bytes = fs::read(&file).unwrap();
     let len = bytes.len() as u64;
     bytes[9_000_000] ^= 1;
@@ -252,17 +254,17 @@ fn an_error_names_what_is_missing() {
     let (folder, store) = (tempfile::tempdir().unwrap(), large());
     let cause = |options: Options, url: &str| options.open(url).err().unwrap().cause().to_owned();
     let e = cause(Options::new().store("mem", store.clone()), "mem://set");
-    assert!(e.contains("the loader has no cache to bring them to") && e.contains("cache_bytes"), "{e}");
+    assert!(e.contains("the loader has no cache to download them to") && e.contains("cache_bytes"), "{e}");
     let e = cause(Options::new().store("mem", Cache::in_memory(9).store(store.clone())), "mem://set");
-    assert!(e.contains("the cache has no folder"), "{e}");
+    assert!(e.contains("the cache has no writable folder"), "{e}");
     let e = cause(with(folder.path(), 1 << 20, &store), "mem://set");
     assert!(e.contains("the cache is too small") && e.contains("1048576"), "{e}");
     let e = cause(with(folder.path(), 1 << 30, &store), "mem://absent/x.yaml");
-    assert!(e.contains("nothing is at this URL"), "{e}");
+    assert!(e.contains("no object exists at or below this URL"), "{e}");
     store.left.store(1, SeqCst);
     let e = cause(with(folder.path(), 1 << 30, &store), "mem://set");
     assert!(e.contains("refused"), "{e}");
-    // What was not completed can be removed, and nothing in use is.
+    // Incomplete files can be removed, but files in use cannot.
     let files = || show(folder.path()).unwrap().files;
     assert_eq!(files().keys().collect::<Vec<_>>(), ["mem://set"]);
     empty(folder.path()).unwrap();
@@ -273,10 +275,11 @@ fn an_error_names_what_is_missing() {
     assert_eq!((files().len(), samples(&*set).len()), (1, 2));
 }
 
-/// Opens the set in the folder that the environment names. Other tests start it as a process.
+/// The child process of other tests. Opens the dataset in the folder that an environment variable
+/// names.
 #[test]
-#[ignore = "started by another test"]
-fn open_the_set_of_the_environment() {
+#[ignore = "started by other tests"]
+fn child_process_opens_the_dataset() {
     let Ok(folder) = std::env::var("WARPFEED_TEST_FILES") else { return };
     let store = large();
     let set = with(Path::new(&folder), 1 << 30, &store).open("mem://set").unwrap();
@@ -284,16 +287,16 @@ fn open_the_set_of_the_environment() {
 }
 
 fn process(folder: &Path) -> Child {
-    let mut command = child!(open_the_set_of_the_environment);
+    let mut command = child!(child_process_opens_the_dataset);
     command.env("WARPFEED_TEST_FILES", folder).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 #[test]
-fn processes_that_are_killed_while_they_bring_files_leave_files_that_the_next_one_completes() {
+fn downloads_of_killed_processes_are_completed() {
     let mut rng = Rng::new(25, 0, 1);
     let root = tempfile::tempdir().unwrap();
     for schedule in 0..24 {
-        // Some schedules continue in the folder of the one before.
+        // Some schedules continue with the folder of the previous schedule.
         let folder = root.path().join((schedule / 4).to_string());
         let mut processes: Vec<_> = (0..1 + schedule % 3).map(|_| process(&folder)).collect();
         for process in &mut processes {
@@ -312,20 +315,20 @@ fn processes_that_are_killed_while_they_bring_files_leave_files_that_the_next_on
 }
 
 #[test]
-fn files_and_blocks_stay_within_the_bytes_of_the_cache() {
+fn files_and_blocks_stay_within_the_cache_limit() {
     let (folder, bytes) = (tempfile::tempdir().unwrap(), |mib: usize| vec![7u8; mib << 20]);
     let store = Objects::of([1, 2, 3].into_iter().flat_map(|n| yolo(&format!("mem://{n}"), 2 << 20)).collect());
-    // This process uses the first two until it ends.
+    // This process keeps using the first two datasets until it ends.
     let limit = 9 << 20;
     let open = |n: u64| with(folder.path(), limit, &store).open(format!("mem://{n}"));
     open(1).unwrap();
     open(2).unwrap();
     let e = open(3).err().unwrap();
-    assert!(e.cause().contains("processes use other files of") && e.to_string().contains("mem://3"), "{e}");
+    assert!(e.cause().contains("files in use have") && e.to_string().contains("mem://3"), "{e}");
     let held: u64 = show(folder.path()).unwrap().files.values().map(|(_, bytes)| bytes).sum();
     assert!(held <= limit, "{held}");
 
-    // Blocks make room for files.
+    // Blocks are evicted to make room for files.
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), limit).unwrap().store(store.clone());
     let keep = cache.keep(1, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))).unwrap();
@@ -345,7 +348,7 @@ fn files_and_blocks_stay_within_the_bytes_of_the_cache() {
 }
 
 #[test]
-fn a_changed_object_below_a_url_is_noticed_although_its_listing_is_kept() {
+fn a_cached_listing_does_not_hide_a_changed_object() {
     let (root, folder) = (annotated(), tempfile::tempdir().unwrap());
     for n in 2..40 {
         fs::copy(root.path().join("yolo/images/1.jpg"), root.path().join(format!("yolo/images/{n}.jpg"))).unwrap();
@@ -353,7 +356,7 @@ fn a_changed_object_below_a_url_is_noticed_although_its_listing_is_kept() {
     }
     let before = Objects::below(&root.path().join("yolo"));
     let old = samples(&*with(folder.path(), 1 << 30, &before).open("mem://set").unwrap());
-    // One of the objects has another tag and other bytes.
+    // Give one of the objects a different tag and different bytes.
     let mut objects = before.objects.clone();
     objects.insert("mem://set/labels/17.txt".to_owned(), b"0 0.5 0.5 0.75 0.75\n".to_vec());
     let mut after = Objects::of(objects);
@@ -365,14 +368,14 @@ fn a_changed_object_below_a_url_is_noticed_although_its_listing_is_kept() {
 }
 
 #[test]
-fn a_damaged_file_is_found_by_check_and_fetched_again_while_others_use_the_set() {
+fn check_finds_a_damaged_file_that_is_in_use() {
     let (folder, store) = (tempfile::tempdir().unwrap(), large());
     let open = || with(folder.path(), 1 << 30, &store).open("mem://set").unwrap();
     let used = open();
     let local = samples(&*used);
     let sets = fs::read_dir(folder.path().join("files")).unwrap().map(|entry| entry.unwrap().path());
     let file = sets.into_iter().find(|path| path.is_dir()).unwrap().join("data/images/1.jpg");
-    // The time of the change is not seen, as after a fault of the disk.
+    // Preserve the modification time, as a disk fault does.
     let time = fs::metadata(&file).unwrap().modified().unwrap();
     let mut bytes = fs::read(&file).unwrap();
     bytes[5_000_000] ^= 1;
@@ -384,9 +387,9 @@ fn a_damaged_file_is_found_by_check_and_fetched_again_while_others_use_the_set()
     assert!(samples(&*open()) == local && samples(&*used) == local);
 }
 
-/// Another process may be suspended while it makes room.
+/// Another process may be suspended while it frees space.
 #[test]
-fn opening_can_be_given_up_while_another_process_makes_room() {
+fn opening_can_be_cancelled_while_another_process_evicts() {
     let (folder, store) = (tempfile::tempdir().unwrap(), large());
     let options = with(folder.path(), 1 << 30, &store);
     let room = fs::File::create(folder.path().join("files/room.lock")).unwrap();
@@ -400,6 +403,6 @@ fn opening_can_be_given_up_while_another_process_makes_room() {
     });
     thread::sleep(Duration::from_millis(200));
     given_up.store(1, SeqCst);
-    let e = opened.recv_timeout(Duration::from_secs(60)).expect("it is given up").unwrap_err();
+    let e = opened.recv_timeout(Duration::from_secs(60)).expect("the opening is cancelled").unwrap_err();
     assert!(e.cause().contains("cancelled"), "{e}");
 }

@@ -1,7 +1,8 @@
-//! Promise: a listing of the Hugging Face hub is whole or an error. Refusals and cut pages are
-//! asked for again, circles and pages that are not listings are refused by name, and the token
-//! stays on the hub. All requests of a process ask for one commit. A folder or a table of the hub
-//! has the samples, keys and classes of the same one on this machine, whatever its names are.
+//! Promise: a listing on the Hugging Face Hub is either complete or fails. Refused requests and
+//! truncated pages are retried. Loops of pages, and pages that are not listings, are rejected with
+//! an error that names the page, and the token is sent only to the Hub. All requests of a process
+//! use the same commit. A folder or table on the Hub has the same samples, keys and classes as its
+//! local copy, whatever the file names.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -13,15 +14,15 @@ use crate::process::own_process;
 use crate::support::Server;
 use warpfeed::source::{CancelToken, Concat, Options, OwnedSample, Source, open};
 
-/// The hub of the test of this process, and its address.
+/// The simulated Hub of this process's test, and its address.
 static HUB: LazyLock<(Arc<Server>, String)> = LazyLock::new(|| {
     let hub = Server::start_for_urls();
-    // SAFETY: the only test of this process, and the servers read no variable.
+    // SAFETY: this is the only test in the process, and the servers read no environment variables.
     unsafe { std::env::set_var("HF_TOKEN", "hf_secret") };
     hub
 });
 
-/// A complete answer with this body, and a link to the next page.
+/// Returns a complete response with this body and a link to the next page.
 fn page(body: &str, next: Option<&str>) -> String {
     let link = next.map(|next| format!("Link: <{next}>; rel=\"next\"\r\n")).unwrap_or_default();
     format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n{link}\r\n{body}", body.len())
@@ -37,8 +38,8 @@ fn files(names: &[&str]) -> String {
 }
 
 #[test]
-fn a_listing_of_the_hub_is_whole_or_an_error() {
-    own_process!(a_listing_of_the_hub_is_whole_or_an_error);
+fn a_hub_listing_is_complete_or_an_error() {
+    own_process!(a_hub_listing_is_complete_or_an_error);
     let (server, address) = &*HUB;
     let (other, elsewhere) = Server::start();
     let options = Options::new().stores(warpfeed_stores::all());
@@ -56,7 +57,8 @@ fn a_listing_of_the_hub_is_whole_or_an_error() {
     };
     let (one, two) = (files(&["a.jpg", "b.jpg"]), files(&["c.jpg"]));
 
-    // Refused, cut in the middle of a body, and refused again: the listing is asked for again.
+    // The listing is retried after a refusal, a body that is truncated in the middle, and another
+    // refusal.
     let next = format!("{address}/api/page2");
     let cut = page(&one, Some(&next)).replace(&one, &one[..20]);
     let answers =
@@ -70,12 +72,12 @@ fn a_listing_of_the_hub_is_whole_or_an_error() {
         source.network()
     );
 
-    // Circles of one and two pages, files that are listed twice, and pages that are not listings.
+    // Loops of one and two pages, files that are listed twice, and pages that are not listings.
     let third = format!("{address}/api/page3");
     let back = format!("{address}{}", tree("circle"));
     for (name, first, second, words) in [
-        ("itself", page(&one, Some(&format!("{address}{}", tree("itself")))), None, "follow each other in a circle"),
-        ("circle", page(&one, Some(&third)), Some(page(&two, Some(&back))), "follow each other in a circle"),
+        ("itself", page(&one, Some(&format!("{address}{}", tree("itself")))), None, "link to each other in a loop"),
+        ("circle", page(&one, Some(&third)), Some(page(&two, Some(&back))), "link to each other in a loop"),
         ("twice", page(&one, Some(&third)), Some(page(&one, None)), "\"train/a.jpg\" is listed twice"),
         ("cut", page(&one[..30], None), None, "the answer is not a list of files"),
         ("html", page("<html>", None), None, "the answer is not a list of files"),
@@ -99,15 +101,15 @@ fn a_listing_of_the_hub_is_whole_or_an_error() {
     let e = set("empty", vec![page("{}", None)], vec![]).err().unwrap();
     assert!(e.cause().contains("the answer has no commit"), "{e}");
 
-    // The next page is on another server, which does not see the token.
+    // The next page is on another server, which must not receive the token.
     other.scripts.lock().unwrap().insert("/page2".to_owned(), vec![page(&two, None)]);
     let pages = vec![(tree("away"), vec![page(&one, Some(&format!("{elsewhere}/page2")))])];
     assert_eq!(set("away", vec![commit.clone()], pages).unwrap().len(), 3);
     let told = |server: &Server| server.seen.lock().unwrap().iter().any(|request| request.contains("hf_secret"));
     assert_eq!((told(server), told(&other)), (true, false));
 
-    // The branch moves after the first request. A table and its files are of one commit all the
-    // same.
+    // The branch moves after the first request, but a table and its files still come from the same
+    // commit.
     let moving = ["c1", "c2"].map(|commit| page(&format!(r#"{{"sha":"{commit}"}}"#), None));
     server.scripts.lock().unwrap().insert("/api/datasets/o/moving/revision/main".to_owned(), moving.into());
     let trees = ["c1", "c2"].map(|commit| {
@@ -132,16 +134,17 @@ fn a_listing_of_the_hub_is_whole_or_an_error() {
     }
     assert_eq!(listed[1], table);
 
-    // A server that always refuses does not hold up giving up.
+    // Cancelling does not wait for a server that refuses every request.
     let begun = Instant::now();
     let stop = CancelToken::new(move || begun.elapsed() > Duration::from_millis(300));
     let pages = vec![(tree("never"), vec![status("429 Too Many Requests")])];
     assert!(stop.during(|| set("never", vec![commit.clone()], pages)).is_err());
-    // Its attempts alone would take more than a minute.
+    // Without the cancellation, the retries would take more than a minute.
     assert!(begun.elapsed() < Duration::from_secs(30));
 }
 
-/// Puts the files below `folder` on the hub, as `place` in `commit` of the dataset `name`.
+/// Publishes the files below `folder` on the simulated Hub, at `place` in `commit` of the dataset
+/// `name`.
 fn publish(server: &Server, name: &str, (revision, commit): (&str, &str), folder: &Path, place: &str) {
     fn files(folder: &Path, below: &str, found: &mut Vec<(String, Vec<u8>)>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -171,8 +174,8 @@ fn samples(source: &dyn Source) -> Vec<OwnedSample> {
 }
 
 #[test]
-fn a_folder_of_the_hub_has_the_names_classes_and_order_of_the_same_local_folder() {
-    own_process!(a_folder_of_the_hub_has_the_names_classes_and_order_of_the_same_local_folder);
+fn a_hub_folder_equals_the_same_local_folder() {
+    own_process!(a_hub_folder_equals_the_same_local_folder);
     let (server, _) = &*HUB;
     let folder = tempfile::tempdir().unwrap();
     let names = [
@@ -209,8 +212,8 @@ fn a_folder_of_the_hub_has_the_names_classes_and_order_of_the_same_local_folder(
 }
 
 #[test]
-fn a_revision_of_the_hub_may_have_slashes() {
-    own_process!(a_revision_of_the_hub_may_have_slashes);
+fn a_hub_revision_may_contain_slashes() {
+    own_process!(a_hub_revision_may_contain_slashes);
     let (server, _) = &*HUB;
     let folder = tempfile::tempdir().unwrap();
     let options = Options::new().stores(warpfeed_stores::all());

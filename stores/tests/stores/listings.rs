@@ -1,6 +1,6 @@
-//! Promise: a folder in a store is listed once, by one of the ranks. A kept listing is never served
-//! stale without a word: objects that changed are an error or lead to another listing, and new
-//! objects are found after a refresh.
+//! Promise: a folder in a store is listed only once, by one of the ranks. A stale listing is never
+//! used silently: changed objects cause an error or a new listing, and new objects are found after
+//! a refresh.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use warpfeed::source::{Object, Options, Source, Store};
 use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, refresh, show};
 
-/// Objects in memory, with the version of each. Counts listings.
+/// A store of in-memory objects, each with its own version. Counts listings.
 #[derive(Default)]
 struct Objects {
     objects: Mutex<BTreeMap<String, (u64, Vec<u8>)>>,
@@ -38,7 +38,7 @@ impl Objects {
 impl Store for Objects {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
         self.lists.fetch_add(1, SeqCst);
-        // The other rank asks meanwhile.
+        // The other rank requests the listing during this pause.
         thread::sleep(Duration::from_millis(50));
         let urls: Vec<_> = self.objects.lock().unwrap().keys().filter(|url| url.starts_with(prefix)).cloned().collect();
         urls.iter().map(|url| self.object(url)).collect()
@@ -60,7 +60,7 @@ impl Store for Objects {
     }
 }
 
-/// Opens the set as a new process would.
+/// Opens the dataset as a new process would.
 fn opened(folder: &tempfile::TempDir, store: &Arc<Objects>) -> Result<Arc<dyn Source>> {
     let cache = Cache::open(folder.path(), 1 << 30)?;
     Options::new().store("mem", cache.store(store.clone())).open("mem://set")
@@ -96,10 +96,11 @@ fn a_folder_is_listed_once_by_one_of_the_ranks() {
 }
 
 #[test]
-fn a_changed_object_is_an_error_and_the_next_opening_lists_again() {
+fn a_changed_object_is_an_error_and_reopening_lists_again() {
     let (folder, store) = (tempfile::tempdir().unwrap(), Objects::of(40));
     opened(&folder, &store).unwrap();
-    // One that is not compared on opening: the first and the last are.
+    // Change an object that is not compared when the dataset is opened. The first and the last
+    // object are always compared.
     store.put("mem://set/0/002.bmp", 200);
     let set = opened(&folder, &store).unwrap();
     assert_eq!(store.lists.load(SeqCst), 1);
@@ -108,7 +109,7 @@ fn a_changed_object_is_an_error_and_the_next_opening_lists_again() {
     let set = opened(&folder, &store).unwrap();
     assert_eq!((read(&*set).unwrap()[1], store.lists.load(SeqCst)), (200, 2));
 
-    // One that is compared, and another server with the same names.
+    // Change an object that is compared, then simulate another server with the same names.
     store.put("mem://set/0/000.bmp", 201);
     assert_eq!(read(&*opened(&folder, &store).unwrap()).unwrap()[0], 201);
     assert_eq!(store.lists.load(SeqCst), 3);
@@ -129,7 +130,7 @@ fn a_new_object_appears_after_a_refresh() {
     assert_eq!(opened(&folder, &store).unwrap().len(), 40);
     assert_eq!(refresh(folder.path(), "mem://set").unwrap(), 1);
     assert_eq!(opened(&folder, &store).unwrap().len(), 41);
-    // What is written through the cache is found at once.
+    // A write through the cache invalidates the listing.
     store.put("mem://set/1/newer.bmp", 9);
     let written = Cache::open(folder.path(), 1 << 30).unwrap().store(store.clone()).create("mem://set/1/newer.bmp");
     assert!(written.is_err(), "this store is read-only");
@@ -139,7 +140,7 @@ fn a_new_object_appears_after_a_refresh() {
 }
 
 #[test]
-fn a_damaged_listing_is_made_again_and_an_empty_one_is_not_kept() {
+fn damaged_and_empty_listings_are_not_used() {
     let (folder, store) = (tempfile::tempdir().unwrap(), Objects::of(40));
     opened(&folder, &store).unwrap();
     let file = || {

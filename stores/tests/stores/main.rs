@@ -1,4 +1,4 @@
-//! The tests of object stores. Tests that set environment variables run in processes of their own.
+//! Tests of object stores. Tests that set environment variables run in separate processes.
 
 #[path = "../../../tests/support/process.rs"]
 mod process;

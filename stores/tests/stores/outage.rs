@@ -1,5 +1,5 @@
-//! Promise: a loader that reads from a server closes in a moment, although the server does not
-//! answer. Its requests end with it.
+//! Promise: a loader that reads from a server closes promptly even if the server does not respond.
+//! Closing the loader cancels its requests.
 
 use std::fs;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use warpfeed::pack::Pack;
 use warpfeed::source::{CancelToken, Memory, Options, OwnedSample};
 use warpfeed::{Augment, Loader};
 
-/// Far less than the half minute after which a request fails by itself, and far more than a busy
-/// machine needs to close.
+/// Maximum time for closing. It is less than the 30 seconds after which a request fails by itself,
+/// and far more than a busy machine needs.
 const MOMENT: Duration = Duration::from_secs(20);
 
-/// A BMP of 8 by 8 pixels.
+/// Returns a BMP of 8 by 8 pixels.
 fn image(number: u8) -> Vec<u8> {
     let mut bytes = b"BM".to_vec();
     for word in [54 + 192u32, 0, 54, 40, 8, 8, 1 | 24 << 16, 0, 192, 0, 0, 0, 0] {
@@ -27,7 +27,7 @@ fn image(number: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_loader_closes_in_a_moment_and_opening_is_given_up_although_the_server_is_silent() {
+fn closing_does_not_wait_for_a_silent_server() {
     let (server, address) = Server::start();
     let root = tempfile::tempdir().unwrap();
     let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("bmp", image(n)).label(n.into());
@@ -37,7 +37,7 @@ fn a_loader_closes_in_a_moment_and_opening_is_given_up_although_the_server_is_si
     let loader = || Loader::new(&url).stores(warpfeed_stores::all()).augment(Augment::pass_through(8, 8)).batch_size(4);
     for planned in [true, false] {
         server.silent.store(false, Ordering::SeqCst);
-        // Without room for a plan, the workers read.
+        // Without a prefetch budget, the workers send the requests.
         let loader = if planned { loader() } else { loader().memory_limit(1 << 20) };
         let mut epochs = loader.workers(2).host().unwrap();
         server.silent.store(true, Ordering::SeqCst);
@@ -67,10 +67,10 @@ fn a_loader_closes_in_a_moment_and_opening_is_given_up_although_the_server_is_si
     none_waits(&server);
 }
 
-/// Waits until no request waits for the server.
+/// Waits until no request is waiting for the server.
 fn none_waits(server: &Server) {
     let begun = Instant::now();
-    // An idle connection serves the next request, so it may stay.
+    // Idle connections may stay open for later requests, so only count requests.
     while server.waiting.load(Ordering::SeqCst) > 0 {
         assert!(begun.elapsed() < MOMENT, "{} requests still wait", server.waiting.load(Ordering::SeqCst));
         thread::sleep(Duration::from_millis(10));

@@ -1,5 +1,5 @@
-//! Promise: batches from an object store are those of the local files; an object that changes is an
-//! error; requests work inside a user's tokio runtime and after a `fork`.
+//! Promise: batches read from an object store equal those of local files. An object that changes
+//! causes an error. Requests work inside a user's tokio runtime and after a `fork`.
 
 use std::fs;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(read).collect()
 }
 
-/// Tar shards in a folder, with their number.
+/// Creates tar shards in a folder. Returns the folder and the number of samples.
 fn shards() -> (tempfile::TempDir, usize) {
     let root = tempfile::tempdir().unwrap();
     let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n; 900]).label(n.into());
@@ -45,7 +45,7 @@ fn memory() -> (tempfile::TempDir, Arc<InMemory>, Options) {
 }
 
 #[test]
-fn shards_in_an_object_store_are_those_of_the_machine() {
+fn an_object_store_gives_the_samples_of_local_shards() {
     let (root, _store, options) = memory();
     let local = samples(&*open(root.path()).unwrap());
     assert_eq!(samples(&*options.open("mem://b/set/train").unwrap()), local);
@@ -56,7 +56,7 @@ fn shards_in_an_object_store_are_those_of_the_machine() {
 }
 
 #[test]
-fn an_object_that_changes_is_an_error_with_its_range() {
+fn a_changed_object_is_an_error_with_its_range() {
     let (_root, store, options) = memory();
     let source = options.open("mem://b/set/train").unwrap();
     let url = source.path(0).unwrap().to_str().unwrap().to_owned();
@@ -74,8 +74,9 @@ fn an_object_that_changes_is_an_error_with_its_range() {
 }
 
 #[test]
-fn a_set_is_packed_into_an_object_store_in_parts_and_by_uploads_of_many_parts() {
-    // Shards of 60 MB, which are uploaded in 8 parts, and one of less than a part.
+fn packing_to_a_store_uses_multipart_uploads() {
+    // Shards of 60 MB, each of which is uploaded in 8 parts, and a last shard that is smaller than
+    // one part.
     let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n; 10_000_000]).label(n.into());
     let source = Memory::new((0..13).map(sample).collect());
     let local = tempfile::tempdir().unwrap();
@@ -89,7 +90,7 @@ fn a_set_is_packed_into_an_object_store_in_parts_and_by_uploads_of_many_parts() 
         pack(&source).stores(stores()).part(part, 2).to("mem://b/sets/x.tar").unwrap();
     }
     let e = Options::new().stores(stores()).open("mem://b/sets").err().unwrap();
-    assert!(e.cause().contains("not complete: it has 2 finished parts"), "{e}");
+    assert!(e.cause().contains("is incomplete: 2 finished parts"), "{e}");
     let merged = Merge::new("mem://b/sets/x.tar").stores(stores()).run().unwrap();
     assert_eq!((merged.report.samples, merged.orphans.len()), (13, 0));
     let store = warpfeed_stores::store(memory.clone() as Arc<dyn ObjectStore>);
@@ -106,7 +107,7 @@ fn a_set_is_packed_into_an_object_store_in_parts_and_by_uploads_of_many_parts() 
 }
 
 #[test]
-fn an_upload_creates_replaces_or_is_dropped_and_a_removal_may_find_nothing() {
+fn an_upload_creates_replaces_or_is_dropped() {
     let store = warpfeed_stores::store(Arc::new(InMemory::new()) as Arc<dyn ObjectStore>);
     let write = |bytes: &[u8], new: bool| {
         let mut upload = store.create("mem://b/x").unwrap();

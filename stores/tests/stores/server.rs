@@ -1,6 +1,6 @@
-//! Promise: a loader reads shards and images from a server with HTTP's and S3's interface, bit
-//! for bit as from local files, although the server cuts bodies, refuses requests and answers late;
-//! also after a `fork`. Errors say what to do.
+//! Promise: a loader reads shards and images from an HTTP or S3 server, bit for bit as from local
+//! files, even if the server truncates bodies, refuses requests and responds late. This also works
+//! after a `fork`. Errors say what to do.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -16,7 +16,7 @@ fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(read).collect()
 }
 
-/// The samples, read ahead in the order of the file.
+/// Reads all samples in file order, with prefetching.
 fn followed(source: &dyn Source) -> Vec<OwnedSample> {
     let len = source.len() as u64;
     let batch = move |place: BatchIndex| Some((place.batch * 4..(place.batch * 4 + 4).min(len)).collect());
@@ -27,8 +27,8 @@ fn followed(source: &dyn Source) -> Vec<OwnedSample> {
 }
 
 #[test]
-fn batches_from_a_server_are_those_of_the_files_also_when_it_fails_and_after_a_fork() {
-    own_process!(batches_from_a_server_are_those_of_the_files_also_when_it_fails_and_after_a_fork);
+fn a_server_gives_the_batches_of_the_files_despite_faults() {
+    own_process!(a_server_gives_the_batches_of_the_files_despite_faults);
     let (server, address) = Server::start_for_urls();
     let root = tempfile::tempdir().unwrap();
     let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n; 3000]).label(n.into());
@@ -62,7 +62,7 @@ fn batches_from_a_server_are_those_of_the_files_also_when_it_fails_and_after_a_f
     server.put("/bucket/photos/dog/3.jpg", b"3333!".to_vec());
     let e = photos.read(2, &mut Vec::new()).unwrap_err();
     assert!(e.cause().contains("changed since it was opened") && !e.is_transient(), "{e}");
-    // A file of the hub that changes after the listing is read from the listed commit.
+    // A file on the Hub that changes after the listing is read as of the listed commit.
     server.put("/api/datasets/o/n/revision/main", br#"{"sha":"c1"}"#.to_vec());
     let tree = r#"[{"type":"file","path":"train/dog/3.jpg","size":5}]"#;
     server.put("/api/datasets/o/n/tree/c1/train/", tree.into());
@@ -77,7 +77,7 @@ fn batches_from_a_server_are_those_of_the_files_also_when_it_fails_and_after_a_f
     let e = options.open(format!("{address}/bucket/train")).err().unwrap();
     assert!(e.cause().contains("for example as train-{000..099}.tar"), "{e}");
 
-    // Another server has an object of the same URL, length and version.
+    // Another server has an object with the same URL, length and version.
     let (other, elsewhere) = Server::start();
     for (server, bytes) in [(&server, "here!"), (&other, "there")] {
         server.put("/bucket/one/cat/1.jpg", bytes.into());
@@ -94,7 +94,7 @@ fn batches_from_a_server_are_those_of_the_files_also_when_it_fails_and_after_a_f
     assert!(
         warpfeed_stores::show(folder.path()).unwrap().sets.contains_key(&format!("s3://bucket/one/cat at {address}"))
     );
-    // SAFETY: as for the child below, which also has an environment of its own.
+    // SAFETY: the same argument as for the child below applies, which also has its own environment.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -103,11 +103,11 @@ fn batches_from_a_server_are_those_of_the_files_also_when_it_fails_and_after_a_f
         }
         let mut status = 0;
         libc::waitpid(child, &mut status, 0);
-        assert_eq!(status, 0, "the child has read bytes of the other server from the cache");
+        assert_eq!(status, 0, "the child read bytes of the other server from the cache");
     }
 
     // The child has none of the parent's threads.
-    // SAFETY: the child only reads from the server, and ends without running anything else.
+    // SAFETY: the child only reads from the server, and exits without running any other code.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -117,6 +117,6 @@ fn batches_from_a_server_are_those_of_the_files_also_when_it_fails_and_after_a_f
         }
         let mut status = 0;
         libc::waitpid(child, &mut status, 0);
-        assert_eq!(status, 0, "the child has read other samples, or failed");
+        assert_eq!(status, 0, "the child read wrong samples, or failed");
     }
 }

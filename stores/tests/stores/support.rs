@@ -1,5 +1,5 @@
-//! A server with the interfaces of HTTP and S3, for tests.
-#![allow(dead_code, unreachable_pub)] // each test uses its part
+//! A test server that implements HTTP and S3.
+#![allow(dead_code, unreachable_pub)] // no test uses everything
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,41 +8,43 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// A web server of objects, with byte ranges, versions, and S3's `ListObjectsV2` of one page.
+/// A web server that serves objects, with byte ranges, versions, and S3's `ListObjectsV2`, which
+/// returns a single page.
 #[derive(Default)]
 pub struct Server {
-    /// Version and bytes by path, such as `/bucket/key`.
+    /// Version and bytes of each object, by its path, such as `/bucket/key`.
     pub objects: Mutex<BTreeMap<String, (u64, Vec<u8>)>>,
-    /// Every so many requests for bytes is refused, cut short, or answered with other bytes'
+    /// If not 0, some of the range requests are refused, truncated, or answered with a wrong
     /// length.
     pub faults: AtomicU64,
-    /// Seed of random faults of requests for bytes, or 0. The third attempt at a range succeeds.
+    /// Seed for random faults of range requests, or 0 for no faults. The third attempt at a range
+    /// always succeeds.
     pub schedule: AtomicU64,
-    /// Attempts at the ranges of objects.
+    /// Number of attempts at each range of each object.
     pub attempts: Mutex<BTreeMap<(String, usize), u64>>,
-    /// Faults of the schedule that happened, by their number.
+    /// Number of occurrences of each fault.
     pub happened: Mutex<BTreeMap<u64, u64>>,
     /// Whether the credentials have expired.
     pub expired: AtomicBool,
     pub requests: AtomicU64,
-    /// Whether listings have ETags without quotes, as those of Azure.
+    /// Whether listings contain ETags without quotes, like Azure's.
     pub bare: AtomicBool,
-    /// Whether requests for bytes are never answered.
+    /// Whether range requests are never answered.
     pub silent: AtomicBool,
-    /// Requests that wait for such an answer.
+    /// Number of requests that are waiting for a response that never comes.
     pub waiting: AtomicU64,
-    /// Complete answers by path, in their order; the last one stays.
+    /// Complete responses by path, in order. The last response repeats.
     pub scripts: Mutex<BTreeMap<String, Vec<String>>>,
-    /// The headers of every request, after its first line.
+    /// Request line and headers of every request.
     pub seen: Mutex<Vec<String>>,
-    /// Uploads in parts that have begun, with their parts by number.
+    /// Multipart uploads in progress, with their parts by number.
     pub uploads: Mutex<BTreeMap<String, BTreeMap<usize, Vec<u8>>>>,
 }
 
-/// The first number that is not the number of a fault.
+/// Fault number that means that there is no fault. The numbers of faults are smaller.
 pub const SOUND: u64 = 10;
 
-/// The text of a percent-encoded part of an address.
+/// Decodes a percent-encoded part of a URL.
 pub fn decoded(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let [first, after @ ..] = rest {
@@ -54,8 +56,8 @@ pub fn decoded(text: &str) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// The answer with a fault, and whether the connection stays open. `body` begins at `start` of `len`
-/// bytes.
+/// Returns the response with a fault, and whether the connection stays open. `body` is the part of
+/// the object, which has `len` bytes, from offset `start` on.
 fn faulty(
     fault: u64,
     body: &[u8],
@@ -73,14 +75,14 @@ fn faulty(
         0 => (head("503 Slow Down", "", 0), true),
         1 => (head("429 Too Many Requests", "", 0), true),
         2 => (head("500 Internal Server Error", "", 0), true),
-        // No answer, half of an answer, and half of a body.
+        // No response, half of the header, and half of the body.
         3 => (Vec::new(), false),
         4 => (b"HTTP/1.1 206 Part".to_vec(), false),
         5 => {
             let whole = partial(body, body.len());
             (whole[..whole.len() - body.len() / 2 - 1].to_vec(), false)
         }
-        // Another range than the one that was asked for, without and with an honest header.
+        // A different range than requested, with a wrong header and with a correct one.
         6 => (partial(half, half.len()), true),
         7 => {
             let range = format!("{more}Content-Range: bytes {start}-{}/{len}\r\n", start + body.len() - 1);
@@ -90,7 +92,7 @@ fn faulty(
             thread::sleep(std::time::Duration::from_millis(60));
             (partial(body, body.len()), true)
         }
-        // The body ends the connection early after a late beginning.
+        // The body starts late and ends early.
         9 => {
             thread::sleep(std::time::Duration::from_millis(20));
             (partial(half, body.len()), false)
@@ -100,7 +102,7 @@ fn faulty(
 }
 
 impl Server {
-    /// Starts the server that `s3://` and `hf://` lead to, for a test in a process of its own.
+    /// Starts the server behind `s3://` and `hf://`, for a test in a separate process.
     #[allow(unsafe_code)]
     pub fn start_for_urls() -> (Arc<Server>, String) {
         let (server, address) = Server::start();
@@ -112,7 +114,8 @@ impl Server {
             ("HF_ENDPOINT", &*address),
         ];
         for (name, value) in variables {
-            // SAFETY: the only test of this process, and the server reads no variable.
+            // SAFETY: this is the only test in the process, and the server reads no environment
+            // variables.
             unsafe { std::env::set_var(name, value) };
         }
         (server, address)
@@ -137,13 +140,13 @@ impl Server {
         objects.insert(path.to_owned(), (version, bytes));
     }
 
-    /// The upload that has begun for the object at `path`.
+    /// Returns the upload in progress for the object at `path`.
     pub fn upload(&self, path: &str) -> Option<String> {
         let prefix = format!("{}.", path.replace('/', "."));
         self.uploads.lock().unwrap().keys().find(|id| id.starts_with(&prefix)).cloned()
     }
 
-    /// Answers the requests of one connection until it ends or a body is cut.
+    /// Serves the requests of one connection until the connection ends or a body is truncated.
     fn serve(&self, mut stream: &TcpStream) -> Option<()> {
         let mut reader = BufReader::new(stream.try_clone().ok()?);
         loop {
@@ -160,7 +163,7 @@ impl Server {
             let (method, target) = (words.next()?, words.next()?);
             self.seen.lock().unwrap().push(format!("{request} {headers:?}"));
             if headers.contains_key("range") && self.silent.load(Ordering::SeqCst) {
-                // The client ends the connection when it gives up.
+                // The client closes the connection when it gives up.
                 self.waiting.fetch_add(1, Ordering::SeqCst);
                 let _ = reader.read(&mut [0]);
                 self.waiting.fetch_sub(1, Ordering::SeqCst);
@@ -181,14 +184,14 @@ impl Server {
         }
     }
 
-    /// The next answer to `target` that a test has set.
+    /// Returns the next scripted response to a request for `target`.
     fn scripted(&self, target: &str) -> Option<String> {
         let mut scripts = self.scripts.lock().unwrap();
         let answers = scripts.get_mut(target)?;
         Some(if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() })
     }
 
-    /// Answers a request that writes.
+    /// Handles a request that writes, and returns the response.
     fn change(&self, method: &str, target: &str, headers: &BTreeMap<String, String>, body: Vec<u8>) -> Vec<u8> {
         let head = |status: &str, text: &str| {
             format!("HTTP/1.1 {status}\r\nETag: \"e\"\r\nContent-Length: {}\r\n\r\n{text}", text.len()).into_bytes()
@@ -241,7 +244,7 @@ impl Server {
         }
     }
 
-    /// The answer, and whether the connection stays open.
+    /// Returns the response, and whether the connection stays open.
     fn answer(&self, method: &str, target: &str, headers: &BTreeMap<String, String>) -> (Vec<u8>, bool) {
         let head = |status: &str, more: &str, len: usize| {
             let time = "Last-Modified: Mon, 23 Nov 2026 07:00:00 GMT";
@@ -274,7 +277,7 @@ impl Server {
         let seed = self.schedule.load(Ordering::SeqCst);
         if seed > 0 {
             let fault = self.fault(seed, path, start);
-            // The object's lock is released while the answer is late.
+            // Release the lock on the objects while the response is delayed.
             let (body, len) = (body.to_vec(), bytes.len());
             drop(objects);
             return faulty(fault, &body, start, len, &more, &head);
@@ -291,7 +294,7 @@ impl Server {
         }
     }
 
-    /// Number of the fault of a request for bytes of `path` from `start` on.
+    /// Chooses the fault for a request for the range of `path` that starts at `start`.
     fn fault(&self, seed: u64, path: &str, start: usize) -> u64 {
         let attempt = {
             let mut attempts = self.attempts.lock().unwrap();

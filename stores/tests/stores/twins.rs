@@ -1,6 +1,6 @@
-//! Promise: a dataset gives the same batches in every format from a server and through the cache,
-//! whatever the options. The draws are those of `tests/twins`.
-#![allow(dead_code, unreachable_pub)] // each user of these files takes its part
+//! Promise: a dataset yields the same batches in every format, from a server and through the cache,
+//! with any options. The random cases are drawn by `tests/twins`.
+#![allow(dead_code, unreachable_pub)] // no user of these files uses everything
 
 #[path = "../../../tests/twins/bytes.rs"]
 mod bytes;
@@ -31,10 +31,10 @@ use store::Objects;
 
 use warpfeed_stores::Cache;
 
-/// Draws of an ordinary run.
+/// Number of random cases in an ordinary run.
 const DRAWS: u64 = 12;
 
-/// Puts the files below `folder` on the server.
+/// Uploads the files below `folder` to the server.
 fn upload(server: &Server, folder: &Path, path: &str) {
     for entry in fs::read_dir(folder).unwrap() {
         let file = entry.unwrap().path();
@@ -48,7 +48,8 @@ fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
     own_process!(a_dataset_is_the_same_from_a_server_and_through_the_cache);
     let (server, _) = Server::start_for_urls();
     let of_urls = |scheme: &str| warpfeed_stores::all().into_iter().find(|(name, _)| *name == scheme).unwrap().1;
-    // Each set has a URL of its own, because a cache may know an earlier one by its URL.
+    // Use a different URL for each dataset, because the cache may contain an earlier dataset with
+    // the same URL.
     let number = std::cell::Cell::new(0);
     let media = |format: &'static Format, folder: &Path, name: &str| -> Vec<Member> {
         number.set(number.get() + 1);
@@ -60,13 +61,13 @@ fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
         let mem = if name.is_empty() { format!("mem://{set}") } else { format!("mem://{set}/{name}") };
         let mut all = vec![
             member(format, "cache", mem.clone(), in_memory(), true),
-            // Now the folder has everything.
+            // The folder of the cache now contains everything.
             member(format, "cache, again", mem.clone(), in_memory(), true),
         ];
         if formats::BY_RANGES.contains(&format.name) {
             let small = Cache::open(folder.with_extension("small"), 3_000).unwrap().store(objects);
             all.push(member(format, "small cache", mem, Some(small), true));
-            // Names of class folders have spaces, too.
+            // Names of class folders may contain spaces.
             upload(&server, folder, &format!("/bucket/100% of 5%20/{set}"));
             all.push(member(format, "server", url("s3://bucket/100% of 5%20"), Some(of_urls("s3")), true));
         }

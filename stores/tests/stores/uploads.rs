@@ -1,5 +1,5 @@
-//! Promise: a large upload to S3 never replaces an object of its name, and one that fails leaves
-//! neither an object nor parts. An absent object is known to be absent without a listing.
+//! Promise: a large upload to S3 never replaces an existing object, and a failed upload leaves
+//! neither an object nor parts. A missing object is detected without a listing.
 
 use std::fs;
 use std::sync::{Arc, LazyLock};
@@ -9,12 +9,12 @@ use crate::support::Server;
 use warpfeed::pack::Pack;
 use warpfeed::source::{Memory, Options, OwnedSample, Source, Store, Upload, open};
 
-/// Larger than a part of an upload, and than two.
+/// Number of bytes of a large object, which is uploaded in three parts.
 const LARGE: usize = 18 << 20;
 const DENIED: &str = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
 const ABSENT: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
 
-/// The server of the test of this process.
+/// Returns the server of this process's test.
 fn server() -> &'static Server {
     static SERVER: LazyLock<Arc<Server>> = LazyLock::new(|| Server::start_for_urls().0);
     &SERVER
@@ -39,13 +39,14 @@ fn object(path: &str) -> Option<Vec<u8>> {
     server().objects.lock().unwrap().get(path).map(|(_, bytes)| bytes.clone())
 }
 
-/// Requests with `method` for something below `path`.
+/// Returns the requests with `method` for paths that begin with `path`.
 fn requests(method: &str, path: &str) -> Vec<String> {
     let seen = server().seen.lock().unwrap();
     seen.iter().filter(|line| line.starts_with(&format!("{method} {path}"))).cloned().collect()
 }
 
-/// Uploads of `bucket` that were begun, and those of them that were completed or aborted.
+/// Returns the number of uploads that were started in `bucket`, and the number of those that were
+/// completed or aborted.
 fn counts(bucket: &str) -> (usize, usize) {
     let begun = requests("POST", bucket).iter().filter(|line| line.contains("?uploads")).count();
     let ended = |line: &&String| line.contains("uploadId=");
@@ -53,17 +54,17 @@ fn counts(bucket: &str) -> (usize, usize) {
 }
 
 #[test]
-fn of_two_uploads_that_complete_at_once_the_first_stays() {
-    own_process!(of_two_uploads_that_complete_at_once_the_first_stays);
+fn the_first_of_two_concurrent_uploads_wins() {
+    own_process!(the_first_of_two_concurrent_uploads_wins);
     let (first, second) = (bytes(1), bytes(2));
     let (one, two) = (begun("s3://race/x", &first), begun("s3://race/x", &second));
-    // Both look for the object before either is completed.
+    // Both uploads check for the object before either is completed.
     server().scripts.lock().unwrap().insert("HEAD /race/x".into(), vec![ABSENT.into()]);
     assert!(one.complete(true).unwrap());
     assert!(!two.complete(true).unwrap());
     assert!(object("/race/x").unwrap() == first);
     assert_eq!(counts("/race/"), (2, 3), "completed, refused and aborted");
-    // A file that may be replaced has no condition.
+    // An upload that may replace the object succeeds unconditionally.
     assert!(begun("s3://race/x", &second).complete(false).unwrap());
     assert!(object("/race/x").unwrap() == second);
 }
@@ -72,7 +73,7 @@ fn of_two_uploads_that_complete_at_once_the_first_stays() {
 fn a_failed_upload_is_aborted_and_cannot_be_completed() {
     own_process!(a_failed_upload_is_aborted_and_cannot_be_completed);
     let scripts = |target: &str| server().scripts.lock().unwrap().insert(target.into(), vec![DENIED.into()]);
-    // The upload does not begin: no object of the first bytes appears.
+    // If the upload cannot be started, no object with only the first bytes appears.
     scripts("POST /failed/begin?uploads");
     scripts("POST /failed/begin?uploads=");
     let mut upload = store().create("s3://failed/begin").unwrap();
@@ -80,7 +81,7 @@ fn a_failed_upload_is_aborted_and_cannot_be_completed() {
     assert!(upload.write(b"more").is_err() && upload.complete(true).is_err());
     assert_eq!((object("/failed/begin"), counts("/failed/begin")), (None, (1, 0)));
 
-    // A part is refused, by a server that then has no other upload.
+    // The server refuses a part of an upload.
     let mut upload = begun("s3://failed/part", &bytes(1));
     let number = server().upload("/failed/part").unwrap();
     for part in 3..9 {
@@ -92,21 +93,21 @@ fn a_failed_upload_is_aborted_and_cannot_be_completed() {
     assert!(upload.complete(true).is_err());
     assert_eq!((object("/failed/part"), counts("/failed/part")), (None, (1, 1)));
 
-    // The last request is refused.
+    // The server refuses the last request.
     let upload = begun("s3://failed/end", &bytes(1));
     let number = server().upload("/failed/end").unwrap();
     scripts(&format!("POST /failed/end?uploadId={number}"));
     assert!(upload.complete(true).unwrap_err().cause().contains("access is denied"));
     assert_eq!(server().upload("/failed/end"), None);
 
-    // Nobody completes it.
+    // The upload is dropped before it is completed.
     drop(begun("s3://failed/dropped", &bytes(1)));
     assert_eq!((object("/failed/dropped"), counts("/failed/dropped")), (None, (1, 1)));
 }
 
 #[test]
-fn an_upload_whose_first_answer_is_lost_finds_its_object() {
-    own_process!(an_upload_whose_first_answer_is_lost_finds_its_object);
+fn an_upload_with_a_lost_answer_finds_its_object() {
+    own_process!(an_upload_with_a_lost_answer_finds_its_object);
     let gone = "HTTP/1.1 404 Not Found\r\nContent-Length: 44\r\n\r\n<Error><Code>NoSuchUpload</Code></Error>    ";
     let found = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nLast-Modified: Mon, 23 Nov 2026 07:00:00 GMT\r\n\r\n";
     for (path, completed) in [("/lost/x", true), ("/lost/y", false)] {
@@ -120,13 +121,13 @@ fn an_upload_whose_first_answer_is_lost_finds_its_object() {
             continue;
         }
         let e = answer.unwrap_err();
-        assert!(e.cause().contains("something else has ended this upload") && !e.is_absent(), "{e}");
+        assert!(e.cause().contains("the upload was ended from outside") && !e.is_absent(), "{e}");
     }
 }
 
 #[test]
-fn an_absent_object_is_known_without_a_listing_and_a_packed_set_has_the_bytes_of_a_folder() {
-    own_process!(an_absent_object_is_known_without_a_listing_and_a_packed_set_has_the_bytes_of_a_folder);
+fn a_missing_object_is_detected_without_a_listing() {
+    own_process!(a_missing_object_is_detected_without_a_listing);
     server();
     let e = store().object("s3://packed/none").unwrap_err();
     assert!(e.is_absent() && e.cause().contains("does not exist"), "{e}");
@@ -146,7 +147,7 @@ fn an_absent_object_is_known_without_a_listing_and_a_packed_set_has_the_bytes_of
         assert!(object(&format!("/packed/set/{name}")).unwrap() == fs::read(&path).unwrap(), "{name}");
         shards += usize::from(name.ends_with(".tar"));
     }
-    // The last shard has less than a part.
+    // The last shard is smaller than a part.
     assert_eq!((shards, counts("/packed/")), (3, (2, 2)));
     let read = |source: &dyn Source| -> Vec<_> {
         (0..source.len()).map(|at| OwnedSample::try_from(&source.read(at, &mut Vec::new()).unwrap()).unwrap()).collect()

@@ -11,7 +11,7 @@ use warpfeed::Rank;
 
 use crate::sgd::Sgd;
 
-/// Time for which a process waits for rank 0.
+/// Timeout for connecting to rank 0.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// All processes of a run.
@@ -21,8 +21,8 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Connects the processes. Rank 0 sends NCCL's group identifier to the others, by TCP at
-    /// `MASTER_ADDR` and the port after `MASTER_PORT`, which torchrun itself uses.
+    /// Connects the processes. Rank 0 sends NCCL's group identifier to the others over TCP, at
+    /// `MASTER_ADDR` and the port after `MASTER_PORT`, because torchrun itself uses `MASTER_PORT`.
     pub(crate) fn join(place: Rank, device: &Device) -> Result<Self> {
         let address = std::env::var("MASTER_ADDR").unwrap_or_else(|_| "127.0.0.1".into());
         let port = std::env::var("MASTER_PORT").ok().and_then(|port| port.parse::<u16>().ok()).unwrap_or(29_500) + 1;
@@ -48,19 +48,19 @@ impl Group {
             stream.read_exact(&mut bytes)?;
             Id::uninit(bytes.map(|byte| byte as std::ffi::c_char))
         };
-        // On candle's own stream, so that no event is needed between a step and its all-reduce.
+        // Uses candle's own stream, so that no event is needed between a step and its all-reduce.
         let stream = device.as_cuda_device()?.cuda_stream();
         let nccl = Comm::from_rank(stream, place.rank, place.world_size, id).map_err(failed)?;
         Ok(Group { nccl, device: device.clone() })
     }
 
-    /// Mean of `tensor`, which must be `f32` and contiguous, over all processes.
+    /// Returns the mean of `tensor` over all processes. The tensor must be `f32` and contiguous.
     pub(crate) fn average(&self, tensor: &Tensor) -> Result<Tensor> {
         self.reduce(tensor, &ReduceOp::Avg)
     }
 
-    /// Largest of each element of `tensor`, which must be `f32`, over all processes.
-    #[allow(dead_code)] // The example has no use for it.
+    /// Returns the element-wise maximum of `tensor` over all processes. The tensor must be `f32`.
+    #[allow(dead_code)] // only the benchmark uses it
     pub(crate) fn largest(&self, tensor: &Tensor) -> Result<Tensor> {
         self.reduce(tensor, &ReduceOp::Max)
     }
@@ -78,7 +78,7 @@ impl Group {
         Ok(Tensor::from_storage(storage, tensor.shape().clone(), BackpropOp::none(), false))
     }
 
-    /// Replaces each gradient by its mean over all processes, in one all-reduce.
+    /// Replaces each gradient with its mean over all processes, in one all-reduce.
     pub(crate) fn average_gradients(&self, sgd: &Sgd, gradients: &mut GradStore) -> Result<()> {
         let with_gradient: Vec<(&Var, Tensor)> =
             sgd.variables().filter_map(|(_, variable)| Some((variable, gradients.get(variable)?.clone()))).collect();
@@ -89,7 +89,7 @@ impl Group {
         Ok(())
     }
 
-    /// Replaces the running statistics of batch normalization by their means over all processes.
+    /// Replaces the running statistics of batch normalization with their means over all processes.
     pub(crate) fn average_statistics(&self, sgd: &Sgd) -> Result<()> {
         let running: Vec<&Var> =
             sgd.variables().filter(|(name, _)| name.contains("running_")).map(|(_, v)| v).collect();
@@ -110,12 +110,12 @@ impl Group {
             .collect()
     }
 
-    /// Fails if a weight differs between processes in any bit.
+    /// Returns an error unless the weights of all processes are bit-identical.
     pub(crate) fn assert_same_weights(&self, sgd: &Sgd) -> Result<()> {
         for (name, variable) in sgd.variables() {
             let (least, most) = (self.reduce(variable, &ReduceOp::Min)?, self.reduce(variable, &ReduceOp::Max)?);
             let apart = (most - least)?.abs()?.max_all()?.to_scalar::<f32>()?;
-            // Written without `apart > 0`, so that NaN fails too.
+            // Written this way so that NaN fails as well.
             if apart != 0.0 {
                 candle_core::bail!("{name}: the weights of two processes differ by {apart}");
             }

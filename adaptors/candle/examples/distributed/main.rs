@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Each process takes its rank from the launcher's variables, reads its share of every global batch
-//! ([`Loader::distributed`]), and averages gradients with the others by NCCL, with one all-reduce
-//! of all gradients per step. Without PATH it generates images of six classes.
+//! ([`Loader::distributed`]), and averages gradients with the other processes over NCCL, in one
+//! all-reduce per step. Without PATH, the program generates images of six classes.
 //!
-//! The exit code is 0 if all processes end with bit-identical weights, and the held-out accuracy is
+//! The exit code is 0 if all processes end with bit-identical weights and the held-out accuracy is
 //! well above chance.
 
 mod group;
@@ -37,8 +37,9 @@ use net::ResNet;
 use sgd::Sgd;
 
 const SIDE: u32 = 64;
-/// Batch size over all processes. A run is therefore the same for any number of processes, except
-/// for rounding, and for the statistics of batch normalization, which are those of each share.
+/// Batch size, summed over all processes. Because it is fixed, a run gives the same results for any
+/// number of processes, except for rounding and for batch normalization, which uses the statistics
+/// of each process's share.
 const GLOBAL_BATCH: usize = 128;
 const RATE: f64 = 0.1;
 const WARM_UP: f64 = 20.0;
@@ -138,7 +139,7 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
         let count = losses.len();
         let loss = f64::from(group.average(&Tensor::stack(&losses, 0)?.mean_all()?)?.to_scalar::<f32>()?);
         let took = began.elapsed().as_secs_f64();
-        // The running statistics are those of each process's own share.
+        // So far, each process's running statistics cover only its own share of the data.
         group.average_statistics(&sgd)?;
         share = accuracy(&net, &mut held_out, &group, &device)?;
         if place.rank == 0 {
@@ -168,7 +169,8 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
     Ok(())
 }
 
-/// Share of held-out images, over all processes, that the network classifies correctly.
+/// Returns the fraction of held-out images, over all processes, that the network classifies
+/// correctly.
 fn accuracy(net: &ResNet, held_out: &mut Batches<CudaBatch>, group: &Group, device: &Device) -> Result<f64> {
     let mut counts = Tensor::zeros(2, DType::F32, device)?;
     for batch in held_out.epoch(0) {

@@ -9,7 +9,7 @@ use image::{ImageResult, Rgb, RgbImage};
 use crate::saved::Measured;
 
 const SIZE: (u32, u32) = (900, 480);
-/// Left, top, right, bottom.
+/// Left, top, right and bottom margin of the plot, in pixels.
 const MARGINS: (f64, f64, f64, f64) = (64.0, 40.0, 64.0, 48.0);
 const INK: Rgb<u8> = Rgb([60, 60, 60]);
 const GRID: Rgb<u8> = Rgb([228, 228, 228]);
@@ -19,8 +19,8 @@ const ACCURACY: Rgb<u8> = Rgb([214, 96, 20]);
 /// Weight of the latest step in the running mean.
 const FORGET: f32 = 0.15;
 
-/// Writes the image. The left axis is the loss, from 0 to the maximum, and the right axis the
-/// accuracy in percent.
+/// Writes the image. The left axis shows the loss, from 0 to the maximum, and the right axis shows
+/// the accuracy in percent.
 pub(crate) fn draw(path: &Path, measured: &Measured) -> ImageResult<()> {
     let mut image = RgbImage::from_pixel(SIZE.0, SIZE.1, Rgb([255, 255, 255]));
     let steps = measured.losses.len().max(2) as f64;

@@ -8,15 +8,16 @@
 //! ```
 //!
 //! FOLDER (`target/train` by default) receives `checkpoint.safetensors` and `curve.png`. You may
-//! stop the program at any time and start it again: it resumes after the last saved step, with the
-//! same batches and losses as an uninterrupted run. After the last epoch it removes the checkpoint.
+//! stop the program at any time and start it again. It resumes after the last saved step, with the
+//! same batches and losses as an uninterrupted run. After the last epoch, it removes the
+//! checkpoint.
 //!
-//! Without a path the exit code says whether the accuracy is well above chance.
+//! Without a path, the exit code is 0 if the accuracy is well above chance.
 //!
 //! 1. This file: arguments, the data, the expected result.
 //! 2. `run`: the loop.
 //! 3. `net`: the network.
-//! 4. `sgd`: the optimizer, whose state can be saved.
+//! 4. `sgd`: the optimizer, which can save its state.
 //! 5. `saved`: the checkpoint.
 //! 6. `curve`: the plot of the losses.
 
@@ -38,7 +39,7 @@ use run::{Outcome, Result, Settings};
 use warpfeed::source::{self, Source};
 use warpfeed_synth::Synth;
 
-/// Minimum held-out accuracy on the generated set. Guessing gives 0.17.
+/// Minimum held-out accuracy on the generated dataset. Guessing gives 0.17.
 const ACCURACY: f64 = 0.6;
 
 fn main() -> ExitCode {
@@ -87,7 +88,7 @@ fn train() -> Result<()> {
     fs::remove_file(&settings.checkpoint)?;
     println!("{:.0} s; the learning curve is {}", began.elapsed().as_secs_f64(), image.display());
     let accuracy = measured.accuracies.last().map_or(0.0, |&(_, share)| share);
-    // Written without `accuracy <= ...`, so that NaN fails too.
+    // Written this way so that NaN fails as well.
     let learnt = accuracy > ACCURACY;
     if drawn && !learnt {
         let (is, due) = (100.0 * accuracy, 100.0 * ACCURACY);
@@ -96,7 +97,7 @@ fn train() -> Result<()> {
     Ok(())
 }
 
-/// The first GPU if the feature `cuda` is on and there is one, otherwise the CPU.
+/// Returns the first GPU if the feature `cuda` is enabled and there is one, and the CPU otherwise.
 fn device() -> Result<Device> {
     #[cfg(feature = "cuda")]
     if warpfeed::cuda::available().is_ok() {

@@ -1,11 +1,11 @@
 //! A residual network ("Deep Residual Learning for Image Recognition", 2015): a 3x3 convolution of
-//! stride 2 to the first width, one basic block per width, the mean over the remaining pixels, and
-//! a linear layer. Every block after the first halves the side, and its shortcut averages 2x2
-//! pixels before the 1x1 convolution ("Bag of Tricks for Image Classification", 2018).
+//! stride 2 with `widths[0]` output channels, one basic block per width, the mean over the
+//! remaining pixels, and a linear layer. Every block after the first halves the resolution, and its
+//! shortcut averages 2x2 pixels before the 1x1 convolution ("Bag of Tricks for Image
+//! Classification", 2018).
 //!
-//! The networks of candle-transformers are for inference: its ResNet fixes batch normalization to
-//! the running statistics, and candle's layer normalization, which its ConvNeXt uses, has no
-//! gradient.
+//! candle-transformers has no suitable network: its ResNet fixes batch normalization to the running
+//! statistics, and its ConvNeXt uses candle's layer normalization, which has no gradient.
 
 use candle_core::{D, ModuleT, Result, Tensor, Var};
 use candle_nn::{BatchNorm, Conv2d, Conv2dConfig, Linear, Module, VarBuilder, batch_norm, conv2d_no_bias, linear};
@@ -17,13 +17,13 @@ struct Block {
     first_norm: BatchNorm,
     second: Conv2d,
     second_norm: BatchNorm,
-    /// Present if the width or the side changes.
+    /// The shortcut's layers. Present only if the block changes the number of channels or the
+    /// resolution.
     short_cut: Option<(Conv2d, BatchNorm)>,
     halves: bool,
 }
 
-/// The network. Images are (N, 3, H, W), `f32`. H and W must be multiples of 2 to the power of the
-/// number of widths.
+/// The network. Images are (N, 3, H, W), `f32`. H and W must be multiples of 2^n for n widths.
 pub(crate) struct ResNet {
     stem: Conv2d,
     stem_norm: BatchNorm,
@@ -77,7 +77,7 @@ impl ResNet {
             inputs = outputs;
         }
         Ok(ResNet {
-            // Stride 2 halves the side before the blocks, which do most of the work.
+            // Stride 2 halves the resolution before the blocks, which do most of the computation.
             stem: conv3x3(3, widths[0], 2, weights.pp("stem"))?,
             stem_norm: batch_norm(widths[0], EPSILON, weights.pp("stem_norm"))?,
             blocks,
@@ -85,10 +85,10 @@ impl ResNet {
         })
     }
 
-    /// Sets `variables`, in their order, from a fixed sequence, because candle cannot seed the
-    /// CPU's random numbers. So every run is the same. Weights are uniform with the variance of He
-    /// ("Delving Deep into Rectifiers", 2015), and the head's bias is 0. Normalizations are already
-    /// set to 0 and 1.
+    /// Sets `variables`, in order, from a fixed sequence of random numbers, so that every run
+    /// starts with the same values. candle cannot seed the CPU's random numbers. Weights are
+    /// uniform with the variance proposed by He et al. ("Delving Deep into Rectifiers", 2015), and
+    /// the head's bias is 0. Normalization layers already have scale 1 and bias 0.
     pub(crate) fn initialize<'a>(variables: impl Iterator<Item = (&'a str, &'a Var)>) -> Result<()> {
         let mut state = 42u64;
         let mut uniform = || {
@@ -108,8 +108,8 @@ impl ResNet {
         Ok(())
     }
 
-    /// Class scores, (N, classes). With `train`, the batch is normalized by its own statistics, and
-    /// updates the running ones.
+    /// Returns the class scores, (N, classes). With `train`, normalizes the batch with its own
+    /// statistics, and updates the running statistics.
     pub(crate) fn forward(&self, images: &Tensor, train: bool) -> Result<Tensor> {
         let mut maps = self.stem_norm.forward_t(&self.stem.forward(images)?, train)?.relu()?;
         for block in &self.blocks {

@@ -17,7 +17,8 @@ use crate::sgd::Sgd;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Steps until the full learning rate is reached. From there it falls linearly to zero.
+/// Number of steps until the full learning rate is reached. After that, the rate falls linearly to
+/// zero.
 const WARM_UP: f64 = 20.0;
 
 /// Parameters of a run.
@@ -34,7 +35,7 @@ pub(crate) struct Settings {
     pub(crate) workers: usize,
     pub(crate) checkpoint: PathBuf,
     pub(crate) save_every: usize,
-    /// Saves and stops after this many steps in total.
+    /// Total number of steps after which the run saves its state and stops.
     pub(crate) stop_after: Option<usize>,
 }
 
@@ -59,7 +60,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Outcome> {
 }
 
 impl Settings {
-    /// The loaders of the training and held-out images.
+    /// Returns the loaders of the training images and of the held-out images.
     fn loaders(&self, resume: Option<Checkpoint>) -> Result<[Loader; 2]> {
         let data = Loader::source(self.data.clone());
         let parts = match &self.held_out {
@@ -111,7 +112,7 @@ fn train<B: ToCandle>(
     for number in batches.first_epoch()..settings.epochs {
         let (began, before) = (Instant::now(), batches.stats());
         let first = measured.losses.len();
-        // Reads the losses from the device together, because reading one would wait for its step.
+        // Read the losses from the device together, because each read waits for its step.
         let mut losses: Vec<Tensor> = Vec::new();
         let mut epoch = batches.epoch(number);
         while let Some(batch) = epoch.next() {
@@ -124,7 +125,8 @@ fn train<B: ToCandle>(
             if stop || losses.len() == settings.save_every {
                 measured.losses.extend(Tensor::stack(&losses, 0)?.to_vec1::<f32>()?);
                 losses.clear();
-                // After the last batch, the accuracy must still be measured, so it is saved below.
+                // At the end of the epoch, the state is saved below instead, once the accuracy is
+                // known.
                 if epoch.size_hint().1 != Some(0) {
                     saved::save(&settings.checkpoint, epoch.checkpoint(), &measured, &sgd)?;
                     if stop {
@@ -155,7 +157,7 @@ fn train<B: ToCandle>(
     Ok(Outcome::Finished(measured))
 }
 
-/// Share of held-out images that the network classifies correctly.
+/// Returns the fraction of held-out images that the network classifies correctly.
 fn accuracy<B: ToCandle>(net: &ResNet, held_out: &mut Batches<B>, device: &Device) -> Result<f64> {
     let (mut right, mut all) = (0.0, 0);
     for batch in held_out.epoch(0) {

@@ -1,6 +1,6 @@
-//! A checkpoint in one file: weights, the optimizer's momentum, and as JSON bytes the position of
-//! the loader and the measurements. The file is written atomically, so weights and loader never
-//! disagree.
+//! A checkpoint in one file: weights, the optimizer's momentum, and JSON bytes with the loader's
+//! position and the measurements. The file is written atomically, so the weights and the loader's
+//! position always match.
 
 use std::fs;
 use std::path::Path;
@@ -15,12 +15,12 @@ const RUN: &str = "run.json";
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Measurements so far, which are plotted, and saved with the weights.
+/// Measurements so far. They are plotted, and saved with the weights.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
     /// Loss of every step.
     pub(crate) losses: Vec<f32>,
-    /// After each epoch: the number of steps so far, and the held-out accuracy, 0 to 1.
+    /// For each finished epoch, the number of steps so far and the held-out accuracy, 0 to 1.
     pub(crate) accuracies: Vec<(usize, f64)>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn save(path: &Path, loader: Checkpoint, measured: &Measured, sgd: &S
 
 /// A saved run, with its weights still on the host. [`Sgd::restore`] restores them.
 pub(crate) struct Saved {
-    /// For [`Loader::resume`](warpfeed::Loader::resume).
+    /// Position of the loader, for [`Loader::resume`](warpfeed::Loader::resume).
     pub(crate) loader: Checkpoint,
     /// Measurements up to the checkpoint.
     pub(crate) measured: Measured,

@@ -1,5 +1,5 @@
-//! SGD with momentum and weight decay. candle-nn's own SGD has no momentum, and the moments of its
-//! AdamW cannot be saved, which resuming a run requires.
+//! SGD with momentum and weight decay, and with state that can be saved for a resumed run.
+//! candle-nn's SGD has no momentum, and the moments of its AdamW cannot be saved.
 
 use std::collections::BTreeMap;
 
@@ -16,21 +16,21 @@ pub(crate) struct Sgd {
 }
 
 impl Sgd {
-    /// All variables of `weights`, with zero momentum.
+    /// Creates the optimizer for all variables of `weights`, with zero momentum.
     pub(crate) fn new(weights: &VarMap) -> Result<Self> {
         let held = weights.data().lock().expect("no thread panicked while holding the weights");
         let at_rest = |(name, var): (&String, &Var)| Ok((name.clone(), (var.clone(), var.zeros_like()?)));
         Ok(Sgd { variables: held.iter().map(at_rest).collect::<Result<_>>()? })
     }
 
-    /// Takes one step down `gradients`. Variables without a gradient, the running statistics, do
-    /// not change.
+    /// Takes one step of gradient descent. Variables without a gradient, such as the running
+    /// statistics, do not change.
     pub(crate) fn step(&mut self, gradients: &GradStore, rate: f64) -> Result<()> {
         for (variable, speed) in self.variables.values_mut() {
             let Some(gradient) = gradients.get(variable) else { continue };
             let value = variable.as_detached_tensor();
-            // Detached, because the momentum is a sum of all gradients so far, and a candle
-            // gradient keeps the graph of its step alive, with every activation.
+            // Detach the gradient. A candle gradient keeps the autograd graph of its step alive,
+            // with every activation, and the momentum is a sum of all gradients so far.
             let gradient = gradient.detach();
             *speed = (((&*speed * MOMENTUM)? + gradient)? + (&value * DECAY)?)?;
             variable.set(&(value - (&*speed * rate)?)?)?;
@@ -38,12 +38,13 @@ impl Sgd {
         Ok(())
     }
 
-    /// The variables with their names, in order.
+    /// Returns the variables with their names, sorted by name.
     pub(crate) fn variables(&self) -> impl Iterator<Item = (&str, &Var)> {
         self.variables.iter().map(|(name, (variable, _))| (name.as_str(), variable))
     }
 
-    /// The state that a resumed run needs: `NAME` and `speed.NAME`.
+    /// Returns the state that a resumed run needs: for each variable, its value `NAME` and its
+    /// momentum `speed.NAME`.
     pub(crate) fn state(&self) -> impl Iterator<Item = (String, Tensor)> + '_ {
         self.variables.iter().flat_map(|(name, (variable, speed))| {
             [(name.clone(), variable.as_detached_tensor()), (format!("speed.{name}"), speed.clone())]

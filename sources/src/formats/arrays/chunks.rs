@@ -1,3 +1,9 @@
+//! Chunked HDF5 arrays.
+//!
+//! A chunk is always decoded as a whole. It is then cached, because neighboring samples are in the
+//! same chunk. The cache of an array holds as much as loaders grant, or up to 32 MiB without a
+//! loader, and evicts the least recently used chunk.
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::filters::Filter;
@@ -6,32 +12,34 @@ use crate::medium::HeldFile;
 use crate::values::grants::{Grants, Keeps};
 use crate::values::lru_cache::Recent;
 
-/// Maximum size of a chunk.
+/// Maximum size of a decoded chunk, in bytes.
 const MAX_CHUNK: u64 = 256 << 20;
-/// Bytes of decoded chunks that a loader grants to an array if its limit has room, and that are kept
-/// if no loader reads the dataset. One chunk is kept in any case.
+/// Cache size per array, in bytes. This is what a loader should grant, and the limit if no loader
+/// has granted memory. At least one chunk is always cached.
 const KEPT: usize = 32 << 20;
-/// Bytes of checksums that may be inside compressed chunks.
+/// Number of bytes by which intermediate results may exceed the size of a chunk, because they still
+/// contain checksums.
 const SLACK: usize = 64;
 
 /// The chunks of an array.
 pub(super) struct Chunks {
-    /// Number of the file.
+    /// Index of the file that contains the chunks.
     number: usize,
     shape: Vec<usize>,
-    /// Bytes of an element.
+    /// Size of an element, in bytes.
     size: usize,
-    /// Elements of a chunk along each axis.
+    /// Number of elements per chunk along each axis.
     sides: Vec<usize>,
-    /// Chunks along each axis.
+    /// Number of chunks along each axis.
     grid: Vec<usize>,
-    /// Offset, length and skipped filters of each chunk, in the order of the grid.
+    /// For each chunk, in row-major order of the grid: the offset, the length, and the mask of
+    /// filters that were skipped.
     places: Vec<(u64, u64, u32)>,
     filters: Vec<Filter>,
     kept: Arc<Kept>,
 }
 
-/// Decoded chunks of an array. The chunk whose last use is the longest ago makes room.
+/// Cache for the decoded chunks of an array. It evicts the least recently used chunk.
 #[derive(Default)]
 pub(super) struct Kept {
     grants: Grants,
@@ -62,12 +70,12 @@ impl Keeps for Kept {
 }
 
 impl Chunks {
-    /// The chunks of an array of `shape` with elements of `size` bytes in file `number` of `len`
-    /// bytes. `stored` has the first element, the offset, the length and the skipped filters of
-    /// each.
+    /// Collects the chunks of an array that has the given `shape` and elements of `size` bytes. The
+    /// array is in file `number`, which is `len` bytes long. For each chunk, `stored` yields the
+    /// position of its first element, its offset, its length, and the mask of skipped filters.
     ///
     /// # Errors
-    /// If a chunk is missing, too large, or outside the file.
+    /// If a chunk is missing, is too large, or extends past the end of the file.
     pub(super) fn new(
         (number, len): (usize, u64),
         shape: &[usize],
@@ -80,12 +88,12 @@ impl Chunks {
         let bytes = bytes.filter(|bytes| (1..=MAX_CHUNK).contains(bytes) && sides.len() == shape.len());
         let Some(bytes) = bytes else {
             return Err(Error::in_source(format!(
-                "chunks of shape {sides:?} with elements of {size} bytes; the limit is {MAX_CHUNK} bytes"
+                "chunks of shape {sides:?} with elements of {size} bytes: the limit is {MAX_CHUNK} bytes per chunk"
             )));
         };
-        // Samples without bytes could be any number.
+        // If samples had no elements, a small file could claim any number of samples.
         if shape.is_empty() || shape[1..].contains(&0) {
-            return Err(Error::in_source(format!("no elements in the samples of shape {shape:?}")));
+            return Err(Error::in_source(format!("samples of an array of shape {shape:?} have no elements")));
         }
         let sides: Vec<usize> = sides.iter().map(|&side| side as usize).collect();
         let grid: Vec<usize> = shape.iter().zip(&sides).map(|(all, side)| all.div_ceil(*side)).collect();
@@ -94,7 +102,7 @@ impl Chunks {
         let missing = || {
             let count = count.map_or("too many".to_owned(), |count| count.to_string());
             Error::in_source(format!(
-                "{found} of {count} chunks were written; write all samples, or resize the array to them"
+                "only {found} of {count} chunks were written: write all samples, or resize the array"
             ))
         };
         let count = count.filter(|&count| count <= found).ok_or_else(missing)?;
@@ -104,16 +112,17 @@ impl Chunks {
                 let place = usize::try_from(*first).ok()? / side;
                 (place < grid).then_some(place)
             };
-            // Chunks outside the array are left over from a larger one.
+            // Skip chunks outside the shape. They may remain in the file after an array has been
+            // shrunk.
             let axes: Option<Vec<usize>> = first.iter().zip(sides.iter().zip(&grid)).map(inside).collect();
             let Some(axes) = axes.filter(|axes| axes.len() == grid.len()) else { continue };
             if at.checked_add(length).is_none_or(|end| end > len) {
                 return Err(Error::in_source(format!(
-                    "a chunk of {length} bytes from byte {at} of {len}: the file is cut short"
+                    "a chunk has {length} bytes at byte {at}, but the file has {len} bytes: it is truncated"
                 )));
             }
             if filters.is_empty() && length != bytes {
-                return Err(Error::in_source(format!("a chunk has {length} bytes, not {bytes}")));
+                return Err(Error::in_source(format!("a chunk has {length} bytes: expected {bytes}")));
             }
             places[raveled(&axes, &grid)] = Some((at, length, skipped));
         }
@@ -122,13 +131,13 @@ impl Chunks {
         Ok(Chunks { number, shape: shape.to_vec(), size, sides, grid, places, filters, kept })
     }
 
-    /// The cache of decoded chunks, and the bytes that a loader should grant it.
+    /// Returns the cache of this array, and the number of bytes that a loader should grant it.
     pub(super) fn kept(&self) -> (&Arc<Kept>, usize) {
         let chunk = self.sides.iter().product::<usize>() * self.size;
         (&self.kept, chunk.saturating_mul(self.places.len()).min(KEPT).max(chunk))
     }
 
-    /// Fills `to` with the elements of sample `index`.
+    /// Copies the elements of sample `index` into `to`.
     ///
     /// # Errors
     /// If a chunk is damaged or cannot be read.
@@ -143,7 +152,7 @@ impl Chunks {
                 unraveled(cell, grid).iter().zip(sides).map(|(place, side)| place * side).collect();
             let lens: Vec<usize> =
                 corner.iter().zip(dims).zip(sides).map(|((at, all), side)| (*side).min(all - at)).collect();
-            // Elements along the last axis lie next to each other in both.
+            // Elements along the last axis are contiguous both in the chunk and in the sample.
             let (run, outer) = lens.split_last().map_or((1, &[][..]), |(run, outer)| (*run, outer));
             for number in 0..outer.iter().product() {
                 let mut at = unraveled(number, outer);
@@ -158,7 +167,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// A decoded chunk.
+    /// Returns the decoded chunk `number`, from the cache if possible.
     fn chunk(&self, files: &[Arc<HeldFile>], number: usize) -> Result<Arc<Vec<u8>>> {
         let kept = self.kept.chunks().get(number).cloned();
         if let Some(chunk) = kept {
@@ -183,18 +192,19 @@ impl Chunks {
             bytes = filter.undone(bytes, expected + SLACK)?;
         }
         if bytes.len() != expected {
-            return Err(Error::in_source(format!("{} bytes, not {expected}", bytes.len())));
+            return Err(Error::in_source(format!("decodes to {} bytes: expected {expected}", bytes.len())));
         }
         Ok(bytes)
     }
 }
 
-/// The number of the element at `at` of an array of `shape`.
+/// Returns the row-major index of the element at position `at` in an array with this `shape`.
 fn raveled(at: &[usize], shape: &[usize]) -> usize {
     at.iter().zip(shape).fold(0, |number, (at, side)| number * side + at)
 }
 
-/// The place of element `number` of an array of `shape`.
+/// Returns the position of the element whose row-major index is `number` in an array with this
+/// `shape`.
 fn unraveled(mut number: usize, shape: &[usize]) -> Vec<usize> {
     let mut at = vec![0; shape.len()];
     for (at, side) in at.iter_mut().zip(shape).rev() {
@@ -209,7 +219,7 @@ mod tests {
     use crate::values::grants::Grant;
 
     #[test]
-    fn chunks_are_kept_within_what_the_loaders_grant() {
+    fn chunk_cache_stays_within_the_grants() {
         let kept = Arc::new(Kept::default());
         let chunk = |number: usize| kept.insert(number, Arc::new(vec![number as u8; 1000]));
         let numbers = || {
@@ -219,26 +229,26 @@ mod tests {
         };
         (0..4).for_each(chunk);
         assert_eq!(numbers(), [0, 1, 2, 3]);
-        assert_eq!(kept.chunks().get(0).unwrap()[0], 0, "which is then the last one used");
+        assert_eq!(kept.chunks().get(0).unwrap()[0], 0, "makes chunk 0 the most recently used");
         let small = Grant::new(kept.clone(), 2500);
         assert_eq!(numbers(), [0, 3]);
         let other = Grant::new(kept.clone(), 1000);
         (4..9).for_each(chunk);
         chunk(8);
-        assert_eq!(numbers(), [6, 7, 8], "loaders that share a set add their grants");
+        assert_eq!(numbers(), [6, 7, 8], "loaders that share a dataset add their grants");
         drop(small);
         assert_eq!(numbers(), [8]);
         let none = Grant::new(kept.clone(), 0);
         drop(other);
         chunk(9);
-        assert_eq!(numbers(), [9], "one chunk is kept in any case");
+        assert_eq!(numbers(), [9], "one chunk stays in any case");
         drop(none);
         chunk(10);
         assert_eq!(numbers(), [9, 10]);
     }
 
     #[test]
-    fn places_in_an_array_are_numbered_row_by_row() {
+    fn array_positions_are_row_major() {
         for number in 0..24 {
             assert_eq!(raveled(&unraveled(number, &[2, 3, 4]), &[2, 3, 4]), number);
         }

@@ -1,3 +1,5 @@
+//! One array in a file: where its elements are stored, and how a sample is read.
+
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,32 +13,33 @@ use crate::medium::{HeldFile, Part};
 use crate::values::elements::Dtype;
 use crate::values::record::Found;
 
-/// An array. Its first axis counts the samples.
+/// An array whose first axis is the sample index.
 pub(super) struct Column {
     pub(super) name: String,
     pub(super) dtype: Dtype,
-    /// The length of each axis.
+    /// Length of each axis.
     pub(super) shape: Vec<usize>,
     pub(super) place: Place,
-    /// For values of varying length, whose elements are their places.
+    /// The heap that the elements refer to, if they are variable-length values.
     pub(super) heap: Option<Heap>,
 }
 
-/// Values of varying length in the heaps of an HDF5 file.
+/// How to find variable-length values in the global heaps of an HDF5 file.
 #[cfg_attr(not(feature = "hdf5"), allow(dead_code))]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Heap {
     pub(super) text: bool,
-    /// Offset of address 0.
+    /// Offset of address 0 in the file.
     pub(super) base: u64,
 }
 
-/// Chooses arrays by their names: the number of each, and the name that it gets.
+/// A function that selects arrays by name. It returns the index and the field name of each selected
+/// array.
 pub(super) type Choose<'a> = &'a dyn Fn(&[String]) -> Result<Vec<(usize, String)>>;
 
-/// Where the elements of an array are.
+/// Where the elements of an array are stored.
 pub(super) enum Place {
-    /// From this offset of a file on.
+    /// In file `number`, starting at byte `offset`.
     File {
         number: usize,
         offset: u64,
@@ -53,10 +56,10 @@ impl fmt::Debug for Column {
 }
 
 impl Column {
-    /// An array in a part of file `number`: `room` bytes from `offset` on.
+    /// Creates a column for an array of `room` bytes at `offset` in file `number`.
     ///
     /// # Errors
-    /// If the part has another length than the array.
+    /// If `room` differs from the size of the array.
     pub(super) fn in_file(
         name: String,
         dtype: Dtype,
@@ -68,10 +71,10 @@ impl Column {
         Ok(column)
     }
 
-    /// An array in memory.
+    /// Creates a column for an array in memory.
     ///
     /// # Errors
-    /// If the bytes have another length than the array.
+    /// If the length of `bytes` differs from the size of the array.
     pub(super) fn in_memory(name: String, dtype: Dtype, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self> {
         let room = bytes.len() as u64;
         let column = Column { name, dtype, shape, place: Place::Memory(bytes), heap: None };
@@ -79,10 +82,10 @@ impl Column {
         Ok(column)
     }
 
-    /// Checks that the array takes exactly `room` bytes.
+    /// Checks that the array has exactly `room` bytes.
     fn check(&self, room: u64) -> Result<()> {
         let claimed = self.shape.iter().try_fold(self.dtype.size as u64, |size, &side| size.checked_mul(side as u64));
-        // Samples without bytes could be any number.
+        // If samples had no bytes, a small file could claim any number of samples.
         let has_bytes = room > 0 || self.shape.first().is_none_or(|&samples| samples == 0);
         if claimed == Some(room) && has_bytes {
             return Ok(());
@@ -90,16 +93,16 @@ impl Column {
         let (name, shape, size) = (&self.name, &self.shape, self.dtype.size);
         if claimed == Some(room) {
             return Err(Error::in_source(format!(
-                "array {name:?} of shape {shape:?} has no elements in its samples; list the columns with \
-                 TableOptions::columns"
+                "array {name:?} of shape {shape:?} has samples without elements: select other columns \
+                 with TableOptions::columns"
             )));
         }
         Err(Error::in_source(format!(
-            "array {name:?} of shape {shape:?} with {size} bytes per element does not take the {room} bytes that it has"
+            "array {name:?} of shape {shape:?} with {size} bytes per element does not match its {room} bytes of data"
         )))
     }
 
-    /// The cache of an array in chunks, and the bytes that a loader should grant it.
+    /// Returns the cache of a chunked array, and the number of bytes that a loader should grant it.
     #[cfg(feature = "hdf5")]
     pub(super) fn kept(&self) -> Option<(&Arc<Kept>, usize)> {
         match &self.place {
@@ -108,27 +111,32 @@ impl Column {
         }
     }
 
-    /// Number of samples. `None` for a single number.
+    /// Returns the number of samples, or `None` for a scalar.
     pub(super) fn len(&self) -> Option<usize> {
         self.shape.first().copied()
     }
 
-    /// The file of the array, and the place of sample `index` in it, if it lies in one.
+    /// Returns the file number and the byte range of sample `index` if the array is stored
+    /// contiguously in a file.
     pub(super) fn part(&self, index: usize) -> Option<(u32, Range<u64>)> {
         let Place::File { number, offset } = self.place else { return None };
         let start = offset + (index * self.row()) as u64;
         Some((u32::try_from(number).ok()?, start..start + self.row() as u64))
     }
 
-    /// Bytes per sample.
+    /// Returns the size of a sample, in bytes.
     fn row(&self) -> usize {
-        // Checked against the length of the file.
+        // This cannot overflow, because the size of the array was checked against the length of the
+        // file.
         self.shape[1..].iter().product::<usize>() * self.dtype.size
     }
 
-    /// The elements of sample `index`, which is less than [`len`](Column::len), in the machine's
-    /// byte order. `read` is their number among the reads of a loader's order. `page` takes elements
-    /// that cannot be borrowed from a map.
+    /// Returns the elements of sample `index` in native byte order. `read` is the position of this
+    /// read in the loader's sample order. The result borrows from a memory map if possible.
+    /// Otherwise, the elements are appended to `page`.
+    ///
+    /// # Panics
+    /// If `index` is not less than [`len`](Column::len).
     pub(super) fn get<'a>(
         &'a self,
         files: &'a [Arc<HeldFile>],
@@ -173,17 +181,17 @@ impl Column {
 }
 
 impl Column {
-    /// The value of varying length of sample `index`.
+    /// Returns the variable-length value of sample `index`.
     ///
     /// # Errors
-    /// If it is damaged or cannot be read.
+    /// If the value is damaged or cannot be read.
     pub(super) fn value<'a>(
         &'a self,
         files: &'a [Arc<HeldFile>],
         index: usize,
         page: &mut Vec<u8>,
     ) -> Result<Found<'a>> {
-        let (heap, file) = (self.heap.expect("a column of such values"), &files[0]);
+        let (heap, file) = (self.heap.expect("a variable-length column"), &files[0]);
         let mut scratch = Vec::new();
         let place = self.get(files, index, None, &mut scratch)?;
         let value = heap.get(file, place.of(&scratch), page);
@@ -193,46 +201,49 @@ impl Column {
 }
 
 impl Heap {
-    /// The value whose place has the bytes `place`, in `file`. `page` takes it unless it is mapped.
+    /// Reads the value that `place` refers to. `place` is a 16-byte reference, which consists of a
+    /// length (4 bytes), the address of a heap (8 bytes), and an index in this heap (4 bytes). The
+    /// result borrows from a memory map if possible. Otherwise, the bytes are appended to `page`.
+    /// The layout is described in the HDF5 File Format Specification, section III.E, "Global Heap".
     ///
     /// # Errors
-    /// If the place or the heap is damaged.
+    /// If the reference or the heap is damaged.
     pub(super) fn get<'a>(self, file: &'a HeldFile, place: &[u8], page: &mut Vec<u8>) -> Result<Part<'a>> {
-        let damaged = |what: &str| Error::in_source(format!("a value of varying length: {what}"));
+        let damaged = |what: &str| Error::in_source(format!("a variable-length value is damaged: {what}"));
         let [len, index] = [0, 12].map(|at| u32::from_le_bytes(*place[at..].first_chunk().expect("16 bytes")));
         let address = u64::from_le_bytes(*place[4..].first_chunk().expect("16 bytes"));
         if len == 0 {
             return Ok(Part::Borrowed(&[]));
         }
-        let start = self.base.checked_add(address).ok_or_else(|| damaged("an address outside the file"))?;
+        let start = self.base.checked_add(address).ok_or_else(|| damaged("its heap address is outside the file"))?;
         let mut scratch = Vec::new();
-        // Signature, version, and length.
+        // The heap header consists of a signature, a version and a length.
         let head = file.get(start, 16, &mut scratch)?;
         let whole = head.starts_with(b"GCOL\x01") && head.len() == 16;
         let size = if whole { u64::from_le_bytes(*head[8..].first_chunk().expect("16 bytes")) } else { 0 };
         let end = start.checked_add(size).filter(|&end| whole && end <= file.len());
-        let (end, mut at) = (end.ok_or_else(|| damaged("no heap at its address"))?, start + 16);
+        let (end, mut at) = (end.ok_or_else(|| damaged("there is no heap at its address"))?, start + 16);
         while at + 16 <= end {
-            // Number, references, and length.
+            // An object header consists of an index, a reference count and a length.
             let head = file.get(at, 16, &mut scratch)?;
             let number = u16::from_le_bytes(*head.first_chunk().expect("16 bytes"));
             let size = u64::from_le_bytes(*head[8..].first_chunk().expect("16 bytes"));
-            // The rest is free.
+            // An object with index 0 is the free space at the end of the heap.
             if number == 0 {
                 break;
             }
             let next = at.checked_add(16).and_then(|at| at.checked_add(size)).filter(|&next| next <= end);
-            let next = next.ok_or_else(|| damaged("a heap whose values leave it"))?;
+            let next = next.ok_or_else(|| damaged("an object extends past the end of its heap"))?;
             if u32::from(number) == index {
                 if size < u64::from(len) {
-                    return Err(damaged(&format!("{len} bytes, of which the heap has {size}")));
+                    return Err(damaged(&format!("the reference claims {len} bytes, but the heap object has {size}")));
                 }
                 let place = at + 16..at + 16 + u64::from(len);
                 return file.part(None, place, page).map_err(|e| e.at_path(&file.path));
             }
-            // A heap may begin anywhere.
+            // Objects are aligned relative to the start of the heap, which may be at any offset.
             at = start + (next - start).next_multiple_of(8);
         }
-        Err(damaged("it is not in its heap"))
+        Err(damaged("its heap does not contain the object"))
     }
 }

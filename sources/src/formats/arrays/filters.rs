@@ -1,3 +1,5 @@
+//! The supported HDF5 chunk filters: gzip, LZF, shuffle and Fletcher-32.
+
 use std::io::Read;
 
 use flate2::bufread::ZlibDecoder;
@@ -5,51 +7,52 @@ use flate2::bufread::ZlibDecoder;
 use crate::error::{Error, Result};
 use crate::machine::bytes::room;
 
-/// What was done with the bytes of a chunk.
+/// A transformation that was applied to the bytes of a chunk when it was written.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Filter {
     Deflate,
-    /// h5py's own compression.
+    /// LZF, as registered by h5py.
     Lzf,
-    /// The first bytes of all elements, then the second ones.
+    /// Byte transposition for elements of the given size: the first bytes of all elements, then the
+    /// second bytes of all elements, and so on.
     Shuffle(usize),
     Fletcher,
 }
 
 impl Filter {
-    /// The filter with HDF5's number `id`.
+    /// Returns the filter with the HDF5 id `id`. `client` holds its client data values.
     ///
     /// # Errors
-    /// If it is not read.
+    /// If the filter is not supported.
     pub(super) fn of(id: u16, client: &[u32]) -> Result<Self> {
         match id {
             1 => Ok(Filter::Deflate),
             2 => match client.first() {
                 Some(&size) if size > 0 => Ok(Filter::Shuffle(size as usize)),
-                _ => Err(Error::in_source("a shuffle of elements without a size")),
+                _ => Err(Error::in_source("the shuffle filter has no element size")),
             },
             3 => Ok(Filter::Fletcher),
             32000 => Ok(Filter::Lzf),
             id => {
                 let name = match id {
                     4 => "SZIP",
-                    6 => "scale and offset",
+                    6 => "scale-offset",
                     32001 => "Blosc",
                     32004 => "LZ4",
                     32015 => "Zstandard",
-                    _ => "another program",
+                    _ => "unknown",
                 };
                 Err(Error::in_source(format!(
-                    "chunks with filter {id} ({name}); gzip, LZF, shuffle and fletcher32 are read: write the array with \
+                    "unsupported filter {id} ({name}): expected gzip, LZF, shuffle or fletcher32; write the array with \
                      compression=\"gzip\", or without compression"
                 )))
             }
         }
     }
-    /// The bytes before the filter was applied to them. They are at most `most`.
+    /// Reverses the filter. The result is at most `most` bytes long.
     ///
     /// # Errors
-    /// If the bytes are damaged.
+    /// If the bytes are damaged, or if the result would be longer.
     pub(super) fn undone(self, bytes: Vec<u8>, most: usize) -> Result<Vec<u8>> {
         match self {
             Filter::Deflate => inflated(&bytes, most),
@@ -69,8 +72,9 @@ fn inflated(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
     Ok(to)
 }
 
-/// Decompresses LibLZF's format. A byte below 32 precedes one more literal bytes than its number.
-/// Others begin a copy: three bits are its length, and thirteen the distance to its start.
+/// Decompresses LibLZF data. A control byte `c` below 32 is followed by `c + 1` literal bytes. Any
+/// other control byte starts a copy of earlier output: three bits encode its length, and thirteen
+/// bits encode the distance to its source.
 fn unlzf(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
     let damaged = |what: &str| Error::in_source(format!("not LZF data: {what}"));
     let mut to = Vec::new();
@@ -78,7 +82,7 @@ fn unlzf(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
     to.clear();
     let mut rest = bytes.iter();
     while let Some(&control) = rest.next() {
-        let mut next = || rest.next().copied().map(usize::from).ok_or_else(|| damaged("it is cut short"));
+        let mut next = || rest.next().copied().map(usize::from).ok_or_else(|| damaged("it is truncated"));
         let (control, literal) = (usize::from(control), control < 32);
         let len = match control >> 5 {
             0 => control + 1,
@@ -86,17 +90,17 @@ fn unlzf(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
             len => len + 2,
         };
         if to.len() + len > most {
-            return Err(damaged(&format!("more than {most} bytes")));
+            return Err(damaged(&format!("it exceeds {most} bytes")));
         }
         if literal {
-            let (run, after) = rest.as_slice().split_at_checked(len).ok_or_else(|| damaged("it is cut short"))?;
+            let (run, after) = rest.as_slice().split_at_checked(len).ok_or_else(|| damaged("it is truncated"))?;
             to.extend_from_slice(run);
             rest = after.iter();
             continue;
         }
         let distance = ((control & 31) << 8 | next()?) + 1;
-        let start = to.len().checked_sub(distance).ok_or_else(|| damaged("a copy from before its start"))?;
-        // A copy may overlap what it writes.
+        let start = to.len().checked_sub(distance).ok_or_else(|| damaged("a copy starts before the output"))?;
+        // The source of a copy may overlap the bytes that it writes.
         for place in start..start + len {
             to.push(to[place]);
         }
@@ -113,22 +117,22 @@ fn unshuffled(bytes: &[u8], size: usize) -> Result<Vec<u8>> {
     Ok(to)
 }
 
-/// The bytes before their checksum.
+/// Verifies the checksum at the end of `bytes`, and removes it.
 fn checked(mut bytes: Vec<u8>) -> Result<Vec<u8>> {
     let stored = bytes.split_last_chunk::<4>().map(|(_, sum)| u32::from_le_bytes(*sum));
-    let stored = stored.ok_or_else(|| Error::in_source("fewer bytes than a checksum"))?;
+    let stored = stored.ok_or_else(|| Error::in_source("the chunk is shorter than its checksum"))?;
     bytes.truncate(bytes.len() - 4);
     if fletcher(&bytes) != stored {
-        return Err(Error::in_source("its checksum differs from that of its bytes"));
+        return Err(Error::in_source("the checksum is wrong"));
     }
     Ok(bytes)
 }
 
-/// HDF5's Fletcher-32, of big-endian words.
+/// Computes Fletcher-32 over big-endian words, as HDF5 does.
 fn fletcher(bytes: &[u8]) -> u32 {
     let fold = |sum: u32| (sum & 0xffff) + (sum >> 16);
     let (mut one, mut two) = (0_u32, 0_u32);
-    // So many words do not overflow the sums.
+    // Summing 360 words cannot overflow.
     for block in bytes.chunks(720) {
         for word in block.chunks(2) {
             one += u32::from(word[0]) << 8 | word.get(1).copied().map_or(0, u32::from);
@@ -144,27 +148,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shuffled_bytes_are_put_back_with_the_rest_in_place() {
+    fn unshuffle_restores_the_bytes_and_the_remainder() {
         assert_eq!(unshuffled(&[1, 3, 5, 2, 4, 6, 9], 2).unwrap(), [1, 2, 3, 4, 5, 6, 9]);
         assert_eq!(unshuffled(&[1, 2], 4).unwrap(), [1, 2]);
     }
 
     #[test]
-    fn hostile_lzf_data_is_an_error_within_its_memory() {
-        // Literals, an overlapping copy, a long copy, and an empty chunk.
+    fn hostile_lzf_data_fails_within_bounded_memory() {
+        // Valid data: literals, an overlapping copy, a long copy, and an empty chunk.
         assert_eq!(unlzf(&[2, b'a', b'b', b'c', 0x60, 2], 99).unwrap(), b"abcabcab");
         assert_eq!(unlzf(&[0, 9, 0xe0, 255, 0], 265).unwrap(), [9; 265]);
         assert!(unlzf(&[], 99).unwrap().is_empty());
         let cause = |bytes: &[u8], most| unlzf(bytes, most).unwrap_err().cause().to_owned();
         for cut in [&[2, b'a'][..], &[31], &[0, 9, 0x20], &[0, 9, 0xe0], &[0, 9, 0xe0, 1]] {
-            assert_eq!(cause(cut, 99), "not LZF data: it is cut short", "{cut:?}");
+            assert_eq!(cause(cut, 99), "not LZF data: it is truncated", "{cut:?}");
         }
         for before in [&[0x20, 0][..], &[0, 9, 0x20, 1], &[0, 9, 0xff, 9, 255]] {
-            assert_eq!(cause(before, 999), "not LZF data: a copy from before its start", "{before:?}");
+            assert_eq!(cause(before, 999), "not LZF data: a copy starts before the output", "{before:?}");
         }
-        // Three bytes make 264: 100 kB would make 8.8 MB.
+        // Every three bytes expand to 264 bytes, so these 100 kB would expand to 8.8 MB.
         let bomb: Vec<u8> = [0, 9].into_iter().chain([0xe0, 255, 0].repeat(33_000)).collect();
-        assert_eq!(cause(&bomb, 1000), "not LZF data: more than 1000 bytes");
-        assert_eq!(cause(&[31], 10), "not LZF data: more than 10 bytes");
+        assert_eq!(cause(&bomb, 1000), "not LZF data: it exceeds 1000 bytes");
+        assert_eq!(cause(&[31], 10), "not LZF data: it exceeds 10 bytes");
     }
 }

@@ -1,3 +1,5 @@
+//! HDF5 files. The crate `hdf5_pure` parses the metadata. Elements are read directly from the file.
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -10,14 +12,14 @@ use crate::error::{Error, Result};
 use crate::medium::HeldFile;
 use crate::values::elements::Dtype;
 
-/// Maximum depth of groups.
+/// Maximum depth of nested groups.
 const MAX_DEPTH: usize = 8;
-/// Maximum number of arrays in a file.
+/// Maximum number of arrays per file.
 const MAX_ARRAYS: usize = 4096;
-/// Maximum size of a block of metadata.
+/// Maximum size of a metadata block, in bytes.
 const MAX_METADATA: usize = 256 << 20;
 
-/// The file, for the library that parses its metadata. Elements are read without it.
+/// Lets the library read the metadata from the file.
 struct Metadata(Arc<HeldFile>);
 
 impl Source for Metadata {
@@ -28,7 +30,7 @@ impl Source for Metadata {
     fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<(), FormatError> {
         let failed = |e: Error| FormatError::Source(e.cause().to_owned());
         if to.len() > MAX_METADATA {
-            return Err(FormatError::Source(format!("{} bytes of metadata", to.len())));
+            return Err(FormatError::Source(format!("a metadata block has {} bytes", to.len())));
         }
         let mut scratch = Vec::new();
         let bytes = self.0.get(offset, to.len() as u64, &mut scratch).map_err(failed)?;
@@ -40,10 +42,11 @@ impl Source for Metadata {
     }
 }
 
-/// The arrays of file `number` that `choose` keeps, those in groups with their paths as names.
+/// Returns the arrays of file `number` that `choose` selects. An array in a group is named by its
+/// path.
 ///
 /// # Errors
-/// If the file is damaged, or an array is stored in a way that is not read.
+/// If the file is damaged, or if an array is stored in an unsupported way.
 pub(super) fn columns(file: &Arc<HeldFile>, number: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let parsed = catch_unwind(AssertUnwindSafe(|| find(file, number, choose)));
     parsed.unwrap_or_else(|_| Err(Error::in_source("HDF5: the file is damaged")))
@@ -53,11 +56,11 @@ fn find(file: &Arc<HeldFile>, number: usize, choose: Choose<'_>) -> Result<Vec<C
     let opened = File::from_source(Metadata(file.clone())).map_err(of_library)?;
     let (whole, len) = (opened.superblock().eof_address, file.len());
     if whole > len {
-        return Err(Error::in_source(format!("HDF5: {len} bytes of {whole}: the file is cut short")));
+        return Err(Error::in_source(format!("HDF5: the file has {len} of {whole} bytes: it is truncated")));
     }
     let mut paths = Vec::new();
     list(&opened.root(), "", 0, &mut paths)?;
-    // Their order in the file varies with its version.
+    // Sort the paths, because the order of arrays in a file depends on the library version.
     paths.sort();
     let chosen = choose(&paths)?;
     let column = |(place, name): (usize, String)| {
@@ -68,10 +71,10 @@ fn find(file: &Arc<HeldFile>, number: usize, choose: Choose<'_>) -> Result<Vec<C
     chosen.into_iter().map(column).collect()
 }
 
-/// Adds the paths of the arrays in `group`.
+/// Appends the paths of the arrays in `group` and its subgroups to `paths`.
 fn list(group: &Group, path: &str, depth: usize, paths: &mut Vec<String>) -> Result<()> {
     if depth > MAX_DEPTH {
-        return Err(Error::in_source(format!("HDF5: groups in more than {MAX_DEPTH} groups")));
+        return Err(Error::in_source(format!("HDF5: groups are nested more than {MAX_DEPTH} deep")));
     }
     let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
     paths.extend(group.datasets().map_err(of_library)?.iter().map(|name| join(name)));
@@ -87,25 +90,27 @@ fn list(group: &Group, path: &str, depth: usize, paths: &mut Vec<String>) -> Res
 fn of_library(e: hdf5_pure::Error) -> Error {
     let cause = e.to_string();
     let advice = match cause.contains("data layout version: 5") {
-        true => "; HDF5 2.0 wrote it with libver=\"latest\": write it with libver=(\"v108\", \"v114\")",
+        true => "; HDF5 2.0 wrote the file with libver=\"latest\": write it with libver=(\"v108\", \"v114\")",
         false => "",
     };
     Error::in_source(format!("HDF5: {cause}{advice}"))
 }
 
-/// One array.
+/// Creates the column for one array.
 fn one(file: &File, set: &Dataset, name: String, number: usize, len: u64) -> Result<Column> {
     let sides = set.shape().map_err(of_library)?;
-    let too_large = |_| Error::in_source(format!("the shape {sides:?} exceeds the memory"));
+    let too_large = |_| Error::in_source(format!("shape {sides:?} exceeds the address space"));
     let shape: Vec<usize> =
         sides.iter().map(|&side| usize::try_from(side)).collect::<Result<_, _>>().map_err(too_large)?;
     let (dtype, heap) = type_of(file, &set.datatype().map_err(of_library)?)?;
     let mut column = match set.layout().map_err(of_library)? {
-        // Without samples, nothing is read.
+        // Scalars are ignored later, so there is no need to read their value.
         _ if shape.is_empty() => Column::in_memory(name, dtype, shape, vec![0; dtype.size])?,
         Layout::Contiguous { address: Some(at), size } => {
             if at.checked_add(size).is_none_or(|end| end > len) {
-                return Err(Error::in_source(format!("{size} bytes from byte {at} of {len}: the file is cut short")));
+                return Err(Error::in_source(format!(
+                    "its data has {size} bytes at byte {at}, but the file has {len} bytes: it is truncated"
+                )));
             }
             Column::in_file(name, dtype, shape, (number, at, size))?
         }
@@ -125,17 +130,22 @@ fn one(file: &File, set: &Dataset, name: String, number: usize, len: u64) -> Res
             let chunks = Chunks::new((number, len), &shape, dtype.size, &chunk_shape, filters, stored)?;
             Column { name, dtype, shape, place: Place::Chunks(chunks), heap: None }
         }
-        Layout::Virtual => return Err(Error::in_source("a virtual dataset, whose elements are in other files")),
+        Layout::Virtual => {
+            return Err(Error::in_source("virtual datasets, which refer to other files, are not supported"));
+        }
         _ => return Err(Error::in_source("its elements were never written")),
     };
     column.heap = heap;
     if column.heap.is_some() && column.shape.len() != 1 {
-        return Err(Error::in_source(format!("values of varying length in an array of shape {:?}", column.shape)));
+        return Err(Error::in_source(format!(
+            "variable-length values in an array of shape {:?}: expected one axis",
+            column.shape
+        )));
     }
     Ok(column)
 }
 
-/// The type of the elements, and where values of varying length are.
+/// Returns the element type and, for variable-length values, their heap.
 fn type_of(file: &File, datatype: &Datatype) -> Result<(Dtype, Option<Heap>)> {
     let dtype = |kind: u8, size: u32, order: &DatatypeByteOrder| {
         let big_endian = *order == DatatypeByteOrder::BigEndian;
@@ -159,9 +169,12 @@ fn type_of(file: &File, datatype: &Datatype) -> Result<(Dtype, Option<Heap>)> {
             let about = file.superblock();
             let (offset, length) = (usize::from(about.offset_size), usize::from(about.length_size));
             if offset != 8 || length != 8 {
-                return Err(Error::in_source(format!("values of varying length with addresses of {offset} bytes")));
+                return Err(Error::in_source(format!(
+                    "variable-length values with addresses of {offset} bytes: expected 8"
+                )));
             }
-            // Number of bytes, address of a heap, and number of the value in it.
+            // Each element is a reference that consists of a length, a heap address and an index:
+            // see `Heap::get`.
             let heap = Heap { text: *is_string, base: about.base_address.get() };
             (Dtype::little(b'V', 4 + offset + 4), Some(heap))
         }

@@ -1,16 +1,15 @@
-//! Datasets of whole arrays, whose first axis counts the samples.
+//! Datasets that consist of whole arrays, whose first axis is the sample index.
 //!
-//! 1. [`Arrays`]: the arrays as a source. The names and types of the arrays decide their use, by
-//!    the rules of `record`.
-//! 2. `column`: one array in a file, or in memory.
-//! 3. `numpy`: `.npy` files, folders of them, and `.npz` archives.
-//! 4. `safetensors` and `torch`: their files.
-//! 5. `hdf5`: arrays of an HDF5 file; `chunks`: those that are stored in chunks, and
-//!    `filters`: their compression.
-//! 6. `zip`: the members of an archive.
-//! 7. `splits`: arrays called `train_images` and `images_test` belong to splits.
+//! 1. [`Arrays`]: the source. The name and the type of an array determine how it is used, according
+//!    to the rules in `record`.
+//! 2. `column`: one array, in a file or in memory.
+//! 3. `numpy`: `.npy` files, folders of `.npy` files, and `.npz` archives.
+//! 4. `safetensors` and `torch`: tensor files.
+//! 5. `hdf5`: HDF5 files. `chunks` reads chunked arrays, and `filters` decompresses chunks.
+//! 6. `zip`: the members of a zip archive.
+//! 7. `splits`: splits that are part of array names such as `train_images`.
 //!
-//! `row`: its row in the table of formats.
+//! `row` registers the formats.
 
 #[cfg(all(feature = "arrays", feature = "hdf5"))]
 mod chunks;

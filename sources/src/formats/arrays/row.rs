@@ -1,3 +1,5 @@
+//! Registers the formats.
+
 use std::path::Path;
 
 use crate::error::Result;
@@ -12,7 +14,7 @@ pub(crate) const NPY: DataFormat = DataFormat {
     has_parts: true,
     ..DataFormat::new(
         "npy",
-        "an `.npy` file whose first axis counts the samples, or a folder of them",
+        "an `.npy` file with one sample per entry of the first axis, or a folder of such files",
         &["npy"],
         |at, options| {
             with_feature!("arrays", "a dataset of arrays", at, options => {
@@ -55,7 +57,7 @@ pub(crate) const HDF5: DataFormat = DataFormat {
     brings: Some(Companions::NONE),
     ..DataFormat::new(
         "hdf5",
-        "an HDF5 file whose arrays have the samples on their first axis",
+        "an HDF5 file of arrays with one sample per entry of the first axis",
         &["h5", "hdf5"],
         |at, options| {
             with_feature!("hdf5", "an HDF5 file", at, options => {
@@ -65,10 +67,11 @@ pub(crate) const HDF5: DataFormat = DataFormat {
     )
 };
 
-/// Maximum number of arrays in a folder of them. A sample has fewer fields.
+/// Maximum number of arrays in a folder that is detected as this format. A sample cannot have as
+/// many fields.
 const MOST_ARRAYS: usize = 64;
 
-/// Whether a folder only holds `.npy` files and files that are not data.
+/// Returns whether a folder contains `.npy` files, but no other data.
 fn is_npy_folder(folder: Tree<'_>) -> Result<bool> {
     let mut arrays = 0;
     for entry in folder.entries() {

@@ -1,3 +1,5 @@
+//! Safetensors files, which consist of an 8-byte header length, a JSON header, and the tensors.
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -8,10 +10,10 @@ use crate::error::{Error, Result};
 use crate::machine::bytes::Bytes;
 use crate::values::elements::Dtype;
 
-/// Maximum length of a header, as in the original library.
+/// Maximum length of a header, in bytes. The reference implementation has the same limit.
 const MOST_HEADER: u64 = 100_000_000;
 
-/// A tensor in the header.
+/// Description of one tensor in the header.
 #[derive(Deserialize)]
 struct Tensor {
     dtype: String,
@@ -19,26 +21,27 @@ struct Tensor {
     data_offsets: [u64; 2],
 }
 
-/// The tensors of file `number` that `choose` keeps, in the order of their names.
+/// Returns the tensors of file `number` that `choose` selects, sorted by name. Tensors with an
+/// unsupported element type are included, so that opening can report the type.
 ///
 /// # Errors
-/// If the header is damaged, or a tensor lies outside the file. Tensors of other types than numbers
-/// keep their kind, which has no elements.
+/// If the header is damaged, or if a tensor extends past the end of the file.
 pub(super) fn columns(bytes: &dyn Bytes, number: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let bad = |cause: String| Error::in_source(format!("safetensors: {cause}"));
     let all = bytes.len();
     if all < 8 {
-        return Err(bad(format!("the file has {all} bytes, fewer than the length of its header takes")));
+        return Err(bad(format!("the file has only {all} bytes, but the length of the header alone takes 8")));
     }
     let mut scratch = Vec::new();
     let length = bytes.get(0, 8, &mut scratch)?;
     let length = u64::from_le_bytes(*length.first_chunk().expect("as long as was asked for"));
     if length > MOST_HEADER || length > all - 8 {
-        return Err(bad(format!("a header of {length} bytes in a file of {all}; the limit is {MOST_HEADER}")));
+        return Err(bad(format!("the header claims {length} bytes in a file of {all}: the limit is {MOST_HEADER}")));
     }
     let start = 8 + length;
     let header = bytes.get(8, length as usize, &mut scratch)?;
-    // A map of the raw text keeps the metadata apart, which has another form.
+    // The entries stay unparsed at first, because `__metadata__` has a different structure than the
+    // tensors.
     let mut header: BTreeMap<String, &RawValue> =
         serde_json::from_slice(header).map_err(|e| bad(format!("the header is not JSON: {e}")))?;
     header.remove("__metadata__");
@@ -50,14 +53,16 @@ pub(super) fn columns(bytes: &dyn Bytes, number: usize, choose: Choose<'_>) -> R
             serde_json::from_str(tensor.get()).map_err(|e| bad(format!("tensor {name:?}: {e}")))?;
         if from > to || to > all - start {
             let held = all - start;
-            return Err(bad(format!("tensor {name:?} lies at bytes {from} to {to} of {held}: the file is cut short")));
+            return Err(bad(format!(
+                "tensor {name:?} claims bytes {from} to {to} of {held}: the file is damaged or truncated"
+            )));
         }
         columns.push(Column::in_file(name, of(&dtype), shape, (number, start + from, to - from))?);
     }
     Ok(columns)
 }
 
-/// The type with this name. Types that samples cannot hold have the kind `V`.
+/// Returns the element type called `name`. For an unsupported type, the kind is `V`.
 fn of(name: &str) -> Dtype {
     let (kind, size) = match name {
         "BOOL" => (b'b', 1),

@@ -1,3 +1,5 @@
+//! The source [`Arrays`].
+
 use std::borrow::Cow;
 use std::fmt;
 use std::io::Write as _;
@@ -26,66 +28,72 @@ use crate::values::grants::Grant;
 use crate::values::pixels;
 use crate::values::record::{Found, Named, Rows, Survey, is_label};
 
-/// Arrays whose first axis counts the samples: an `.npy` file or a folder of them, an `.npz`
-/// archive, a `.safetensors` file, the tensors in a `.pt` or `.pth` file of `torch.save`, or an
-/// HDF5 file (Cargo feature `hdf5`).
+/// Arrays whose first axis is the sample index.
+///
+/// The arrays may be in an `.npy` file or a folder of `.npy` files, an `.npz` archive, a
+/// `.safetensors` file, a `.pt` or `.pth` file written by `torch.save`, or an HDF5 file (with the
+/// Cargo feature `hdf5`).
 ///
 /// ```python
 /// numpy.savez("train.npz", images=images, labels=labels)  # (n, height, width, 3) and (n,)
 /// ```
 ///
-/// Each array is a column. The array of images has the type `uint8` and the shape (n, height,
-/// width, channels), (n, channels, height, width) or (n, height, width), with 1, 3 or 4 channels.
-/// If several arrays may be the images, such as images of `float32` and masks of `uint8`, one
-/// must be chosen. The array of labels is called `label`, `labels`, `target`, `y`, ... and has one
-/// integer per sample. Other arrays are the fields `<name>.npy`, of up to three axes per sample. An
-/// array without axes is ignored. A sample's key is its number.
+/// **Columns.** Each array is a column. The array of images has the type `uint8` and the shape (n,
+/// height, width, channels), (n, channels, height, width) or (n, height, width), with 1, 3 or 4
+/// channels. If several arrays could be the images, for example `float32` images and `uint8` masks,
+/// opening fails and asks you to choose one. The array of labels is called `label`, `labels`,
+/// `target`, `y`, ... and contains one integer per sample. Other arrays become fields called
+/// `<name>.npy`, and may have up to three axes per sample. Scalars are ignored. The key of a sample
+/// is its index.
 ///
-/// **Splits.** If the names of all arrays have a part such as `train`, `val` or `test`, as in
-/// `train_images` and `x_test`, the arrays belong to splits. The path of a split is that of the
-/// file, then the name of the split: `pathmnist.npz/train`.
+/// **Splits.** If all array names begin or end with the name of a split such as `train`, `val` or
+/// `test` (for example, `train_images` or `x_test`), the arrays belong to splits. To select a
+/// split, append its name to the path: `pathmnist.npz/train`.
 ///
-/// **Checksums.** Those of an `.npz` or `.pt` archive are checked on opening, up to 256 MiB of
-/// arrays that are not compressed.
+/// **Checksums.** Opening an `.npz` or `.pt` archive verifies the checksums of up to 256 MiB of
+/// uncompressed arrays.
 ///
-/// **Memory.** Files are mapped, and only the rows of a sample are read. Compressed arrays of an
-/// `.npz` archive are decompressed into memory when it is opened, up to 4 GiB; use `numpy.savez`
-/// instead of `savez_compressed` for large ones. This memory is not part of the loader's memory
-/// plan. Booleans become `uint8`, and `float16` becomes `float32`. Big-endian numbers are
-/// converted.
+/// **Memory.** Files are memory-mapped, and reading a sample touches only its own rows. Opening
+/// decompresses the compressed arrays of an `.npz` archive into memory, up to 4 GiB. This memory is
+/// not part of the loader's memory plan. For large arrays, use `numpy.savez` instead of
+/// `savez_compressed`.
 ///
-/// **HDF5.** Arrays may be contiguous, or in chunks with gzip, LZF, shuffle and fletcher32. A chunk
-/// is decoded as a whole, and up to 32 MiB of chunks are kept for each array; the memory plan calls
-/// them bytes of the source. Values of varying length are encoded images, bytes or text. Text called `label` is the
-/// label.
+/// **Conversions.** Booleans become `uint8`, `float16` becomes `float32`, and numbers in a
+/// different byte order are converted to that of this machine.
 ///
-/// **Refused:** arrays in Fortran order, tensors that are not contiguous, and elements that are not
-/// numbers. The pickle of a `.pt` file is read without running any of its code: anything but
-/// tensors and lists of integers is refused by name.
+/// **HDF5.** Arrays may be contiguous or chunked. Chunks may use the filters gzip, LZF, shuffle and
+/// fletcher32. Chunks are decoded as a whole, and up to 32 MiB of decoded chunks are cached per
+/// array. The loader's memory plan lists them as bytes of the source. Variable-length values may be
+/// encoded images, bytes or text. Text in a column called `label` is used as the label.
+///
+/// **Not supported:** arrays in Fortran order, tensors that are not contiguous, and elements that
+/// are not numbers. The pickle in a `.pt` file never executes code: if it contains any object other
+/// than a tensor or a list of integers, opening fails with an error that names the object's type.
 pub struct Arrays {
     files: Vec<Arc<HeldFile>>,
     columns: Arc<[Column]>,
     rows: Rows,
-    /// Number of the column of labels.
+    /// Index of the label column.
     label: Option<usize>,
     len: usize,
     path: PathBuf,
     kind: &'static str,
-    /// Number of requested checks.
+    /// Number of times that a check for changes was requested.
     looks: AtomicU64,
 }
 
-/// Names of labels besides those of every format. They need a column of images.
+/// Names of label columns in addition to those for all formats. They apply only if there is an
+/// image column.
 const LABELS: [&str; 3] = ["y", "targets", "fine_labels"];
 
 fn is_other_label(name: &str) -> bool {
     LABELS.iter().any(|label| name.eq_ignore_ascii_case(label))
 }
 
-/// Number of samples whose values of varying length opening looks at.
+/// Maximum number of samples that opening reads if there are variable-length values.
 const SURVEYED: usize = 64;
 
-/// The format of a file, by its extension.
+/// Returns the format of the file or folder at `path` according to its extension.
 fn kind_of(path: &Path) -> Result<&'static str> {
     let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
     match extension.to_str() {
@@ -97,25 +105,26 @@ fn kind_of(path: &Path) -> Result<&'static str> {
         Some("h5" | "hdf5") => Ok("hdf5"),
         _ if is_folder(path)? => Ok("npy"),
         _ => {
-            let cause = "arrays are in .npy, .npz, .safetensors, .pt or .pth files, or in a folder of .npy files";
+            let cause = "unknown array format: expected an .npy, .npz, .safetensors, .pt or .pth file, or a folder of \
+                         .npy files";
             Err(Error::config(cause).at_path(path))
         }
     }
 }
 
 impl Arrays {
-    /// Opens the arrays at `path`. Its extension determines the format; a folder holds `.npy`
-    /// files.
+    /// Opens the arrays at `path`. The extension of a file determines its format. A folder must
+    /// contain `.npy` files.
     ///
     /// # Errors
-    /// If a file is damaged, the arrays have different numbers of samples, there are several
-    /// splits, or an array has elements or an order that are not supported.
+    /// If a file is damaged, if the arrays have different numbers of samples, if there are several
+    /// splits, or if an array has an unsupported element type or memory order.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         Self::with(&At::here(path), kind_of(path)?, &Options::default())
     }
 
-    /// Opens arrays as the format `kind`: `npy`, `npz`, `safetensors` or `torch`.
+    /// Opens arrays in the format `kind`: `npy`, `npz`, `safetensors`, `torch` or `hdf5`.
     pub(crate) fn with(at: &At, kind: &'static str, options: &Options) -> Result<Self> {
         let wanted = options.wanted();
         let choose = |names: &[String]| chosen(names, at.part.as_deref(), &wanted);
@@ -123,7 +132,7 @@ impl Arrays {
         Self::of(&at.path, kind, wanted, files, columns, options)
     }
 
-    /// The arrays of the file in `bytes`.
+    /// Opens the arrays of a file whose content is `bytes`.
     #[cfg(test)]
     pub(super) fn in_memory(bytes: Vec<u8>, kind: &'static str, part: Option<&str>) -> Result<Self> {
         let file = Arc::new(HeldFile::in_memory("memory".into(), bytes));
@@ -153,7 +162,7 @@ impl Arrays {
         }
         let mut page = Vec::new();
         let mut survey = Survey::default();
-        // All rows of an array of numbers have the type of the first.
+        // All rows of a numeric array have the same type, so it is enough to look at one row.
         let surveyed = if columns.iter().any(|column| column.heap.is_some()) { len.min(SURVEYED) } else { 1 };
         for index in 0..surveyed {
             page.clear();
@@ -168,7 +177,7 @@ impl Arrays {
                 for Named { content, .. } in row(label.clone(), &files, index, None, &mut page)? {
                     if let Found::Text(text) = content {
                         let text = std::str::from_utf8(text.of(&page));
-                        see(index, text.map_err(|_| Error::in_source("a label that is not UTF-8"))?);
+                        see(index, text.map_err(|_| Error::in_source("a label is not UTF-8"))?);
                     }
                 }
                 Ok(())
@@ -180,18 +189,19 @@ impl Arrays {
         Ok(Arrays { files, columns: columns.into(), rows, label, len, path: path.to_owned(), kind, looks })
     }
 
-    /// The caches of the arrays in chunks, with the bytes that a loader should grant each.
+    /// Returns the cache of each chunked array, and the number of bytes that a loader should grant
+    /// it.
     #[cfg(feature = "hdf5")]
     fn kept(&self) -> impl Iterator<Item = (&Arc<Kept>, usize)> {
         self.columns.iter().filter_map(Column::kept)
     }
 
-    /// Grants the memory of a loader to the caches of chunks.
+    /// Divides the memory that a loader grants among the chunk caches.
     #[cfg(feature = "hdf5")]
     fn keep(&self, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         let (wanted, granted) = (self.ahead_bytes() as u128, order.bytes() as u128);
         let share = |(kept, bytes): (&Arc<Kept>, usize)| {
-            // The result is at most `granted`.
+            // The share is at most `granted`, so it fits in a `usize`.
             Grant::new(kept.clone(), (bytes as u128 * granted / wanted) as usize)
         };
         (wanted > 0).then(|| Box::new(Following { _kept: self.kept().map(share).collect() }) as Box<dyn Prefetcher>)
@@ -202,7 +212,7 @@ impl Arrays {
         None
     }
 
-    /// The store of the files, if they are in one.
+    /// Returns the object store that contains the files, if any.
     fn remote(&self) -> Option<&Arc<Remote>> {
         Some(self.files.first()?.object()?.1)
     }
@@ -213,7 +223,7 @@ impl Arrays {
     }
 }
 
-/// The arrays that are used: those of the split `part`, and only the columns that are wanted.
+/// Selects the arrays in the split `part`, and of those only the requested columns.
 fn chosen(names: &[String], part: Option<&str>, wanted: &Wanted) -> Result<Vec<(usize, String)>> {
     let mut chosen = splits::choose(names, part)?;
     if let Some(columns) = &wanted.columns {
@@ -242,11 +252,11 @@ fn load(at: &At, kind: &str, choose: Choose<'_>) -> Result<(Vec<Arc<HeldFile>>, 
         let medium = if is_folder { medium.listed(path) } else { medium };
         let paths = if is_folder { medium.files_in(path, is_npy)? } else { vec![path.to_owned()] };
         if paths.is_empty() {
-            return Err(Error::in_source("no .npy files in this folder"));
+            return Err(Error::in_source("the folder contains no .npy files"));
         }
         let stem = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let names: Vec<String> = paths.iter().map(stem).collect();
-        // The name of a single file says nothing about splits.
+        // If there is only one file, its name does not denote a split.
         let chosen = if is_folder { choose(&names)? } else { vec![(0, names[0].clone())] };
         let (mut files, mut columns) = (Vec::new(), Vec::new());
         for (place, name) in chosen {
@@ -261,7 +271,7 @@ fn load(at: &At, kind: &str, choose: Choose<'_>) -> Result<(Vec<Arc<HeldFile>>, 
     Ok((vec![file], columns))
 }
 
-/// The arrays in one file. An `.npy` file has one, called `name`.
+/// Returns the arrays in one file. If it is an `.npy` file, its array is called `name`.
 fn columns(file: &Arc<HeldFile>, kind: &str, name: &str, choose: Choose<'_>) -> Result<Vec<Column>> {
     let bytes = &**file;
     match kind {
@@ -274,16 +284,16 @@ fn columns(file: &Arc<HeldFile>, kind: &str, name: &str, choose: Choose<'_>) -> 
     }
 }
 
-/// Checks that arrays can be columns of samples. Returns the number of samples.
+/// Checks that the arrays can be used as columns. Returns the number of samples.
 fn check(columns: &[Column]) -> Result<usize> {
     let Some(len) = columns.first().and_then(Column::len) else {
-        return Err(Error::in_source("there is no array with samples in its first axis"));
+        return Err(Error::in_source("there are no arrays whose first axis is the sample index"));
     };
-    let advice = "list the columns with TableOptions::columns";
+    let advice = "select the columns with TableOptions::columns";
     if let Some(other) = columns.iter().find(|column| column.len() != Some(len)) {
         let first = &columns[0];
         return Err(Error::in_source(format!(
-            "arrays have different numbers of samples in their first axis: {:?} has the shape {:?}, and {:?} has {:?}; \
+            "arrays have different numbers of samples in their first axis: {:?} has shape {:?}, but {:?} has {:?}; \
              {advice}",
             first.name, first.shape, other.name, other.shape
         )));
@@ -294,18 +304,18 @@ fn check(columns: &[Column]) -> Result<usize> {
         }
         if shape.len() > 4 {
             return Err(Error::in_source(format!(
-                "array {name:?} has the shape {shape:?}; up to three axes per sample are supported, or {advice}"
+                "array {name:?} has the shape {shape:?}: at most three axes per sample are supported; {advice}"
             )));
         }
     }
     if len == 0 {
-        return Err(Error::in_source("the arrays have no samples"));
+        return Err(Error::in_source("the arrays contain no samples"));
     }
     Ok(len)
 }
 
-/// The cells of sample `index`. If they are of a loader's order, `first` is the number of the first
-/// read.
+/// Returns the cells of sample `index`. If a loader has planned this read, `first` is the position
+/// of the first cell's read in the loader's order.
 fn row<'a>(
     columns: impl IntoIterator<Item = &'a Column>,
     files: &'a [Arc<HeldFile>],
@@ -324,7 +334,7 @@ fn row<'a>(
     columns.into_iter().enumerate().map(cell).collect()
 }
 
-/// The memory that a loader grants to the caches of chunks.
+/// The memory that a loader grants to the chunk caches. Dropping it ends the grants.
 #[cfg(feature = "hdf5")]
 struct Following {
     _kept: Vec<Grant>,
@@ -343,7 +353,7 @@ impl Source for Arrays {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         self.look()?;
         scratch.clear();
-        write!(scratch, "{index}").expect("a Vec takes everything");
+        write!(scratch, "{index}").expect("writing to a Vec succeeds");
         let key = Part::Page(0..scratch.len());
         let row = row(&*self.columns, &self.files, index, Some(index * self.columns.len()), scratch)
             .map_err(|e| e.at_path(&self.path))?;

@@ -1,3 +1,5 @@
+//! Archives written by `torch.save`: zip files that contain a pickle, and one member per storage.
+
 use super::column::{Choose, Column};
 use super::zip::{self, Member};
 use crate::error::{Error, Result};
@@ -5,25 +7,25 @@ use crate::machine::bytes::Bytes;
 use crate::values::elements::Dtype;
 use crate::values::pickle::{self, Id, Node, Nodes, Tensor};
 
-/// Maximum size of the pickle, which holds no tensors.
+/// Maximum size of the pickle, which does not contain tensor elements.
 const MOST_PICKLE: u64 = 256 << 20;
 
-/// The tensors that `choose` keeps of the archive in file `number`, which `torch.save` wrote.
+/// Returns the tensors that `choose` selects in archive `number`.
 ///
 /// # Errors
-/// If the archive is damaged, or holds anything but tensors and lists of numbers.
+/// If the archive is damaged, or if it contains objects other than tensors and lists of integers.
 pub(super) fn columns(bytes: &dyn Bytes, number: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let start = bytes.get(0, bytes.len().min(4) as usize, &mut Vec::new())?.to_vec();
     if !start.starts_with(b"PK") {
         return Err(Error::in_source(
-            "not an archive of torch.save: the file is in the format of PyTorch before 1.6, or of another program; load \
-             it and save it again",
+            "not an archive of torch.save: the file was written by PyTorch before 1.6 or by a different program; load \
+             it and save it again with a current version",
         ));
     }
     let members = zip::members(bytes)?;
     let find =
         |end: &str| members.iter().find(|member| member.name.split_once('/').is_some_and(|(_, rest)| rest == end));
-    let missing = || Error::in_source("not an archive of torch.save: it has no data.pkl");
+    let missing = || Error::in_source("not an archive of torch.save: data.pkl is missing");
     let pickle = zip::content(bytes, find("data.pkl").ok_or_else(missing)?, MOST_PICKLE)?;
     let nodes = pickle::read_torch(&pickle)?;
     let big_endian = match find("byteorder") {
@@ -32,7 +34,7 @@ pub(super) fn columns(bytes: &dyn Bytes, number: usize, choose: Choose<'_>) -> R
     };
     let archive = Archive { nodes: &nodes, members: &members, number, big_endian };
     let mut unchecked = zip::MOST_CHECKED;
-    // Tensors may share a storage, so the storages are counted and not the tensors.
+    // Verify storages rather than tensors, because tensors may share a storage.
     for member in members.iter().filter(|member| !member.deflated && is_storage(member)) {
         if let Some(rest) = unchecked.checked_sub(member.stored) {
             unchecked = rest;
@@ -55,8 +57,9 @@ struct Archive<'a> {
 }
 
 impl Archive<'_> {
-    /// The tensors with their names. Those of a tuple are `image`, if it is the only one of more
-    /// than two axes, `label`, if it is the only one of one axis, and others by their place.
+    /// Returns the name of each tensor and its node. In a tuple, if exactly one tensor has more
+    /// than two axes, it is called `image`. If exactly one tensor has one axis, it is called
+    /// `label`. Other items are named by their position.
     fn named(&self) -> Result<Vec<(String, Id)>> {
         let nodes = self.nodes;
         match nodes.root() {
@@ -65,9 +68,7 @@ impl Archive<'_> {
                 .map(|&(key, value)| match (nodes.text(key), &nodes[key]) {
                     (Some(name), _) => Ok((name.to_owned(), value)),
                     (None, Node::Int(int)) => Ok((int.to_string(), value)),
-                    (None, key) => {
-                        Err(Error::in_source(format!("{} is the key of a dict; text is expected", key.kind())))
-                    }
+                    (None, key) => Err(Error::in_source(format!("a dict has {} as a key: expected text", key.kind()))),
                 })
                 .collect(),
             Node::Tuple(items) | Node::List(items) => {
@@ -91,7 +92,7 @@ impl Archive<'_> {
             Node::Tensor(_) => Ok(vec![("image".to_owned(), nodes.root_id())]),
             other => {
                 let cause =
-                    format!("the file holds {}; tensors, or a dict or tuple of them are expected", other.kind());
+                    format!("the file contains {}: expected a tensor, or a dict or tuple of tensors", other.kind());
                 Err(Error::in_source(cause))
             }
         }
@@ -107,7 +108,7 @@ impl Archive<'_> {
                     _ => None,
                 });
                 let Some(ints) = ints.collect::<Option<Vec<i64>>>() else {
-                    let cause = format!("{name:?} is a list that has other items than integers; save it as a tensor");
+                    let cause = format!("{name:?} is a list with items other than integers: save it as a tensor");
                     return Err(Error::in_source(cause));
                 };
                 let bytes = ints.iter().flat_map(|int| int.to_ne_bytes()).collect();
@@ -117,7 +118,7 @@ impl Archive<'_> {
             other => {
                 let kind = other.kind();
                 Err(Error::in_source(format!(
-                    "{name:?} is {kind}; a tensor is expected, or list the columns with TableOptions::columns"
+                    "{name:?} is {kind}: expected a tensor; select the columns with TableOptions::columns"
                 )))
             }
         }
@@ -133,8 +134,9 @@ impl Archive<'_> {
                 fits
             });
         if !contiguous && !shape.contains(&0) {
-            let cause =
-                format!("tensor {name:?} has the strides {strides:?} and the shape {shape:?}; save its contiguous()");
+            let cause = format!(
+                "tensor {name:?} of shape {shape:?} is not contiguous (strides {strides:?}): save tensor.contiguous()"
+            );
             return Err(Error::in_source(cause));
         }
         let key = self.nodes.text(tensor.storage).unwrap_or_default();
@@ -142,9 +144,7 @@ impl Archive<'_> {
         let member =
             self.members.iter().find(|member| member.name.split_once('/').is_some_and(|(_, rest)| rest == end));
         let Some(member) = member.filter(|member| !member.deflated) else {
-            return Err(Error::in_source(format!(
-                "tensor {name:?}: the archive has no file {end:?} without compression"
-            )));
+            return Err(Error::in_source(format!("tensor {name:?}: the archive has no uncompressed member {end:?}")));
         };
         let size = dtype.size as u64;
         let length = shape.iter().try_fold(size, |length, &side| length.checked_mul(side as u64));
@@ -157,7 +157,7 @@ impl Archive<'_> {
         let (Some(start), Some(length), true) = (start, length, inside) else {
             let found = member.len;
             return Err(Error::in_source(format!(
-                "tensor {name:?} of shape {shape:?} from element {offset} on does not lie in its storage of {found} bytes"
+                "tensor {name:?} of shape {shape:?} at element {offset} exceeds its storage of {found} bytes"
             )));
         };
         let dtype = Dtype { big_endian: self.big_endian, ..*dtype };

@@ -1,3 +1,5 @@
+//! Reader for zip archives (PKWARE APPNOTE), including Zip64, whose members are stored or deflated.
+
 use std::borrow::Cow;
 use std::io::Read;
 
@@ -6,15 +8,15 @@ use flate2::read::DeflateDecoder;
 use crate::error::{Error, Result, copied};
 use crate::machine::bytes::Bytes;
 
-/// A file in an archive.
+/// A member of an archive.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Member {
     pub(super) name: String,
-    /// Offset of its data in the archive.
+    /// Offset of the member's data in the archive.
     pub(super) offset: u64,
-    /// Length of its data in the archive.
+    /// Length of the member's data in the archive.
     pub(super) stored: u64,
-    /// Length of its content.
+    /// Length of the data after decompression.
     pub(super) len: u64,
     crc: u32,
     pub(super) deflated: bool,
@@ -26,21 +28,22 @@ const LOCATOR64: &[u8; 4] = b"PK\x06\x07";
 const ENTRY: &[u8; 4] = b"PK\x01\x02";
 const LOCAL: &[u8; 4] = b"PK\x03\x04";
 
-/// Maximum size of the directory of an archive. Arrays have few members.
+/// Maximum size of an archive's directory, in bytes. Archives of arrays have few members.
 const MOST_DIRECTORY: u64 = 64 << 20;
 
-/// Bytes of the end record without its comment, and with the longest.
+/// Length of the end record without a comment, in bytes.
 const END_BYTES: u64 = 22;
+/// Length of the end record with the longest possible comment, in bytes.
 const MOST_END: u64 = END_BYTES + 65_535;
 
-/// Maximum ratio of deflate.
+/// Maximum compression ratio that deflate can achieve.
 const MOST_RATIO: u64 = 1032;
 
-/// Lists the files of the archive in `bytes`, in the order of its directory.
+/// Lists the members of the archive in `bytes`, in the order of its directory. All offsets and
+/// lengths are checked against the length of the archive.
 ///
 /// # Errors
-/// If the archive is damaged, encrypted, or compressed by another method than deflate. Every offset
-/// and length is checked against the archive.
+/// If the archive is damaged or encrypted, or if it uses a compression method other than deflate.
 pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
     let archive = Archive { bytes };
     let (start, size) = archive.directory()?;
@@ -50,15 +53,16 @@ pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
     while at < directory.len() {
         let place = start + at as u64;
         let bad = |cause: &str| Error::in_source(format!("zip: entry at byte {place}: {cause}"));
-        let entry = directory[at..].first_chunk::<46>().ok_or_else(|| bad("cut short"))?;
+        let entry = directory[at..].first_chunk::<46>().ok_or_else(|| bad("truncated"))?;
         if !entry.starts_with(ENTRY) {
-            return Err(bad("not an entry"));
+            return Err(bad("wrong signature"));
         }
         let (name, extra, comment) = (u16_at(entry, 28), u16_at(entry, 30), u16_at(entry, 32));
-        let rest = directory[at + 46..].get(..name + extra + comment).ok_or_else(|| bad("cut short"))?;
+        let rest = directory[at + 46..].get(..name + extra + comment).ok_or_else(|| bad("truncated"))?;
         let (flags, method) = (u16_at(entry, 8), u16_at(entry, 10));
         let [mut stored, mut len, mut local] = [20, 24, 42].map(|at| u64::from(u32_at(entry, at)));
-        wide(&rest[name..name + extra], [&mut len, &mut stored, &mut local]).ok_or_else(|| bad("bad 64-bit sizes"))?;
+        wide(&rest[name..name + extra], [&mut len, &mut stored, &mut local])
+            .ok_or_else(|| bad("invalid 64-bit sizes"))?;
         let name = String::from_utf8_lossy(&rest[..name]).into_owned();
         if flags & 1 != 0 {
             return Err(bad(&format!("{name:?} is encrypted")));
@@ -67,19 +71,17 @@ pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
             0 => false,
             8 => true,
             _ => {
-                return Err(bad(&format!(
-                    "{name:?} has the compression method {method}; write it without compression"
-                )));
+                return Err(bad(&format!("{name:?} uses compression method {method}: expected none or deflate")));
             }
         };
-        let header = archive.get(local, 30).map_err(|_| bad("its file lies outside the archive"))?;
+        let header = archive.get(local, 30).map_err(|_| bad("its data is outside the archive"))?;
         if !header.starts_with(LOCAL) {
-            return Err(bad("its file has no header"));
+            return Err(bad("its data has no header"));
         }
         let offset = local + 30 + (u16_at(&header, 26) + u16_at(&header, 28)) as u64;
         if offset.checked_add(stored).is_none_or(|end| end > archive.bytes.len()) || (!deflated && stored != len) {
             return Err(bad(&format!(
-                "{name:?} claims {stored} bytes from byte {offset} on, {len} without compression"
+                "{name:?} claims {stored} bytes at byte {offset}, and {len} after decompression"
             )));
         }
         at += 46 + rest.len();
@@ -88,19 +90,19 @@ pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
     Ok(members)
 }
 
-/// The content of `member`, of up to `most` bytes.
+/// Returns the content of `member`, decompressed if necessary.
 ///
 /// # Errors
-/// If it is longer, or damaged.
+/// If the content is damaged, or if it exceeds `most` bytes.
 pub(super) fn content(bytes: &dyn Bytes, member: &Member, most: u64) -> Result<Vec<u8>> {
     let (name, len) = (&member.name, member.len);
     if len > most || len > member.stored.saturating_add(1).saturating_mul(MOST_RATIO) {
-        return Err(Error::in_source(format!("zip: {name:?} claims {len} bytes; at most {most} are read")));
+        return Err(Error::in_source(format!("zip: {name:?} claims {len} bytes: the limit is {most}")));
     }
     let mut scratch = Vec::new();
     let mut content = Vec::new();
     let (mut left, mut at) = (member.stored, member.offset);
-    // Read in pieces, so that a file that is not mapped is never held whole.
+    // Read in pieces, so that a file that is not mapped is never in memory as a whole.
     let pieces = std::iter::from_fn(|| {
         let piece = left.min(1 << 20);
         (piece > 0).then(|| {
@@ -111,7 +113,8 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, most: u64) -> Result<V
     });
     let read = || -> std::io::Result<()> {
         let pieces = Pieces { pieces, piece: Vec::new(), at: 0 };
-        // Grows with what is found, not with what is claimed.
+        // The buffer grows with the actual content. It is not allocated according to the claimed
+        // length.
         match member.deflated {
             true => DeflateDecoder::new(pieces).take(len + 1).read_to_end(&mut content)?,
             false => { pieces }.read_to_end(&mut content)?,
@@ -121,16 +124,18 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, most: u64) -> Result<V
     read().map_err(|e| Error::in_source(format!("zip: {name:?} cannot be decompressed: {e}")))?;
     if content.len() as u64 != len || crc32fast::hash(&content) != member.crc {
         let found = content.len();
-        return Err(Error::in_source(format!("zip: {name:?} is damaged: {found} bytes of {len}, or another checksum")));
+        return Err(Error::in_source(format!(
+            "zip: {name:?} is damaged: it has {found} of {len} bytes, or a wrong checksum"
+        )));
     }
     Ok(content)
 }
 
-/// Checks the checksum of `member`, which is stored without compression. An archive in a store is
-/// not read for it.
+/// Verifies the checksum of `member`, which must be uncompressed. For an archive in an object
+/// store, this does nothing, because the whole member would have to be read.
 ///
 /// # Errors
-/// If it differs, or the archive cannot be read.
+/// If the checksum is wrong, or the archive cannot be read.
 pub(super) fn check(bytes: &dyn Bytes, member: &Member) -> Result<()> {
     if bytes.are_stored() {
         return Ok(());
@@ -143,16 +148,16 @@ pub(super) fn check(bytes: &dyn Bytes, member: &Member) -> Result<()> {
     }
     if hash.finalize() != member.crc {
         let Member { name, stored, .. } = member;
-        return Err(Error::in_source(format!("zip: {name:?} is damaged: its {stored} bytes have another checksum")));
+        return Err(Error::in_source(format!("zip: {name:?} is damaged: its {stored} bytes have a wrong checksum")));
     }
     Ok(())
 }
 
-/// Bytes of an archive whose checksums are checked when it is opened. Larger arrays are not read
-/// then.
+/// Maximum number of bytes per archive whose checksums are verified on opening. Arrays that exceed
+/// this budget are not read.
 pub(super) const MOST_CHECKED: u64 = 256 << 20;
 
-/// Reads pieces one after the other.
+/// Implements `Read` for a sequence of pieces.
 struct Pieces<I> {
     pieces: I,
     piece: Vec<u8>,
@@ -184,23 +189,26 @@ impl Archive<'_> {
         let end = at.checked_add(len).filter(|&end| end <= self.bytes.len());
         if end.is_none() {
             let all = self.bytes.len();
-            return Err(Error::in_source(format!("zip: {len} bytes at byte {at} of a file of {all}")));
+            return Err(Error::in_source(format!(
+                "zip: expected {len} bytes at byte {at}, but the file has {all} bytes"
+            )));
         }
         Ok(Cow::Owned(copied(self.bytes.get(at, len as usize, &mut Vec::new())?)?))
     }
 
-    /// Start and size of the directory.
+    /// Returns the offset and the size of the directory.
     fn directory(&self) -> Result<(u64, u64)> {
         let all = self.bytes.len();
         let from = all.saturating_sub(MOST_END);
         let tail = self.get(from, all - from)?;
         let mut ends = memchr::memmem::rfind_iter(&tail, END);
-        // The comment, which may contain the signature, ends with the file.
+        // The comment may contain the signature of an end record, so a valid end record must extend
+        // exactly to the end of the file.
         let end = ends.find(|&end| {
             tail[end..].len() as u64 >= END_BYTES && end + END_BYTES as usize + u16_at(&tail, end + 20) == tail.len()
         });
         let Some(end) = end else {
-            return Err(Error::in_source("zip: no end of the directory: the file is cut short, or is not an archive"));
+            return Err(Error::in_source("zip: no end record: the file is truncated or not an archive"));
         };
         let [mut size, mut start] = [12, 16].map(|at| u64::from(u32_at(&tail, end + at)));
         let entries = u16_at(&tail, end + 10);
@@ -209,20 +217,22 @@ impl Archive<'_> {
             if let Some(locator) = locator.filter(|locator| locator.starts_with(LOCATOR64)) {
                 let end = self.get(u64_at(&locator, 8), 56)?;
                 if !end.starts_with(END64) {
-                    return Err(Error::in_source("zip: no 64-bit end of the directory"));
+                    return Err(Error::in_source("zip: the 64-bit end record is missing"));
                 }
                 (size, start) = (u64_at(&end, 40), u64_at(&end, 48));
             }
         }
         if size > MOST_DIRECTORY {
-            return Err(Error::in_source(format!("zip: a directory of {size} bytes; the limit is {MOST_DIRECTORY}")));
+            return Err(Error::in_source(format!(
+                "zip: the directory claims {size} bytes: the limit is {MOST_DIRECTORY}"
+            )));
         }
         Ok((start, size))
     }
 }
 
-/// Replaces numbers that do not fit 32 bits by those of the extra field. `None` if they are
-/// missing.
+/// Replaces those `numbers` that did not fit in 32 bits with their 64-bit values from the extra
+/// field. Returns `None` if one of these values is missing.
 fn wide(mut extra: &[u8], numbers: [&mut u64; 3]) -> Option<()> {
     let mut wanted = numbers.into_iter().filter(|number| **number == u64::from(u32::MAX)).peekable();
     if wanted.peek().is_none() {

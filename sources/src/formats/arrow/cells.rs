@@ -1,4 +1,4 @@
-//! The value of a column in one row.
+//! Reads the value of a column in a row.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -15,27 +15,28 @@ use crate::model::Value;
 use crate::model::value::{AXES, Element};
 use crate::values::record::Found;
 
-/// Maximum length of the JSON of a nested value. Lists may share their elements, so a short file
-/// could describe a long text.
+/// Maximum length of a nested value as JSON, in bytes. Lists may share elements, so even a small
+/// file could describe a huge value.
 const MAX_JSON: usize = 64 << 20;
 
-/// How a column's values are read.
+/// How the values of a column are read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Form {
-    /// A null, number, text or bytes.
+    /// A single number, text, bytes or null.
     Plain,
-    /// A structure with the bytes of a file, or its path: the numbers of these children.
+    /// A struct that contains the content of a file, its path, or both. `bytes` and `path` are the
+    /// indices of these children.
     File {
         bytes: usize,
         path: Option<usize>,
     },
-    /// A list of numbers, or one of lists of fixed lengths.
+    /// A list of numbers, or a list of fixed-size lists of numbers.
     Numbers,
     Json,
 }
 
 impl Form {
-    /// The form of a column, or the name of values that are not read.
+    /// Returns the form of a column. If its values are not supported, the error describes them.
     pub(super) fn of(field: &Field) -> Result<Form, &'static str> {
         match field.kind {
             Kind::Other { name, .. } => Err(name),
@@ -44,7 +45,7 @@ impl Form {
                 false => json(field).map(|()| Form::Json),
             },
             Kind::Part => Form::of(&field.children[0]),
-            // Any other structure has been parted.
+            // All other structs have been split into columns.
             Kind::Struct if field.is_file() => {
                 let child = |name: &str| field.children.iter().position(|child| child.name == name);
                 Ok(Form::File { bytes: child("bytes").expect("it has one"), path: child("path") })
@@ -55,7 +56,8 @@ impl Form {
     }
 }
 
-/// Whether lists of `field` are arrays of numbers, which begin with `axes` axes.
+/// Returns whether a list whose elements are `field` can be read as an array of numbers. `axes` is
+/// the number of axes so far, without those of `field`.
 fn numbers(field: &Field, axes: usize) -> bool {
     match field.kind {
         Kind::Number(_) | Kind::Half | Kind::Bool => true,
@@ -65,7 +67,7 @@ fn numbers(field: &Field, axes: usize) -> bool {
     }
 }
 
-/// Checks that JSON can hold the values of `field`.
+/// Checks that the values of `field` can be converted to JSON.
 fn json(field: &Field) -> Result<(), &'static str> {
     match field.kind {
         Kind::Other { name, .. } => Err(name),
@@ -74,23 +76,24 @@ fn json(field: &Field) -> Result<(), &'static str> {
     }
 }
 
-/// Size of a block, and the number of blocks that are remembered.
+/// Size of a block in the cache, in bytes.
 const BLOCK: u64 = 4096;
+/// Maximum number of blocks in the cache.
 const BLOCKS: usize = 16;
-/// Values of at most this size are read in blocks.
+/// Maximum size of values that are read through the block cache, in bytes.
 const SMALL: u64 = 64;
 
-/// Blocks of a file that were loaded for one cell, so that a list needs no system call for each of
-/// its elements.
+/// A cache of blocks that have been loaded for a cell. With this cache, reading a list does not
+/// need one system call per element.
 #[derive(Default)]
 pub(super) struct Blocks(RefCell<Loaded>);
 
-/// The blocks, and the number of the next one.
+/// The cached blocks, and the index of the block that is replaced next.
 type Loaded = (ArrayVec<(Range<u64>, Vec<u8>), BLOCKS>, usize);
 
 impl Blocks {
-    /// Calls `with` with the `len` bytes from offset `at`, at most a block. `load` loads a range,
-    /// and returns its bytes unless they are mapped.
+    /// Calls `with` with the `len` bytes at offset `at`. `len` is at most the size of a block.
+    /// `load` loads a byte range of the file, and returns the bytes unless the file is mapped.
     fn with<T>(
         &self,
         (at, len, end): (u64, u64, u64),
@@ -120,10 +123,10 @@ impl Blocks {
     }
 }
 
-/// A batch of an open file.
+/// A record batch in an open file.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a, 'b> {
-    /// Name of the column that is read, for errors.
+    /// Name of the current column, for error messages.
     pub(super) column: &'a str,
     pub(super) file: &'a HeldFile,
     pub(super) batch: &'a Batch,
@@ -131,10 +134,10 @@ pub(super) struct Rows<'a, 'b> {
 }
 
 impl<'a> Rows<'a, '_> {
-    /// The value of `field`, read in `form`, in `row`.
+    /// Returns the value of `field` in `row`.
     ///
     /// # Errors
-    /// If its bytes are damaged or cannot be read.
+    /// If the bytes of the value are damaged or cannot be read.
     pub(super) fn cell(self, field: &Field, form: Form, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
         if !self.is_valid(field, row)? {
             return Ok(Found::Null);
@@ -163,7 +166,7 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// The value of a column that is not nested.
+    /// Returns the value of a column without nested values.
     fn plain(self, field: &Field, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
         match field.kind {
             Kind::Number(element) => {
@@ -183,7 +186,7 @@ impl<'a> Rows<'a, '_> {
                 }
                 match std::str::from_utf8(found.of(scratch)) {
                     Ok(_) => Ok(Found::Text(found)),
-                    Err(_) => Err(self.damaged("a text is not UTF-8")),
+                    Err(_) => Err(self.damaged("the text is not UTF-8")),
                 }
             }
             Kind::FixedBytes(width) => {
@@ -193,7 +196,7 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// A list of numbers.
+    /// Returns the list of numbers in `row` as an array.
     fn numbers(self, field: &Field, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
         let mut range = self.elements(field, row)?;
         let mut shape = ArrayVec::<usize, AXES>::new();
@@ -222,11 +225,11 @@ impl<'a> Rows<'a, '_> {
         Ok(Found::Numbers { element, shape, data })
     }
 
-    /// Appends flags as `u8`, or halves as `f32`.
+    /// Appends the values in `range`: booleans as `u8`, or 16-bit floats as `f32`.
     fn small(self, field: &Field, range: Range<u64>, scratch: &mut Vec<u8>) -> Result<Element> {
         let size = if field.kind == Kind::Bool { 1 } else { size_of::<f32>() };
         let needed = size.saturating_mul((range.end - range.start) as usize);
-        scratch.try_reserve(needed).map_err(|_| self.damaged("a list too long"))?;
+        scratch.try_reserve(needed).map_err(|_| self.damaged("a list is too long"))?;
         for row in range {
             if field.kind == Kind::Bool {
                 scratch.push(self.bit(field.buffer + 1, row)?.into());
@@ -238,7 +241,7 @@ impl<'a> Rows<'a, '_> {
         Ok(if field.kind == Kind::Bool { Element::U8 } else { Element::F32 })
     }
 
-    /// The elements of a list, as rows of its child.
+    /// Returns the elements of the list in `row`, as a range of rows of the child.
     fn elements(self, field: &Field, row: u64) -> Result<Range<u64>> {
         match field.kind {
             Kind::FixedList(width) => Ok(row * width as u64..(row + 1) * width as u64),
@@ -250,7 +253,7 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// Start and end of a value, which must not exceed `most`.
+    /// Returns the start and the end of the value in `row`, neither of which may exceed `most`.
     fn ends(self, field: &Field, large: bool, row: u64, most: u64) -> Result<(u64, u64)> {
         let number = field.buffer + 1;
         let (start, end) = if large {
@@ -262,7 +265,7 @@ impl<'a> Rows<'a, '_> {
         };
         match (u64::try_from(start), u64::try_from(end)) {
             (Ok(start), Ok(end)) if start <= end && end <= most => Ok((start, end)),
-            _ => Err(self.damaged(&format!("a value from {start} to {end} of {most}"))),
+            _ => Err(self.damaged(&format!("a value claims the range {start} to {end} of {most}"))),
         }
     }
 
@@ -271,8 +274,10 @@ impl<'a> Rows<'a, '_> {
         Ok(!without && (self.batch.buffers[field.buffer].1 == 0 || self.bit(field.buffer, row)?))
     }
 
+    /// Checks that there are no nulls, which an array cannot represent.
+    ///
     /// # Errors
-    /// If an element in `range` is null: an array has no place for it.
+    /// If an element in `range` is null.
     fn no_nulls(self, field: &Field, range: Range<u64>) -> Result<()> {
         for row in range.clone() {
             if self.batch.buffers[field.buffer].1 == 0 {
@@ -280,16 +285,16 @@ impl<'a> Rows<'a, '_> {
             }
             if !self.is_valid(field, row)? {
                 let place = row - range.start;
-                return Err(self.damaged(&format!("number {place} of a list is null")));
+                return Err(self.damaged(&format!("item {place} of a list is null: expected a number")));
             }
         }
         Ok(())
     }
 
-    /// Appends a value as JSON. The text began at `start`.
+    /// Appends a value as JSON to `out`. The outermost value starts at offset `start`.
     fn json(self, field: &Field, row: u64, start: usize, out: &mut Vec<u8>) -> Result<()> {
         if out.len() - start > MAX_JSON {
-            return Err(self.damaged("a nested value is longer than 64 MiB as JSON"));
+            return Err(self.damaged("a nested value exceeds 64 MiB as JSON"));
         }
         if !self.is_valid(field, row)? {
             out.extend_from_slice(b"null");
@@ -337,22 +342,23 @@ impl<'a> Rows<'a, '_> {
         Error::in_source(format!("column {:?}: {cause}", self.column))
     }
 
-    /// Bit `number` of a buffer.
+    /// Returns the bit at index `number` of a buffer.
     fn bit(self, buffer: usize, number: u64) -> Result<bool> {
         let [byte] = self.copy(buffer, number / 8)?;
         Ok(byte >> (number % 8) & 1 == 1)
     }
 
-    /// Place in the file of `len` bytes of a buffer.
+    /// Checks that a buffer contains `len` bytes at offset `at`, and returns their offset in the
+    /// file.
     fn place(self, buffer: usize, at: u64, len: u64) -> Result<u64> {
         let (start, have) = self.batch.buffers[buffer];
         match at.checked_add(len) {
             Some(end) if end <= have => Ok(start + at),
-            _ => Err(self.damaged(&format!("{len} bytes from {at} of a buffer of {have}"))),
+            _ => Err(self.damaged(&format!("{len} bytes at {at} exceed a buffer of {have} bytes"))),
         }
     }
 
-    /// Copies a few bytes of a buffer.
+    /// Copies `N` bytes from offset `at` of a buffer.
     fn copy<const N: usize>(self, buffer: usize, at: u64) -> Result<[u8; N]> {
         let at = self.place(buffer, at, N as u64)?;
         let mut copy = [0; N];
@@ -360,7 +366,8 @@ impl<'a> Rows<'a, '_> {
         Ok(copy)
     }
 
-    /// Calls `with` with at most a block of bytes.
+    /// Calls `with` with the `len` bytes at offset `at` of the file. `len` is at most the size of a
+    /// block.
     fn small_part<T>(self, at: u64, len: u64, with: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let whole = (at, len, self.file.len());
         let Some(map) = self.file.map() else {
@@ -379,7 +386,8 @@ impl<'a> Rows<'a, '_> {
         Ok(with(&map[at as usize..][..len as usize]))
     }
 
-    /// Bytes of a buffer: part of the map, or read into `scratch`.
+    /// Returns `len` bytes from offset `at` of a buffer. They are borrowed from the map, or read
+    /// into `scratch`.
     fn take(self, buffer: usize, at: u64, len: u64, scratch: &mut Vec<u8>) -> Result<Part<'a>> {
         let at = self.place(buffer, at, len)?;
         if len > SMALL {
@@ -396,7 +404,7 @@ impl<'a> Rows<'a, '_> {
 }
 
 fn write_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
-    serde_json::to_writer(out, value).expect("memory takes everything");
+    serde_json::to_writer(out, value).expect("writing to memory succeeds");
 }
 
 #[cfg(test)]
@@ -404,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighboring_values_are_loaded_once() {
+    fn adjacent_values_are_loaded_once() {
         let file: Vec<u8> = (0..20_000_u32).map(|n| (n * 7 / 3) as u8).collect();
         let (blocks, loads) = (Blocks::default(), std::cell::Cell::new(0));
         let get = |at: u64, len: u64| {
@@ -417,7 +425,7 @@ mod tests {
         for at in 0..file.len() as u64 - 8 {
             assert_eq!(get(at, 8), file[at as usize..at as usize + 8], "{at}");
         }
-        // Each block, and at most one more where values cross a border.
+        // Each block is loaded once. If a value crosses a block boundary, one more load is allowed.
         assert!(loads.get() <= 10, "{}", loads.get());
         assert_eq!(get(19_999, 1), file[19_999..]);
     }

@@ -1,17 +1,19 @@
-//! Reads tables of FlatBuffers, the encoding of Arrow's message headers, without trusting any byte.
+//! Parser for FlatBuffers tables, the encoding of Arrow's message headers. The bytes are not
+//! trusted.
 //!
-//! Methods return `None` for bytes outside the buffer. An absent entry is its default.
+//! Methods return `None` if a location is outside the buffer. For an absent entry, they return its
+//! default value.
 
-/// One table.
+/// A table in a buffer.
 #[derive(Clone, Copy)]
 pub(super) struct Table<'a> {
     buffer: &'a [u8],
     at: usize,
-    /// Start and length of the offsets of its entries.
+    /// Start and length of the vtable, which contains the offsets of the entries.
     entries: (usize, usize),
 }
 
-/// A list of equal elements.
+/// A vector in a buffer.
 #[derive(Clone, Copy)]
 pub(super) struct List<'a> {
     buffer: &'a [u8],
@@ -23,13 +25,13 @@ fn bytes<const N: usize>(buffer: &[u8], at: usize) -> Option<[u8; N]> {
     buffer.get(at..)?.first_chunk().copied()
 }
 
-/// The place that the offset at `at` leads to.
+/// Returns the location that the offset stored at `at` refers to.
 fn follow(buffer: &[u8], at: usize) -> Option<usize> {
     at.checked_add(u32::from_le_bytes(bytes(buffer, at)?) as usize)
 }
 
 impl<'a> Table<'a> {
-    /// The root of `buffer`.
+    /// Returns the root table of `buffer`.
     pub(super) fn root(buffer: &'a [u8]) -> Option<Self> {
         Self::at(buffer, follow(buffer, 0)?)
     }
@@ -42,7 +44,7 @@ impl<'a> Table<'a> {
         inside.then_some(Table { buffer, at, entries: (start, len) })
     }
 
-    /// Place of entry `number`, or `Some(None)` if it is absent.
+    /// Returns the location of entry `number`, or `Some(None)` if the entry is absent.
     fn entry(&self, number: usize) -> Option<Option<usize>> {
         let (start, len) = self.entries;
         let offset = 4 + 2 * number;
@@ -85,7 +87,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A list whose elements have `size` bytes. An absent list is empty.
+    /// Returns the vector in entry `number`, whose elements take `size` bytes each. An absent
+    /// vector is empty.
     pub(super) fn list(&self, number: usize, size: usize) -> Option<List<'a>> {
         let Some(at) = self.entry(number)? else {
             return Some(List { buffer: self.buffer, start: 0, len: 0 });
@@ -97,7 +100,7 @@ impl<'a> Table<'a> {
         (end <= self.buffer.len()).then_some(List { buffer: self.buffer, start, len })
     }
 
-    /// The bytes of a text. An absent text is empty.
+    /// Returns the bytes of the string in entry `number`. An absent string is empty.
     pub(super) fn text(&self, number: usize) -> Option<&'a [u8]> {
         let list = self.list(number, 1)?;
         Some(&list.buffer[list.start..list.start + list.len])
@@ -105,12 +108,12 @@ impl<'a> Table<'a> {
 }
 
 impl<'a> List<'a> {
-    /// Table `number` of a list of tables.
+    /// Returns table `number` in a vector of tables.
     pub(super) fn table(&self, number: usize) -> Option<Table<'a>> {
         Table::at(self.buffer, follow(self.buffer, self.start + 4 * number)?)
     }
 
-    /// The two numbers of structure `number`, in a list of pairs of numbers.
+    /// Returns pair `number` in a vector of pairs of 64-bit integers.
     pub(super) fn pair(&self, number: usize) -> Option<[i64; 2]> {
         let at = self.start + 16 * number;
         Some([i64::from_le_bytes(bytes(self.buffer, at)?), i64::from_le_bytes(bytes(self.buffer, at + 8)?)])

@@ -1,12 +1,12 @@
-//! Arrow files in the stream format, as the library `datasets` saves and caches them.
+//! Arrow files in the stream format, as saved and cached by the library `datasets`.
 //!
 //! 1. `set`: [`Arrow`], the source.
-//! 2. `stream`: the headers of a file, checked once.
-//! 3. `schema`: its columns.
-//! 4. `flat`: tables of FlatBuffers, the encoding of the headers.
-//! 5. `cells`: the value of a column in a row.
+//! 2. `stream`: the message headers of a file, which are checked once.
+//! 3. `schema`: the columns of a file.
+//! 4. `flat`: FlatBuffers tables, which encode the headers.
+//! 5. `cells`: reads the value of a column in a row.
 //!
-//! `row`: its row in the table of formats.
+//! `row` registers the format.
 
 mod cells;
 mod flat;

@@ -1,3 +1,5 @@
+//! Registers the format.
+
 use std::sync::Arc;
 
 use super::{Arrow, MAGIC};
@@ -12,8 +14,8 @@ pub(crate) const ROW: DataFormat = DataFormat {
     brings: Some(Companions::NONE),
     ..DataFormat::new(
         "arrow",
-        "a folder that `datasets.save_to_disk` wrote, an `.arrow` file in the stream or file format, or a \
-                     folder of them",
+        "a folder written by `datasets.save_to_disk`, an `.arrow` file in the stream or file format, or a \
+                     folder of such files",
         &["arrow"],
         |at, options| Ok(Arc::new(Arrow::with(&at, options)?)),
     )

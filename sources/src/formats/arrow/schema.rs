@@ -1,29 +1,30 @@
-//! The columns of a file, from its schema.
+//! Parses the columns of a file from its schema.
 
 use super::flat::{List, Table};
 use crate::model::value::Element;
 
 /// Maximum depth of nested columns.
 const MAX_DEPTH: usize = 16;
-/// Maximum number of columns, with those inside others.
+/// Maximum number of columns, including nested columns.
 const MAX_FIELDS: usize = 4096;
-/// Maximum bytes of the names of all columns. Tables may be shared, so a small file can have many.
+/// Maximum total length of all column names, in bytes. Several columns may refer to the same table,
+/// so even a small file can claim many long names.
 const MAX_NAMES: usize = 1 << 20;
-/// Maximum number of entries of the metadata.
+/// Maximum number of metadata entries.
 const MAX_ENTRIES: usize = 4096;
 
-/// Name of the layout whose buffers differ between versions of the format.
-pub(super) const UNIONS: &str = "values of several types";
+/// Name of an unsupported layout. Which buffers it has depends on the version of the format.
+pub(super) const UNIONS: &str = "unions";
 
-/// A column, or a part of a nested one.
+/// A column, or a part of a nested column.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Field {
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) children: Vec<Field>,
-    /// Number of its node in a batch, which has its length.
+    /// Index of the field's node in a batch. The node contains the number of values.
     pub(super) node: usize,
-    /// Number of its first buffer in a batch.
+    /// Index of the field's first buffer in a batch.
     pub(super) buffer: usize,
 }
 
@@ -34,7 +35,8 @@ pub(super) enum Kind {
     Bool,
     Number(Element),
     Half,
-    /// Bytes with an offset of 4 bytes for each value, or of 8 bytes if `large`.
+    /// Bytes of variable length. Each value has an offset of 4 bytes, or of 8 bytes if `large` is
+    /// set.
     Bytes {
         large: bool,
     },
@@ -42,15 +44,15 @@ pub(super) enum Kind {
         large: bool,
     },
     FixedBytes(usize),
-    /// Lists of the only child, with offsets.
+    /// Lists of variable length, with offsets into the only child.
     List {
         large: bool,
     },
     FixedList(usize),
     Struct,
-    /// A structure of which only this child is read.
+    /// A struct of which only one child is read.
     Part,
-    /// A layout that is not read.
+    /// A layout that is not supported, and its number of buffers.
     Other {
         name: &'static str,
         buffers: usize,
@@ -58,8 +60,8 @@ pub(super) enum Kind {
 }
 
 impl Field {
-    /// The columns of a field. Each value inside a structure, or a list of structures, is a column
-    /// of its own: `objects.bbox`.
+    /// Returns the columns of this field. Each field of a struct, or of a list of structs, becomes
+    /// its own column, such as `objects.bbox`.
     pub(super) fn columns(&self) -> Vec<Field> {
         let inside =
             |child: &Field, name: String| Field { name, children: vec![child.clone()], ..self.without_children() };
@@ -78,7 +80,8 @@ impl Field {
                     _ => return vec![self.clone()],
                 };
                 let list = |part: &Field| {
-                    // The name of the structure is that of the elements, such as `element`.
+                    // Leave the name of the list's elements, such as `element`, out of the column
+                    // name.
                     let rest = part.name.strip_prefix(&self.children[0].name).unwrap_or(&part.name);
                     inside(part, format!("{}{rest}", self.name))
                 };
@@ -88,7 +91,7 @@ impl Field {
         }
     }
 
-    /// The field inside the structures that this is a part of.
+    /// Returns the field inside any structs of which only one child is read.
     pub(super) fn value(&self) -> &Field {
         if self.kind == Kind::Part { self.children[0].value() } else { self }
     }
@@ -97,7 +100,8 @@ impl Field {
         Field { name: String::new(), children: Vec::new(), ..*self }
     }
 
-    /// Whether this is the structure of the bytes of a file, and its path.
+    /// Returns whether this is the struct that `datasets` uses for files: `bytes`, an optional
+    /// `path`, and nothing else.
     pub(super) fn is_file(&self) -> bool {
         let child = |name: &str| self.children.iter().find(|child| child.name == name).map(|child| child.kind);
         let path = matches!(child("path"), Some(Kind::Text { .. }));
@@ -106,7 +110,7 @@ impl Field {
 }
 
 impl Kind {
-    /// Number of its own buffers in a batch.
+    /// Returns the number of buffers per batch, without those of the children.
     fn buffers(self) -> usize {
         match self {
             Kind::Null => 0,
@@ -124,30 +128,31 @@ pub(super) struct Schema {
     pub(super) fields: Vec<Field>,
     pub(super) nodes: usize,
     pub(super) buffers: usize,
-    /// Bytes of all names.
+    /// Total length of all names so far, in bytes.
     names: usize,
-    /// Whether a column has [`UNIONS`].
+    /// Whether a column contains [`UNIONS`].
     pub(super) unions: bool,
-    /// The metadata `huggingface`: JSON with the features.
+    /// The metadata entry `huggingface`, which describes the features as JSON.
     pub(super) features: Option<String>,
 }
 
 impl Schema {
-    /// Reads a schema.
+    /// Parses a schema.
     ///
     /// # Errors
-    /// If it is damaged, or its columns are stored in a way that hides those after them.
+    /// If the schema is damaged, or if a column has a layout that makes it impossible to find the
+    /// buffers of later columns.
     pub(super) fn read(table: Table<'_>) -> Result<Self, String> {
         const DAMAGED: &str = "its schema is damaged";
         if table.short(0, 0).ok_or(DAMAGED)? != i16::from(cfg!(target_endian = "big")) {
-            return Err("its numbers have the other byte order".to_owned());
+            return Err("its numbers have a different byte order than this machine".to_owned());
         }
         let mut schema = Schema::default();
         schema.fields = schema.read_fields(table.list(1, 4).ok_or(DAMAGED)?, 0)?;
         let metadata = table.list(2, 4).ok_or(DAMAGED)?;
         if metadata.len > MAX_ENTRIES {
-            let cause = format!("its metadata has {} entries; the limit is {MAX_ENTRIES}", metadata.len);
-            return Err(format!("{cause}: write the file with fewer"));
+            let cause = format!("its metadata has {} entries (the limit is {MAX_ENTRIES})", metadata.len);
+            return Err(format!("{cause}: write the file with fewer entries"));
         }
         for number in 0..metadata.len {
             let entry = metadata.table(number).ok_or(DAMAGED)?;
@@ -161,7 +166,7 @@ impl Schema {
 
     fn read_fields(&mut self, list: List<'_>, depth: usize) -> Result<Vec<Field>, String> {
         if depth > MAX_DEPTH {
-            return Err(format!("columns more than {MAX_DEPTH} deep"));
+            return Err(format!("columns are nested more than {MAX_DEPTH} deep"));
         }
         (0..list.len).map(|number| self.read_field(list.table(number).ok_or("its schema is damaged")?, depth)).collect()
     }
@@ -174,7 +179,7 @@ impl Schema {
         let name = table.text(0).ok_or(DAMAGED)?;
         self.names += name.len();
         if self.names > MAX_NAMES {
-            let cause = format!("the names of its columns have more than {MAX_NAMES} bytes");
+            let cause = format!("its column names have more than {MAX_NAMES} bytes");
             return Err(format!("{cause}: write the file with shorter names or fewer columns"));
         }
         let name = text(name).ok_or(DAMAGED)?.to_owned();
@@ -183,19 +188,23 @@ impl Schema {
             None => kind(&table).ok_or(DAMAGED)?,
         };
         if let Kind::Other { name: what @ "views", .. } = kind {
-            // The number of their buffers varies, so the columns after them have no fixed place.
-            return Err(format!("column {name:?} holds {what}, which are not read; cast it to binary or string"));
+            // The number of buffers of a view varies, so the buffers of all later columns cannot be
+            // found.
+            return Err(format!(
+                "column {name:?} contains {what}, which are not supported: cast it to binary or string"
+            ));
         }
         self.unions |= matches!(kind, Kind::Other { name: UNIONS, .. });
         let (node, buffer) = (self.nodes, self.buffers);
         self.nodes += 1;
         self.buffers += kind.buffers();
         let dictionary = matches!(kind, Kind::Other { name: "dictionary-encoded values", .. });
-        // The children of a dictionary-encoded column are those of its dictionary.
+        // The children of a dictionary-encoded column are part of its dictionary, not of the
+        // batches.
         let children =
             if dictionary { Vec::new() } else { self.read_fields(table.list(5, 4).ok_or(DAMAGED)?, depth + 1)? };
         if matches!(kind, Kind::List { .. } | Kind::FixedList(_)) && children.len() != 1 {
-            return Err(format!("column {name:?} is a list with {} types of elements", children.len()));
+            return Err(format!("column {name:?} is a list with {} element types: expected 1", children.len()));
         }
         Ok(Field { name, kind, children, node, buffer })
     }
@@ -205,10 +214,10 @@ fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-/// The kind of a field that is not dictionary-encoded.
+/// Returns the layout of a field that is not dictionary-encoded.
 fn kind(field: &Table<'_>) -> Option<Kind> {
     let (number, about) = (field.byte(2)?, field.table(3)?);
-    // An absent table has the defaults of its entries.
+    // If the table is absent, all its entries have their default values.
     let int = |entry| about.map_or(Some(0), |table| table.int(entry));
     let short = |entry, default| about.map_or(Some(default), |table| table.short(entry, default));
     let other = |name, buffers| Kind::Other { name, buffers };
@@ -235,11 +244,11 @@ fn kind(field: &Table<'_>) -> Option<Kind> {
         5 => Kind::Text { large: false },
         6 => Kind::Bool,
         7 => other("decimals", 2),
-        // Dates and times are integers in the unit of the file.
+        // Dates and times are read as integers, in the unit that the file uses.
         8 if short(0, 1)? == 0 => Kind::Number(Element::I32),
         9 if about.map_or(Some(0), |table| table.int(1))? != 64 => Kind::Number(Element::I32),
         8 | 9 | 10 | 18 => Kind::Number(Element::I64),
-        11 => other("intervals of time", 2),
+        11 => other("intervals", 2),
         12 | 17 => Kind::List { large: false },
         13 => Kind::Struct,
         14 => other(UNIONS, if short(0, 0)? == 1 { 2 } else { 1 }),
@@ -250,7 +259,7 @@ fn kind(field: &Table<'_>) -> Option<Kind> {
         21 => Kind::List { large: true },
         22 => other("run-length encoded values", 0),
         23 | 24 => other("views", 2),
-        25 | 26 => other("views of lists", 3),
+        25 | 26 => other("list views", 3),
         _ => return None,
     })
 }
@@ -259,12 +268,13 @@ fn kind(field: &Table<'_>) -> Option<Kind> {
 mod tests {
     use super::*;
 
-    /// A schema whose `fields` columns are one table with this name, and whose metadata has
-    /// `entries` times one entry with this key.
+    /// Encodes a schema in which `fields` columns refer to a single table with this name, and
+    /// `entries` metadata entries refer to a single entry with this key.
     fn schema(fields: usize, name: &[u8], entries: usize, key: &[u8]) -> Vec<u8> {
         let mut buffer = 16_u32.to_le_bytes().to_vec();
         let short = |to: &mut Vec<u8>, all: &[u16]| all.iter().for_each(|number| to.extend(number.to_le_bytes()));
-        // The entries of the schema, of which the first is absent, and its table.
+        // The vtable of the schema, in which the first entry is absent, and the table of the
+        // schema.
         short(&mut buffer, &[10, 12, 0, 4, 8, 0]);
         let lists = 28 + 16;
         let metadata = lists + 4 + 4 * fields;
@@ -283,7 +293,7 @@ mod tests {
                 int(&mut buffer, to - at);
             }
         }
-        // A column of text, and an entry whose value is its key.
+        // A text column, and a metadata entry whose value is its own key.
         int(&mut buffer, field - 28);
         int(&mut buffer, texts - field - 4);
         int(&mut buffer, 5);
@@ -304,17 +314,17 @@ mod tests {
     }
 
     #[test]
-    fn shared_names_and_entries_take_bounded_memory_and_time() {
+    fn schema_with_shared_names_takes_bounded_memory() {
         let found = read(&schema(3, b"image", 2, b"huggingface")).unwrap();
         assert_eq!((found.fields.len(), &*found.fields[2].name), (3, "image"));
         assert_eq!(found.features.as_deref(), Some("huggingface"));
-        // The value is read once, and the keys of other entries need not be UTF-8.
+        // The search stops at the first match. Keys of other entries need not be valid UTF-8.
         assert_eq!(read(&schema(1, b"image", MAX_ENTRIES, &[0xff; 100])).unwrap().features, None);
         let long = vec![b'x'; MAX_NAMES / 4];
         assert_eq!(read(&schema(4, &long, 0, b"")).unwrap().fields.len(), 4);
         let e = read(&schema(5, &long, 0, b"")).unwrap_err();
-        assert!(e.contains("the names of its columns have more than 1048576 bytes"), "{e}");
+        assert!(e.contains("its column names have more than 1048576 bytes"), "{e}");
         let e = read(&schema(1, b"image", MAX_ENTRIES + 1, b"huggingface")).unwrap_err();
-        assert!(e.contains("its metadata has 4097 entries; the limit is 4096"), "{e}");
+        assert!(e.contains("its metadata has 4097 entries (the limit is 4096)"), "{e}");
     }
 }

@@ -1,3 +1,5 @@
+//! The source [`Arrow`].
+
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -18,73 +20,82 @@ use crate::values::record::{Column, Columns, Found, Holds, other_columns, sniffe
 
 /// Maximum size of `state.json`.
 const MAX_STATE: u64 = 64 << 20;
-/// File that `datasets.save_to_disk` writes last, with the names of the others.
+/// Name of the file that lists the data files. `datasets.save_to_disk` writes it last.
 const STATE: &str = "state.json";
-/// File that lists the splits of a folder.
+/// Name of the file that lists the splits in a folder.
 const SPLITS: &str = "dataset_dict.json";
 
-/// Rows of Arrow files, as `datasets.save_to_disk` writes them and the library's cache has them.
+/// Rows of Arrow files that `datasets.save_to_disk` has written, or that are in the cache of the
+/// `datasets` library.
 ///
-/// Each row is a sample, and its key is the number of the row. The columns decide the fields:
+/// Each row is a sample, and its key is the row number. Columns become fields:
 ///
 /// | column | in the sample |
 /// |---|---|
-/// | images (the feature `Image`, or bytes of a known format), by preference `image` | the image: `jpg`, `png`, ... |
-/// | `label`, `labels`, `class`, ...: integers or text | the label; the names of a `ClassLabel` are the classes |
-/// | further images, such as masks | `<column>.png` or another format |
+/// | images (the feature `Image`, or bytes of a known format), preferably `image` | the image: `jpg`, `png`, ... |
+/// | `label`, `labels`, `class`, ...: integers or text | the label; the names of a `ClassLabel` are the class names |
+/// | other images, such as masks | `<column>.png` or a different format |
 /// | numbers, dates and times, lists of numbers | `<column>.npy` |
 /// | text | `<column>.txt` |
-/// | lists of lists | `<column>.json` |
-/// | a structure, or a list of structures | a column for each value inside: `objects.bbox` |
+/// | other lists | `<column>.json` |
+/// | a struct, or a list of structs | a separate column for each of its fields: `objects.bbox` |
 /// | other bytes | `<column>.bin` |
 ///
-/// A null is not a field and not a label. With class names, a negative label means that the sample
-/// has none, as in `datasets`. An image without bytes is read from its path, which is relative to
-/// the file's folder and must lead below it, unless [`TableOptions::image`] names the column.
+/// If a value is null, the sample does not have this field or label. If there are class names, a
+/// negative label means that the sample has no label, as in `datasets`. If an image is given by its
+/// path instead of its bytes, the path is relative to the folder of the file. It must not lead out
+/// of that folder unless [`TableOptions::image`] names the column.
 ///
-/// **Zero-copy.** Fields borrow from the memory map. Halves and flags become `f32` and `u8`.
+/// **Zero-copy.** Fields borrow from the memory map, except that 16-bit floats are converted to
+/// `f32`, and booleans to `u8`.
 ///
-/// **Not read**: compressed batches (Feather), dictionaries, decimals, unions and views, each
-/// refused by name. Such a column is left out with a warning, unless it was chosen.
+/// **Not supported**: dictionaries, decimals and unions. Opening ignores a column of these types
+/// and logs a warning, or fails if the column was selected explicitly. If a file contains
+/// compressed batches (as Feather files do) or views, opening fails.
 ///
 /// [`TableOptions::image`]: crate::TableOptions::image
 pub struct Arrow {
     kind: &'static str,
     files: Files<Batches>,
-    /// The columns, those inside structures by themselves.
+    /// The columns. Structs are split into one column per field.
     fields: Vec<Field>,
     forms: Vec<Option<Form>>,
     columns: Columns,
-    /// Whether paths of images may lead anywhere.
+    /// Whether image paths may lead outside the folder.
     anywhere: bool,
 }
 
-/// The batches of a file that have rows.
+/// The batches of a file, without empty ones.
 struct Batches {
     batches: Vec<Batch>,
-    /// Number of the first row of each batch, then the number of rows.
+    /// Index of the first row of each batch, followed by the total number of rows.
     starts: Vec<usize>,
 }
 
 impl Batches {
+    /// Removes empty batches, and computes where each batch starts.
+    ///
     /// # Errors
-    /// If they claim more rows than this machine can count.
+    /// If the batches claim more rows than a `usize` can represent.
     fn new(mut batches: Vec<Batch>) -> Result<Self> {
         batches.retain(|batch| batch.rows > 0);
         let mut starts = vec![0_usize];
         for batch in &batches {
             let end = starts[starts.len() - 1].checked_add(batch.rows);
-            push(&mut starts, end.ok_or_else(|| Error::in_source("more rows than memory"))?)?;
+            push(
+                &mut starts,
+                end.ok_or_else(|| Error::in_source("the batches claim more rows than this machine can address"))?,
+            )?;
         }
         Ok(Batches { batches, starts })
     }
 
-    /// Number of rows.
+    /// Returns the total number of rows.
     fn len(&self) -> usize {
         self.starts[self.batches.len()]
     }
 
-    /// The batch of `row`, and its number in the batch.
+    /// Returns the batch that contains `row`, and the index of the row within the batch.
     fn locate(&self, row: usize) -> (&Batch, u64) {
         let number = self.starts.partition_point(|&start| start <= row) - 1;
         (&self.batches[number], (row - self.starts[number]) as u64)
@@ -92,20 +103,22 @@ impl Batches {
 }
 
 impl Arrow {
-    /// Whether `folder` was written by `datasets.save_to_disk`.
+    /// Returns whether `folder` was written by `datasets.save_to_disk`.
     pub(crate) fn is_saved(folder: Tree<'_>) -> Result<bool> {
         Ok(folder.has_file(STATE)? || folder.has_file(SPLITS)?)
     }
 
-    /// Opens one file, a folder that `datasets.save_to_disk` wrote, or a folder of files.
+    /// Opens an `.arrow` file, a folder written by `datasets.save_to_disk`, or a folder of `.arrow`
+    /// files.
     ///
     /// # Errors
-    /// If a file is damaged, the files have different columns, or a folder has several splits.
+    /// If a file is damaged, if the files have different columns, or if a folder contains several
+    /// splits.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(&At::here(path.as_ref()), &Options::new())
     }
 
-    /// Opens a file, or the files of a folder, whose part is a split.
+    /// Opens a file, or the files in a folder. `at.part` selects a split.
     pub(crate) fn with(at: &At, options: &Options) -> Result<Self> {
         let path = &*at.path;
         let opened = in_parallel(&files(path, at.part.as_deref())?, |path| {
@@ -116,11 +129,13 @@ impl Arrow {
         Self::within("arrow", path, opened, options)
     }
 
-    /// The rows of parts of files: a stream or a file of Arrow in each, with this number of rows if
-    /// it is known. `kind` names the dataset at `path`.
+    /// Opens Arrow data that is embedded in other files, in the stream or file format. For each
+    /// file, `files` contains the byte range of the data and, if it is known, the number of rows.
+    /// `kind` is the format of the dataset at `path`.
     ///
     /// # Errors
-    /// Those of [`open`](Arrow::open).
+    /// As for [`open`](Arrow::open). Also fails if the number of rows differs from the expected
+    /// number.
     pub(crate) fn within(
         kind: &'static str,
         path: &Path,
@@ -151,9 +166,9 @@ impl Arrow {
             push(&mut parts, (file, batches))?;
         }
         let files = Files::new(parts, Batches::len)?;
-        let schema = schema.ok_or_else(|| Error::in_source("no .arrow files").at_path(path))?;
+        let schema = schema.ok_or_else(|| Error::in_source("the folder contains no .arrow files").at_path(path))?;
         if files.len() == 0 {
-            return Err(Error::in_source("no rows").at_path(path));
+            return Err(Error::in_source("the files contain no rows").at_path(path));
         }
         let fields: Vec<Field> = schema.fields.iter().flat_map(Field::columns).collect();
         let forms = fields.iter().map(|field| Form::of(field).ok()).collect();
@@ -173,7 +188,7 @@ impl Arrow {
         Ok(arrow)
     }
 
-    /// The type of a column.
+    /// Returns what the column at index `place` contains.
     fn holds(&self, place: usize, features: &Features) -> Result<Holds> {
         let field = &self.fields[place];
         let form = match Form::of(field) {
@@ -197,26 +212,28 @@ impl Arrow {
         })
     }
 
-    /// The type of a column of bytes, by its first values.
+    /// Detects what a column of bytes contains from its first values.
     fn sniff(&self, place: usize) -> Result<Holds> {
         sniffed(self.len(), |row, scratch| self.find(row, place, scratch))
     }
 
-    /// Finds the value of a column in a row.
+    /// Returns the value of the column at index `place` in `row`.
     fn find<'a>(&'a self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
         let (file, batches, row) = self.files.locate(row);
         let (batch, inside) = batches.locate(row);
         let (field, form): (&Field, _) = (&self.fields[place], self.forms[place]);
-        let form = form.expect("columns that are not read are not used");
+        let form = form.expect("unsupported columns are never used");
         let rows = Rows { column: &field.name, file, batch, blocks: &Blocks::default() };
         rows.cell(field, form, inside, scratch).map_err(|e| e.at_path(&file.path))
     }
 }
 
-/// The files of the dataset at `path`, in order.
+/// Lists the files of the dataset at `path`, in order.
 fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     let whole = |files| match split {
-        Some(split) => Err(Error::config(format!("arrow datasets have no parts such as {split:?}")).at_path(path)),
+        Some(split) => {
+            Err(Error::config(format!("the Arrow dataset has no splits: remove {split:?} from the path")).at_path(path))
+        }
         None => Ok(files),
     };
     if !file::is_folder(path)? {
@@ -234,7 +251,7 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
         let names = json["splits"].as_array().into_iter().flatten();
         let names: Vec<&str> = names.filter_map(|name| name.as_str().filter(|name| is_below(name))).collect();
         if names.is_empty() {
-            return Err(Error::in_source("lists no splits").at_path(file));
+            return Err(Error::in_source("the file lists no splits").at_path(file));
         }
         let folders = names.iter().map(|name| ((*name).to_owned(), vec![path.join(name)])).collect();
         let folder = splits::choose(path, folders, split)?.remove(0);
@@ -242,7 +259,7 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     }
     if !file::is_file(path.join(STATE))? {
         let found = splits::files_in(path, "arrow")?;
-        // Results of `map`, which the library keeps next to the dataset.
+        // Skip files with the results of `map`, which the library caches next to the dataset.
         let own = |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));
         let grouped = splits::group(found.into_iter().filter(own).collect(), true, |path| {
             path.file_name().unwrap_or_default().to_string_lossy().into_owned()
@@ -256,11 +273,12 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     let names = listed.map(|entry| entry["filename"].as_str().filter(|name| is_below(name)));
     let names: Vec<&str> = names
         .collect::<Option<_>>()
-        .ok_or_else(|| Error::in_source("names no files below its folder").at_path(&state))?;
+        .ok_or_else(|| Error::in_source("`_data_files` must list files below the folder").at_path(&state))?;
     let mapped = json["_indices_data_files"].as_array().is_some_and(|files| !files.is_empty())
         || json["_indices_files"].as_array().is_some_and(|files| !files.is_empty());
     if mapped {
-        let cause = "its rows are chosen by another file, as old versions of datasets saved them; save it again";
+        let cause = "the dataset selects rows through a separate indices file, as old versions of `datasets` saved it: \
+                     save it again";
         return Err(Error::in_source(cause).at_path(state));
     }
     whole(names.into_iter().map(|name| path.join(name)).collect())

@@ -1,5 +1,8 @@
-//! Reads the message headers of a file: the schema, and where each batch of rows has its values.
-//! Every length and offset is checked here once, so that later reads stay inside their buffers.
+//! Reads the message headers of a file: the schema, and the location of each batch of rows.
+//!
+//! Every length and offset is checked once, in this module, so that later reads stay within their
+//! buffers. The format is defined in the section "Serialization and Interprocess Communication
+//! (IPC)" of the Arrow columnar format specification.
 
 use std::ops::Range;
 
@@ -8,24 +11,24 @@ use super::schema::{Field, Kind, Schema};
 use crate::error::{Error, Result, reserve};
 use crate::machine::bytes::Bytes;
 
-/// First bytes of the file format, which contains a stream.
+/// First bytes of a file in the file format. The rest of the file contains a stream.
 pub(crate) const MAGIC: &[u8] = b"ARROW1\0\0";
-/// Begins each message.
+/// Marker at the start of each message.
 const CONTINUATION: u32 = u32::MAX;
-/// Maximum size of a header.
+/// Maximum size of a message header, in bytes.
 const MAX_HEADER: u64 = 256 << 20;
 
-/// A batch of rows.
+/// A record batch.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) rows: usize,
-    /// Length of each node.
+    /// Number of values in each node, which is a column or a part of one.
     pub(super) nodes: Box<[u64]>,
     /// Offset in the file, and length, of each buffer.
     pub(super) buffers: Box<[(u64, u64)]>,
 }
 
-/// The headers of a file.
+/// The schema and the batches of a file, according to its message headers.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     pub(super) schema: Schema,
@@ -33,10 +36,11 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Reads the headers in `within` of a file, which contains it.
+    /// Reads the message headers in the byte range `within` of a file.
     ///
     /// # Errors
-    /// With the offset, if the file is cut short or damaged, or has a feature that is not read.
+    /// If the file is truncated or damaged, or if it uses an unsupported feature. The message
+    /// contains the offset.
     pub(super) fn read(file: &dyn Bytes, within: Range<u64>) -> Result<Self> {
         let mut scratch = Vec::new();
         let len = within.end;
@@ -48,7 +52,7 @@ impl Stream {
             let damaged = |cause: String| Error::in_source(format!("not valid Arrow at byte {start}: {cause}"));
             let cut = || {
                 damaged(format!(
-                    "the file ends here, with {len} bytes and without an end mark: it was cut short, or its writer was not closed"
+                    "the file ends after {len} bytes without an end mark: it is truncated, or its writer was not closed"
                 ))
             };
             let mut word = |at: u64| -> Result<u32> {
@@ -68,14 +72,14 @@ impl Stream {
             }
             let size = u64::from(size);
             if size > MAX_HEADER {
-                return Err(damaged(format!("a message header of {size} bytes")));
+                return Err(damaged(format!("a message header claims {size} bytes")));
             }
             if size > len - at {
                 return Err(cut());
             }
             let header = file.get(at, size as usize, &mut scratch)?;
             at += size;
-            let message = Table::root(header).ok_or_else(|| damaged("the message header".to_owned()))?;
+            let message = Table::root(header).ok_or_else(|| damaged("damaged message header".to_owned()))?;
             if let Some(stream) = &mut stream {
                 reserve(&mut stream.batches, 1)?;
             }
@@ -88,22 +92,24 @@ impl Stream {
         stream.ok_or_else(|| Error::in_source("not an Arrow file: it has no schema"))
     }
 
+    /// Checks the total number of rows.
+    ///
     /// # Errors
-    /// If the number of rows is known and there are others.
+    /// If `expected` is given and differs from the number of rows.
     pub(super) fn with_rows(self, expected: Option<u64>) -> Result<Self> {
         let rows = self.batches.iter().fold(0_u64, |rows, batch| rows.saturating_add(batch.rows as u64));
         match expected {
             Some(expected) if rows != expected => {
-                Err(Error::in_source(format!("{rows} rows in Arrow, but the index says {expected}")))
+                Err(Error::in_source(format!("the Arrow data has {rows} rows, but the index claims {expected}")))
             }
             _ => Ok(self),
         }
     }
 }
 
-/// Why a message cannot be used.
+/// The reason why a message cannot be used.
 enum Broken {
-    /// The file is too short for it.
+    /// The file ends inside the message.
     Cut,
     Cause(String),
 }
@@ -123,32 +129,35 @@ impl From<String> for Broken {
 struct Message;
 
 impl Message {
-    /// Adds a message, whose body begins at byte `at` of a file of `len` bytes, to `stream`.
-    /// Returns the length of the body.
+    /// Adds a message to `stream`. The body of the message starts at byte `at` of a file that is
+    /// `len` bytes long. Returns the length of the body.
     fn read(message: Table<'_>, stream: &mut Option<Stream>, at: u64, len: u64) -> Result<u64, Broken> {
-        const DAMAGED: &str = "the message header";
+        const DAMAGED: &str = "damaged message header";
         let version = message.short(0, 0).ok_or(DAMAGED)?;
         let body = u64::try_from(message.long(3).ok_or(DAMAGED)?).map_err(|_| DAMAGED)?;
         if body > len - at {
             return Err(Broken::Cut);
         }
-        let header = message.table(2).ok_or(DAMAGED)?.ok_or("a message without a header")?;
+        let header = message.table(2).ok_or(DAMAGED)?.ok_or("a message has no header")?;
         match (message.byte(1).ok_or(DAMAGED)?, stream) {
-            // Version 4 is from 2017.
-            _ if !(3..=4).contains(&version) => return Err(format!("version {} of the format", version + 1).into()),
+            // Metadata version V4 (encoded as 3) dates from 2017 (Arrow 0.8), and V5 from 2020
+            // (Arrow 1.0).
+            _ if !(3..=4).contains(&version) => {
+                return Err(format!("unsupported format version {}", version + 1).into());
+            }
             (1, stream @ None) => {
                 let schema = Schema::read(header)?;
                 if schema.unions && version < 4 {
-                    return Err("a column of several types in version 4 of the format".into());
+                    return Err("unions are not supported in version 4 of the format".into());
                 }
                 *stream = Some(Stream { schema, batches: Vec::new() });
             }
-            (1, Some(_)) => return Err("a second schema".into()),
-            (_, None) => return Err("no schema at the start".into()),
-            // The columns that need a dictionary are not read.
+            (1, Some(_)) => return Err("the file has a second schema".into()),
+            (_, None) => return Err("the file does not start with a schema".into()),
+            // Skip dictionaries, because dictionary-encoded columns are not supported.
             (2, Some(_)) => {}
             (3, Some(stream)) => stream.batches.push(Batch::read(header, &stream.schema, at, body)?),
-            (kind, Some(_)) => return Err(format!("a message of kind {kind}").into()),
+            (kind, Some(_)) => return Err(format!("unsupported message type {kind}").into()),
         }
         Ok(body)
     }
@@ -156,17 +165,15 @@ impl Message {
 
 impl Batch {
     fn read(table: Table<'_>, schema: &Schema, at: u64, body: u64) -> Result<Self, Broken> {
-        const DAMAGED: &str = "the header of a batch";
+        const DAMAGED: &str = "damaged batch header";
         if table.table(3).ok_or(DAMAGED)?.is_some() {
-            return Err(
-                "its batches are compressed, so rows cannot be read at random; write it without compression".into()
-            );
+            return Err("compressed batches do not support random access: write the file without compression".into());
         }
         let rows = usize::try_from(table.long(0).ok_or(DAMAGED)?).map_err(|_| DAMAGED)?;
         let (nodes, buffers) = (table.list(1, 16).ok_or(DAMAGED)?, table.list(2, 16).ok_or(DAMAGED)?);
         if nodes.len != schema.nodes || buffers.len != schema.buffers {
             return Err(format!(
-                "a batch with {} columns and {} buffers, where the schema has {} and {}",
+                "a batch has {} columns and {} buffers: expected {} and {}",
                 nodes.len, buffers.len, schema.nodes, schema.buffers
             )
             .into());
@@ -185,19 +192,19 @@ impl Batch {
             let (offset, length) = (u64::try_from(offset).ok()?, u64::try_from(length).ok()?);
             (offset.checked_add(length)? <= body).then_some((at + offset, length))
         });
-        batch.buffers = placed.collect::<Option<_>>().ok_or("a buffer outside its batch")?;
+        batch.buffers = placed.collect::<Option<_>>().ok_or("a buffer is outside its batch")?;
         for field in &schema.fields {
             batch.check(field, rows as u64, &nulls)?;
         }
         Ok(batch)
     }
 
-    /// Checks that the buffers of `field` have room for at least `least` values.
+    /// Checks that `field` has at least `least` values, and that its buffers contain all of them.
     fn check(&self, field: &Field, least: u64, nulls: &[bool]) -> Result<(), String> {
         let name = &field.name;
         let length = self.nodes[field.node];
         if length < least {
-            return Err(format!("column {name:?} has {length} values of {least}"));
+            return Err(format!("column {name:?} has {length} values: expected {least}"));
         }
         let has = |number: usize, needed: Option<u64>| match needed {
             Some(needed) if self.buffers[field.buffer + number].1 >= needed => Ok(()),
@@ -208,7 +215,7 @@ impl Batch {
         {
             has(0, Some(length.div_ceil(8)))?;
         }
-        // The offsets of no values may be absent.
+        // For an empty column, the offsets may be absent.
         let ends = |large: bool| {
             if length == 0 { Some(0) } else { (length.checked_add(1)?).checked_mul(if large { 8 } else { 4 }) }
         };
@@ -223,7 +230,7 @@ impl Batch {
         }
         let inside = match field.kind {
             Kind::Struct => length,
-            Kind::FixedList(width) => length.checked_mul(width as u64).ok_or("a list that is too long")?,
+            Kind::FixedList(width) => length.checked_mul(width as u64).ok_or("a list is too long")?,
             _ => 0,
         };
         field.children.iter().try_for_each(|child| self.check(child, inside, nulls))

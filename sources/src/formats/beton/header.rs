@@ -1,19 +1,21 @@
+//! Parser for the header of FFCV's `.beton` files, version 2. The layout follows `ffcv/types.py`.
+
 use crate::error::{Error, Result};
 use crate::model::value::Element;
 
-/// Length of the header of a file.
+/// Length of the file header, in bytes.
 pub(super) const HEADER: usize = 24;
-/// Length of the description of a field: its type, 16 bytes of its name, and its arguments.
+/// Length of a field description in bytes: the type (1), the name (16) and the arguments (1024).
 pub(super) const FIELD: usize = 1 + 16 + 1024;
-/// Length of an entry of the table of allocations.
+/// Length of an entry in the allocation table, in bytes.
 pub(super) const ALLOCATION: usize = 24;
 
-/// The header of a file.
+/// File header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) fields: usize,
     pub(super) samples: u64,
-    /// Offset of the table of allocations, which is the end of the samples' data.
+    /// Offset of the allocation table, which comes after the data of the samples.
     pub(super) table: u64,
 }
 
@@ -22,16 +24,16 @@ pub(super) struct Header {
 pub(super) enum Kind {
     Float,
     Int,
-    /// A JPEG, or pixels.
+    /// An image, stored as a JPEG or as raw pixels.
     Image,
     Bytes,
     Json,
     Array(Dtype, Vec<usize>),
-    /// A type that is not read, with the reason.
+    /// An unsupported type. The string completes an error message that begins with "field NAME ".
     Unread(String),
 }
 
-/// Type of an array's elements.
+/// Element type of an array field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dtype {
     Of(Element),
@@ -42,7 +44,7 @@ pub(super) enum Dtype {
 pub(super) struct Field {
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// Offset in the record of a sample.
+    /// Offset of the field in a sample's record.
     pub(super) at: usize,
 }
 
@@ -55,26 +57,24 @@ pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 impl Header {
-    /// Reads the header of a file of `len` bytes.
+    /// Parses the header of a file that is `len` bytes long.
     ///
     /// # Errors
-    /// If it is not version 2, or the file is too short.
+    /// If the version is not 2, or if the file is truncated.
     pub(super) fn parse(bytes: &[u8], len: u64) -> Result<Self> {
-        let cut = || Error::in_source(format!("not a .beton file: it has {len} bytes"));
+        let cut = || Error::in_source(format!("not a .beton file: it has only {len} bytes"));
         let version = u16_at(bytes, 0).ok_or_else(cut)?;
         if version != 2 {
-            return Err(Error::in_source(format!(
-                "version {version} of FFCV's format, or not a .beton file; version 2 is read"
-            )));
+            return Err(Error::in_source(format!("FFCV version {version}, or not a .beton file: expected version 2")));
         }
         let fields = u16_at(bytes, 2).ok_or_else(cut)?.into();
         let (samples, table) = u64_at(bytes, 8).zip(u64_at(bytes, 16)).ok_or_else(cut)?;
         if table == 0 {
-            return Err(Error::in_source("the file was not finished: it has no table of allocations"));
+            return Err(Error::in_source("the writer did not finish the file: the allocation table is missing"));
         }
         if table > len || !(len - table).is_multiple_of(ALLOCATION as u64) {
             return Err(Error::in_source(format!(
-                "the table of allocations is at byte {table} of {len}: the file is damaged or cut short"
+                "the allocation table is at byte {table} of {len}: the file is damaged or truncated"
             )));
         }
         Ok(Header { fields, samples, table })
@@ -82,30 +82,30 @@ impl Header {
 }
 
 impl Field {
-    /// The fields in `descriptions`, and the length of a sample's record.
+    /// Parses the fields in `descriptions`. Returns them and the length of a sample's record.
     ///
     /// # Errors
-    /// If a name is not text.
+    /// If the name of a field is invalid, or if its type has an unknown size.
     pub(super) fn all(descriptions: &[u8]) -> Result<(Vec<Field>, usize)> {
         let (mut fields, mut at, mut widest) = (Vec::new(), 0_usize, 1);
         for (number, description) in descriptions.chunks_exact(FIELD).enumerate() {
             let (name, arguments) = description[1..].split_at(16);
             let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
             let name = std::str::from_utf8(name)
-                .map_err(|_| Error::in_source(format!("field {number} has no name in ASCII")))?;
+                .map_err(|_| Error::in_source(format!("the name of field {number} is not ASCII")))?;
             if name.is_empty() {
                 return Err(Error::in_source(format!("field {number} has no name: the file is damaged")));
             }
             let kind = Kind::parse(description[0], arguments);
-            // The length and the alignment of the field in a record, as NumPy places it. Records
-            // inside records have no alignment.
+            // Size and alignment of the field in a record, following NumPy's layout of structured
+            // types. Nested records are not aligned.
             let (size, align) = match kind {
                 Kind::Float | Kind::Int | Kind::Array(..) => (8, 8),
                 Kind::Image => (13, 1),
                 Kind::Bytes | Kind::Json => (16, 1),
                 Kind::Unread(ref why) => {
                     return Err(Error::in_source(format!(
-                        "field {name:?} {why}, so the places of all fields are unknown; write the dataset without it"
+                        "field {name:?} {why}, so the size of a record is unknown: write the dataset without this field"
                     )));
                 }
             };
@@ -126,15 +126,16 @@ impl Kind {
             2 => Kind::Image,
             3 => Kind::Bytes,
             4 | 6 => {
-                Self::array(arguments).unwrap_or_else(|| Kind::Unread("is an array of a type that is not read".into()))
+                Self::array(arguments).unwrap_or_else(|| Kind::Unread("is an array of an unsupported type".into()))
             }
             5 => Kind::Json,
-            255 => Kind::Unread("has a type of your own".into()),
+            255 => Kind::Unread("has a custom type".into()),
             _ => Kind::Unread(format!("has the unknown type {number}")),
         }
     }
 
-    /// The shape with zeros after it, and the type, in JSON such as `[["", "<f4"]]`.
+    /// Parses an array type: the shape, padded with zeros, then a NumPy type as JSON, such as
+    /// `[["", "<f4"]]`.
     fn array(arguments: &[u8]) -> Option<Self> {
         let sides: Option<Vec<u64>> = (0..32).map(|axis| u64_at(arguments, 8 * axis)).collect();
         let mut shape: Vec<usize> = sides?.into_iter().map(|side| usize::try_from(side).ok()).collect::<Option<_>>()?;

@@ -1,10 +1,10 @@
 //! FFCV's `.beton` files, version 2.
 //!
-//! 1. `header`: the fields, and the record of each sample.
-//! 2. `rows`: the fields of a sample.
+//! 1. `header`: parser for the fields, and their offsets in a record.
+//! 2. `rows`: locates and converts the values of a sample.
 //! 3. `set`: opens a file.
 //!
-//! `row`: its row in the table of formats.
+//! `row` registers the format.
 
 #[cfg(feature = "chunks")]
 mod header;

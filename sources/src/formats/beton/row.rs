@@ -1,8 +1,10 @@
+//! Registers the format.
+
 use crate::options::{DataFormat, with_feature};
 
 pub(crate) const ROW: DataFormat = DataFormat::new(
     "beton",
     "a `.beton` file",
     &["beton"],
-    with_feature!("chunks", "a dataset of FFCV", super::set::open),
+    with_feature!("chunks", "an FFCV dataset", super::set::open),
 );

@@ -1,3 +1,5 @@
+//! Locates and converts the values of samples in a `.beton` file.
+
 use std::ops::Range;
 
 use super::header::{Dtype, Field, Kind, u16_at, u64_at};
@@ -8,15 +10,16 @@ use crate::model::value::Element;
 use crate::values::items::{Layout, Places, widened};
 use crate::values::record::{Found, Holds};
 
-/// The fields of the samples, with the record of each sample.
+/// The fields, and a fixed-size record for each sample. A record contains the scalars of the
+/// sample, and pointers to its other values.
 pub(super) struct BetonRows {
     names: Vec<String>,
     fields: Vec<Field>,
-    /// The records, one after the other.
+    /// The records of all samples, concatenated.
     records: Vec<u8>,
-    /// Length of a record.
+    /// Length of a record in bytes.
     size: usize,
-    /// Offset and length of each allocation, sorted.
+    /// Offset and length of each allocation, sorted by offset.
     allocations: Vec<(u64, u64)>,
 }
 
@@ -27,23 +30,25 @@ impl BetonRows {
         BetonRows { names, fields, records, size, allocations }
     }
 
-    /// The record of `row`, from the field on.
+    /// Returns the part of `row`'s record that starts at `field`.
     fn record(&self, row: usize, field: &Field) -> &[u8] {
         &self.records[row * self.size + field.at..][..self.size - field.at]
     }
 
-    /// Offset and length of a field's bytes outside the record. `None` if it has none.
+    /// Returns the offset and the length of a field's bytes outside the record, or `None` if the
+    /// record itself contains the value.
     fn pointer(&self, row: usize, field: &Field) -> Result<Option<(u64, u64)>> {
         let record = self.record(row, field);
         let word = |at: usize| u64_at(record, at).expect("inside the record");
         let allocated = |pointer: u64| {
-            // An allocation of no bytes has the offset of the next.
+            // An empty allocation has the same offset as the next allocation, and is sorted before
+            // it. So find the last allocation with this offset.
             let after = self.allocations.partition_point(|&(at, _)| at <= pointer);
             let found = after.checked_sub(1).map(|place| self.allocations[place]).filter(|&(at, _)| at == pointer);
             found.map(|(_, len)| len).ok_or_else(|| {
                 let name = &field.name;
                 Error::in_source(format!(
-                    "field {name:?}: nothing was allocated at byte {pointer}; the file is damaged"
+                    "field {name:?} points to byte {pointer}, which is not an allocation: the file is damaged"
                 ))
             })
         };
@@ -56,10 +61,10 @@ impl BetonRows {
         Ok(Some(place))
     }
 
-    /// The span of the bytes of all fields of `row`.
+    /// Returns the byte range that contains all values of `row` that are outside its record.
     ///
     /// # Errors
-    /// If a field's bytes lie outside `data`, or further apart than a page.
+    /// If a value is outside the range `data`, or the returned range is longer than a page.
     pub(super) fn span(&self, row: usize, data: &Range<u64>, page: u64) -> Result<(u64, u64)> {
         let (mut start, mut end) = (u64::MAX, 0);
         for field in &self.fields {
@@ -67,7 +72,7 @@ impl BetonRows {
                 let until = at.checked_add(len).filter(|&until| at >= data.start && until <= data.end);
                 let until = until.ok_or_else(|| {
                     let (name, data) = (&field.name, data.clone());
-                    Error::in_source(format!("field {name:?}: {len} bytes at byte {at} are not inside {data:?}"))
+                    Error::in_source(format!("field {name:?}: {len} bytes at byte {at} are outside {data:?}"))
                 })?;
                 (start, end) = (start.min(at), end.max(until));
             }
@@ -75,9 +80,9 @@ impl BetonRows {
         if end < start {
             return Ok((data.start, data.start));
         }
-        // The writer puts all fields of a sample into one page.
+        // FFCV writes all values of a sample to the same page.
         if end - start > page {
-            return Err(Error::in_source(format!("its fields span {} bytes, a page has {page}", end - start)));
+            return Err(Error::in_source(format!("its values span {} bytes, but a page has {page}", end - start)));
         }
         Ok((start, end))
     }
@@ -137,14 +142,18 @@ impl Layout for BetonRows {
                 let (width, height) = (side(1), side(3));
                 if width * height * 3 != bytes.len() {
                     let found = bytes.len();
-                    return Err(Error::in_source(format!("{width}x{height} pixels have {found} bytes in the file")));
+                    return Err(Error::in_source(format!(
+                        "an image of {width}x{height} pixels has {found} bytes: expected 3 bytes per pixel"
+                    )));
                 }
                 let start = made.len();
                 Numbers::npy_head::<u8>(&[height, width, 3], made);
                 made.extend_from_slice(bytes);
                 Found::Bytes(Part::since(start, made))
             }
-            Kind::Image => return Err(Error::in_source(format!("an image of the unknown mode {}", record[0]))),
+            Kind::Image => {
+                return Err(Error::in_source(format!("image mode {}: expected 0 (JPEG) or 1 (raw)", record[0])));
+            }
         })
     }
 }

@@ -1,3 +1,5 @@
+//! Opens `.beton` files.
+
 use std::sync::Arc;
 
 use super::header::{ALLOCATION, FIELD, Field, HEADER, Header, u64_at};
@@ -10,7 +12,7 @@ use crate::values::items::{Items, Rows, Samples};
 /// Opens a `.beton` file.
 ///
 /// # Errors
-/// If the file cannot be read, is damaged, or has a field that is not read.
+/// If the file cannot be read, is damaged, or contains a field of an unsupported type.
 pub(crate) fn open(at: At, options: &Options) -> Opened {
     let path = &*at.path;
     let file = at.medium.open(path)?;
@@ -21,7 +23,7 @@ pub(crate) fn open(at: At, options: &Options) -> Opened {
 
 type Spans = Vec<(u64, u64)>;
 
-/// Reads the fields, the records of the samples, and the table of allocations.
+/// Reads the fields, the records and the allocation table.
 fn read(file: &HeldFile) -> Result<(BetonRows, Spans)> {
     let (len, mut scratch) = (file.len(), Vec::new());
     let bytes = file.get(0, HEADER as u64, &mut scratch)?;
@@ -35,7 +37,7 @@ fn read(file: &HeldFile) -> Result<(BetonRows, Spans)> {
     let Some(records) = records.filter(|_| fields.len() == header.fields && !fields.is_empty()) else {
         let Header { fields, samples, table } = header;
         return Err(Error::in_source(format!(
-            "{samples} samples of {fields} fields do not fit before byte {table}: the file is damaged or cut short"
+            "{samples} samples of {fields} fields do not fit before byte {table}: the file is damaged or truncated"
         )));
     };
     let allocations = file.get(header.table, len - header.table, &mut scratch)?.chunks_exact(ALLOCATION);

@@ -1,4 +1,4 @@
-//! Finds the folder of the images of a JSON file.
+//! Finds the image folder for a JSON file.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,10 @@ use crate::medium::stored::Below;
 use crate::model::store::Stores;
 use crate::values::annotated::below;
 
-/// Finds the folder that contains the image `name` of `json`.
+/// Finds the folder that contains the image `name`, which is listed in `json`.
 ///
 /// # Errors
-/// If no folder contains it. The message lists the folders that were tried.
+/// If no candidate folder contains the image. The message lists the folders that were tried.
 pub(super) fn folder_of(json: &Path, name: &str) -> Result<PathBuf> {
     let candidates = candidates(json);
     for folder in &candidates {
@@ -23,31 +23,32 @@ pub(super) fn folder_of(json: &Path, name: &str) -> Result<PathBuf> {
     let looked: Vec<_> = candidates.iter().map(|folder| shown(folder)).collect();
     let looked = looked.join(", ");
     Err(Error::in_source(format!(
-        "the first image, {name:?}, was not found; looked in {looked}; Coco::with_images takes another folder"
+        "the first image, {name:?}, was not found in {looked}; use Coco::with_images for a different folder"
     ))
     .at_path(json))
 }
 
-/// Number of images that are looked for in a folder that the user chose.
+/// Maximum number of images that are looked up to check a folder that the user has chosen.
 const TRIED: usize = 100;
 
-/// Returns the user's `folder` if it contains one of the first images of `json`, which have these
-/// `names`.
+/// Returns `folder` if it contains at least one of the first images of `json`. `names` iterates
+/// over the names of all images.
 ///
 /// # Errors
-/// If the folder does not exist, or none of these images is in it.
+/// If the folder does not exist, or if it contains none of the first images.
 pub(super) fn check_folder<'a>(
     json: &Path,
     folder: &Path,
     names: impl ExactSizeIterator<Item = &'a str>,
 ) -> Result<PathBuf> {
     if !file::is_folder(folder)? {
-        let cause = format!("the folder of the images, {}, is not a folder", shown(folder));
+        let cause = format!("the image folder {} is not a folder", shown(folder));
         return Err(Error::in_source(cause).at_path(json));
     }
     let (tried, mut first) = (names.len().min(TRIED), None);
     for name in names.take(TRIED) {
-        // A name that leads out of the folder is an error of its sample.
+        // An image path that leads out of the folder does not count as missing here, because
+        // reading that sample fails anyway.
         if below(name).is_err() || file::exists(folder.join(name))? {
             return Ok(folder.to_owned());
         }
@@ -55,22 +56,22 @@ pub(super) fn check_folder<'a>(
     }
     let (first, folder) = (first.unwrap_or_default(), shown(folder));
     let cause = match tried {
-        1 => format!("the image, {first:?}, was not found in {folder}"),
+        1 => format!("the image {first:?} was not found in {folder}"),
         _ => format!("the first {tried} images, such as {first:?}, were not found in {folder}"),
     };
     Err(Error::in_source(cause).at_path(json))
 }
 
-/// The folder for a message. The folder of a file that is named without one is the current one.
+/// Formats a folder for messages. An empty path, which means the current folder, is shown as `.`.
 fn shown(folder: &Path) -> String {
     if folder.as_os_str().is_empty() { ".".to_owned() } else { folder.display().to_string() }
 }
 
-/// The URL of the folder that contains the image `name` of the file at the URL `json`, with a `/`
-/// at its end.
+/// Finds the folder that contains the image `name` of the file at the URL `json`. Returns the
+/// folder's URL, which ends in `/`.
 ///
 /// # Errors
-/// If no folder contains it, or one cannot be listed.
+/// If no candidate folder contains the image, or a folder cannot be listed.
 pub(super) fn url_folder_of(json: &str, name: &str, stores: &Stores) -> Result<String> {
     let candidates: Vec<String> = candidates(Path::new(json)).iter().filter_map(|path| resolved(path)).collect();
     for folder in &candidates {
@@ -79,10 +80,10 @@ pub(super) fn url_folder_of(json: &str, name: &str, stores: &Stores) -> Result<S
         }
     }
     let looked = candidates.join(", ");
-    Err(Error::in_source(format!("the first image, {name:?}, was not found; looked in {looked}")).at_path(json))
+    Err(Error::in_source(format!("the first image, {name:?}, was not found in {looked}")).at_path(json))
 }
 
-/// A URL without `..`, with a `/` at its end. `None` if it leads out of its bucket.
+/// Resolves `..` in a URL and appends a `/`. Returns `None` if the URL leads out of its bucket.
 fn resolved(url: &Path) -> Option<String> {
     let url = slashed(url.to_str()?);
     let (scheme, path) = url.split_once("://")?;
@@ -96,8 +97,10 @@ fn resolved(url: &Path) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{scheme}://{}/", parts.join("/")))
 }
 
-/// Folders to try: the file's folder; then, in its parent and in it, the folder that the file is
-/// named after (`train2017` for `instances_train2017.json`), the same in `images`, and `images`.
+/// Returns the folders to try. The first is the folder that contains the file. Next, both in the
+/// parent of that folder and in the folder itself: the folder that the file is named after
+/// (`train2017` for `instances_train2017.json`), the folder of the same name in `images`, and
+/// `images`.
 fn candidates(json: &Path) -> Vec<PathBuf> {
     let beside = json.parent().unwrap_or(Path::new("")).to_owned();
     let above = if beside.as_os_str().is_empty() { PathBuf::from("..") } else { beside.join("..") };

@@ -1,6 +1,5 @@
-//! The parts of COCO's JSON that samples use.
-//!
-//! <https://cocodataset.org/#format-data> describes the format.
+//! The parts of COCO's JSON format that samples use. The format is specified at
+//! <https://cocodataset.org/#format-data>.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,12 +8,12 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::value::RawValue;
 
-/// Content of the file. Other members are ignored.
+/// Content of a COCO file. Other members of the JSON object are ignored.
 #[derive(Deserialize)]
 pub(super) struct File<'a> {
     #[serde(borrow)]
     pub(super) images: Vec<Image<'a>>,
-    /// Missing in the test sets.
+    /// Annotations of all images. The files of test splits contain none.
     #[serde(borrow, default)]
     pub(super) annotations: Vec<Object<'a>>,
     #[serde(borrow, default)]
@@ -27,8 +26,9 @@ pub(super) struct Image<'a> {
     pub(super) id: Id<'a>,
     #[serde(borrow)]
     pub(super) file_name: Cow<'a, str>,
-    /// In pixels.
+    /// Width in pixels.
     pub(super) width: u32,
+    /// Height in pixels.
     pub(super) height: u32,
 }
 
@@ -40,14 +40,15 @@ pub(super) struct Object<'a> {
     #[serde(borrow)]
     pub(super) image_id: Id<'a>,
     pub(super) category_id: i64,
-    /// Left and upper edge, width and height.
+    /// Left edge, upper edge, width and height of the box, in pixels.
     pub(super) bbox: [f64; 4],
-    /// In pixels.
+    /// Area in pixels.
     #[serde(default)]
     pub(super) area: Option<f64>,
     #[serde(default, deserialize_with = "flag")]
     pub(super) iscrowd: bool,
-    /// Borrows its text, which makes up most of the file.
+    /// The segmentation as it is written in the file. It is borrowed, because segmentations make up
+    /// most of the file.
     #[serde(borrow, default)]
     pub(super) segmentation: Option<&'a RawValue>,
     #[serde(default)]
@@ -59,14 +60,14 @@ pub(super) struct Category<'a> {
     pub(super) id: i64,
     #[serde(borrow)]
     pub(super) name: Cow<'a, str>,
-    /// Names of its points.
+    /// Names of the keypoints of this category.
     #[serde(borrow, default)]
     pub(super) keypoints: Vec<Cow<'a, str>>,
 }
 
-/// Id of an image or an annotation. COCO has numbers, some other sets have text.
+/// Id of an image or annotation. COCO uses integers. Some other datasets use text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[serde(untagged, expecting = "expected an id: a whole number or a text")]
+#[serde(untagged, expecting = "expected an id: an integer or text")]
 pub(super) enum Id<'a> {
     Number(i64),
     #[serde(borrow)]
@@ -91,7 +92,7 @@ impl fmt::Display for Id<'_> {
     }
 }
 
-/// 0 or 1, `false` or `true`.
+/// A flag, which is written as 0 or 1, or as `false` or `true`.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected 0 or 1")]
 enum Flag {
@@ -103,6 +104,6 @@ fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     match Flag::deserialize(deserializer)? {
         Flag::Bool(flag) => Ok(flag),
         Flag::Number(number @ 0..=1) => Ok(number == 1),
-        Flag::Number(number) => Err(D::Error::custom(format_args!("{number}, expected 0 or 1"))),
+        Flag::Number(number) => Err(D::Error::custom(format_args!("{number}: expected 0 or 1"))),
     }
 }

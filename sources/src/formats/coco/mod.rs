@@ -1,10 +1,10 @@
-//! Images with the annotations of COCO: one JSON file, and a folder of images.
+//! Images with COCO annotations, which consist of one JSON file and a folder of images.
 //!
-//! 1. `set`: [`Coco`], the samples.
-//! 2. `json`: the contents of the JSON file.
-//! 3. `images`: finds the folder of the images.
+//! 1. `set`: [`Coco`], the source.
+//! 2. `json`: the structure of the JSON file.
+//! 3. `images`: finds the image folder.
 //!
-//! `row`: its row in the table of formats.
+//! `row` registers the format.
 
 #[cfg(feature = "annotations")]
 mod images;

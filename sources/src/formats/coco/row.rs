@@ -1,8 +1,10 @@
+//! Registers the format.
+
 use crate::error::Result;
 use crate::medium::Around;
 use crate::options::{DataFormat, with_feature};
 
-/// COCO annotations in a folder of images, as exporters name them.
+/// Name of the annotation file that exporters write into the image folder.
 pub(super) const COCO_JSON: &str = "_annotations.coco.json";
 
 pub(crate) const ROW: DataFormat = DataFormat {
@@ -30,7 +32,7 @@ fn annotates(around: &Around<'_>) -> Result<Option<String>> {
     for (place, names) in &around.above {
         for folder in names.iter().map(|name| format!("{place}{name}")) {
             if around.tree.has_file(&format!("{folder}/{COCO_JSON}"))? {
-                return Ok(Some(format!("a COCO dataset: open {folder:?}, or another folder that has {COCO_JSON}")));
+                return Ok(Some(format!("a COCO dataset: open {folder:?}, or a different folder with {COCO_JSON}")));
             }
         }
     }
@@ -41,7 +43,7 @@ fn annotates(around: &Around<'_>) -> Result<Option<String>> {
     }
 }
 
-/// Whether a JSON file that begins with `start` has annotations in COCO's form.
+/// Returns whether `start` begins a JSON file with COCO annotations.
 fn is_coco(start: &[u8]) -> bool {
     let has = |word: &str| memchr::memmem::find(start, word.as_bytes()).is_some();
     has("\"supercategory\"")

@@ -1,3 +1,5 @@
+//! The source [`Coco`].
+
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,7 +17,7 @@ use crate::model::{Sample, Source};
 use crate::options::Options;
 use crate::values::annotated::{Parts, below, check_box, key_and_field};
 
-/// Images with the annotations of a COCO JSON file: boxes, classes, masks, points.
+/// Images with annotations from a COCO JSON file: boxes, classes, masks and keypoints.
 ///
 /// ```no_run
 /// use warpfeed_sources::Coco;
@@ -24,67 +26,66 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// - **Samples** are the images, sorted by id as in torchvision's `CocoDetection`. An image
-///   without annotations has n = 0 boxes. The key is `file_name` without the extension; the field
-///   `image_id.txt` holds the id.
-/// - **Boxes**: `boxes.npy`, (n, 4) f32, left, upper, right and lower edge in pixels, in the order
-///   of the file. `boxes.crowd.npy`, (n) u8, is `iscrowd`.
-/// - **Areas**: `boxes.area.npy`, (n) f32, the `area` in pixels of the image. The samples have the
-///   field if an annotation of the file has an area. The area of one without it is that of its box.
+/// - **Samples** are the images, sorted by id as in torchvision's `CocoDetection`. An image has n
+///   boxes; without annotations, n is 0. The key of a sample is its `file_name` without the
+///   extension. The field `image_id.txt` contains the id.
+/// - **Boxes**: `boxes.npy`, (n, 4) f32: left, upper, right and lower edge in pixels. Boxes are in
+///   the order of the file. `boxes.crowd.npy`, (n) u8: `iscrowd`.
+/// - **Areas**: `boxes.area.npy`, (n) f32: `area` in pixels. The field exists if at least one
+///   annotation has an area. For annotations without an area, it contains the area of the box.
 /// - **Classes**: `boxes.class.npy`, (n) i64. The categories, sorted by id, are numbered 0, 1, 2,
-///   …: COCO's ids 1 to 90 become 0 to 79. [`classes`](Source::classes) has their names.
-/// - **Masks**: `boxes.masks.json`, the n `segmentation`s as written in the file: polygons or
-///   run-length codes. All samples have the field if any annotation of the file has a segmentation.
-/// - **Points**: `boxes.points.npy`, (n, K, 3) f32, the `keypoints`: x, y and visibility. The
-///   samples have the field if the categories name points or an annotation has them. A box without
-///   points has zeros.
-/// - **Size**: `boxes.image_size.txt`, the `width` and `height` of the image.
+///   …: COCO's ids 1 to 90 become 0 to 79. [`classes`](Source::classes) returns their names.
+/// - **Masks**: `boxes.masks.json`: the n `segmentation`s (polygons or run-length codes), as they
+///   are written in the file. The field exists if at least one annotation has a segmentation.
+/// - **Keypoints**: `boxes.points.npy`, (n, K, 3) f32: the x, y and visibility of the K
+///   `keypoints`. The field exists if the categories define keypoints or if an annotation has
+///   keypoints. For a box without keypoints, all values are 0.
+/// - **Size**: `boxes.image_size.txt`: the `width` and `height` of the image according to the file.
 ///
-/// `field::Boxes` delivers all of these in batches. It compares the size
-/// with that of the image. If EXIF turns the image and the stored pixels were annotated, it
-/// turns the annotations too.
+/// `field::Boxes` delivers all of these in batches. It compares the annotated size with the actual
+/// size of the image. If the EXIF data rotates the image, but the stored pixels were annotated, the
+/// annotations are rotated to match.
 ///
-/// **Memory.** Opening holds the whole file in memory: 468 MB of JSON with 860,000 annotations took
-/// 617 MB at most. Afterwards, an annotation takes about 110 bytes, plus its points. Segmentations
-/// are read from the file with the sample. If the file is written to while it is open, the next
-/// epoch is an error.
+/// **Memory.** Opening loads the whole file. For example, opening a JSON file of 468 MB with
+/// 860,000 annotations needed at most 617 MB. Afterwards, an annotation takes about 110 bytes plus
+/// its keypoints. Segmentations are read from the file together with the sample. If the file is
+/// modified while it is open, the next epoch fails.
 ///
-/// **Stores.** The file and its images may be in a store. The folder of the images is listed
-/// once, and images are fetched before they are needed. The text of the segmentations then stays
-/// in memory.
+/// **Object stores.** The file and its images may be in an object store. In this case, the image
+/// folder is listed once, images are prefetched, and the text of the segmentations stays in memory.
 ///
-/// **Bad annotations.** A category that the file does not list is an error of the sample, and so is
-/// a box that exceeds its image by more than a pixel or a hundredth of the side, whichever is
-/// larger. The message names the annotation. Annotations of images that the file does not list are
-/// ignored, as by pycocotools. On opening, a warning reports their number. If all annotations are of
-/// such images, opening is an error.
+/// **Invalid annotations.** Reading a sample fails if it has an unknown category, or a box that
+/// exceeds the image by more than one pixel or a hundredth of the side, whichever is larger. The
+/// message names the annotation. Like pycocotools, the source ignores annotations of images that
+/// the file does not list. Opening logs a warning that states how many there are. If no annotation
+/// belongs to a listed image, opening fails.
 #[derive(Debug)]
 pub struct Coco {
-    /// The file, or the text of its segmentations if it is in a store.
+    /// The JSON file or, in an object store, the text of its segmentations.
     json: HeldFile,
-    /// Folder of the images, with a final `/`.
+    /// Folder of the images, with a trailing `/`.
     root: String,
     set: Set,
     formats: Vec<Format>,
-    /// The images, if they are in a store.
+    /// Reader for the images, if they are in an object store.
     stored: Option<Stored>,
 }
 
-/// Content of the file that stays in memory.
+/// The content of the JSON file that is kept in memory.
 #[derive(Debug)]
 struct Set {
     images: Vec<Image>,
-    /// Annotations, grouped by image in the order of the images.
+    /// All annotations, grouped by image, in the order of the images.
     annotations: Vec<Annotation>,
-    /// Ids of the categories, sorted.
+    /// Ids of the categories, in ascending order.
     categories: Vec<i64>,
     classes: Vec<String>,
     masks: bool,
-    /// Whether an annotation has an area.
+    /// Whether any annotation has an area.
     areas: bool,
-    /// Number of points per box; 0 if the set has none.
+    /// Number of keypoints per box, or 0 if the dataset has none.
     points: usize,
-    /// All points of all annotations.
+    /// The x, y and visibility of all keypoints.
     coordinates: Vec<f32>,
 }
 
@@ -94,12 +95,12 @@ struct Image {
     name: Box<str>,
     width: u32,
     height: u32,
-    /// End of its annotations.
+    /// End of the image's annotations in the list of all annotations.
     end: usize,
 }
 
 impl Image {
-    /// The size that the file declares. Some programs write 0 for an unknown size.
+    /// Returns the size according to the file. Some programs write 0 if the size is unknown.
     fn size(&self) -> Option<(u32, u32)> {
         (self.width > 0 && self.height > 0).then_some((self.width, self.height))
     }
@@ -108,41 +109,42 @@ impl Image {
 #[derive(Debug)]
 struct Annotation {
     image: u32,
-    /// Its position in the file's list.
+    /// Index of the annotation in the file's list.
     number: u32,
-    /// Its id, or its position in the file's list if it has none.
+    /// Id of the annotation, or its index if the file contains no id.
     id: Id<'static>,
     category: i64,
     /// Left, upper, right and lower edge.
     edges: [f64; 4],
-    /// Its area in pixels; that of its box if the file has none.
+    /// Area in pixels, which defaults to the area of the box.
     area: f32,
     crowd: bool,
-    /// Offset and length of the segmentation in the file; no bytes if it has none.
+    /// Offset of the segmentation in the file.
     at: u64,
+    /// Length of the segmentation in bytes, or 0 if there is none.
     len: u32,
-    /// Start of its points in `coordinates`.
+    /// Index of the first keypoint value in `coordinates`, if there are keypoints.
     points: Option<usize>,
 }
 
 impl Coco {
-    /// Opens the annotations in `json`. The images may be next to the file, in the folder that it
-    /// is named after (`../train2017` for `instances_train2017.json`), or in `images`. These
-    /// folders may be next to the file or next to its folder.
+    /// Opens the annotations in `json`. The images may be in the same folder as the file, in a
+    /// folder that the file is named after (`train2017` for `instances_train2017.json`), or in a
+    /// folder `images`. These two folders may be next to the file or in its parent folder.
     ///
     /// # Errors
-    /// If the file cannot be read or is not COCO's JSON (the message has line and column), if no
-    /// annotation is of an image that is listed, if an id is used twice, or if the images are
-    /// not found.
+    /// If the file cannot be read or is not COCO JSON (the message contains line and column), if no
+    /// annotation belongs to a listed image, if an id is used twice, or if the images cannot be
+    /// found.
     pub fn open(json: impl AsRef<Path>) -> Result<Self> {
         Self::here(json.as_ref(), None)
     }
 
-    /// Opens the annotations in `json` of the images below `folder`.
+    /// Opens the annotations in `json` for the images below `folder`.
     ///
     /// # Errors
-    /// The errors of [`open`](Coco::open). Opening looks for the first 100 images and fails if the
-    /// folder has none of them. Otherwise a missing image is an error when it is read.
+    /// The errors of [`open`](Coco::open). Also fails if none of the first 100 images exists.
+    /// Otherwise, a missing image is reported when its sample is read.
     pub fn with_images(json: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<Self> {
         Self::here(json.as_ref(), Some(folder.as_ref()))
     }
@@ -151,10 +153,11 @@ impl Coco {
         Self::with(&Medium::Machine { mapped: false }, json, folder, &Options::default())
     }
 
-    /// Opens the annotations in `json` of images of the same medium.
+    /// Opens the annotations in `json`. The images must be on the same medium (the local machine or
+    /// the same object store).
     pub(crate) fn with(medium: &Medium, json: &Path, folder: Option<&Path>, options: &Options) -> Result<Self> {
         let file = if medium.is_store() { medium.open(json)? } else { HeldFile::open(json, false)?.0 };
-        // The whole file stays in memory while it is opened, so most of it is never copied.
+        // Read the whole file at once, so that segmentations can be borrowed instead of copied.
         let bytes = medium.read(json, u64::MAX)?;
         let mut set = Set::parse(&bytes, json).map_err(|e| e.at_path(json))?;
         let formats = options.formats.clone();
@@ -177,7 +180,7 @@ impl Coco {
         Ok(Coco { json: file, root: root(&folder)?, set, formats, stored: None })
     }
 
-    /// Checks an annotation of `image`.
+    /// Checks the class and the box of an annotation that belongs to `image`.
     fn check(&self, annotation: &Annotation, image: &Image) -> Result<()> {
         self.set
             .class(annotation)
@@ -233,7 +236,7 @@ impl Source for Coco {
             json.extend_from_slice(if n == 0 { b"[]" } else { b"]" });
         }
         parts.image_size(image.size());
-        write!(parts.begin("image_id.txt"), "{}", image.id).expect("a Vec takes everything");
+        write!(parts.begin("image_id.txt"), "{}", image.id).expect("writing to a Vec succeeds");
         match &self.stored {
             None => parts.file(field, &[&self.root, &image.name])?,
             Some(stored) => {
@@ -271,7 +274,7 @@ impl Source for Coco {
     }
 
     fn fields(&self) -> Option<Vec<String>> {
-        // Without boxes, a sample needs no columns of them.
+        // If there are no annotations, samples have no box fields.
         if self.set.annotations.is_empty() {
             return None;
         }
@@ -289,12 +292,12 @@ impl Source for Coco {
 }
 
 impl Set {
-    /// The content of the file at `path`, which has these bytes.
+    /// Parses `bytes`, the content of the file at `path`.
     fn parse(bytes: &[u8], path: &Path) -> Result<Self> {
         let content: json::File<'_> =
-            serde_json::from_slice(bytes).map_err(|e| Error::in_source(format!("not the JSON of COCO: {e}")))?;
+            serde_json::from_slice(bytes).map_err(|e| Error::in_source(format!("not COCO JSON: {e}")))?;
         if content.images.is_empty() {
-            return Err(Error::in_source("lists no images"));
+            return Err(Error::in_source("the file lists no images"));
         }
         Set::of(content, bytes, path)
     }
@@ -320,7 +323,8 @@ impl Set {
             });
             (collected(annotations)?, areas, points)
         };
-        // A stable sort needs memory. Annotations of one image keep the order of the file.
+        // A stable sort would allocate memory. Sorting by `number` as well keeps the annotations of
+        // an image in the order of the file.
         annotations.sort_unstable_by_key(|annotation| (annotation.image, annotation.number));
         let images = content.images.into_iter().enumerate().map(|(index, image)| {
             Ok(Image {
@@ -343,7 +347,8 @@ impl Set {
         })
     }
 
-    /// The text of all segmentations in `bytes`, in which they are found from now on.
+    /// Copies all segmentations from `bytes` to a new buffer, and adjusts the annotations to point
+    /// into this buffer.
     fn segmentations(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut text = Vec::new();
         for annotation in self.annotations.iter_mut().filter(|annotation| annotation.len > 0) {
@@ -363,33 +368,34 @@ impl Set {
         let found = self.categories.binary_search(&annotation.category);
         found.map(|class| class as i64).map_err(|_| {
             let (category, all) = (annotation.category, self.categories.len());
-            Error::in_source(format!("category {category} is not among the {all} categories of the file"))
+            Error::in_source(format!("unknown category {category}: the file lists {all} categories"))
         })
     }
 }
 
-/// Sorts the images and the categories.
+/// Sorts images and categories by id.
 ///
 /// # Errors
-/// If two of them have one id.
+/// If two images or two categories have the same id.
 fn sort(content: &mut json::File<'_>) -> Result<()> {
     content.categories.sort_unstable_by_key(|category| category.id);
     content.images.sort_unstable_by(|a, b| a.id.cmp(&b.id));
     if let Some(twice) = content.categories.windows(2).find(|pair| pair[0].id == pair[1].id) {
         let (id, one, other) = (twice[0].id, &twice[0].name, &twice[1].name);
-        return Err(Error::in_source(format!("category id {id} is used by {one:?} and by {other:?}")));
+        return Err(Error::in_source(format!("category id {id} is used by both {one:?} and {other:?}")));
     }
     if let Some(twice) = content.images.windows(2).find(|pair| pair[0].id == pair[1].id) {
         let (id, one, other) = (&twice[0].id, &twice[0].file_name, &twice[1].file_name);
-        return Err(Error::in_source(format!("image id {id} is used by {one:?} and by {other:?}")));
+        return Err(Error::in_source(format!("image id {id} is used by both {one:?} and {other:?}")));
     }
     Ok(())
 }
 
-/// Warns of annotations of images that are not `listed`.
+/// Logs a warning if there are annotations for which `listed` returns `false`: the file does not
+/// list their images.
 ///
 /// # Errors
-/// If all of them are.
+/// If `listed` returns `false` for all annotations.
 fn check_listed(annotations: &[Object<'_>], listed: impl Fn(&&Object<'_>) -> bool, path: &Path) -> Result<()> {
     let Some(first) = annotations.iter().find(|object| !listed(object)) else { return Ok(()) };
     let (all, count) = (annotations.len(), annotations.iter().filter(|object| !listed(object)).count());
@@ -402,12 +408,13 @@ fn check_listed(annotations: &[Object<'_>], listed: impl Fn(&&Object<'_>) -> boo
     if count == all {
         return Err(Error::in_source(cause));
     }
-    tracing::warn!("{}: {cause}; they are ignored", path.display());
+    tracing::warn!("{}: {cause}; these annotations are ignored", path.display());
     Ok(())
 }
 
 impl Annotation {
-    /// Creates the annotation `number` of the file, whose text is `bytes`.
+    /// Creates the annotation at index `number` of the file's list. `bytes` is the content of the
+    /// file.
     fn of(
         object: Object<'_>,
         number: usize,
@@ -421,17 +428,19 @@ impl Annotation {
         if !keypoints.is_empty() && keypoints.len() != 3 * points {
             let (found, needed) = (keypoints.len(), 3 * points);
             return Err(Error::in_source(format!(
-                "annotation {id} has {found} keypoint numbers; {points} points of x, y and visibility need {needed}"
+                "annotation {id} has {found} keypoint numbers: expected {needed} for {points} points of x, y and \
+                 visibility"
             )));
         }
         let start = (!keypoints.is_empty()).then_some(coordinates.len());
         reserve(coordinates, keypoints.len())?;
         coordinates.extend(keypoints);
         let text = object.segmentation.map_or("", RawValue::get);
-        // Some exporters write an empty list for a missing mask.
+        // Some exporters write an empty list if there is no mask.
         let text = if matches!(text, "[]" | "null") { "" } else { text };
-        let len = u32::try_from(text.len())
-            .map_err(|_| Error::in_source(format!("annotation {id} has a segmentation of {} bytes", text.len())))?;
+        let len = u32::try_from(text.len()).map_err(|_| {
+            Error::in_source(format!("annotation {id} has a segmentation of {} bytes: the limit is 4 GiB", text.len()))
+        })?;
         let at = if len == 0 { 0 } else { (text.as_ptr().addr() - bytes.as_ptr().addr()) as u64 };
         let [x, y, width, height] = object.bbox;
         let edges = [x, y, x + width, y + height];

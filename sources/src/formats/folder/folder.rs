@@ -1,3 +1,5 @@
+//! The source [`Folder`].
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,27 +20,29 @@ use crate::stats::NetworkStats;
 
 /// Images in a folder.
 ///
-/// A folder with sub-folders is read as by torchvision's `ImageFolder`. Each sub-folder of the top
-/// level is a class. The classes, sorted by name, give the labels 0, 1, 2, …. Images at any depth
-/// belong to the class folder above them, in the order of `ImageFolder`. A class folder without
-/// images keeps its label (`allow_empty=True`). Images next to the class folders are left out,
-/// and a warning counts them.
+/// A folder with subfolders is read like torchvision's `ImageFolder`. Each top-level subfolder is a
+/// class. The classes are sorted by name, and their labels are 0, 1, 2, …. An image belongs to the
+/// class folder that contains it, at any depth. Samples are in the order of `ImageFolder`. A class
+/// folder without images also has a label, as with `allow_empty=True`. Images next to the class
+/// folders are ignored, and a warning states how many there are.
 ///
-/// A folder without images in sub-folders is flat: it consists of its own images, sorted by
-/// name, without labels.
+/// If no subfolder contains images, the folder is flat: the samples are the images that it contains
+/// directly, sorted by name, without labels.
 ///
-/// - The extensions are `jpg jpeg png webp gif bmp tif tiff`, in any case, and those of your own
-///   [formats](crate::Options::formats). The field is named after the format: `jpg` for
-///   both extensions of JPEG, `tif` for both of TIFF.
-/// - Files with other extensions, such as `.ppm`, `.heic` and `.txt`, are left out, and a warning
-///   counts them.
-/// - A sample's key is its path below the folder without the extension, with `/` on every system.
-///   Files that differ only in the extension are different samples with one key;
-///   `pack` counts such keys.
-/// - Names that begin with a dot are ignored. A name that is not UTF-8 is one bad sample. Symbolic
-///   links are followed, unless they lead to a folder that contains them.
+/// - Images have the extension `jpg`, `jpeg`, `png`, `webp`, `gif`, `bmp`, `tif` or `tiff`, in
+///   upper or lower case, or that of a custom [format](crate::Options::formats). The field is named
+///   after the format: `jpg` for both JPEG extensions, and `tif` for both TIFF extensions.
+/// - Files with other extensions, such as `.ppm`, `.heic` and `.txt`, are ignored, and a warning
+///   states how many there are.
+/// - The key of a sample is the path of its image below the folder, without the extension, and with
+///   `/` as the separator on every system. Files that differ only in their extension are separate
+///   samples with the same key. `pack` reports how many such keys there are.
+/// - Files and folders whose names start with a dot are ignored. If a name is not UTF-8, reading
+///   its sample fails. Symbolic links are followed, except links to a folder that contains the
+///   link.
 ///
-/// Opening reads only names, several 100,000 per second. An image is opened when it is read.
+/// Opening only lists names, at several hundred thousand per second. An image file is opened when
+/// its sample is read.
 #[derive(Debug)]
 pub struct Folder {
     names: Names,
@@ -47,26 +51,26 @@ pub struct Folder {
     files: Files,
 }
 
-/// The files of the images.
+/// Where the image files are.
 #[derive(Debug)]
 enum Files {
     Local {
-        /// Ends with `/`.
+        /// Path of the folder, with a trailing `/`.
         root: String,
-        /// Masks in a separate folder.
+        /// The masks in a separate folder, if masks were requested.
         masks: Option<Masks>,
     },
     Stored {
-        /// All objects of the folder.
+        /// All objects below the URL.
         objects: Arc<[Object]>,
-        /// The object of each sample.
+        /// Index of each sample's object in `objects`.
         of: Arc<[u32]>,
         remote: Arc<Remote>,
     },
 }
 
 impl Files {
-    /// The objects of the samples; none on this machine.
+    /// Iterates over the object of each sample. For a local folder, there are none.
     fn objects(&self) -> impl Iterator<Item = &Object> {
         let stored = match self {
             Files::Local { .. } => None,
@@ -77,20 +81,21 @@ impl Files {
 }
 
 impl Folder {
-    /// Lists the images of the built-in formats under `path`.
-    /// [`Options::formats`](crate::Options::formats) adds others.
+    /// Lists the images below `path` that have a built-in format. To add formats, use
+    /// [`Options::formats`](crate::Options::formats).
     ///
     /// # Errors
-    /// If the path does not exist or is not a folder, if a folder cannot be listed, or if there is
-    /// no image. The last error lists the extensions that were looked for and the files that were
-    /// found.
+    /// If the path does not exist or is not a folder, if a folder cannot be listed, or if there are
+    /// no images. If there are no images, the message lists the supported extensions and the kinds
+    /// of files that were found.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(&At::here(path.as_ref()), &Options::new())
     }
 
-    /// As [`open`](Folder::open), with the formats and masks of `options`, here or in a store that
-    /// is listed. If they ask for an index, the listing comes from the index next to the folder if
-    /// it is current. Otherwise the folder is listed, and the index is written.
+    /// Opens a local folder, or objects in a store, with the formats and masks in `options`. If
+    /// `options` request an index, the listing is loaded from the index next to the folder,
+    /// provided that it is up to date. Otherwise, the folder is listed, and the index is written if
+    /// it was requested.
     pub(crate) fn with(at: &At, options: &Options) -> Result<Self> {
         let path = &*at.path;
         if let Medium::Store { remote, listed } = &at.medium {
@@ -100,7 +105,7 @@ impl Folder {
         }
         let (formats, indexed) = (options.formats.clone(), options.indexed);
         let Some(root) = path.to_str() else {
-            return Err(Error::in_source("the folder's path is not UTF-8").at_path(path));
+            return Err(Error::in_source("the path of the folder is not UTF-8").at_path(path));
         };
         let root = slashed(root);
         let root = if root.ends_with('/') { root.into_owned() } else { format!("{root}/") };
@@ -116,7 +121,10 @@ impl Folder {
         };
         if !names.bad.is_empty() {
             let (count, first) = (names.bad.len(), names.path(names.bad[0]));
-            tracing::warn!("{}: {count} names are not UTF-8, the first is {first:?}", path.display());
+            tracing::warn!(
+                "{}: {count} names are not UTF-8, such as {first:?}; reading these samples fails",
+                path.display()
+            );
         }
         let masks = match &options.masks {
             Some(masks) => Some(Masks::find(&beside(path, masks), &names)?),
@@ -125,11 +133,13 @@ impl Folder {
         Ok(Folder { names, formats, files: Files::Local { root, masks } })
     }
 
-    /// The folders of the images, below the dataset at the URL `url`, if there are class folders.
+    /// Returns the folders that contain images, relative to `url`. Without class folders, there are
+    /// none.
     pub(crate) fn class_folders<'a>(&'a self, url: &'a str) -> Box<dyn Iterator<Item = &'a str> + 'a> {
         match &self.files {
             Files::Local { .. } => Box::new(self.names.class_folders()),
-            // The names of the objects, which may be encoded.
+            // Use the names of the objects rather than those in the listing, because names in URLs
+            // may be percent-encoded.
             Files::Stored { .. } => {
                 let below = move |object: &'a Object| object.url.strip_prefix(url)?.strip_prefix('/');
                 let mut last = "";
@@ -140,15 +150,15 @@ impl Folder {
     }
 }
 
-/// The path `other`, which begins in the folder that holds `path`.
+/// Resolves the path `other` relative to the parent of `path`.
 fn beside(path: &Path, other: &Path) -> PathBuf {
-    // `.` and `x/..` have no name of their own.
+    // Paths such as `.` and `x/..` have no file name, so use the absolute path to find the parent.
     let path = std::path::absolute(path).ok().filter(|_| path.file_name().is_none()).unwrap_or_else(|| path.to_owned());
     path.parent().map_or_else(|| other.to_owned(), |parent| parent.join(other))
 }
 
 impl Folder {
-    /// Reads the image `index` of this machine, and its mask.
+    /// Reads the local image at `index`, and its mask.
     fn local<'a>(
         &'a self,
         index: usize,
@@ -158,11 +168,10 @@ impl Folder {
     ) -> Result<Sample<'a>> {
         let path = self.names.path(index);
         if self.names.bad.binary_search(&index).is_ok() {
-            let cause = format!("the name {path:?} is not UTF-8; rename the file or folder");
+            let cause = format!("the name {path:?} is not UTF-8: rename the file or folder");
             return Err(Error::in_source(cause).at_path(root));
         }
-        // The full path is assembled in `scratch` too, because the file's bytes need the room only
-        // afterwards.
+        // Build the full path in `scratch`, which is free until the file's bytes are read.
         let full = root.len() + path.len();
         if scratch.len() < full {
             let longer = FIRST_READ.max(full);
@@ -269,7 +278,7 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
 
-    /// Makes each file with its own path as content.
+    /// Creates a folder of files. The content of each file is its own path.
     fn tree(files: &[&str]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for file in files {
@@ -280,7 +289,8 @@ mod tests {
         root
     }
 
-    /// Key, field name, label and content of every sample, all read with one `scratch`.
+    /// Returns the key, field name, label and content of every sample. All reads share one
+    /// `scratch`.
     fn all(set: &Folder) -> Vec<(String, String, Option<i64>, String)> {
         let mut scratch = Vec::new();
         let read = |i| {
@@ -293,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn class_folders_give_labels_in_the_order_of_image_folder() {
+    fn class_folder_labels_match_image_folder() {
         let root = tree(&[
             "dog/2.JPEG",
             "dog/10.png",
@@ -309,8 +319,8 @@ mod tests {
         let set = Folder::open(root.path()).unwrap();
         assert_eq!(set.classes(), ["bird", "cat", "dog"]);
         let row = |key: &str, field: &str, label, file: &str| (key.into(), field.into(), Some(label), file.into());
-        // sorted(os.walk("cat")) lists "cat", "cat/a", "cat/a-b", as torchvision's make_dataset
-        // does.
+        // This is the order of torchvision's make_dataset: sorted(os.walk("cat")) lists "cat",
+        // "cat/a", "cat/a-b".
         assert_eq!(
             all(&set),
             [
@@ -333,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_a_dataset_is_an_error_that_says_why() {
+    fn folder_without_images_fails_with_the_reason() {
         let root = tree(&["a/x.txt", "y.csv"]);
         let cause = |path: &Path| Folder::open(path).unwrap_err();
         let error = cause(root.path());
@@ -341,7 +351,7 @@ mod tests {
         assert!(
             error
                 .cause()
-                .starts_with("no images: found 2 other files (.csv, .txt), 1 sub-folder; looked for .jpg, .jpeg"),
+                .starts_with("no images: found 2 other files (.csv, .txt), 1 subfolder; looked for .jpg, .jpeg"),
             "{error}"
         );
         assert!(cause(tree(&[]).path()).cause().contains("the folder is empty"));
@@ -350,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_any_length_come_back_whole() {
+    fn files_of_any_length_are_read_completely() {
         let root = tree(&[]);
         let contents = [0, 1, FIRST_READ - 1, FIRST_READ, FIRST_READ + 1, 5 * FIRST_READ + 7]
             .map(|len| (0..len).map(|i| (i * 31 / 7) as u8).collect::<Vec<u8>>());
@@ -365,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_vanished_is_an_error_with_its_path() {
+    fn vanished_file_fails_with_its_path() {
         let root = tree(&["a/x.jpg"]);
         let set = Folder::open(root.path()).unwrap();
         fs::remove_file(root.path().join("a/x.jpg")).unwrap();

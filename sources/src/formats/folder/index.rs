@@ -1,13 +1,15 @@
-//! The listing of the folder `x`, kept in `x.warpfeed-index` next to it.
+//! Caches the listing of a folder `x` in the file `x.warpfeed-index` next to it.
 //!
-//! The file has the format of [`index_file`]: hash of the known formats; numbers of folders, samples,
-//! classes, labels and bad names; length of all paths (each `u64`). Then follow the folders (`u64`
-//! time in ns, name), the samples (`u64` end of the path), the labels (`u32`), the bad names
-//! (`u64`), the classes, and the paths.
+//! [`index_file`] provides the framing of the file. The content is, in this order:
+//! - as `u64`: a hash of the known formats; the numbers of folders, samples, classes, labels and
+//!   bad names; and the total length of all paths;
+//! - the folders (`u64` modification time in ns, name), the samples (`u64` end of the path), the
+//!   labels (`u32`), and the samples with bad names (`u64`);
+//! - the class names and the paths.
 //!
-//! A folder's time changes when an entry is added, removed or renamed. So the index is current if
-//! the times of all folders are unchanged. Writing to a file in place changes neither a name nor
-//! the time of a folder.
+//! The modification time of a folder changes when an entry is added, removed or renamed. The index
+//! is therefore up to date if the times of all folders are unchanged. Writing to a file in place
+//! changes neither a name nor the time of a folder, so it does not affect the index.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,47 +24,48 @@ use crate::machine::index_file::{self, Decoder, Encoder};
 
 const MAGIC: [u8; 8] = *b"wffoldr\x01";
 
-/// Minimum time since the last change of every folder before an index is written. File systems
-/// round times, so a folder that changed more recently could change again and keep its time.
+/// An index is written only if the last change to each folder is at least this old. File systems
+/// round times, so a folder that was changed more recently could change again without getting a
+/// different time.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// The index of the folder at `path`.
+/// Returns the path of the index for the folder at `path`.
 fn path_of(path: &Path) -> Option<PathBuf> {
-    // `.` and `x/..` have no name of their own.
+    // Canonicalize the path, because `.` and `x/..` have no file name.
     let path = fs::canonicalize(path).ok()?;
     let mut name = path.file_name()?.to_owned();
     name.push(".warpfeed-index");
     Some(path.with_file_name(name))
 }
 
-/// The listing of the folder at `path`, if the index is current.
+/// Loads the listing of the folder at `path` from its index, if the index is up to date.
 pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Names> {
     let file = path_of(path)?;
     let bytes = index_file::load(&file, MAGIC)?;
     let current = |(below, time): &(&str, u64)| nanoseconds(modified(&path.join(below))) == Some(*time);
     let names = decode(&bytes, hash(formats)).filter(|(_, folders)| folders.iter().all(current));
     if names.is_none() {
-        tracing::info!("{}: stale or damaged, the folder is listed instead", file.display());
+        tracing::info!("{}: stale or damaged index, listing the folder instead", file.display());
     }
     names.map(|(names, _)| names)
 }
 
-/// Writes the listing of the folder at `path` atomically. A folder that has just changed gets no
-/// index yet. If writing fails, the next opening lists the folder again.
+/// Writes the index of the folder at `path` atomically, unless a folder has changed too recently.
+/// If writing fails, the folder is listed again the next time it is opened.
 pub(super) fn store(path: &Path, formats: &[Format], names: &Names, visited: &Visited) {
     let Some(target) = path_of(path) else { return };
     let settled = |time: &Option<SystemTime>| {
         time.is_some_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > SETTLED))
     };
     if visited.iter().any(|(name, time)| name.bad || !settled(time)) {
-        return tracing::info!("{}: not written, a folder has changed just now", target.display());
+        return tracing::info!("{}: not written, because a folder has changed within 2 seconds", target.display());
     }
     if let Err(e) = index_file::store(&target, &encode(names, visited, hash(formats))) {
-        tracing::warn!("{}: cannot be written ({e}); the folder is listed each time", target.display());
+        tracing::warn!("{}: cannot be written ({e}), so every opening lists the folder", target.display());
     }
 }
 
-/// Hash of the formats' extensions.
+/// Returns a hash of the extensions of all `formats`.
 fn hash(formats: &[Format]) -> u64 {
     let names: Vec<&str> = formats.iter().flat_map(|format| format.extensions).copied().collect();
     fnv1a(names.join(",").as_bytes())
@@ -89,9 +92,9 @@ fn encode(names: &Names, visited: &Visited, formats: u64) -> Vec<u8> {
     out.finish()
 }
 
-/// Decodes the listing, and the folders with their times. Returns `None` for anything that `encode`
-/// does not write. The bytes may be hostile: memory is reserved only for bytes that exist, and
-/// every number is checked against its range.
+/// Decodes the listing, and the folders with their modification times. Returns `None` for anything
+/// that `encode` does not write. The bytes are not trusted: memory is reserved only for bytes that
+/// exist, and every number is checked against its range.
 fn decode(bytes: &[u8], formats: u64) -> Option<(Names, Vec<(&str, u64)>)> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [looked, folders, samples, classes, labels, bad, length] = rest.longs()?;
@@ -132,7 +135,7 @@ fn decode(bytes: &[u8], formats: u64) -> Option<(Names, Vec<(&str, u64)>)> {
     names.paths.try_reserve_exact(paths.len()).ok()?;
     names.paths.push_str(paths);
     let whole = names.paths.len() as u64 == length && names.ends.last() == Some(&names.paths.len());
-    // Ends ascend, so all ends are within the text if the last one is.
+    // The ends are in ascending order, so if the last end is inside the text, all of them are.
     let cut = names.ends.iter().all(|&end| names.paths.is_char_boundary(end));
     (whole && cut).then_some((names, visited))
 }
@@ -158,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn written_data_reads_back_and_every_changed_bit_is_detected() {
+    fn an_index_reads_back_and_detects_every_bit_flip() {
         let (names, visited) = listing();
         let bytes = encode(&names, &visited, 3);
         let (read, folders) = decode(&bytes, 3).unwrap();
@@ -172,8 +175,8 @@ mod tests {
     }
 
     proptest! {
-        /// Damages the file and forges its hash. Decoding does not panic, and no path or label is
-        /// out of range.
+        /// Damages the content and forges a valid hash. Decoding must not panic, and every path and
+        /// label in the result must be in range.
         #[test]
         fn a_forged_index_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
             let (names, visited) = listing();

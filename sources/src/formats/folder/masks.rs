@@ -1,4 +1,4 @@
-//! Masks that lie in a separate folder, under the names of the images.
+//! Masks in a separate folder, which are named like the images.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::machine::file;
 use crate::machine::hash::Hash;
 use crate::machine::slashes::slashed;
 
-/// Formats of masks: the extensions of their files, and the field of the sample.
+/// Mask formats: for each, the file extensions and the name of the field.
 const FORMATS: [(&[&str], &str); 6] = [
     (&["png"], "mask.png"),
     (&["npy"], "mask.npy"),
@@ -21,39 +21,39 @@ const FORMATS: [(&[&str], &str); 6] = [
     (&["webp"], "mask.webp"),
 ];
 
-/// Marks an image without a mask.
+/// Index of an extension that marks an image without a mask.
 const NONE: u8 = u8::MAX;
 
-/// The mask of each image of a folder.
+/// The masks for the images in a folder.
 #[derive(Debug)]
 pub(super) struct Masks {
-    /// Ends with `/`.
+    /// Path of the mask folder, with a trailing `/`.
     root: String,
-    /// What stands before and behind the name of the image.
+    /// The text before and after the image's name in the name of its mask.
     around: (String, String),
-    /// The extensions of all masks, as the files have them, each with its field.
+    /// Distinct extensions, spelled as in the file names, each with its field.
     extensions: Vec<(String, &'static str)>,
-    /// Number of the extension of each image's mask, or `NONE`.
+    /// For each image, an index into `extensions`, or [`NONE`].
     of: Vec<u8>,
 }
 
-/// The field of a mask's file with this extension.
+/// Returns the name of the field for masks with this extension.
 fn field_of(extension: &str) -> Option<&'static str> {
     let has = |ends: &[&str]| ends.iter().any(|end| end.eq_ignore_ascii_case(extension));
     FORMATS.iter().find(|(extensions, _)| has(extensions)).map(|(_, field)| *field)
 }
 
-/// The path of an image or mask without its extension, and the extension.
+/// Splits a path into the part before the extension, and the extension.
 fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('.').filter(|(_, end)| !end.contains('/')).unwrap_or((path, ""))
 }
 
 impl Masks {
-    /// Finds the masks of the images `names` in the folder at `path`, whose last part may have a
-    /// `*` for the name of the image.
+    /// Finds the masks for the images `names` in the folder at `path`. The last component of `path`
+    /// may be a pattern in which `*` stands for the name of the image.
     ///
     /// # Errors
-    /// If the folder cannot be listed, no image has a mask, or one has two.
+    /// If the folder cannot be listed, if no image has a mask, or if an image has two masks.
     pub(super) fn find(path: &Path, names: &Names) -> Result<Self> {
         let last = path.file_name().and_then(|name| name.to_str()).filter(|name| name.contains('*'));
         let (folder, around) = match last.and_then(|name| name.split_once('*')) {
@@ -61,14 +61,14 @@ impl Masks {
             None => (path, Default::default()),
         };
         if !file::is_folder(folder)? {
-            let cause = "masks: no such folder; a relative path begins in the folder that holds the folder of images";
+            let cause = "masks: no such folder; a relative path is resolved in the parent of the image folder";
             return Err(Error::config(cause).at_path(folder));
         }
         let Some(root) = folder.to_str() else {
-            return Err(Error::in_source("the folder's path is not UTF-8").at_path(folder));
+            return Err(Error::in_source("the path of the folder is not UTF-8").at_path(folder));
         };
         let root = format!("{}/", slashed(root).trim_end_matches('/'));
-        // An array counts as an image in this listing only.
+        // Let the listing treat `.npy` files as images, because masks may be arrays.
         let npy = Format { name: "npy", field: "npy", extensions: &["npy"], matches: |_| false };
         let files = images_below(folder, &[npy])?;
         let mut masks = Masks { root, around, extensions: Vec::new(), of: Vec::with_capacity(names.len()) };
@@ -81,7 +81,7 @@ impl Masks {
                 masks.extensions.len() - 1
             });
             if let Some((_, other)) = found.insert(key, (known as u8, file)) {
-                let cause = format!("masks: {other:?} and {file:?} have one name; leave one of them");
+                let cause = format!("masks: {other:?} and {file:?} belong to the same image: remove one of them");
                 return Err(Error::in_source(cause).at_path(folder));
             }
         }
@@ -89,7 +89,7 @@ impl Masks {
         Ok(masks)
     }
 
-    /// Takes the mask of each image of `names` from those that were `found` among `count` files of
+    /// Assigns the masks `found` to the images `names`. `count` is the number of mask files in
     /// `folder`.
     fn take(
         &mut self,
@@ -115,19 +115,20 @@ impl Masks {
         if used == 0 {
             let key = missing.unwrap_or_default();
             let cause =
-                format!("masks: no image has one; {key}.png was looked for among {}", counted(count, "file", "files"));
+                format!("masks: no image has a mask; looked for {key}.png among {}", counted(count, "file", "files"));
             return Err(Error::in_source(cause).at_path(folder));
         }
         let extra = found.len() - used;
         if extra > 0 {
             let first = found.values().map(|(_, file)| *file).filter(|file| !file.is_empty()).min().unwrap_or_default();
             let extra = counted(extra, "mask", "masks");
-            tracing::warn!("{}: left out {extra} without an image, such as {first}", folder.display());
+            tracing::warn!("{}: ignored {extra} without an image, such as {first}", folder.display());
         }
         Ok(())
     }
 
-    /// The path of the mask of the image `path` in the folder, without its extension.
+    /// Returns the path of the mask for the image at `path`, relative to the mask folder and
+    /// without the extension.
     fn key(&self, path: &str) -> String {
         let (key, _) = split(path);
         let (folder, name) = key.rsplit_once('/').map_or(("", key), |(folder, name)| (folder, name));
@@ -136,10 +137,10 @@ impl Masks {
         format!("{folder}{slash}{before}{name}{behind}")
     }
 
-    /// The field and the file of the mask of image `index`, which has the path `path`.
+    /// Returns the field and the path of the mask for the image at `index`, whose path is `path`.
     ///
     /// # Errors
-    /// If it has none. The error names the file.
+    /// If the image has no mask. The message contains the path of a file that would be accepted.
     pub(super) fn of(&self, index: usize, path: &str) -> Result<(&'static str, String)> {
         let file = format!("{}{}", self.root, self.key(path));
         match self.extensions.get(usize::from(self.of[index])) {
@@ -148,7 +149,7 @@ impl Masks {
         }
     }
 
-    /// Adds the masks to the hash of the list of samples.
+    /// Adds the names and the types of the masks to the hash of the samples.
     pub(super) fn add_to(&self, hash: Hash) -> Hash {
         let (before, behind) = &self.around;
         let hash = self.extensions.iter().fold(hash.text(before).text(behind), |hash, (end, _)| hash.text(end));

@@ -1,13 +1,13 @@
 //! Images in a folder.
 //!
 //! 1. `walk`: lists folders.
-//! 2. `names`: the images of a folder, their labels and classes.
-//! 3. `index`: a file next to the folder that keeps them.
+//! 2. `names`: the images, labels and classes of a folder.
+//! 3. `index`: caches the listing in a file next to the folder.
 //! 4. `folder`: [`Folder`], the source.
 //! 5. `masks`: masks in a separate folder.
-//! 6. `stored`: finds the images below a URL of a store.
+//! 6. `stored`: finds the images below a URL in an object store.
 //!
-//! `row`: its row in the table of formats.
+//! `row` registers the format.
 
 #[allow(clippy::module_inception)]
 mod folder;

@@ -1,3 +1,5 @@
+//! Lists the images in a local folder, with their labels and classes.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -8,35 +10,36 @@ use crate::format::{FORMATS, Format};
 use crate::machine::hash::Hash;
 use crate::machine::parallel::in_parallel;
 
-/// The images of a folder, their labels and classes.
+/// The images in a folder, with their labels and classes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
-    /// All paths below the root, concatenated: a name takes its bytes and 12 more, without its own
-    /// allocation.
+    /// All paths, relative to the root, concatenated. This avoids one allocation per path: a sample
+    /// takes the length of its path, plus 12 bytes.
     pub(super) paths: String,
     pub(super) ends: Vec<usize>,
-    /// Empty if there are no classes.
+    /// Label of each sample. Empty if there are no classes.
     pub(super) labels: Vec<u32>,
     pub(super) classes: Vec<String>,
-    /// The samples whose names are not UTF-8, in order.
+    /// Sorted indices of the samples whose names are not UTF-8.
     pub(super) bad: Vec<usize>,
 }
 
-/// The listed folders, the root as an empty name, with their times before listing.
+/// The folders that were listed, each with its modification time before it was listed. The name of
+/// the root is empty.
 pub(super) type Visited = Vec<(Name, Option<SystemTime>)>;
 
 impl Names {
-    /// Hash of the list.
+    /// Returns a hash of the listing.
     pub(super) fn hash(&self) -> Hash {
-        // The paths alone could be cut elsewhere.
+        // Include the ends, because different listings may have the same concatenated paths.
         let hash = Hash::default().text(&self.paths);
         self.ends.iter().fold(hash, |hash, &end| hash.number(end as u64))
     }
 
-    /// Lists the folder at `path`.
+    /// Lists the images of the folder at `path`.
     ///
     /// # Errors
-    /// If a folder cannot be listed, or if there is no image.
+    /// If a folder cannot be listed, or there are no images.
     pub(super) fn list(path: &Path, formats: &[Format]) -> Result<(Self, Visited)> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         let mut visited = vec![(Name { text: String::new(), bad: false }, modified(path))];
@@ -47,8 +50,8 @@ impl Names {
             let (ancestors, found, visited) = (vec![canonical.clone()], Vec::new(), Vec::new());
             let mut walk = Walk { ancestors, found, others: Others::default(), visited };
             walk.folder(folder, name.clone(), formats)?;
-            // ImageFolder sorts the folders of a class by path (so "a-b" comes before "a/b"), then
-            // the files of each by name.
+            // This is the order of ImageFolder, which sorts the folders in a class by path ("a-b"
+            // before "a/b"), then the files in each folder by name.
             walk.found.sort_unstable();
             Ok(walk)
         };
@@ -71,7 +74,7 @@ impl Names {
             set.classes = class_paths.into_iter().map(|(_, name)| name.text).collect();
             if !top.images.is_empty() {
                 let found = counted(top.images.len(), "image", "images");
-                tracing::warn!("{}: left out {found} next to the class folders", path.display());
+                tracing::warn!("{}: ignored {found} next to the class folders", path.display());
             }
         }
         let mut others = top.others;
@@ -81,7 +84,7 @@ impl Names {
             let found = if others.count + folders == 0 {
                 "the folder is empty".to_owned()
             } else {
-                format!("found {others}, {}", counted(folders, "sub-folder", "sub-folders"))
+                format!("found {others}, {}", counted(folders, "subfolder", "subfolders"))
             };
             let looked: Vec<_> = FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
             let looked = looked.join(", .");
@@ -90,8 +93,8 @@ impl Names {
         others.tell_hidden(path);
         if others.count > 0 {
             tracing::warn!(
-                "{}: left out {others}: no image format that is read has these names; convert such images, or read \
-                 them with a codec of your own",
+                "{}: ignored {others}, which do not have the extension of a supported image format: convert such \
+                 images, or add a codec",
                 path.display()
             );
         }
@@ -115,14 +118,14 @@ impl Names {
         self.ends.len()
     }
 
-    /// The folders of the images, if there are class folders.
+    /// Iterates over the folders that contain images. Without class folders, there are none.
     pub(super) fn class_folders(&self) -> impl Iterator<Item = &str> {
         let mut last = "";
         let folders = (0..self.labels.len()).filter_map(|index| Some(self.path(index).rsplit_once('/')?.0));
         folders.filter(move |folder| std::mem::replace(&mut last, folder) != *folder)
     }
 
-    /// Path of sample `index` below the root.
+    /// Returns the path of sample `index`, relative to the root.
     pub(super) fn path(&self, index: usize) -> &str {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.paths[start..self.ends[index]]

@@ -1,3 +1,5 @@
+//! Registers the format.
+
 use std::sync::Arc;
 
 use super::Folder;
@@ -5,7 +7,7 @@ use crate::options::DataFormat;
 
 pub(crate) const ROW: DataFormat = DataFormat::new(
     "folder",
-    "any other folder: images, in one sub-folder for each class or flat",
+    "any other folder: images, in one subfolder per class or flat",
     &[],
     |mut at, options| {
         at.list()?;

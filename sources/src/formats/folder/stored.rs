@@ -1,4 +1,5 @@
-//! Images below a URL of a store, with the classes, labels and order of a local folder.
+//! Images below a URL in an object store. Classes, labels and order are the same as for a local
+//! folder.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +8,16 @@ use crate::error::{Error, Result, counted, push, reserve};
 use crate::format::{self, FORMATS, Format};
 use crate::model::{Location, Object};
 
-/// The path of an object below `root`, a URL that ends with a slash. On web servers, URLs encode the
-/// characters of names, so that classes and keys would not be those of the same local folder.
+/// Returns the path of the object at `url`, relative to `root`, which is a URL that ends in a
+/// slash. Paths on web servers are percent-decoded, so that classes and keys are the same as for a
+/// local copy of the folder.
 fn path_below(root: &str, url: &str) -> Option<String> {
     let path = url.strip_prefix(root)?;
     let is_web = Location::of(root).scheme().is_some_and(|scheme| scheme.to_ascii_lowercase().starts_with("http"));
     Some(if is_web { decoded(path) } else { path.to_owned() })
 }
 
-/// `text` with its percent-encoded bytes decoded, or as it is if they are not UTF-8.
+/// Percent-decodes `text`. If the result is not UTF-8, returns `text` unchanged.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut parts = text.split('%');
@@ -30,22 +32,23 @@ fn decoded(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
-/// Whether an object is an image by its name.
+/// Returns whether an object has the extension of an image.
 fn is_image(object: &Object, formats: &[Format]) -> bool {
     let name = object.url.rsplit('/').next().unwrap_or_default();
     let extension = name.rsplit_once('.').map(|(_, extension)| extension);
     !name.starts_with('.') && extension.is_some_and(|extension| format::field_of_file(extension, formats).is_some())
 }
 
-/// The images among `objects`, all of which lie below `url`, and the number of the object of each.
+/// Selects the images among the `objects` below `url`. Also returns the index of each image's
+/// object.
 ///
 /// # Errors
-/// If there is none.
+/// If there are no images.
 pub(super) fn of_objects(url: &str, objects: &[Object], formats: &[Format]) -> Result<(Names, Vec<u32>)> {
     let root = format!("{url}/");
     let hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));
     let mut images: Vec<(String, u32)> = Vec::new();
-    // Also a folder without images is a class.
+    // A top-level folder without images is a class as well.
     let mut classes = BTreeSet::new();
     for (object, number) in objects.iter().zip(0..) {
         let Some(path) = path_below(&root, &object.url) else { continue };
@@ -61,7 +64,7 @@ pub(super) fn of_objects(url: &str, objects: &[Object], formats: &[Format]) -> R
         images.retain(|(path, _)| path.contains('/'));
         if images.len() < all {
             let found = counted(all - images.len(), "image", "images");
-            tracing::warn!("{url}: left out {found} next to the class folders");
+            tracing::warn!("{url}: ignored {found} next to the class folders");
         }
     }
     if images.is_empty() {
@@ -69,7 +72,8 @@ pub(super) fn of_objects(url: &str, objects: &[Object], formats: &[Format]) -> R
         let (count, looked) = (objects.len(), looked.join(", ."));
         return Err(Error::in_source(format!("no images among {count} objects below this URL; looked for .{looked}")));
     }
-    // The classes by name, then the folders of a class by path, then the files of each by name.
+    // Sort classes by name, then the folders in a class by path, then the files in each folder by
+    // name.
     let split = |path: &str| {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         (folder.split('/').next().unwrap_or_default().to_owned(), folder.to_owned(), name.to_owned())
@@ -82,7 +86,7 @@ pub(super) fn of_objects(url: &str, objects: &[Object], formats: &[Format]) -> R
         let (top, folder, name) = split(&path);
         names.push(&folder, &name, false)?;
         if !folder.is_empty() {
-            let label = classes.binary_search(&top).expect("the folder of an image is listed");
+            let label = classes.binary_search(&top).expect("the class of an image is listed");
             push(&mut names.labels, label as u32)?;
         }
         of.push(number);
@@ -98,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_urls_of_web_servers_are_decoded() {
+    fn only_web_urls_are_percent_decoded() {
         for (url, path) in [
             ("https://h/set/c%202/e%27%2541.jpg", "c 2/e'%41.jpg"),
             ("HTTP://h/set/%C3%BC/100%.jpg", "ü/100%.jpg"),

@@ -1,3 +1,5 @@
+//! Lists folders recursively.
+
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -8,17 +10,18 @@ use std::time::SystemTime;
 use crate::error::{Error, Result, counted, push};
 use crate::format::{self, Format};
 
-/// Content of one folder without hidden names, sorted by name.
+/// Content of a folder, sorted, without hidden files and folders.
 pub(super) struct Listing {
     pub(super) folders: Vec<OsString>,
     pub(super) images: Vec<Name>,
     pub(super) others: Others,
 }
 
-/// The file that marks a folder as a cache of the crate `warpfeed-stores`.
+/// Name of the file that marks a folder as a cache of the crate `warpfeed-stores`.
 const CACHE: &str = "warpfeed-cache";
 
-/// A name as text. If it is not UTF-8, the text is lossy, and the file cannot be read.
+/// A file name as text. If the name is not UTF-8, `bad` is set: the conversion to text is lossy, so
+/// the file cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) text: String,
@@ -34,22 +37,22 @@ impl Name {
     }
 }
 
-/// Files that are not images: their number, and some of their extensions, with the dot.
+/// Counts the files that are not images, and collects some of their extensions (with the dot).
 #[derive(Default)]
 pub(super) struct Others {
     pub(super) count: usize,
     extensions: BTreeSet<String>,
-    /// Hidden images and folders: their number, and the path of the first.
+    /// Number of hidden images and folders, and the path of the first one.
     hidden: Option<(usize, PathBuf)>,
 }
 
 impl Others {
-    /// Maximum number of extensions in the message; the first by name are kept.
+    /// Maximum number of extensions in the message. The first ones in alphabetical order are kept.
     const NAMED: usize = 8;
 
     fn push(&mut self, extension: Option<&str>) {
         self.count += 1;
-        // A long extension is part of the name, not a kind of file.
+        // A long extension is most likely part of the name rather than a file type.
         if let Some(extension) = extension.filter(|e| e.len() <= 8 && !e.contains(char::is_control)) {
             self.extensions.insert(format!(".{}", extension.to_lowercase()));
         }
@@ -69,11 +72,11 @@ impl Others {
         self.hidden.get_or_insert((0, first)).0 += count;
     }
 
-    /// Warns of hidden images and folders in `root`.
+    /// Logs a warning if there are hidden images or folders in `root`.
     pub(super) fn tell_hidden(&self, root: &Path) {
         if let Some((count, first)) = &self.hidden {
             let found = counted(*count, "hidden image or folder", "hidden images and folders");
-            tracing::warn!("{}: left out {found}, such as {}", root.display(), first.display());
+            tracing::warn!("{}: ignored {found}, such as {}", root.display(), first.display());
         }
     }
 
@@ -92,22 +95,22 @@ impl fmt::Display for Others {
     }
 }
 
-/// Lists the folder at `path`.
+/// Lists the folder at `path`, but not its subfolders.
 pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
     let mut listing = Listing { folders: Vec::new(), images: Vec::new(), others: Others::default() };
     for entry in fs::read_dir(path).map_err(|e| Error::io(path, &e))? {
         let entry = entry.map_err(|e| Error::io(path, &e))?;
         let name = entry.file_name();
-        // The listing tells files from folders; only links need another system call. A dangling
-        // link counts as a file, so that reading it fails instead of the sample silently missing. A
-        // pipe or a device is left out: opening one could block.
+        // The directory entry distinguishes files from folders, so only links need an additional
+        // system call. A dangling link counts as a file: its sample fails when it is read, instead
+        // of being lost silently. Pipes and devices are skipped, because opening them could block.
         let mut kind = entry.file_type().map_err(|e| Error::io(entry.path(), &e))?;
         if let (true, Ok(target)) = (kind.is_symlink(), fs::metadata(entry.path())) {
             kind = target.file_type();
         }
         let extension = Path::new(&name).extension().and_then(|e| e.to_str());
         if name.as_encoded_bytes().starts_with(b".") {
-            // A file `._x.jpg` of macOS has attributes of `x.jpg`.
+            // `._x.jpg` is not an image: macOS stores the attributes of `x.jpg` in this file.
             let is_image = !name.as_encoded_bytes().starts_with(b"._")
                 && extension.is_some_and(|e| format::field_of_file(e, formats).is_some());
             if kind.is_dir() || is_image {
@@ -121,8 +124,7 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
             push(&mut listing.images, Name::new(&name))?;
         } else {
             if name == CACHE {
-                let cause =
-                    "this folder is the cache of a loader, whose files would be samples: move it out of the dataset";
+                let cause = "the folder is a cache, and its files would become samples: move it out of the dataset";
                 return Err(Error::in_source(cause).at_path(path));
             }
             listing.others.push(extension);
@@ -133,11 +135,12 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
     Ok(listing)
 }
 
-/// Paths of the images at any depth below `path`, relative to it, in the order of
+/// Lists the images at any depth below `path`. Returns relative paths, in the order of
 /// [`Folder`](super::Folder).
 ///
 /// # Errors
-/// If a folder cannot be listed, or if a name is not UTF-8: annotations name images by text.
+/// If a folder cannot be listed, or if a name is not UTF-8. Annotations refer to images by text, so
+/// such a name could never match.
 pub(crate) fn images_below(path: &Path, formats: &[Format]) -> Result<Vec<String>> {
     let (ancestors, found, visited) = (Vec::new(), Vec::new(), Vec::new());
     let mut walk = Walk { ancestors, found, others: Others::default(), visited };
@@ -156,23 +159,24 @@ pub(crate) fn images_below(path: &Path, formats: &[Format]) -> Result<Vec<String
     Ok(paths)
 }
 
-/// A class folder being walked.
+/// The state of a recursive traversal of a folder.
 pub(super) struct Walk {
-    /// Canonical paths of the folders that contain the current one.
+    /// Canonical paths of the folders that contain the current folder.
     pub(super) ancestors: Vec<PathBuf>,
-    /// Path of each folder below the root, and the images in it.
+    /// Path of each folder, relative to the root, and the images in it.
     pub(super) found: Vec<(Name, Vec<Name>)>,
     pub(super) others: Others,
-    /// Every listed folder, with its time before listing.
+    /// Every folder that was listed, with its modification time before it was listed.
     pub(super) visited: Vec<(Name, Option<SystemTime>)>,
 }
 
 impl Walk {
-    /// Lists the folder at `path`, named `below_root`, and all folders in it.
+    /// Lists the folder at `path` and all folders below it. `below_root` is its path relative to
+    /// the root.
     pub(super) fn folder(&mut self, path: &Path, below_root: Name, formats: &[Format]) -> Result<()> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         if self.ancestors.contains(&canonical) {
-            tracing::warn!("{}: not followed, it leads back to {}", path.display(), canonical.display());
+            tracing::warn!("{}: not followed, because it leads back to {}", path.display(), canonical.display());
             return Ok(());
         }
         push(&mut self.visited, (below_root.clone(), modified(path)))?;
@@ -192,7 +196,8 @@ impl Walk {
     }
 }
 
-/// The last time an entry of the folder at `path` was added or removed.
+/// Returns the modification time of the folder at `path`: the last time that an entry was added,
+/// removed or renamed.
 pub(super) fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }

@@ -1,3 +1,5 @@
+//! Parser for the `index.json` of LitData chunks.
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -6,14 +8,14 @@ use crate::error::{Error, Result};
 use crate::machine::file::is_below;
 use crate::values::items::check_copies;
 
-/// The text of an `index.json`.
+/// Content of `index.json`.
 #[derive(Debug, Deserialize)]
 struct File {
     chunks: Vec<Chunk>,
     config: Config,
 }
 
-/// How the chunks were written.
+/// Configuration that applies to all chunks.
 #[derive(Debug, Deserialize)]
 struct Config {
     data_format: Option<Vec<String>>,
@@ -30,16 +32,17 @@ struct Config {
     format: Option<String>,
 }
 
-/// A value that is there, even if it is null.
+/// Deserializes an entry to `Some`, even if its value is null, so that only an absent entry is
+/// `None`.
 fn present<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Option<Value>, D::Error> {
     Value::deserialize(from).map(Some)
 }
 
-/// A file of samples.
+/// A file that contains samples.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Chunk {
     pub(super) filename: String,
-    /// Its length, without compression.
+    /// Length of the file in bytes, after decompression.
     #[serde(rename = "chunk_bytes")]
     pub(super) bytes: u64,
     /// Number of samples.
@@ -48,50 +51,50 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// Name of the decompressed copy; `None` if the name of the chunk lacks `compression`.
+    /// Returns the file name of the decompressed copy, or `None` if the name of the chunk does not
+    /// contain `compression`.
     pub(super) fn plain(&self, compression: &str) -> Option<String> {
         let plain = self.filename.replace(&format!(".{compression}"), "");
         (plain != self.filename).then_some(plain)
     }
 }
 
-/// The chunks of a dataset, and the values that each sample has.
+/// The chunks of a dataset, and the values that each sample contains.
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) chunks: Vec<Chunk>,
-    /// Names of the values, in the order of their bytes.
+    /// Names of the values, in the order in which samples store them.
     pub(super) names: Vec<String>,
-    /// Names of their serializers.
+    /// Name of the serializer of each value.
     pub(super) serializers: Vec<String>,
-    /// Compression of whole chunks.
+    /// Name of the compression, if chunks are compressed as a whole.
     pub(super) compression: Option<String>,
-    /// Whether the index has no entry for encryption. The part of Lightning 2 that became LitData
-    /// wrote such an index, and so did LitData before 0.2.17.
+    /// Whether the index has no entry for encryption. Such an index was written by LitData before
+    /// 0.2.17, or by its predecessor in Lightning 2.
     pub(super) early: bool,
 }
 
 impl Index {
-    /// Reads the text of an `index.json`.
+    /// Parses the text of an `index.json`.
     ///
     /// # Errors
-    /// If it is not an index of LitData's chunks, or they have a form that is not read.
+    /// If the text is not an index of LitData chunks, or if the chunks use an unsupported feature.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
-        let bad = |e: serde_json::Error| Error::in_source(format!("not an index of LitData's chunks: {e}"));
+        let bad = |e: serde_json::Error| Error::in_source(format!("not an index of LitData chunks: {e}"));
         let File { chunks, config } = serde_json::from_slice(text).map_err(bad)?;
-        let unread =
-            |what: String, advice: &str| Err(Error::in_source(format!("{what}, which are not read; {advice}")));
+        let unread = |what: String, advice: &str| Err(Error::in_source(format!("{what} are not supported: {advice}")));
         let rewrite = "write the dataset with PyTreeLoader";
         match config.item_loader.as_deref() {
             None | Some("PyTreeLoader") => {}
-            Some("ParquetLoader") => return unread("chunks in Parquet".into(), "open the Parquet files themselves"),
-            Some("TokensLoader") => return unread("chunks of tokens".into(), rewrite),
+            Some("ParquetLoader") => return unread("Parquet chunks".into(), "open the Parquet files themselves"),
+            Some("TokensLoader") => return unread("token chunks".into(), rewrite),
             Some(loader) => return unread(format!("chunks for the item loader {loader:?}"), rewrite),
         }
         if config.encryption.as_ref().is_some_and(|encryption| !encryption.is_null()) {
             return unread("encrypted chunks".into(), "write the dataset without encryption");
         }
         if let Some(format) = &config.format {
-            return unread(format!("chunks in the format {format:?}"), "open the dataset that they were made from");
+            return unread(format!("chunks in the format {format:?}"), "open the original dataset");
         }
         let (Some(serializers), Some(spec)) = (config.data_format, config.data_spec) else {
             return unread("chunks without data_format and data_spec".into(), rewrite);
@@ -123,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_is_not_decompressed_to_the_file_of_another() {
+    fn decompressing_a_chunk_never_overwrites_a_chunk() {
         let leaf = r#"{"type": null, "context": null, "children_spec": []}"#;
         let parse = |names: [&str; 2]| {
             let chunks = names.map(|name| serde_json::json!({"chunk_bytes": 9, "chunk_size": 2, "filename": name}));
@@ -133,11 +136,11 @@ mod tests {
         };
         parse(["a.gz.bin", "b.gz.bin"]).unwrap();
         let e = parse(["a.gz.bin", "a.bin"]).unwrap_err();
-        assert!(e.cause().contains("\"a.gz.bin\" would be decompressed to \"a.bin\", and replace"), "{e}");
+        assert!(e.cause().contains("\"a.gz.bin\" would be decompressed to \"a.bin\", which would replace"), "{e}");
     }
 
     #[test]
-    fn what_is_not_read_is_named_with_advice() {
+    fn unsupported_chunks_are_rejected_with_advice() {
         let leaf = r#"{"type": null, "context": null, "children_spec": []}"#;
         let good = serde_json::json!({
             "chunks": [{"chunk_bytes": 100, "chunk_size": 2, "dim": null, "filename": "chunk-0-0.bin"}],
@@ -153,10 +156,10 @@ mod tests {
         };
         assert_eq!(parse(&|_| ()).unwrap().names, ["0"]);
         for (place, value, cause) in [
-            ("/config/item_loader", "TokensLoader".into(), "chunks of tokens, which are not read"),
+            ("/config/item_loader", "TokensLoader".into(), "token chunks are not supported"),
             ("/config/item_loader", "ParquetLoader".into(), "open the Parquet files themselves"),
             ("/config/item_loader", "Mine".into(), "the item loader \"Mine\""),
-            ("/config/encryption", serde_json::json!({"algorithm": "fernet"}), "encrypted chunks, which are not read"),
+            ("/config/encryption", serde_json::json!({"algorithm": "fernet"}), "encrypted chunks are not supported"),
             ("/config/data_spec", Value::Null, "chunks without data_format and data_spec"),
             (
                 "/config/data_format",
@@ -164,7 +167,7 @@ mod tests {
                 "data_spec has 1 values, but data_format has 2",
             ),
             ("/chunks/0/filename", "../x.bin".into(), "\"../x.bin\" is not a relative path"),
-            ("/chunks/0/chunk_size", (-1).into(), "not an index of LitData's chunks"),
+            ("/chunks/0/chunk_size", (-1).into(), "not an index of LitData chunks"),
         ] {
             let e = parse(&|index| *index.pointer_mut(place).unwrap() = value.clone()).unwrap_err();
             assert!(e.cause().contains(cause), "{place}: {e}");
@@ -176,6 +179,6 @@ mod tests {
             index["config"]["compression"] = "zstd".into();
             index["config"]["compression_level"] = "batch".into();
         });
-        assert!(framed.unwrap_err().cause().contains("compression_level=\"batch\", which are not read"));
+        assert!(framed.unwrap_err().cause().contains("compression_level=\"batch\" are not supported"));
     }
 }

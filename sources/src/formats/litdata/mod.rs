@@ -1,12 +1,12 @@
-//! LitData's chunks, written by `litdata.optimize`.
+//! LitData chunks, written by `litdata.optimize`.
 //!
-//! 1. `index`: `index.json`, the list of chunks and their configuration.
-//! 2. `tree`: the names of the values of a sample, from its structure.
-//! 3. `serializer`: the encodings of values.
-//! 4. `rows`: the values of a sample in its bytes.
+//! 1. `index`: parser for `index.json`, which lists the chunks and their configuration.
+//! 2. `tree`: derives the names of a sample's values from its structure.
+//! 3. `serializer`: decodes values.
+//! 4. `rows`: locates the values in a sample.
 //! 5. `set`: opens the chunks.
 //!
-//! `row`: its row in the table of formats.
+//! `row` registers the format.
 
 #[cfg(feature = "chunks")]
 mod index;

@@ -1,3 +1,5 @@
+//! Registers the format.
+
 use std::path::Path;
 
 use crate::medium::tree::INDEX;
@@ -8,13 +10,13 @@ pub(crate) const ROW: DataFormat = DataFormat {
     is_file: is_index,
     ..DataFormat::new(
         "litdata",
-        "a folder with the `index.json` of LitData's chunks, or that file",
+        "a folder with the `index.json` of LitData chunks, or the file itself",
         &[],
-        with_feature!("chunks", "a dataset of LitData's chunks", super::set::open),
+        with_feature!("chunks", "a dataset of LitData chunks", super::set::open),
     )
 };
 
-/// Whether the file at `path`, which begins with `start`, lists chunks.
+/// Returns whether the file at `path`, which begins with `start`, is an index of LitData chunks.
 fn is_index(path: &Path, start: &[u8]) -> bool {
     path.ends_with(INDEX) && memchr::memmem::find(start, b"\"chunks\"").is_some()
 }

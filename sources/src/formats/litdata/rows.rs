@@ -1,10 +1,12 @@
+//! Locates and decodes the values of a sample.
+
 use super::index::Index;
 use super::serializer::Serializer;
 use crate::error::{Error, Result};
 use crate::values::items::{Layout, Places, places};
 use crate::values::record::{Found, Holds};
 
-/// The values of a sample: their lengths, then their bytes.
+/// Layout of a sample, which consists of the lengths of all values, followed by the values.
 pub(super) struct LitRows {
     names: Vec<String>,
     serializers: Vec<Result<Serializer>>,

@@ -1,3 +1,5 @@
+//! Encodings of values in LitData chunks, as defined in `litdata/streaming/serializers.py`.
+
 use crate::error::{Error, Result};
 use crate::medium::Part;
 use crate::model::value::Element;
@@ -9,59 +11,59 @@ use crate::values::record::{Found, Holds};
 pub(super) enum Serializer {
     /// An encoded image.
     Image,
-    /// A Pillow image: size, mode and pixels.
+    /// A Pillow image, stored as its size, mode and pixels.
     Pil,
     Bytes,
     Text,
-    /// An integer of 64 bits, or its digits.
+    /// A 64-bit integer, stored in binary or as digits.
     Int(Int),
-    /// A floating-point number of 64 bits.
+    /// A 64-bit floating-point number.
     Float,
     Bool,
-    /// A tensor or an array with its type and shape.
+    /// A tensor or array, stored with its type and shape.
     Array(Library),
-    /// The elements of a tensor or an array with one axis.
+    /// A one-dimensional tensor or array, stored without type and shape.
     Flat(Dtype),
 }
 
-/// Forms of an integer.
+/// How integers are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Int {
-    /// 64 bits.
+    /// In binary, in eight bytes.
     Bits,
-    /// 64 bits, or text: Lightning wrote the digits. Eight bytes that are digits are text, because
-    /// the numbers of 64 bits with such bytes exceed 3 * 10^18.
+    /// In binary in eight bytes, or as text, because Lightning wrote the digits. Eight bytes that
+    /// are all digits are text: read as a binary number, they would exceed 3 * 10^18.
     BitsOrDigits,
 }
 
-/// The library of an array.
+/// The library that wrote an array, and whose type numbers apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Library {
     Torch,
     Numpy,
 }
 
-/// Type of an array's elements.
+/// Element type of an array value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dtype {
     Of(Element),
     Half,
-    /// `bfloat16`.
+    /// A 16-bit float in the format `bfloat16`.
     Brain,
 }
 
 impl Library {
-    /// The type that the library's `number` stands for.
+    /// Returns the element type that has this `number` in the library.
     ///
     /// # Errors
-    /// If there is none that a field can hold.
+    /// If the number is unknown, or if fields cannot have this type.
     fn dtype(self, number: u32) -> Result<Dtype> {
         let of = match (self, number) {
             (Library::Torch, 0 | 1) => Dtype::Of(Element::F32),
             (Library::Torch, 2 | 3) => Dtype::Of(Element::F64),
             (Library::Torch, 8 | 9) => Dtype::Half,
             (Library::Torch, 10) => Dtype::Brain,
-            // 19 is bool.
+            // 11 is `uint8`, and 19 is `bool`.
             (Library::Torch, 11 | 19) => Dtype::Of(Element::U8),
             (Library::Torch, 12) => Dtype::Of(Element::I8),
             (Library::Torch, 13 | 14) => Dtype::Of(Element::I16),
@@ -79,12 +81,12 @@ impl Library {
             (Library::Numpy, 8) => Dtype::Half,
             (Library::Numpy, 9) => Dtype::Of(Element::F32),
             (Library::Numpy, 10) => Dtype::Of(Element::F64),
-            // The numbers after these mean other types in other versions of NumPy.
+            // The meaning of larger numbers depends on the version of NumPy.
             _ => {
                 let library = if self == Library::Torch { "tensors" } else { "arrays" };
                 return Err(Error::in_source(format!(
-                    "{library} of type number {number} are not read; store integers or floating-point numbers of a \
-                     usual size"
+                    "{library} with type number {number} are not supported: store integers or floating-point numbers \
+                     of a standard size"
                 )));
             }
         };
@@ -100,12 +102,12 @@ impl Dtype {
         }
     }
 
-    /// The array with the elements `bytes`.
+    /// Returns an array with these bytes and this shape.
     fn array<'a>(self, bytes: &'a [u8], shape: &[usize], made: &mut Vec<u8>) -> Result<Found<'a>> {
         let needed = shape.iter().try_fold(self.size(), |size, side| size.checked_mul(*side));
         if needed != Some(bytes.len()) {
             let found = bytes.len();
-            return Err(Error::in_source(format!("an array of shape {shape:?} has {found} bytes of elements")));
+            return Err(Error::in_source(format!("an array of shape {shape:?} has {found} bytes of data")));
         }
         Ok(match self {
             Dtype::Of(element) => Found::array(element, shape, Part::Borrowed(bytes)),
@@ -116,19 +118,21 @@ impl Dtype {
 }
 
 impl Serializer {
-    /// The serializer with this name, with details after a colon. `early` versions wrote integers
-    /// in another form, too.
+    /// Returns the serializer called `name`, which may contain a colon and further details. If
+    /// `early` is set, integers may also be stored as digits.
     ///
     /// # Errors
-    /// If it is not read. The message says what to do.
+    /// If the serializer is not supported. The message says what to do.
     pub(super) fn named(name: &str, early: bool) -> Result<Self> {
         let unread = |why: &str| {
-            let advice = "choose other columns with TableOptions::columns, or write the value with another serializer";
-            Err(Error::in_source(format!("the serializer {name:?} {why}; {advice}")))
+            let advice =
+                "select other columns with TableOptions::columns, or write the value with a different serializer";
+            Err(Error::in_source(format!("serializer {name:?} {why}: {advice}")))
         };
         let (base, details) = name.split_once(':').unwrap_or((name, ""));
         let flat = |library: Library| {
-            let number = details.parse().map_err(|_| Error::in_source(format!("{name:?} has no number of a type")))?;
+            let number =
+                details.parse().map_err(|_| Error::in_source(format!("serializer {name:?} has no type number")))?;
             library.dtype(number).map(Serializer::Flat)
         };
         Ok(match base {
@@ -143,14 +147,14 @@ impl Serializer {
             "numpy" => Serializer::Array(Library::Numpy),
             "no_header_tensor" => flat(Library::Torch)?,
             "no_header_numpy" => flat(Library::Numpy)?,
-            "pickle" | "graph" => return unread("can run any code when it is read, so it is never read"),
-            "jpeg_array" => return unread("has several images in one value, which is not read"),
-            "json" => return unread("is not read"),
-            _ => return unread("is not known"),
+            "pickle" | "graph" => return unread("can execute arbitrary code and is not supported"),
+            "jpeg_array" => return unread("stores several images in one value and is not supported"),
+            "json" => return unread("is not supported"),
+            _ => return unread("is unknown"),
         })
     }
 
-    /// Type of a column. `first` reads its first value.
+    /// Returns what a column with this serializer contains. `first` reads its first value.
     pub(super) fn holds(self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
         Ok(match self {
             Serializer::Image | Serializer::Pil => Holds::Images,
@@ -161,7 +165,7 @@ impl Serializer {
         })
     }
 
-    /// The value in `bytes`.
+    /// Decodes the value in `bytes`.
     pub(super) fn find<'a>(self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
         let part = Part::Borrowed(bytes);
         match self {
@@ -174,7 +178,7 @@ impl Serializer {
             Serializer::Bool => Ok(Found::number(Element::U8, part)),
             Serializer::Flat(dtype) => dtype.array(bytes, &[bytes.len() / dtype.size()], made),
             Serializer::Array(library) => {
-                let cut = || Error::in_source(format!("an array is cut short at {} bytes", bytes.len()));
+                let cut = || Error::in_source(format!("an array is truncated at {} bytes", bytes.len()));
                 let big_endian = library == Library::Torch && is_big_endian(bytes.first_chunk().ok_or_else(cut)?);
                 let word = |word: &[u8; 4]| {
                     if big_endian { u32::from_be_bytes(*word) } else { u32::from_le_bytes(*word) }
@@ -184,7 +188,7 @@ impl Serializer {
                 let mut sides = [0; 3];
                 let shape = sides
                     .get_mut(..axes as usize)
-                    .ok_or_else(|| Error::in_source(format!("an array of {axes} axes; a field has at most 3")))?;
+                    .ok_or_else(|| Error::in_source(format!("an array has {axes} axes: a field has at most 3")))?;
                 for side in &mut *shape {
                     *side = words.next().ok_or_else(cut)? as usize;
                 }
@@ -194,15 +198,15 @@ impl Serializer {
     }
 }
 
-/// Whether bytes are the digits of an integer, as Python writes it.
+/// Returns whether `bytes` are the digits of an integer in Python's notation.
 fn is_integer(bytes: &[u8]) -> bool {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
-/// Whether the header of a tensor, which begins with the number of its type and that of its axes,
-/// is big-endian. LitData before 0.2.57 wrote it little-endian. Both numbers are small, so only one
-/// order gives such numbers unless all bytes are zero.
+/// Returns whether the header of a tensor is big-endian. LitData before 0.2.57 wrote little-endian
+/// headers. A header starts with the type number and the number of axes. Both numbers are small, so
+/// only one byte order results in plausible values, unless all bytes are zero.
 fn is_big_endian(header: &[u8; 8]) -> bool {
     let [.., a, b, c, d] = *header;
     let axes = u32::from_be_bytes([a, b, c, d]);
@@ -214,15 +218,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn serializers_that_are_not_read_are_named_with_advice() {
+    fn unsupported_serializers_are_rejected_with_advice() {
         for (name, why) in [
-            ("pickle", "can run any code"),
-            ("graph:pickle", "can run any code"),
+            ("pickle", "can execute arbitrary code"),
+            ("graph:pickle", "can execute arbitrary code"),
             ("jpeg_array", "several images"),
-            ("mine", "is not known; choose other columns with TableOptions::columns"),
-            ("no_header_numpy:13", "arrays of type number 13 are not read"),
-            ("no_header_tensor:4", "tensors of type number 4 are not read"),
-            ("no_header_tensor", "has no number of a type"),
+            ("mine", "is unknown: select other columns with TableOptions::columns"),
+            ("no_header_numpy:13", "arrays with type number 13 are not supported"),
+            ("no_header_tensor:4", "tensors with type number 4 are not supported"),
+            ("no_header_tensor", "has no type number"),
         ] {
             let e = Serializer::named(name, false).unwrap_err();
             assert!(e.cause().contains(why), "{name}: {e}");
@@ -232,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_that_do_not_match_their_header_are_errors() {
+    fn arrays_that_do_not_match_their_header_fail() {
         let part = |name: &str, words: &[u32], data: &[u8]| {
             let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
             bytes.extend(data);
@@ -241,8 +245,8 @@ mod tests {
         };
         assert!(part("tensor", &[11, 2, 2, 1], &[7, 9]).unwrap().contains("Numbers"));
         for (words, data, cause) in [
-            (&[11][..], &[][..], "cut short"),
-            (&[11, 2, 2], &[], "cut short"),
+            (&[11][..], &[][..], "truncated"),
+            (&[11, 2, 2], &[], "truncated"),
             (&[11, 4, 1, 1, 1, 1], &[1], "4 axes"),
             (&[11, u32::MAX], &[], "4294967295 axes"),
             (&[11, 2, 2, 2], &[1, 2, 3], "shape [2, 2] has 3 bytes"),
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_of_early_versions_are_text_or_bits() {
+    fn integers_of_early_versions_are_text_or_binary() {
         let part = |early: bool, bytes: &[u8]| {
             let mut made = Vec::new();
             let found = Serializer::named("int", early)?.find(bytes, &mut made)?;
@@ -278,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_tensors_are_read_in_either_byte_order() {
+    fn tensor_headers_are_read_in_either_byte_order() {
         let shapes: [&[u32]; 5] = [&[], &[2], &[1, 3], &[2, 1, 2], &[0, 70_000]];
         for (number, size) in [(0_u32, 4_usize), (11, 1), (18, 8)] {
             for shape in shapes {

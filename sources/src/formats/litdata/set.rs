@@ -1,3 +1,5 @@
+//! Opens LitData chunks.
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,11 +12,12 @@ use crate::medium::{At, HeldFile};
 use crate::options::{Opened, Options};
 use crate::values::items::{Indexed, Items, Layout, Rows, Samples, Unpack, read_offsets, unpacked};
 
-/// Opens LitData's chunks at `path`, a folder with `index.json` or that file. Chunks of a store that
-/// are compressed, or have rows in Arrow, are brought to this machine.
+/// Opens the LitData chunks at `path`, which is a folder that contains `index.json`, or this file
+/// itself. In an object store, chunks that are compressed or contain Arrow rows are downloaded.
 ///
 /// # Errors
-/// If the index or a chunk is damaged, a chunk is missing, or a value that is used cannot be read.
+/// If the index or a chunk is damaged, if a chunk is missing, or if a value that is used has an
+/// unsupported serializer.
 pub(crate) fn open(at: At, options: &Options) -> Opened {
     let path = &*at.path;
     let set = Indexed::read(&at)?;
@@ -37,20 +40,20 @@ pub(crate) fn open(at: At, options: &Options) -> Opened {
         (true, Some(_)) if set.medium.is_store() => bring(),
         (true, Some(_)) => Ok(Arc::new(Arrow::within(LitRows::KIND, path, rows, options)?)),
         (false, Some((file, ..))) => {
-            let cause = format!("the chunk has rows in Arrow, but {} has not", items[0].0.path.display());
+            let cause = format!("the chunk contains Arrow rows, but {} does not", items[0].0.path.display());
             Err(Error::in_source(cause).at_path(&file.path))
         }
     }
 }
 
-/// The samples of a chunk.
+/// How a chunk stores its samples.
 enum Content {
     Items(Samples),
-    /// Rows in an Arrow file, which is this part of the chunk.
+    /// As rows of an Arrow file, in this byte range of the chunk.
     Rows(Range<u64>),
 }
 
-/// End of a chunk with rows in Arrow, after the length of the Arrow file.
+/// Last bytes of a chunk with Arrow rows. They come after the length of the Arrow file.
 const ARROW_END: &[u8; 8] = b"LDARW01\0";
 
 fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result<(HeldFile, Content)> {
@@ -59,7 +62,10 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
         let name = compression.split_once(':').map_or(compression, |(name, _level)| name);
         let unpack = Unpack::named(name).map_err(|e| e.at_path(&path))?;
         let Some(plain) = chunk.plain(compression) else {
-            let cause = format!("index.json says {compression:?}, but the name of the chunk has no .{compression}");
+            let cause = format!(
+                "index.json declares compression {compression:?}, but the name of the chunk does not contain \
+                 .{compression}"
+            );
             return Err(Error::in_source(cause).at_path(path));
         };
         let packed = std::mem::replace(&mut path, set.file(&plain));
@@ -69,11 +75,12 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
     if file.len() != chunk.bytes {
         let (len, expected) = (file.len(), chunk.bytes);
         return Err(
-            Error::in_source(format!("the chunk has {len} bytes, but index.json says {expected}")).at_path(&path)
+            Error::in_source(format!("the chunk has {len} bytes, but index.json claims {expected}")).at_path(&path)
         );
     }
     let offsets = read_offsets(&file, chunk.samples)?;
-    // Newer versions store rows of bytes, text and numbers alone as Arrow, after an empty table.
+    // Newer versions of LitData store samples that contain only bytes, text and numbers as Arrow
+    // rows. These come after the offset table, in which all samples are empty.
     let content = match (offsets.first(), offsets.last()) {
         (Some(&start), Some(&end)) if chunk.samples > 0 && start == end => {
             Content::Rows(arrow_after(&file, start).map_err(|e| e.at_path(&file.path))?)
@@ -83,9 +90,10 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
     Ok((file, content))
 }
 
-/// The Arrow file at the end of a chunk, whose table ends at `start`.
+/// Returns the byte range of the Arrow file at the end of a chunk, whose offset table ends at
+/// `start`.
 fn arrow_after(file: &HeldFile, start: u64) -> Result<Range<u64>> {
-    let damaged = || Error::in_source("the chunk has no bytes for its samples, and no rows in Arrow at its end");
+    let damaged = || Error::in_source("the chunk contains neither samples nor Arrow rows");
     let end = file.len().checked_sub(12).filter(|&end| end >= start).ok_or_else(damaged)?;
     let mut scratch = Vec::new();
     let (len, mark) = file.get(end, 12, &mut scratch)?.split_first_chunk::<4>().ok_or_else(damaged)?;

@@ -1,37 +1,40 @@
+//! Derives the names of the values in a sample from the sample's structure, which is a PyTorch
+//! `TreeSpec` as JSON.
+
 use serde::Deserialize;
 
 use crate::error::{Error, Result};
 
-/// A node of a sample's structure, as PyTorch writes it.
+/// A node in the structure of a sample, as serialized by PyTorch.
 #[derive(Debug, Deserialize)]
 struct Node {
-    /// Python type; `None` for a value.
+    /// Name of the Python type of a container, or `None` for a value.
     #[serde(rename = "type")]
     kind: Option<String>,
-    /// Of a dict: its keys, in JSON.
+    /// Keys of a dict, as JSON.
     context: Option<String>,
     children_spec: Vec<Node>,
 }
 
-/// Maximum number of values of a sample.
+/// Maximum number of values per sample.
 const MOST: usize = 1024;
 
-/// The names of a sample's values: the keys and places that lead to each, with dots between them. A
-/// sample that is one value has the name `0`.
+/// Returns the names of a sample's values. A name consists of the keys and positions that lead to
+/// the value, joined by dots. If the sample is a single value, its name is `0`.
 ///
 /// # Errors
-/// If `spec` is not a structure in version 1 of PyTorch's format.
+/// If `spec` is not a structure in version 1 of PyTorch's serialization format.
 pub(super) fn names(spec: &str) -> Result<Vec<String>> {
-    let bad = |cause: String| Error::in_source(format!("data_spec is not the structure of a sample: {cause}"));
-    // The parser of JSON limits the depth.
+    let bad = |cause: String| Error::in_source(format!("data_spec is not a valid structure: {cause}"));
+    // Deep nesting is not a problem here, because the JSON parser limits the depth.
     let (version, root): (u64, Node) = serde_json::from_str(spec).map_err(|e| bad(e.to_string()))?;
     if version != 1 {
-        return Err(bad(format!("its version is {version}, and version 1 is read")));
+        return Err(bad(format!("its version is {version}: expected version 1")));
     }
     let mut names = Vec::new();
     root.walk("", &mut names).map_err(bad)?;
     if names.len() > MOST {
-        return Err(bad(format!("it has {} values; at most {MOST} are read", names.len())));
+        return Err(bad(format!("it has {} values: the limit is {MOST}", names.len())));
     }
     Ok(names)
 }
@@ -46,17 +49,17 @@ impl Node {
             "builtins.dict" | "collections.OrderedDict" => {
                 let context = self.context.as_deref().unwrap_or("null");
                 let keys: Vec<serde_json::Value> =
-                    serde_json::from_str(context).map_err(|e| format!("the keys of a dict: {e}"))?;
+                    serde_json::from_str(context).map_err(|e| format!("invalid keys of a dict: {e}"))?;
                 let text = |key: serde_json::Value| key.as_str().map_or_else(|| key.to_string(), str::to_owned);
                 keys.into_iter().map(text).collect()
             }
             "builtins.list" | "builtins.tuple" | "collections.deque" => {
                 (0..self.children_spec.len()).map(|place| place.to_string()).collect::<Vec<_>>()
             }
-            _ => return Err(format!("it has a node of type {kind:?}; dicts, lists and tuples are read")),
+            _ => return Err(format!("it has a node of type {kind:?}: expected dicts, lists and tuples")),
         };
         if keys.len() != self.children_spec.len() {
-            return Err(format!("{} keys for {} values", keys.len(), self.children_spec.len()));
+            return Err(format!("a dict has {} keys for {} values", keys.len(), self.children_spec.len()));
         }
         let dot = if path.is_empty() { "" } else { "." };
         keys.iter()
@@ -70,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_named_by_keys_and_places() {
+    fn values_are_named_by_keys_and_positions() {
         let leaf = r#"{"type": null, "context": null, "children_spec": []}"#;
         let node = |kind: &str, context: &str, children: &[&str]| {
             let (kind, children) = (serde_json::json!(kind), children.join(","));
@@ -87,7 +90,7 @@ mod tests {
         assert_eq!(of(&dict).unwrap(), ["image", "meta.0", "meta.1", "7"]);
         for (root, cause) in [
             (node("builtins.dict", "[]", &[leaf]), "0 keys for 1 values"),
-            (node("builtins.dict", "{", &[leaf]), "the keys of a dict"),
+            (node("builtins.dict", "{", &[leaf]), "invalid keys of a dict"),
             (node("mine.Point", "null", &[leaf]), "a node of type \"mine.Point\""),
             ("{}".into(), "missing field"),
         ] {

@@ -1,3 +1,5 @@
+//! Parser for Caffe's `Datum` (`caffe.proto`).
+
 use crate::error::{Error, Result};
 use crate::format;
 use crate::medium::Part;
@@ -5,7 +7,7 @@ use crate::model::{Numbers, Sample};
 use crate::values::pixels::{self, Channels, Colors};
 use crate::values::protobuf::{Field, Fields};
 
-/// A message `Datum` of Caffe.
+/// A `Datum` message of Caffe.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Datum<'a> {
     channels: usize,
@@ -13,28 +15,29 @@ pub(super) struct Datum<'a> {
     width: usize,
     data: Option<&'a [u8]>,
     label: Option<i64>,
-    /// Elements as they are stored: packed, or one of them.
+    /// Encoded floats: each slice is a packed run or a single element.
     floats: Vec<&'a [u8]>,
     encoded: bool,
 }
 
 impl<'a> Datum<'a> {
-    /// Reads a message.
+    /// Parses a message.
     ///
     /// # Errors
-    /// If it is damaged, or has other fields than a `Datum`.
+    /// If the message is damaged, contains a field that `Datum` does not define, or contains no
+    /// data.
     pub(super) fn read(value: &'a [u8]) -> Result<Self> {
         let mut datum = Datum::default();
         let side = |number: u64| usize::try_from(number).ok().filter(|side| *side <= 1 << 31);
         for field in Fields::new(value) {
             let (at, number, field) = field.map_err(|cause| Error::in_source(format!("Caffe datum: {cause}")))?;
-            let bad = || Error::in_source(format!("Caffe datum: field {number} at byte {at} is not one of a datum"));
+            let bad = || Error::in_source(format!("Caffe datum: unknown field {number} at byte {at}"));
             match (number, field) {
                 (1, Field::Varint(number)) => datum.channels = side(number).ok_or_else(bad)?,
                 (2, Field::Varint(number)) => datum.height = side(number).ok_or_else(bad)?,
                 (3, Field::Varint(number)) => datum.width = side(number).ok_or_else(bad)?,
                 (4, Field::Bytes(bytes)) => datum.data = Some(bytes),
-                // An `int32`, whose negative numbers have ten bytes.
+                // A negative `int32` is sign-extended to 64 bits and encoded in ten bytes.
                 (5, Field::Varint(number)) => datum.label = Some(number as i64),
                 (6, Field::Bytes(bytes)) if bytes.len() % 4 == 0 => datum.floats.push(bytes),
                 (6, Field::Fixed32(bytes)) => datum.floats.push(bytes),
@@ -43,16 +46,17 @@ impl<'a> Datum<'a> {
             }
         }
         if datum.data.is_none() && datum.floats.is_empty() {
-            return Err(Error::in_source("Caffe datum: no data"));
+            return Err(Error::in_source("Caffe datum contains no data"));
         }
         Ok(datum)
     }
 
-    /// The sample under `key`. Raw pixels and numbers are written to `page`.
+    /// Converts the message to a sample with the key `key`. Raw pixels and floats are written to
+    /// `page`.
     ///
     /// # Errors
-    /// If the length of raw data is not that of its shape, or the order of its colors is not
-    /// known.
+    /// If the length of raw data does not match its shape, or if the color order of raw pixels with
+    /// 3 channels is not known.
     pub(super) fn sample(self, key: Part<'a>, colors: Option<Colors>, page: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let shape = [self.channels, self.height, self.width];
         let claimed = shape.iter().try_fold(1_usize, |product, &side| product.checked_mul(side));
@@ -64,12 +68,12 @@ impl<'a> Datum<'a> {
                 (3, Some(colors)) => colors,
                 (3, None) => {
                     return Err(Error::in_source(
-                        "raw pixels of 3 channels, which may be RGB or BGR (Caffe's convert_imageset writes BGR): \
-                         Lmdb::bgr or Lmdb::rgb says which",
+                        "raw pixels of 3 channels may be RGB or BGR: call Lmdb::rgb or Lmdb::bgr \
+                         (Caffe's convert_imageset writes BGR)",
                     ));
                 }
                 (channels, _) => {
-                    return Err(Error::in_source(format!("raw pixels of {channels} channels; 1 and 3 are supported")));
+                    return Err(Error::in_source(format!("raw pixels of {channels} channels: expected 1 or 3")));
                 }
             };
             pixels::append(page, data, &shape, Channels::First, colors)?;
@@ -81,7 +85,7 @@ impl<'a> Datum<'a> {
             });
         }
         let page: &'a [u8] = page;
-        let key = std::str::from_utf8(key.of(page)).map_err(|_| Error::in_source("a key that is not UTF-8"))?;
+        let key = std::str::from_utf8(key.of(page)).map_err(|_| Error::in_source("the key is not UTF-8"))?;
         let mut sample = Sample::new(key);
         let made = &page[start..];
         match self.data.filter(|data| !data.is_empty()) {
@@ -91,9 +95,7 @@ impl<'a> Datum<'a> {
                 None if self.encoded => sample.push("img", data)?,
                 None => {
                     let found = data.len();
-                    return Err(Error::in_source(format!(
-                        "Caffe datum: {found} bytes of data for the shape {shape:?}"
-                    )));
+                    return Err(Error::in_source(format!("Caffe datum: {found} bytes do not fit the shape {shape:?}")));
                 }
             },
             None => {
@@ -102,7 +104,7 @@ impl<'a> Datum<'a> {
                 sample.push(
                     "data.npy",
                     numbers.ok_or_else(|| {
-                        Error::in_source(format!("Caffe datum: {found} numbers for the shape {shape:?}"))
+                        Error::in_source(format!("Caffe datum: {found} floats do not fit the shape {shape:?}"))
                     })?,
                 )?;
             }

@@ -1,8 +1,9 @@
-//! The two meta pages of an LMDB file, read before LMDB maps it.
+//! Checks the two meta pages of an LMDB file before LMDB maps it.
 //!
-//! LMDB trusts the file: it maps the size that the meta page claims, and touching a page beyond the
-//! end of the file kills the process. This module checks that claim against the file. Layout:
-//! `MDB_page` and `MDB_meta` in liblmdb's `mdb.c`, data version 1, 64 bit, native byte order.
+//! LMDB trusts the file: it maps as many bytes as the meta page claims, and accessing a page beyond
+//! the end of the file kills the process. This module compares that claim with the length of the
+//! file. The layout follows `MDB_page` and `MDB_meta` in liblmdb's `mdb.c`: data version 1, for
+//! 64-bit systems, in native byte order.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -12,13 +13,14 @@ use crate::error::{Error, Result};
 use crate::machine::file;
 
 const VERSION: u32 = 1;
-/// `MDB_page`'s header (16 bytes) and `MDB_meta` (136 bytes).
+/// Size of the header of `MDB_page` (16 bytes) and `MDB_meta` (136 bytes).
 const META_BYTES: usize = 152;
-/// liblmdb's `MAX_PAGESIZE` is 64 KiB; a page below 256 bytes could not hold a page header.
+/// Range of valid page sizes. liblmdb's `MAX_PAGESIZE` is 64 KiB. A page of less than 256 bytes
+/// could not hold the meta data.
 const PAGE_SIZES: std::ops::RangeInclusive<usize> = 256..=0x1_0000;
 
-/// Checks that `data` (`data.mdb`, or the single file) is an LMDB file with all the pages that its
-/// newer meta page claims. Returns the map size in bytes that its writer requested.
+/// Checks that `data` (`data.mdb`, or the single file) is an LMDB file and contains all pages that
+/// the newer of its two meta pages claims. Returns the map size in bytes that the writer requested.
 pub(super) fn check(data: &Path) -> Result<u64> {
     let io = |e: io::Error| Error::io(data, &e);
     let mut file = file::open(data).map_err(io)?;
@@ -27,7 +29,8 @@ pub(super) fn check(data: &Path) -> Result<u64> {
         .map_err(|e| e.at_path(data))
 }
 
-/// [`check`] for a file of `len` bytes. `read` fills a buffer from an offset.
+/// Implements [`check`] for a file of `len` bytes. `read` fills a buffer with the bytes at an
+/// offset.
 pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<u64> {
     let bad = |cause: String| Err(Error::in_source(cause));
     let mut page_size = 0;
@@ -36,7 +39,8 @@ pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Resu
         let at = number * page_size as u64;
         if at + META_BYTES as u64 > len {
             return bad(format!(
-                "not a whole lmdb file: meta page {number} at byte {at} takes {META_BYTES}, file has {len} bytes"
+                "lmdb file is too short: meta page {number} takes {META_BYTES} bytes at byte {at}, but the file has \
+                 {len} bytes"
             ));
         }
         let mut page = [0; META_BYTES];
@@ -44,7 +48,7 @@ pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Resu
         if !is_lmdb(&page) {
             let swapped = page[16..20] == LMDB_MAGIC.swap_bytes().to_ne_bytes();
             let why = if swapped {
-                "it was written on a machine of the other byte order"
+                "it was written on a machine with a different byte order"
             } else {
                 "the magic number is missing"
             };
@@ -53,16 +57,12 @@ pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Resu
         let u32_at = |i: usize| u32::from_ne_bytes([page[i], page[i + 1], page[i + 2], page[i + 3]]);
         let u64_at = |i: usize| u64::from(u32_at(i)) | u64::from(u32_at(i + 4)) << 32;
         if u32_at(20) != VERSION {
-            return bad(format!(
-                "lmdb data version {} at byte {}; version {VERSION} is supported",
-                u32_at(20),
-                at + 20
-            ));
+            return bad(format!("lmdb data version {} at byte {}: expected version {VERSION}", u32_at(20), at + 20));
         }
         page_size = u32_at(40) as usize;
         if !page_size.is_power_of_two() || !PAGE_SIZES.contains(&page_size) {
             return bad(format!(
-                "lmdb page size {page_size} at byte {}; a power of two up to 65536 is possible",
+                "lmdb page size {page_size} at byte {}: expected a power of two from 256 to 65536",
                 at + 40
             ));
         }
@@ -72,8 +72,8 @@ pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Resu
     let needed = last_page.saturating_add(1).saturating_mul(page_size as u64);
     if needed > len {
         return bad(format!(
-            "lmdb file is cut short: its last page, {last_page} of {page_size} bytes, ends at byte {needed}, file has {len} bytes \
-             (if it is whole, `mdb_copy -c` rewrites it without the unused pages at its end)"
+            "lmdb file is truncated: page {last_page} of {page_size} bytes ends at byte {needed}, but the file has \
+             {len} bytes (if the file is complete, `mdb_copy -c` rewrites it without unused pages at its end)"
         ));
     }
     Ok(newest.2)

@@ -1,3 +1,9 @@
+//! Keys of the samples in an LMDB database.
+//!
+//! Listing all keys of a large database is slow, so two common schemes are detected whose keys can
+//! be computed: consecutive zero-padded decimals, and the numbered pairs of text recognition
+//! datasets. For any other scheme, the keys are listed once on opening and kept in memory.
+
 use std::io::Write as _;
 
 use lmdb::{Cursor, Transaction};
@@ -6,21 +12,21 @@ use super::snapshot::Snapshot;
 use crate::error::{Error, Result};
 use crate::medium::Part;
 
-/// Number of the samples of text recognition sets.
+/// Key under which a text recognition dataset stores its number of samples.
 const NUM_SAMPLES: &[u8] = b"num-samples";
 
-/// The keys of the samples.
+/// Keys of the samples.
 pub(super) enum Keys {
-    /// Zero-padded decimal, 0 to `len` - 1.
+    /// Zero-padded decimal numbers from 0 to `len - 1`.
     Decimal { width: usize, len: usize },
-    /// `image-000000001` and `label-000000001` to `len`.
+    /// Pairs of `image-000000001` and `label-000000001`, numbered from 1 to `len`.
     Pairs { len: usize },
-    /// All keys, concatenated, and their ends.
+    /// All keys, concatenated, and the end offset of each key.
     Listed { bytes: Vec<u8>, ends: Vec<usize> },
 }
 
 impl Keys {
-    /// The keys of the samples of `snapshot`.
+    /// Detects or lists the keys of the samples in `snapshot`.
     pub(super) fn of(snapshot: &Snapshot) -> Result<Self> {
         if let Some(pairs) = pairs(snapshot)? {
             return Ok(pairs);
@@ -38,8 +44,8 @@ impl Keys {
         }
     }
 
-    /// Reads the record of sample `index`: its key as text, in hexadecimal if it is not text, and
-    /// its value. `scratch` takes the key if it is not stored.
+    /// Returns the key of sample `index`, in the form that [`text`](Keys::text) returns, and its
+    /// value.
     pub(super) fn record<'a>(
         &'a self,
         snapshot: &'a Snapshot,
@@ -54,8 +60,8 @@ impl Keys {
         Ok((key, value))
     }
 
-    /// The key of sample `index` as text, in hexadecimal if it is not text. `scratch` takes it if
-    /// it is not stored.
+    /// Returns the key of sample `index` as text, or in hexadecimal if the key is not text. Keys
+    /// that are not stored are written to `scratch`.
     pub(super) fn text<'a>(&'a self, index: usize, scratch: &mut Vec<u8>) -> Part<'a> {
         scratch.clear();
         match self {
@@ -69,11 +75,11 @@ impl Keys {
                 key.iter().try_for_each(|byte| write!(scratch, "{byte:02x}"))
             }
         }
-        .expect("a Vec takes everything");
+        .expect("writing to a Vec succeeds");
         Part::Page(0..scratch.len())
     }
 
-    /// Key `index` of a list.
+    /// Returns key `index` of [`Keys::Listed`].
     fn listed(&self, index: usize) -> &[u8] {
         let Keys::Listed { bytes, ends } = self else { return b"" };
         let start = if index == 0 { 0 } else { ends[index - 1] };
@@ -81,13 +87,13 @@ impl Keys {
     }
 }
 
-/// The label of a text recognition set whose image has this key.
+/// Returns the key of the label for the image key `image` in a text recognition dataset.
 pub(super) fn label_key(image: &str) -> Option<String> {
     image.strip_prefix("image-").map(|number| format!("label-{number}"))
 }
 
-/// Returns the keys if they are those of a text recognition set: `num-samples`, `image-000000001`
-/// and `label-000000001` up to that number.
+/// Detects a text recognition dataset, which contains `num-samples`, and pairs of `image-000000001`
+/// and `label-000000001` that are numbered up to this value. Returns `None` for other databases.
 fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
     let Some(count) = snapshot.get(NUM_SAMPLES)? else { return Ok(None) };
     let count = std::str::from_utf8(count).ok().and_then(|count| count.trim().parse::<usize>().ok());
@@ -96,7 +102,7 @@ fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
         Some(len @ 1..) if has(1)? => {
             if !has(len)? || has(len + 1)? {
                 return Err(Error::in_source(format!(
-                    "num-samples is {len}, and the last key of the images is not image-{len:09}"
+                    "num-samples is {len}, but the last image does not have the key image-{len:09}"
                 )));
             }
             Ok(Some(Keys::Pairs { len }))
@@ -105,19 +111,19 @@ fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
     }
 }
 
-/// Maximum number of pages with keys for a check of all keys: 16 MiB in pages of 4 KiB, some
-/// 600,000 keys if values have their own pages.
+/// Maximum number of leaf pages for which every key is checked: 16 MiB with pages of 4 KiB. These
+/// pages hold about 600,000 keys if the values are stored on separate pages.
 const FEW_PAGES: usize = 4096;
-/// Number of places that are checked in a larger database.
+/// Number of positions at which keys are checked in a larger database.
 const PLACES: usize = 1000;
 
-/// Returns the keys if they are zero-padded decimals without a gap.
+/// Returns the keys if they are consecutive zero-padded decimals.
 ///
-/// All keys are checked if they lie in a few pages. Otherwise the check uses the first key, the
-/// last key, the number of keys, and a thousand places between them. It can overlook a missing key
-/// and a foreign key that lie far from all places. Reading the missing sample then fails. An epoch
-/// of all samples without an error proves the keys correct: `len` different keys of a database of
-/// `len` keys are all of them.
+/// If the keys fit in a few pages, all of them are checked. Otherwise, only the first key, the last
+/// key, the number of keys, and a thousand positions between them are checked. This can miss a gap
+/// if a key of a different form makes up for the missing one. Reading the missing sample then
+/// fails. Conversely, if an epoch reads all samples without an error, the keys are correct: it has
+/// found `len` distinct keys in a database of `len` keys, so there are no others.
 fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb::Result<Option<Keys>> {
     let entries = txn.stat(database)?.entries();
     let mut cursor = txn.open_ro_cursor(database)?;
@@ -126,7 +132,7 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     if first.iter().any(|&byte| byte != b'0') {
         return Ok(None);
     }
-    // All keys after the digits must be metadata. Only a few are counted.
+    // After the decimal keys, only metadata keys are allowed. At most 64 of them are inspected.
     let mut metadata = 0;
     for record in cursor.iter_from([b'9' + 1]).take(64) {
         if !is_metadata(record?.0) {
@@ -144,7 +150,7 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     }
     let stat = txn.stat(database)?;
     let sound = if stat.leaf_pages() <= FEW_PAGES {
-        // Keys are not decoded: each is compared with the expected one.
+        // Comparing each key with the expected key is faster than parsing it.
         is_counted(cursor.iter_start().take(len), 0, width)?
     } else {
         let mut sound = true;
@@ -157,7 +163,7 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     Ok(sound.then_some(Keys::Decimal { width, len }))
 }
 
-/// Whether the keys of `records` are the numbers from `first` on, each of `width` digits.
+/// Returns whether the keys of `records` count up from `first`, each with `width` digits.
 fn is_counted<'txn>(
     records: impl Iterator<Item = lmdb::Result<(&'txn [u8], &'txn [u8])>>,
     first: usize,
@@ -166,7 +172,7 @@ fn is_counted<'txn>(
     let mut expected = Vec::new();
     for (index, record) in (first..).zip(records) {
         expected.clear();
-        write!(expected, "{index:0width$}").expect("a Vec takes everything");
+        write!(expected, "{index:0width$}").expect("writing to a Vec succeeds");
         if record?.0 != expected {
             return Ok(false);
         }
@@ -174,7 +180,7 @@ fn is_counted<'txn>(
     Ok(true)
 }
 
-/// Lists all keys but those of metadata and of databases, called `names`.
+/// Lists all keys except metadata keys and the names of the databases in `names`.
 fn listed_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database, names: &[&str]) -> lmdb::Result<Keys> {
     let mut keys = Vec::new();
     for record in txn.open_ro_cursor(database)?.iter_start() {
@@ -184,7 +190,8 @@ fn listed_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database, names: &
         }
     }
     if keys.iter().all(|key| key.iter().all(u8::is_ascii_digit)) {
-        // The database puts "10" before "9", but such keys are meant as numbers.
+        // LMDB orders keys bytewise, so "10" precedes "9". These keys are numbers, so sort them
+        // numerically.
         keys.sort_by_key(|key| (key.len(), *key));
     }
     let mut bytes = Vec::new();

@@ -1,3 +1,5 @@
+//! Layouts of the values in an LMDB database.
+
 use super::datum::Datum;
 use super::msgpack::{Reader, Value};
 use super::pickled::is_pickle;
@@ -5,12 +7,12 @@ use crate::error::{Error, Result};
 use crate::format;
 use crate::model::Sample;
 
-/// Converts a value of an LMDB database to a sample.
+/// Converts a value in an LMDB database to a sample.
 ///
 /// ```
 /// use warpfeed_sources::{ValueFormat, Sample};
 ///
-/// /// A label of four bytes, little-endian, then the image.
+/// /// A little-endian label of four bytes, followed by the image.
 /// struct LabelThenJpeg;
 ///
 /// impl ValueFormat for LabelThenJpeg {
@@ -21,19 +23,21 @@ use crate::model::Sample;
 /// }
 /// ```
 pub trait ValueFormat: Send + Sync {
-    /// Returns the sample in `value`, stored under `key` (in hexadecimal if it is not text).
+    /// Returns the sample in `value`. `key` is the key in the database, in hexadecimal if it is not
+    /// text.
     ///
     /// # Errors
-    /// If the value is not what the layout expects; the source adds the key.
+    /// If the value does not have the expected layout. The source adds the key to the error.
     fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>>;
 }
 
-/// MessagePack maps with WebDataset's field names, as written by `msgpack.packb({"__key__":
-/// "n014/x", "jpg": jpeg, "cls": 3})`.
+/// MessagePack maps whose keys are WebDataset field names. In Python, they can be written with
+/// `msgpack.packb({"__key__": "n014/x", "jpg": jpeg, "cls": 3})`.
 ///
-/// - `cls`, an integer or decimal text, is the label. `__key__` is the sample's key; the default is
-///   the database's key.
-/// - Bytes and text are fields. Values of other types (floats, lists, nested maps) are skipped.
+/// - `cls` is the label: an integer, or decimal text. `__key__` is the key of the sample. Without
+///   it, the sample has its key in the database.
+/// - Entries with bytes or text become fields. Entries of other types (floats, lists, nested maps)
+///   are skipped.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MsgPack;
 
@@ -55,15 +59,19 @@ impl ValueFormat for MsgPack {
                 ("__key__", Value::Bytes(key)) => sample = sample.with_key(text(key, "\"__key__\"", at)?),
                 ("cls", Value::Int(class)) => sample = sample.with_label(class),
                 ("cls", Value::Bytes(label)) => sample.push("cls", label)?,
-                ("cls", _) => return Err(Error::in_source(format!("field \"cls\" at byte {at} is not an integer"))),
-                // Python users name a field after the file. This gives the same names in every
-                // source of the same data.
+                ("cls", _) => return Err(Error::in_source(format!("field \"cls\" at byte {at}: expected an integer"))),
+                // In Python, fields are often named like a file extension (`JPEG`). Normalizing the
+                // names makes them the same in every format.
                 (name, Value::Bytes(bytes)) => sample.push(format::field(name), bytes)?,
                 (_, value) => reader.skip(value)?,
             }
         }
         if !reader.is_at_end() {
-            return Err(Error::in_source(format!("messagepack: map ends at byte {} of {}", reader.at(), value.len())));
+            return Err(Error::in_source(format!(
+                "messagepack: data after the map, which ends at byte {} of {}",
+                reader.at(),
+                value.len()
+            )));
         }
         Ok(sample)
     }
@@ -73,11 +81,11 @@ fn text<'a>(bytes: &'a [u8], what: &str, at: usize) -> Result<&'a str> {
     std::str::from_utf8(bytes).map_err(|_| Error::in_source(format!("messagepack: {what} at byte {at} is not UTF-8")))
 }
 
-/// Names of the classes: a MessagePack array of texts.
+/// Parses the class names: a MessagePack array of strings.
 pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
     let mut reader = Reader::new(value);
     let Value::Array(len) = reader.next()? else {
-        return Err(Error::in_source("class names are not a MessagePack array"));
+        return Err(Error::in_source("class names: expected a MessagePack array"));
     };
     let mut names = Vec::new();
     for _ in 0..len {
@@ -90,7 +98,7 @@ pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Values that consist of the encoded image, without labels. The field is named after the format,
+/// Values that are encoded images, without a label. The field is named after the image format,
 /// which is detected from the first bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RawValues;
@@ -101,17 +109,17 @@ impl ValueFormat for RawValues {
     }
 }
 
-/// The layout of a database.
+/// The layout that was detected for the values of a database.
 pub(super) enum Detected {
     Plain(Box<dyn ValueFormat>),
     Pickled,
     Datum,
 }
 
-/// The layout of a database whose first value is `value`.
+/// Detects the layout of a database from its first value.
 pub(super) fn detect(value: &[u8]) -> Result<Detected> {
-    // Images are tried first, because a PNG begins with the byte of a MessagePack map of nine
-    // pairs. Pickles are tried next, because most begin with that of an empty map.
+    // The order of these checks matters: the first byte of a PNG is also that of a MessagePack map
+    // with nine pairs, and the first byte of most pickles is also that of an empty map.
     if format::of(value).is_some() {
         return Ok(Detected::Plain(Box::new(RawValues)));
     }
@@ -126,8 +134,8 @@ pub(super) fn detect(value: &[u8]) -> Result<Detected> {
     }
     let shown = &value[..value.len().min(8)];
     Err(Error::in_source(format!(
-        "value of {} bytes is neither a messagepack map, an encoded image, a pickle nor a Caffe datum: it begins \
-         {shown:02x?}; `Lmdb::with_layout` reads others",
+        "value of {} bytes begins with {shown:02x?}: expected a messagepack map, an encoded image, a pickle or a Caffe \
+         datum; use `Lmdb::with_layout` for other layouts",
         value.len()
     )))
 }

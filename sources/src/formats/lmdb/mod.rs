@@ -1,15 +1,15 @@
-//! One LMDB database.
+//! LMDB databases.
 //!
-//! 1. `read`: [`Lmdb`], and the sample at each key.
-//! 2. `keys`: the keys of the samples.
-//! 3. [`ValueFormat`]: content of a value: [`MsgPack`] maps, [`RawValues`] images, or a format of your
-//!    own.
-//! 4. `pickled` and `datum`: values of other libraries.
-//! 5. `msgpack`: MessagePack in place.
-//! 6. `snapshot`: the environment, and slices of its map that live as long as the source.
-//! 7. `header`: the meta pages, checked before LMDB maps the file.
+//! 1. `read`: [`Lmdb`], the source.
+//! 2. `keys`: the keys of the samples, which are computed or listed.
+//! 3. `layout`: [`ValueFormat`], the layout of a value. It is implemented by [`MsgPack`] for maps
+//!    and by [`RawValues`] for images, and can be implemented for custom layouts.
+//! 4. `pickled` and `datum`: values in other layouts, which are pickles and Caffe's `Datum`.
+//! 5. `msgpack`: zero-copy MessagePack parser.
+//! 6. `snapshot`: the environment, and slices of its memory map that live as long as the source.
+//! 7. `header`: checks the meta pages before LMDB maps the file.
 //!
-//! `row`: its row in the table of formats, and `detect`: what it is recognized by.
+//! `row` registers the format, and `detect` detects its files.
 
 #[cfg(feature = "lmdb")]
 mod datum;

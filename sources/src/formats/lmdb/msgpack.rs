@@ -1,5 +1,5 @@
-//! MessagePack in place: `rmp` reads numbers and lengths, values borrow from the bytes, and every
-//! length is checked against the remaining bytes.
+//! Zero-copy MessagePack parser. The crate `rmp` reads numbers and lengths. Values borrow from the
+//! input, and every length is checked against the remaining bytes.
 
 use rmp::Marker;
 use rmp::decode::bytes::BytesReadError;
@@ -7,23 +7,24 @@ use rmp::decode::{self, Bytes, NumValueReadError, ValueReadError};
 
 use crate::error::{Error, Result};
 
-/// Reads values one after the other.
+/// Reads consecutive values from a byte slice.
 pub(super) struct Reader<'a> {
     left: &'a [u8],
-    /// Total number of bytes.
+    /// Length of the whole input, in bytes.
     all: usize,
 }
 
-/// One value. For arrays and maps only the number of elements, which follow as separate values.
+/// One value. For an array or a map, only the length is returned; its elements are the next values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Value<'a> {
     Int(i64),
-    /// Bytes or text: Python's `msgpack` has written either type for both.
+    /// Bytes or text. The two are not distinguished, because older versions of Python's `msgpack`
+    /// write both as the same type.
     Bytes(&'a [u8]),
     Array(u32),
-    /// Number of pairs.
+    /// The number of key-value pairs in a map.
     Map(u32),
-    /// Nil, a boolean, a float, an extension, an integer beyond `i64`.
+    /// Nil, a boolean, a float, an extension, or an integer beyond `i64`.
     Other,
 }
 
@@ -32,7 +33,7 @@ impl<'a> Reader<'a> {
         Reader { left: bytes, all: bytes.len() }
     }
 
-    /// Offset of the next value.
+    /// Returns the offset of the next value.
     pub(super) fn at(&self) -> usize {
         self.all - self.left.len()
     }
@@ -41,7 +42,7 @@ impl<'a> Reader<'a> {
         self.left.is_empty()
     }
 
-    // Inlined like its callees: otherwise a sample of three fields takes 40 ns more.
+    // Inlining saves 40 ns per sample with three fields.
     #[inline]
     pub(super) fn next(&mut self) -> Result<Value<'a>> {
         let mut from = Bytes::new(self.left);
@@ -61,8 +62,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Skips the content of `value` without recursion, so hostile nesting cannot exhaust the stack.
-    /// Each iteration consumes at least one byte.
+    /// Skips the elements of `value`. The loop does not recurse, so deep nesting cannot exhaust the
+    /// stack. It ends because each iteration consumes at least one byte of the input.
     pub(super) fn skip(&mut self, value: Value<'a>) -> Result<()> {
         let elements = |value: Value| match value {
             Value::Array(len) => u64::from(len),
@@ -76,7 +77,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Error for the current value, which cannot be read.
+    /// Returns the error for a value that `rmp` cannot read.
     fn misread(&self, e: &ValueReadError<BytesReadError>) -> Error {
         match e {
             ValueReadError::InvalidMarkerRead(BytesReadError::InsufficientBytes { expected, position, .. })
@@ -84,28 +85,30 @@ impl<'a> Reader<'a> {
                 cut_short(*expected, self.at() + *position as usize, self.all)
             }
             ValueReadError::TypeMismatch(marker) => {
-                Error::in_source(format!("messagepack: reserved byte {:#04x} at {}", marker.to_u8(), self.at()))
+                Error::in_source(format!("messagepack: reserved byte {:#04x} at byte {}", marker.to_u8(), self.at()))
             }
-            e => Error::in_source(format!("messagepack: {e:?} at {}", self.at())),
+            e => Error::in_source(format!("messagepack: {e:?} at byte {}", self.at())),
         }
     }
 }
 
 fn cut_short(len: usize, at: usize, all: usize) -> Error {
-    Error::in_source(format!("messagepack: {len} bytes claimed at {at}, value ends at {all}"))
+    Error::in_source(format!("messagepack: value claims {len} bytes at byte {at}, but the input ends at byte {all}"))
 }
 
-/// The part of a value that `rmp` reads.
+/// The part of a value that `rmp` parses. For bytes, text and extensions, the content comes after
+/// it.
 enum Head<'a> {
     Whole(Value<'a>),
-    /// Number of bytes that follow.
+    /// Length of the bytes or text.
     Bytes(u32),
     Extension(u32),
 }
 
 #[inline]
 fn head<'a>(from: &mut Bytes<'a>) -> Result<Head<'a>, ValueReadError<BytesReadError>> {
-    // Each of these functions reads the marker again.
+    // Peek at the marker through a clone, because each of the functions below reads the marker
+    // itself.
     let marker = decode::read_marker(&mut from.clone())?;
     Ok(match marker {
         Marker::FixPos(_) | Marker::U8 | Marker::U16 | Marker::U32 | Marker::U64 => Head::Whole(integer(from)?),
@@ -143,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_integer_that_rmp_writes_reads_back() {
+    fn every_rmp_integer_round_trips() {
         let ints = [0, 1, 127, 128, 255, 256, 65_535, 65_536, 4_294_967_295, 4_294_967_296, i64::MAX];
         for int in ints.into_iter().chain(ints.map(|i| -i)).chain([-32, -33, -128, -129, i64::MIN]) {
             let mut bytes = Vec::new();
@@ -156,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_text_of_every_length_class_read_back() {
+    fn bytes_and_text_of_every_length_class_round_trip() {
         for len in [0, 31, 32, 255, 256, 65_535, 65_536] {
             let text = "x".repeat(len);
             let mut bytes = Vec::new();
@@ -171,9 +174,9 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_checked_and_nested_values_are_skipped() {
+    fn msgpack_checks_lengths_and_skips_nested_values() {
         let error = Reader::new(&[0xc6, 0xff, 0xff, 0xff, 0xff, 1]).next().unwrap_err();
-        assert_eq!(error.cause(), "messagepack: 4294967295 bytes claimed at 5, value ends at 6");
+        assert_eq!(error.cause(), "messagepack: value claims 4294967295 bytes at byte 5, but the input ends at byte 6");
         let deep = [&[0x91_u8].repeat(1 << 20)[..], &[7, 9]].concat();
         let mut reader = Reader::new(&deep);
         let value = reader.next().unwrap();

@@ -1,3 +1,5 @@
+//! Pickled values in an LMDB database. The columns are determined from a few samples.
+
 use std::borrow::Cow;
 
 use crate::error::{Error, Result};
@@ -11,32 +13,33 @@ use crate::values::pickle::{self, Array, Id, Node, Nodes, append_json};
 use crate::values::pixels::Colors;
 use crate::values::record::{Found, Named, Rows, Survey};
 
-/// Maximum number of samples that opening looks at to find the columns.
+/// Maximum number of samples that are read on opening to find the columns.
 pub(super) const SURVEYED: usize = 64;
 
 /// Values that are pickles of plain data: dicts, tuples and lists.
 #[derive(Debug)]
 pub(super) struct Pickled {
-    /// Names of the places of a tuple.
+    /// Column names for the items of a tuple or list.
     places: Vec<String>,
     rows: Rows,
 }
 
-/// Whether a value looks like a pickle.
+/// Returns whether a value looks like a pickle.
 pub(super) fn is_pickle(value: &[u8]) -> bool {
     match value {
         [0x80, 2..=5, .., b'.'] => true,
-        // Protocols 0 and 1 have no header.
+        // Pickles in protocols 0 and 1 have no header, so parse the whole value.
         [b'(' | b']' | b'}', .., b'.'] => pickle::read(value).is_ok(),
         _ => false,
     }
 }
 
 impl Pickled {
-    /// Finds the columns in `values`, the first of which must be sound.
+    /// Finds the columns in `values`. A damaged first value is an error. Other damaged values are
+    /// skipped, and fail only when they are read.
     ///
     /// # Errors
-    /// If the first value is not plain data, or its columns cannot be samples.
+    /// If the first value is not plain data, or the columns do not form samples.
     pub(super) fn new<'a>(values: impl Iterator<Item = Result<&'a [u8]>>, wanted: &Wanted) -> Result<Self> {
         let (mut places, mut survey, mut page) = (Vec::new(), Survey::default(), Vec::new());
         for (number, value) in values.enumerate() {
@@ -51,17 +54,17 @@ impl Pickled {
             match row {
                 Ok(row) => survey.see(&row, &page)?,
                 Err(e) if number == 0 => return Err(e),
-                // An error of this sample, when it is read.
                 Err(_) => {}
             }
         }
         Ok(Pickled { places, rows: survey.finish(wanted)? })
     }
 
-    /// Numbers labels that are text. `values` are all values.
+    /// Assigns a class index to each label if labels are text. `values` iterates over all values of
+    /// the database.
     ///
     /// # Errors
-    /// If a label is not in the list of classes.
+    /// If `classes` is given and does not contain a label, unless `lenient` is set.
     pub(super) fn learn<'a>(
         &mut self,
         values: impl Iterator<Item = Result<&'a [u8]>>,
@@ -72,7 +75,7 @@ impl Pickled {
         self.rows.learn(classes, lenient, |label, see| {
             for (number, value) in values.enumerate() {
                 page.clear();
-                // A damaged value is an error of its sample.
+                // Skip damaged values here. They fail when they are read.
                 let Ok(nodes) = value.and_then(pickle::read) else { continue };
                 let Ok(row) = row(&nodes, places, &mut page) else { continue };
                 for Named { name, content } in row {
@@ -87,25 +90,24 @@ impl Pickled {
         })
     }
 
-    /// Sets the order of the colors in arrays of pixels. Returns whether the images are such
-    /// arrays.
+    /// Sets the color order of pixel arrays. Returns `false` if the images are not pixel arrays.
     pub(super) fn set_colors(&mut self, colors: Colors) -> bool {
         self.rows.set_colors(colors)
     }
 
-    /// Names of the classes, if the labels are text.
+    /// Returns the class names if the labels are text.
     pub(super) fn classes(&self) -> &[String] {
         self.rows.classes()
     }
 
-    /// The sample in `value`, with its key in `page`, or borrowed.
+    /// Returns the sample in `value`. `key` refers to `page` or borrows its bytes.
     pub(super) fn sample<'a>(&'a self, key: Part<'a>, value: &'a [u8], page: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let row = row(&pickle::read(value)?, &self.places, page)?;
         self.rows.sample(key, row, page)
     }
 }
 
-/// The items of a tuple or list.
+/// Returns the items of a tuple or list, or `None` for any other node.
 fn items<'n>(node: &'n Node<'_>) -> Option<&'n [Id]> {
     match node {
         Node::Tuple(items) | Node::List(items) => Some(items),
@@ -113,15 +115,17 @@ fn items<'n>(node: &'n Node<'_>) -> Option<&'n [Id]> {
     }
 }
 
-/// Names the places of the tuple at the root: the only image is `image`, the only integer is
-/// `label`, and others are named by their number.
+/// Names the items of the tuple or list at the root. If exactly one item is an image, it is called
+/// `image`. If exactly one item is an integer, it is called `label`. Other items are named by their
+/// position.
 fn names_of_places(nodes: &Nodes<'_>) -> Vec<String> {
     let Some(items) = items(nodes.root()) else { return Vec::new() };
     let only = |is: &dyn Fn(&Node<'_>) -> bool| {
         let mut found = (0..items.len()).filter(|&place| is(&nodes[items[place]]));
         found.next().filter(|_| found.next().is_none())
     };
-    // An array of floats may be the image, and the one of bytes its mask.
+    // Consider only a single array, and only if its elements are bytes: next to an image of floats,
+    // an array of bytes may be its mask.
     let array = |node: &Node<'_>| matches!(node, Node::Array(Array { shape, .. }) if shape.len() >= 2);
     let pixels = |&place: &usize| matches!(&nodes[items[place]], Node::Array(Array { dtype, .. }) if dtype.element().is_ok_and(|element| element == Element::U8));
     let image = only(&|node| matches!(node, Node::Bytes(bytes) if format::of(bytes).is_some()));
@@ -139,12 +143,12 @@ fn names_of_places(nodes: &Nodes<'_>) -> Vec<String> {
     (0..items.len()).map(name).collect()
 }
 
-/// The cells of the value at the root.
+/// Returns the columns of a sample, whose value is at the root of `nodes`.
 fn row<'a>(nodes: &Nodes<'a>, places: &[String], page: &mut Vec<u8>) -> Result<Vec<Named<'a>>> {
     if let Some(items) = items(nodes.root()) {
         if items.len() != places.len() {
             let (found, first) = (items.len(), places.len());
-            return Err(Error::in_source(format!("a tuple of {found} values, where the first sample has {first}")));
+            return Err(Error::in_source(format!("a tuple of {found} values: the first sample has {first}")));
         }
         let cell = |(name, &id): (&String, &Id)| cell(nodes, Cow::Owned(name.clone()), id, page);
         return places.iter().zip(items).map(cell).collect();
@@ -155,12 +159,14 @@ fn row<'a>(nodes: &Nodes<'a>, places: &[String], page: &mut Vec<u8>) -> Result<V
             .map(|&(key, value)| match (nodes.text(key), &nodes[key]) {
                 (Some(name), _) => cell(nodes, Cow::Owned(name.to_owned()), value, page),
                 (None, Node::Int(number)) => cell(nodes, Cow::Owned(number.to_string()), value, page),
-                (None, key) => Err(Error::in_source(format!("pickle: {} as a key of a dict", key.kind()))),
+                (None, key) => {
+                    Err(Error::in_source(format!("pickle: a dict has {} as a key: expected text", key.kind())))
+                }
             })
             .collect(),
         Node::Bytes(_) | Node::Array(_) => Ok(vec![cell(nodes, Cow::Borrowed("image"), nodes.root_id(), page)?]),
         other => Err(Error::in_source(format!(
-            "the value is a pickle of {}; a dict, a tuple, a list, bytes or an array is expected",
+            "the value is a pickle of {}: expected a dict, a tuple, a list, bytes or an array",
             other.kind()
         ))),
     }
@@ -206,7 +212,7 @@ fn cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, page: &mut Vec<u8>) -
     Ok(Named { name, content })
 }
 
-/// Names of the classes, if the value is a pickled list of text.
+/// Returns the class names if the value is a pickled list of text.
 pub(super) fn classes(value: &[u8]) -> Option<Vec<String>> {
     let nodes = pickle::read(value).ok()?;
     items(nodes.root())?.iter().map(|&id| nodes.text(id).map(str::to_owned)).collect()

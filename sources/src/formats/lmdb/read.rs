@@ -1,4 +1,4 @@
-//! A database as a source: its keys, and the sample at each.
+//! The source [`Lmdb`].
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,10 +18,11 @@ use crate::model::{Classes, Sample, Source};
 use crate::options::{Options, Wanted};
 use crate::values::pixels::Colors;
 
-/// Key of the class names, a MessagePack array of texts. It may be missing.
+/// Key of the class names, which are optional. The value is a MessagePack array of strings.
 pub const CLASSES_KEY: &str = "__classes__";
 
-/// Samples in an LMDB database, read without copies: fields borrow from the memory map.
+/// Samples in an LMDB database. Reading a sample does not copy its fields: they borrow from the
+/// memory map.
 ///
 /// ```python
 /// env = lmdb.open("train.lmdb", map_size=1 << 40)                                      # writes what `MsgPack` reads
@@ -34,65 +35,70 @@ pub const CLASSES_KEY: &str = "__classes__";
 ///     sample = msgpack.unpackb(txn.get(b"00000000"))
 /// ```
 ///
-/// **Keys.** Decimal keys of one width, zero-padded, from `0` to `n - 1` without a gap, are the
-/// indices of the samples. Opening checks all keys of a small database. In a large one, with more
-/// than 16 MiB of pages that hold keys, it checks the first key, the last key and a thousand places
-/// between them. A gap that this check overlooks is an error of its sample. Other keys are listed
-/// once on opening, in the order of the database; decimal keys without padding are sorted as
-/// numbers. Keys of the form `__name__` are not samples; `__classes__` holds the class names as a
-/// MessagePack array of texts.
+/// **Keys.** If all keys are zero-padded decimals of the same width, from `0` to `n - 1` without a
+/// gap, they are the indices of the samples. Opening checks all keys of a small database. If the
+/// keys occupy more than 16 MiB of pages, opening checks only the first key, the last key and a
+/// thousand positions between them. If this check misses a gap, reading the missing sample fails.
+/// For any other keys, opening lists all keys once. Samples are then in database order, except that
+/// decimal keys without padding are sorted numerically. Keys of the form `__name__` are not
+/// samples. The value of `__classes__` contains the class names as a MessagePack array of strings.
 ///
-/// **Values.** The first sample decides:
+/// **Values.** The first sample determines the layout:
 ///
 /// | value | sample |
 /// |---|---|
 /// | [`MsgPack`](crate::MsgPack) map | its fields |
 /// | an encoded image ([`RawValues`]) | the image |
-/// | a pickled dict | each entry is a column, with the uses of typed columns |
-/// | a pickled tuple or list | its only image, its only integer as the label, and other columns by number |
-/// | Caffe's `Datum` | the encoded image, or raw pixels, and the label |
-/// | images at `image-000000001`, text at `label-000000001`, and `num-samples` | the image, the text as the field `label.txt`, and as the label if all texts are integers |
+/// | a pickled dict | each entry is a column, which is used like a typed column of a table |
+/// | a pickled tuple or list | the image (the only item that is an image), the label (the only item that is an integer), and a column for each other item, named by its position |
+/// | Caffe's `Datum` | the label, and the encoded image or the raw pixels |
+/// | images at `image-000000001`, text at `label-000000001`, and `num-samples` | the image, and the text as the field `label.txt`; if all texts are integers, they are the labels |
 ///
-/// Other values need a [`ValueFormat`] of your own.
+/// For other values, implement [`ValueFormat`].
 ///
-/// **Pickles** hold plain data: numbers, text, bytes, tuples, lists, dicts, and NumPy arrays of
-/// numbers. Any other object is refused by name. No code of a pickle is ever run. The columns are
-/// those of 64 samples, which opening reads. A dict with another key is an error of its sample.
-/// `uint8` arrays of pixels are images, if no value is an encoded one; their colors are RGB
-/// unless [`bgr`](Lmdb::bgr) says otherwise. If labels are text and there is no list of classes,
-/// opening reads all values.
+/// **Pickles** contain plain data: numbers, text, bytes, tuples, lists, dicts, and NumPy arrays of
+/// numbers. A pickle with any other object fails to load, and the error names the type of the
+/// object. Reading a pickle never executes code. Opening reads up to 64 samples to find the
+/// columns. If a later dict contains an unknown key, reading that sample fails. If no column
+/// contains encoded images, `uint8` arrays of pixels are used as images. Their color order is RGB
+/// unless [`bgr`](Lmdb::bgr) is called. If labels are text and no list of classes is given, opening
+/// reads all values.
 ///
-/// **Named databases.** `all.lmdb/train` is the database `train` in a file. A file that only holds
-/// one named database needs no name.
+/// **Named databases.** `all.lmdb/train` refers to the database `train` in the file `all.lmdb`. The
+/// name is optional if the file contains only one named database.
 ///
-/// **Other processes** may write meanwhile, and may enlarge the database: the source keeps the
-/// state in which it was opened. To see a newer state, open the database again, which reads only a
-/// few pages. LMDB records its readers in a lock file next to the data. If the lock file cannot be
-/// written (on a read-only file system), the database is opened without it, and must then not be
-/// written. Overwriting or truncating an open file is undefined, as for every memory-mapped file. A
-/// process may open one database several times, but not with another LMDB library.
+/// **Concurrent writers.** Other processes may write to the database and enlarge it. The source
+/// keeps seeing the database as it was when the source was opened. To see newer commits, open the
+/// database again, which reads only a few pages. LMDB records its readers in a lock file next to
+/// the data. If the lock file cannot be written (for example, on a read-only file system), the
+/// database is opened without it. In this case, no process may write to the database while it is
+/// open. As with any memory-mapped file, the results are undefined if an open file is overwritten
+/// or truncated. A process may open a database several times, but only through the same copy of the
+/// LMDB library.
 ///
-/// **Cost for a writer.** The source holds read transactions from its opening to its drop, and a
-/// loader keeps its source. Until then writers cannot reuse pages that were freed after the
-/// opening. So the file grows by every page that is written: each commit adds its new values and
-/// the pages of the tree above them, usually 3 or 4 pages of 4 KiB, even if the values replace
-/// others. Appending 1,000 samples in one commit takes little more than their bytes; replacing the
-/// same 1,000 a hundred times takes a hundred times their bytes. The first commits after the drop
-/// reuse the freed pages, but the file never shrinks. A growth of 64 MiB, and each doubling of it,
-/// is a warning when an epoch begins; [`growth_limit`](Lmdb::growth_limit) makes it an error.
+/// **Cost for a writer.** The source holds read transactions until it is dropped, and a loader
+/// keeps its source alive. Meanwhile, writers cannot reuse pages that were freed after the source
+/// was opened, so every page that they write makes the file grow. Each commit adds its new values
+/// and the tree pages above them, usually 3 or 4 pages of 4 KiB, even if the values replace
+/// existing ones. For example, appending 1,000 samples in one commit adds little more than their
+/// size, whereas replacing the same 1,000 samples a hundred times adds a hundred times their size.
+/// Once the source has been dropped, the next commits reuse the freed pages, but the file never
+/// shrinks. The growth is checked at the start of each epoch. A warning is logged once the file has
+/// grown by 64 MiB, and again each time the growth doubles. To get an error instead, set
+/// [`growth_limit`](Lmdb::growth_limit).
 pub struct Lmdb {
     snapshot: Snapshot,
     layout: Layout,
     keys: Keys,
     classes: Vec<String>,
     path: PathBuf,
-    /// `path`, or the data file in it.
+    /// Path of the data file: `path`, or `data.mdb` in the folder `path`.
     data: PathBuf,
     identity: Identity,
-    /// Number of the newest commit that the source sees.
+    /// Transaction number of the last commit that the source sees.
     commit: usize,
     growth_limit: Option<u64>,
-    /// Growth at the last warning.
+    /// Growth of the file in bytes when the last warning was logged.
     warned: AtomicU64,
 }
 
@@ -101,7 +107,7 @@ enum Layout {
     Custom(Box<dyn ValueFormat>),
     Pickled(Box<Pickled>),
     Datum(Option<Colors>),
-    /// Images whose labels have keys of their own. The labels are classes if all are integers.
+    /// Images with texts under separate keys. If all texts are integers, they are the labels.
     Pairs {
         integers: bool,
     },
@@ -113,39 +119,41 @@ pub(crate) struct LmdbOptions<'a> {
     pub(crate) name: Option<&'a str>,
     pub(crate) wanted: Wanted,
     pub(crate) classes: Option<&'a Classes>,
-    /// Whether a class that is not in the list is an error of its samples only.
+    /// Whether a sample with an unknown class fails when it is read, rather than on opening.
     pub(crate) lenient: bool,
 }
 
-/// Minimum growth of an open database for a warning, in bytes.
+/// Growth of an open database at which the first warning is logged, in bytes.
 const WORTH_A_WARNING: u64 = 64 << 20;
 
 impl Lmdb {
-    /// Opens a database whose values have one of the layouts above. `path` is a folder with
-    /// `data.mdb`, or a single file.
+    /// Opens a database and detects the layout of its values. `path` is a folder with `data.mdb`,
+    /// or a single file.
     ///
     /// # Errors
-    /// If the database does not exist, is not an LMDB database, is truncated, or holds no samples,
-    /// if the first value has none of the layouts, or if the file holds several named databases.
+    /// If the database does not exist, is not an LMDB database, is truncated or has no samples, if
+    /// the layout of the first value is not supported, or if the file contains several named
+    /// databases.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_options(path.as_ref(), &LmdbOptions::default())
     }
 
-    /// Opens the database called `name` in the file at `path`.
+    /// Opens the named database `name` in the file at `path`.
     ///
-    /// [`open`](crate::open()) takes the name after the path: `all.lmdb/train`. A file with
-    /// one named database and no samples outside it needs no name.
+    /// For [`open`](crate::open()), append the name to the path: `all.lmdb/train`. No name is
+    /// needed if the file contains a single named database and no samples outside it.
     ///
     /// # Errors
-    /// As [`open`](Lmdb::open). Also if there is no such database; the message lists the names.
+    /// The errors of [`open`](Lmdb::open). Also fails if there is no database with this name; the
+    /// message lists the existing names.
     pub fn open_named(path: impl AsRef<Path>, name: &str) -> Result<Self> {
         Self::with_options(path.as_ref(), &LmdbOptions { name: Some(name), ..LmdbOptions::default() })
     }
 
-    /// Opens a database with values in the format `layout`.
+    /// Opens a database whose values have a custom `layout`.
     ///
     /// # Errors
-    /// As [`open`](Lmdb::open), but values are not checked.
+    /// The errors of [`open`](Lmdb::open), except those about values, because no value is read.
     pub fn with_layout(path: impl AsRef<Path>, layout: impl ValueFormat + 'static) -> Result<Self> {
         let mut source = Self::new(path.as_ref(), None)?;
         source.layout = Layout::Custom(Box::new(layout));
@@ -169,7 +177,7 @@ impl Lmdb {
         let commit = snapshot.last_commit()?;
         let keys = Keys::of(&snapshot).map_err(|e| e.at_path(path))?;
         if keys.len() == 0 {
-            return Err(Error::in_source("lmdb database holds no samples").at_path(path));
+            return Err(Error::in_source("lmdb database contains no samples").at_path(path));
         }
         let classes = match snapshot.get(CLASSES_KEY.as_bytes())? {
             Some(value) => match pickled::classes(value) {
@@ -192,7 +200,7 @@ impl Lmdb {
         })
     }
 
-    /// Determines the layout of the values.
+    /// Detects the layout of the values.
     fn detect(&self, options: &LmdbOptions<'_>) -> Result<Layout> {
         if let Keys::Pairs { .. } = self.keys {
             return Ok(Layout::Pairs { integers: self.labels_are_integers()? });
@@ -208,7 +216,7 @@ impl Lmdb {
             Detected::Pickled => {
                 let len = self.len();
                 let count = len.min(SURVEYED);
-                // The first and the last, and others between them.
+                // Evenly spaced samples, including the first and the last.
                 let places = (0..count).map(|place| place * (len - 1) / (count - 1).max(1));
                 let mut pickled = Pickled::new(places.map(value), &options.wanted).map_err(named)?;
                 pickled.learn((0..len).map(value), options.classes, options.lenient)?;
@@ -217,7 +225,7 @@ impl Lmdb {
         })
     }
 
-    /// Whether all labels of a text recognition set are integers.
+    /// Returns whether all texts in a text recognition dataset are integers.
     fn labels_are_integers(&self) -> Result<bool> {
         for index in 0..self.len() {
             if let Some(label) = self.label_text(&self.key(index))?
@@ -229,7 +237,7 @@ impl Lmdb {
         Ok(true)
     }
 
-    /// The label of the image under `key` in a text recognition set.
+    /// Returns the text that belongs to the image `key` in a text recognition dataset.
     fn label_text(&self, key: &str) -> Result<Option<&str>> {
         let Some(value) = label_key(key).map(|key| self.snapshot.get(key.as_bytes())).transpose()?.flatten() else {
             return Ok(None);
@@ -239,22 +247,22 @@ impl Lmdb {
         Ok(Some(text))
     }
 
-    /// Says that raw pixels are RGB. Those of Caffe's `Datum` may be either, and pickled arrays are
-    /// RGB unless [`bgr`](Lmdb::bgr) says otherwise.
+    /// Declares that raw pixels are RGB. This is the default for pickled arrays. For the pixels of
+    /// a Caffe `Datum`, there is no default.
     ///
     /// # Errors
-    /// As [`bgr`](Lmdb::bgr).
+    /// The errors of [`bgr`](Lmdb::bgr).
     pub fn rgb(self) -> Result<Self> {
         self.colored(Colors::Rgb, "rgb")
     }
 
-    /// Says that raw pixels of Caffe's `Datum` or of pickled arrays are BGR, as Caffe's
-    /// `convert_imageset` writes them, and as OpenCV decodes images. Encoded images have an
-    /// order of their own.
+    /// Declares that raw pixels are BGR, the order in which OpenCV decodes images and Caffe's
+    /// `convert_imageset` writes them. This applies to Caffe's `Datum` and to pickled arrays.
+    /// Encoded images define their own color order.
     ///
     /// # Errors
-    /// If the values of the database are of another layout, or pickled without arrays of pixels. No
-    /// `Datum` is looked at: a database of them may hold raw and encoded images.
+    /// If the values have a different layout, or are pickles without pixel arrays. `Datum` values
+    /// are not inspected, because a database may mix raw and encoded images.
     pub fn bgr(self) -> Result<Self> {
         self.colored(Colors::Bgr, "bgr")
     }
@@ -270,40 +278,43 @@ impl Lmdb {
         };
         if !has_pixels {
             let cause = format!(
-                "Lmdb::{method} is for raw pixels, in a Caffe datum or a pickled array; this database has none"
+                "Lmdb::{method} applies to raw pixels in a Caffe datum or a pickled array, but this database has \
+                 neither"
             );
             return Err(Error::config(cause).at_path(&self.path));
         }
         Ok(self)
     }
 
-    /// Limits the growth of the file while it is open to `bytes`. No limit by default.
+    /// Limits how many `bytes` the file may grow by while it is open. By default, there is no
+    /// limit.
     ///
-    /// For a long-lived loader while another process writes: freed pages cannot be reused before
-    /// the loader is dropped, so the file grows (see [`Lmdb`]). If it has grown by more than
-    /// `bytes`, the next epoch fails with [`ErrorKind::Source`](crate::ErrorKind::Source). To
-    /// release the pages, drop the loader and open another one that continues at its checkpoint
-    /// (`Loader::resume`).
+    /// Set a limit if a different process writes to the database while a long-lived loader reads
+    /// it: until the loader is dropped, freed pages cannot be reused, so the file grows (see
+    /// [`Lmdb`]). If the file has grown by more than `bytes`, the next epoch fails with
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source). To release the pages, drop the loader and
+    /// open a new one from its checkpoint (`Loader::resume`).
     #[must_use]
     pub fn growth_limit(mut self, bytes: u64) -> Self {
         self.growth_limit = Some(bytes);
         self
     }
 
-    /// Reports the growth of the file since it was opened, given its length `len` now.
+    /// Compares the file's current length `len` with its length on opening. Logs a warning if it
+    /// has grown too much, or fails if it has grown beyond the limit.
     fn check_growth(&self, len: u64) -> Result<()> {
         let grown = len.saturating_sub(self.identity.len());
         let held = || {
             let commits = self.snapshot.last_commit().map_or(0, |last| last.saturating_sub(self.commit));
             format!(
-                "the file has grown by {grown} bytes in {commits} commits since it was opened, and while it is open its \
-                 writer cannot use freed pages again"
+                "the file has grown by {grown} bytes in {commits} commits since it was opened; its writer cannot reuse \
+                 freed pages while it is open"
             )
         };
         if let Some(limit) = self.growth_limit
             && grown > limit
         {
-            let cause = format!("{}; growth_limit is {limit}: drop this loader and open another one", held());
+            let cause = format!("{}; growth_limit is {limit}: drop this loader and open a new one", held());
             return Err(Error::in_source(cause).at_path(&self.path));
         }
         let warned = self.warned.load(Ordering::Relaxed);
@@ -314,7 +325,8 @@ impl Lmdb {
         Ok(())
     }
 
-    /// Key and value of sample `index`. `scratch` takes the key if it is not stored as text.
+    /// Returns the key and the value of sample `index`. Keys that are not stored as text are
+    /// written to `scratch`.
     fn record<'a>(&'a self, index: usize, scratch: &mut Vec<u8>) -> Result<(Part<'a>, &'a [u8])> {
         match self.keys.record(&self.snapshot, index, scratch)? {
             (key, Some(value)) => Ok((key, value)),
@@ -322,7 +334,7 @@ impl Lmdb {
         }
     }
 
-    /// The key of sample `index`, for messages.
+    /// Returns the key of sample `index`, for use in messages.
     fn key(&self, index: usize) -> String {
         let mut scratch = Vec::new();
         let key = self.keys.text(index, &mut scratch);
@@ -343,7 +355,7 @@ impl Lmdb {
         }
     }
 
-    /// An image and its label.
+    /// Combines the image `value` and the text that belongs to it into one sample.
     fn paired<'a>(&'a self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
         let mut sample = RawValues.sample(key, value)?;
         let Some(text) = self.label_text(key)? else { return Ok(sample) };
@@ -360,7 +372,7 @@ fn integer(text: &str) -> Option<i64> {
     text.trim().parse().ok()
 }
 
-/// Opens the database.
+/// Opens the database at `at`.
 pub(super) fn open(at: &At, options: &Options) -> Result<Lmdb> {
     let (wanted, classes, lenient) = (options.wanted(), options.classes.as_ref(), options.lenient);
     let options = LmdbOptions { name: at.part.as_deref(), wanted, classes, lenient };
@@ -380,12 +392,14 @@ impl Source for Lmdb {
     fn check(&self) -> Result<()> {
         match self.identity.check(&self.data, true)? {
             Some(len) => self.check_growth(len),
-            // The open file still exists, but has no name, so no process writes to it.
+            // If the path no longer exists, the open file is still readable, and no process writes
+            // to it.
             None => Ok(()),
         }
     }
 
-    /// Each commit has its own number, which copies of the file share.
+    /// Combines the number of samples and the transaction number of the last commit, which is the
+    /// same in every copy of the file.
     fn fingerprint(&self) -> Option<u64> {
         Some(Hash::default().number(self.len() as u64).number(self.commit as u64).end())
     }

@@ -1,3 +1,5 @@
+//! Registers the format.
+
 use super::detect::is_lmdb;
 use crate::error::Error;
 use crate::medium::download::Companions;
@@ -8,7 +10,7 @@ pub(crate) const ROW: DataFormat = DataFormat {
     is_file: |_, start| is_lmdb(start),
     has_parts: true,
     brings: Some(Companions {
-        // Opening an LMDB writes its lock file, so a copy of it would not stay as it came.
+        // Opening an LMDB database writes its lock file, so the lock file must not be copied.
         without: |url| url.ends_with("/lock.mdb") || url.ends_with("-lock"),
         ..Companions::NONE
     }),
@@ -19,7 +21,8 @@ pub(crate) const ROW: DataFormat = DataFormat {
         |at, options| {
             if !options.mapped {
                 return Err(Error::config(
-                    "an lmdb is always memory-mapped, by its library; open it mapped, or pack it as tar shards (warpfeed pack --from x.lmdb --to x.tar)",
+                    "an lmdb is always memory-mapped by its library: open it mapped, or pack it as tar shards \
+                     (warpfeed pack --from x.lmdb --to x.tar)",
                 )
                 .at_path(at.path));
             }

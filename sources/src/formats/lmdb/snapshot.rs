@@ -1,22 +1,25 @@
-//! Read transactions that all see one state of a database, and slices of its map that live as long
-//! as they do.
+//! Read transactions that all see the same state of a database, and slices of its memory map that
+//! live as long as these transactions.
 //!
 //! # Invariants
-//! 1. *One environment per file and process.* LMDB's locks belong to the process: closing a second
-//!    environment of the same file would release the first one's locks. `ENVIRONMENTS` holds every
-//!    open environment; its mutex is held while one is opened, shared or closed.
+//! 1. *One environment per file and process.* LMDB's file locks belong to the process, so closing a
+//!    second environment of the same file would release the locks of the first. `ENVIRONMENTS`
+//!    lists every open environment. Its mutex is held while an environment is opened, shared or
+//!    closed.
 //! 2. *Transactions end before their environment closes.* `Snapshot` declares `slots` before
-//!    `environment`, and fields drop in that order.
+//!    `environment`, and fields are dropped in the order of their declaration.
 //! 3. *Slices outlive the lock, not the snapshot.* A page that a transaction can see is neither
-//!    changed nor reused before the last transaction that began at or before that state has ended,
-//!    and the map stays where it is, since nothing resizes the map of an environment opened for
-//!    reading here. All transactions of a snapshot live until it is dropped; so do the bytes.
-//! 4. *A transaction is used by one thread at a time*, through its mutex. `NO_TLS` unties it from
-//!    the thread that began it.
+//!    changed nor reused until the last transaction that sees this or an older state has ended. The
+//!    map never moves, because nothing resizes the map of an environment that is open for reading.
+//!    All transactions of a snapshot live until the snapshot is dropped, so the bytes stay valid
+//!    until then.
+//! 4. *At most one thread uses a transaction at a time*, because each transaction is behind a
+//!    mutex. With `NO_TLS`, a transaction is not tied to the thread that began it.
 //!
-//! Not covered: LMDB has no checksums and trusts its pages. If another program damages or truncates
-//! an open file, reads may return wrong bytes or cause a bus error, as with any memory-mapped file.
-//! Only opening checks the length.
+//! These invariants do not protect against changes by other programs: LMDB has no checksums and
+//! trusts its pages. If a different program damages or truncates an open file, reads may return
+//! wrong bytes or cause a bus error, as with any memory-mapped file. The length of the file is
+//! checked only on opening.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -30,47 +33,49 @@ use lmdb::{Cursor, Database, EnvironmentFlags, RoTransaction, Transaction};
 use super::header;
 use crate::error::{Error, Result};
 
-/// Maximum number of open transactions of all processes together. The first process to open a
-/// database sets the size of its lock file.
+/// Maximum number of open read transactions, summed over all processes. The first process that
+/// opens a database sets this number when it creates the lock file.
 const MAX_READERS: u32 = 1024;
 
-/// Maximum number of attempts at a snapshot while other processes commit.
+/// Maximum number of attempts to begin transactions that see the same state while other processes
+/// commit.
 const TRIES: usize = 64;
 
-/// Minimum address space of a database, so that another process can enlarge it while it is open. It
-/// costs no memory; an x86-64 process has 128 times as much. The map of an environment in use
-/// cannot be moved (invariant 3), and a second environment of the same file is not allowed
-/// (invariant 1).
+/// Minimum size of a memory map, so that a different process can enlarge the database while it is
+/// open. The map cannot be enlarged later: the map of an environment in use must not move
+/// (invariant 3), and a second environment of the same file is not allowed (invariant 1). Address
+/// space costs no memory, and an x86-64 process has 128 times as much.
 const ROOM: u64 = 1 << 40;
 
 pub(super) struct Snapshot {
-    /// One per worker that reads at the same time. If there are more workers than cores, they
-    /// share.
+    /// One transaction per core, but 2 to 64. If more threads read, they share the transactions.
     slots: Vec<Mutex<Slot>>,
     database: Database,
     path: PathBuf,
-    /// Declared last: it is dropped, and perhaps closed, after the slots.
+    /// Declared last, so that it is dropped, and possibly closed, after the slots.
     environment: Shared,
 }
 
 struct Slot(RoTransaction<'static>);
 
-// SAFETY: with NO_TLS, set in `open_environment`, a transaction may move between threads as long as
-// only one uses it (invariant 4).
+// SAFETY: `open_environment` sets NO_TLS, so a transaction may move between threads as long as only
+// one thread uses it at a time (invariant 4).
 unsafe impl Send for Slot {}
 
 impl Snapshot {
-    /// Opens `path`, a folder with `data.mdb` or a single file, or the database `name` in it.
+    /// Opens the environment in the folder or file at `path`, and the database `name` in it.
+    /// Without a name, opens the main database or the only named one.
     pub(super) fn open(path: &Path, name: Option<&str>) -> Result<Self> {
         let mut outgrown = false;
         for _ in 0..TRIES {
-            // Opened again on each attempt: if no other snapshot shares the environment, it was
-            // closed after the last attempt, and now gets a larger map.
+            // Each attempt opens the environment again. If no other snapshot shares it, the
+            // previous attempt has closed it, so this attempt maps the enlarged database.
             let environment = Shared::open(path)?;
             let Environment { env, .. } = environment.get();
             let database = environment.get().database_of(name).map_err(|e| e.at_path(path))?;
-            // SAFETY: the slots are dropped here, or stored with the environment, which outlives
-            // them by invariant 2: `Shared` keeps it at a fixed address in an `Arc`.
+            // SAFETY: the slots are either dropped here, or stored next to the environment, which
+            // then outlives them (invariant 2). `Shared` keeps the environment at a fixed address
+            // in an `Arc`.
             match unsafe { begin(env) } {
                 Ok(Some(slots)) => {
                     return Ok(Snapshot { slots, database, path: path.to_owned(), environment });
@@ -81,16 +86,16 @@ impl Snapshot {
             }
         }
         let cause = if outgrown {
-            "another process has made the database larger than the map of those that have it open in this process; drop \
-             them before opening it again"
+            "a different process has enlarged the database beyond the memory map of this process: drop all sources of \
+             this database before opening it again"
                 .to_owned()
         } else {
-            format!("could not take a consistent snapshot: another process committed during all {TRIES} attempts")
+            format!("could not take a consistent snapshot: other processes committed during all {TRIES} attempts")
         };
         Err(Error::in_source(cause).at_path(path))
     }
 
-    /// The value under `key`.
+    /// Returns the value under `key`.
     pub(super) fn get<'a>(&'a self, key: &[u8]) -> Result<Option<&'a [u8]>> {
         thread_local!(static SLOT: Cell<Option<usize>> = const { Cell::new(None) });
         static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -99,31 +104,33 @@ impl Snapshot {
             SLOT.set(Some(slot));
             slot
         });
-        // A panic cannot leave a transaction half used: no foreign code runs under the lock.
+        // Ignoring poison is sound: only LMDB runs under the lock, so a panic cannot leave a
+        // transaction in an inconsistent state.
         let txn = self.slots[slot % self.slots.len()].lock().unwrap_or_else(PoisonError::into_inner);
         match txn.0.get(self.database, &key) {
-            // SAFETY: the bytes live as long as the snapshot and never change (invariant 3), not
-            // only while the lock is held.
+            // SAFETY: the bytes are valid and unchanged for as long as the snapshot lives, even
+            // after the lock is released (invariant 3).
             Ok(value) => Ok(Some(unsafe { std::slice::from_raw_parts::<'a>(value.as_ptr(), value.len()) })),
             Err(lmdb::Error::NotFound) => Ok(None),
             Err(e) => Err(lmdb_error(&self.path, e)),
         }
     }
 
-    /// Names of the databases in the main database, if that is open.
+    /// Returns the names of the databases in the main database if this snapshot reads the main
+    /// database. Otherwise returns no names.
     pub(super) fn names(&self) -> Vec<&str> {
         let Environment { database, named, .. } = self.environment.get();
         let is_main = self.database.dbi() == database.dbi();
         named.iter().filter(|_| is_main).map(|(name, _)| &**name).collect()
     }
 
-    /// Number of the last transaction committed to the database, by any process.
+    /// Returns the transaction number of the last commit to the database by any process.
     pub(super) fn last_commit(&self) -> Result<usize> {
         let env = &self.environment.get().env;
         env.info().map(|info| info.last_txnid()).map_err(|e| lmdb_error(&self.path, e))
     }
 
-    /// Calls `visit` with the first transaction and the database.
+    /// Calls `visit` with the transaction of the first slot and the database.
     pub(super) fn with_transaction<T>(
         &self,
         visit: impl FnOnce(&RoTransaction<'_>, Database) -> lmdb::Result<T>,
@@ -133,22 +140,23 @@ impl Snapshot {
     }
 }
 
-/// Transactions that all see one state. `None` if another process committed between them.
+/// Begins transactions that all see the same state. Returns `None` if a different process committed
+/// between them.
 ///
 /// # Safety
-/// `env` stays open, at its address, for as long as the slots live.
+/// `env` must stay open, and must not move, for as long as the returned slots live.
 unsafe fn begin(env: &lmdb::Environment) -> lmdb::Result<Option<Vec<Mutex<Slot>>>> {
     let want = std::thread::available_parallelism().map_or(4, |n| n.get()).clamp(2, 64);
     let before = env.info()?.last_txnid();
     let mut slots = Vec::new();
     while slots.len() < want {
         match env.begin_ro_txn() {
-            // SAFETY: lengthens the borrow of the environment, which outlives the transaction by
-            // the caller's promise.
+            // SAFETY: this only extends the lifetime of the borrow of `env`. The caller guarantees
+            // that `env` outlives the transaction.
             Ok(txn) => slots.push(Mutex::new(Slot(unsafe {
                 std::mem::transmute::<RoTransaction<'_>, RoTransaction<'static>>(txn)
             }))),
-            // Other processes hold the rest of the table. Fewer slots suffice.
+            // Other processes use the remaining reader slots. Fewer transactions suffice.
             Err(lmdb::Error::ReadersFull) if !slots.is_empty() => break,
             Err(e) => return Err(e),
         }
@@ -156,21 +164,22 @@ unsafe fn begin(env: &lmdb::Environment) -> lmdb::Result<Option<Vec<Mutex<Slot>>
     Ok((env.info()?.last_txnid() == before).then_some(slots))
 }
 
-/// An environment with the handles of its databases. The handles are opened once, before any reads,
-/// because `mdb_dbi_open` writes to memory that readers use.
+/// An environment and the handles of its databases. All handles are opened once, before any reads,
+/// because `mdb_dbi_open` writes to memory that readers access.
 struct Environment {
     env: lmdb::Environment,
     database: Database,
-    /// The databases in the main database.
+    /// Names and handles of the databases in the main database.
     named: Vec<(String, Database)>,
-    /// Number of entries of the main database.
+    /// Number of entries in the main database.
     entries: usize,
 }
 
-/// Maximum number of named databases in a file. A main database with more entries holds samples.
+/// Maximum number of named databases in a file. If the main database has more entries, all of them
+/// are samples.
 const MOST_NAMED: u32 = 128;
 
-/// Size of the entry of a named database: `MDB_db` of 64-bit systems.
+/// Size of the value that describes a named database: `MDB_db` on 64-bit systems.
 const NAMED_BYTES: usize = 48;
 
 impl Environment {
@@ -196,7 +205,7 @@ impl Environment {
         for name in names {
             match env.open_db(Some(&name)) {
                 Ok(database) => named.push((name, database)),
-                // A value of this length that is not a database.
+                // The value has the same length, but does not describe a database.
                 Err(lmdb::Error::Incompatible | lmdb::Error::NotFound) => {}
                 Err(e) => return Err(e),
             }
@@ -204,22 +213,23 @@ impl Environment {
         Ok(Environment { env, database, named, entries })
     }
 
-    /// The database `name`. Without a name: the main database, or the only one in it.
+    /// Returns the database `name`. Without a name, returns the main database if it contains
+    /// samples, or else the only named database.
     fn database_of(&self, name: Option<&str>) -> Result<Database> {
         let names: Vec<_> = self.named.iter().map(|(name, _)| format!("{name:?}")).collect();
         match name {
             Some(name) => match self.named.iter().find(|(known, _)| known == name) {
                 Some((_, database)) => Ok(*database),
                 None if names.is_empty() => {
-                    Err(Error::config(format!("no database {name:?}: the file has one without a name")))
+                    Err(Error::config(format!("no database {name:?}: the file contains one database without a name")))
                 }
-                None => Err(Error::config(format!("no database {name:?} among {}", names.join(", ")))),
+                None => Err(Error::config(format!("no database {name:?}: the file contains {}", names.join(", ")))),
             },
             None if self.named.len() < self.entries || self.entries == 0 => Ok(self.database),
             None => match &self.named[..] {
                 [(_, only)] => Ok(*only),
                 _ => Err(Error::config(format!(
-                    "the file holds {} databases, {}; add `/` and a name to the path",
+                    "the file contains {} databases ({}): add `/` and a name to the path",
                     names.len(),
                     names.join(", ")
                 ))),
@@ -228,17 +238,18 @@ impl Environment {
     }
 }
 
-/// An environment shared by all users of one file. `None` only during drop.
+/// An environment that is shared by all snapshots of one file. It is `None` only during drop.
 struct Shared(Option<Arc<Environment>>);
 
-/// Identity of a file: device and inode, so that a database that replaces another under its name is
-/// a different one.
+/// Identity of a file: its device and inode. A database that replaces a file at the same path has a
+/// different identity.
 #[cfg(unix)]
 type FileId = (u64, u64);
 #[cfg(not(unix))]
 type FileId = std::path::PathBuf;
 
-/// All open environments of this process (invariant 1). There are few, so a list suffices.
+/// All environments that this process has open (invariant 1). There are only a few, so a list
+/// suffices.
 static ENVIRONMENTS: Mutex<Vec<(FileId, Arc<Environment>)>> = Mutex::new(Vec::new());
 
 impl Shared {
@@ -255,7 +266,7 @@ impl Shared {
             }
             None => {
                 let env = open_environment(path, is_folder, map)?;
-                // Opening the handle needs a slot itself.
+                // Opening the handles needs a free reader slot.
                 free_dead_slots(&env);
                 let environment = Arc::new(Environment::new(env).map_err(|e| lmdb_error(path, e))?);
                 open.push((file, environment.clone()));
@@ -274,25 +285,25 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let mut open = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
         let environment = self.0.take().expect("dropped once");
-        // Clones are made and dropped only under the lock, so these two are the list's and this
-        // one.
+        // Clones are made and dropped only under the lock. A count of two therefore means that only
+        // the list and this handle own the environment.
         if Arc::strong_count(&environment) == 2 {
             open.retain(|(_, other)| !Arc::ptr_eq(other, &environment));
         }
-        // Closes while no other thread can open the file: `open` was declared first, so it is
-        // unlocked last.
+        // Close the environment while no other thread can open the file. `open` was declared first,
+        // so it is dropped last, and the mutex is unlocked only then.
         drop(environment);
     }
 }
 
-/// Frees the reader slots of dead processes. If that fails, they just stay taken.
+/// Frees the reader slots of dead processes. If this fails, the slots stay occupied.
 fn free_dead_slots(env: &lmdb::Environment) {
-    // SAFETY: the environment is open. Slots of living processes, including this one, are not
-    // touched.
+    // SAFETY: the environment is open. LMDB does not change the slots of live processes, including
+    // this one.
     unsafe { lmdb_sys::mdb_reader_check(env.env(), &mut 0) };
 }
 
-/// Opens `path`, whose writer requested a map of `map` bytes.
+/// Opens the environment at `path`. `map` is the map size that the writer requested.
 fn open_environment(path: &Path, is_folder: bool, map: u64) -> Result<lmdb::Environment> {
     let mut flags = EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_TLS | EnvironmentFlags::NO_READAHEAD;
     if !is_folder {
@@ -302,10 +313,10 @@ fn open_environment(path: &Path, is_folder: bool, map: u64) -> Result<lmdb::Envi
     builder.set_max_readers(MAX_READERS).set_max_dbs(MOST_NAMED);
     let mut open = |flags| {
         builder.set_flags(flags);
-        // Windows cannot map more than the file has.
+        // On Windows, the map cannot be larger than the file.
         if let (true, Ok(room)) = (cfg!(unix), usize::try_from(map.saturating_mul(2).max(ROOM))) {
             match builder.set_map_size(room).open(path) {
-                // The address space is limited (`ulimit -v`): LMDB then takes as much as the writer
+                // The address space is limited (`ulimit -v`), so use the map size that the writer
                 // requested.
                 Err(lmdb::Error::Other(libc::ENOMEM | libc::EINVAL | libc::EOVERFLOW)) => builder.set_map_size(0),
                 result => return result,
@@ -314,11 +325,11 @@ fn open_environment(path: &Path, is_folder: bool, map: u64) -> Result<lmdb::Envi
         builder.open(path)
     };
     match open(flags) {
-        // The lock file cannot be created or written. Without it, other processes do not see this
-        // reader.
+        // The lock file cannot be created or written. Open the database without it, although other
+        // processes then do not know about this reader.
         Err(lmdb::Error::Other(code)) if is_denied(code) => {
             tracing::info!(
-                "{}: read-only, opened without LMDB's lock; it must not be written meanwhile",
+                "{}: the lock file cannot be written, so the database is open without a lock: do not write to it",
                 path.display()
             );
             open(flags | EnvironmentFlags::NO_LOCK)
@@ -328,8 +339,8 @@ fn open_environment(path: &Path, is_folder: bool, map: u64) -> Result<lmdb::Envi
     .map_err(|e| lmdb_error(path, e))
 }
 
-/// Whether the system's error `code` says that a file cannot be written. The kind is compared,
-/// because Windows has other numbers than C.
+/// Returns whether the operating system's error `code` means that a file cannot be written. This
+/// compares the kind of the error, because the codes on Windows differ from `errno`.
 fn is_denied(code: i32) -> bool {
     let kind = io::Error::from_raw_os_error(code).kind();
     matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
@@ -345,7 +356,7 @@ fn file_id(data: &Path) -> io::Result<FileId> {
     fs::canonicalize(data)
 }
 
-/// Links the library of Windows whose functions LMDB calls: `lmdb-rkv-sys` does not.
+/// Links the Windows library that LMDB needs but `lmdb-rkv-sys` does not link.
 #[cfg(windows)]
 mod advapi32 {
     use std::ffi::c_void;
@@ -356,8 +367,8 @@ mod advapi32 {
         fn SetSecurityDescriptorDacl(descriptor: *mut c_void, present: i32, acl: *const c_void, defaulted: i32) -> i32;
     }
 
-    /// GNU's linker resolves only symbols that are undefined when it reaches a library, and may reach
-    /// this one before LMDB.
+    /// Forces the library to be linked. GNU's linker takes from a library only the symbols that are
+    /// undefined when it reaches the library, and it may reach this library before LMDB.
     #[used]
     static CALLED: (
         unsafe extern "system" fn(*mut c_void, u32) -> i32,
@@ -365,13 +376,13 @@ mod advapi32 {
     ) = (InitializeSecurityDescriptor, SetSecurityDescriptorDacl);
 }
 
-/// LMDB's error in the crate's terms; shared with the writer.
+/// Converts an LMDB error. Public because the LMDB writer also uses it.
 pub fn lmdb_error(path: &Path, error: lmdb::Error) -> Error {
     match error {
         lmdb::Error::Other(code) => Error::io(path, &io::Error::from_raw_os_error(code)),
         lmdb::Error::ReadersFull => Error::in_source(
-            "lmdb: no free reader slot: other processes hold all slots of the lock file, whose number the first of them set; \
-             LMDB recreates the file once all have closed the database",
+            "lmdb: other processes occupy all reader slots of the lock file; the first process to open the database \
+             set their number, and LMDB recreates the lock file once all processes have closed the database",
         )
         .at_path(path),
         error => Error::in_source(format!("lmdb: {error}").to_lowercase()).at_path(path),

@@ -1,3 +1,6 @@
+//! Encodings of values in MDS shards, as defined in `streaming/base/format/mds/encodings.py` of
+//! MosaicML's library.
+
 use crate::error::{Error, Result};
 use crate::medium::Part;
 use crate::model::value::Element;
@@ -9,36 +12,38 @@ use crate::values::record::{Found, Holds};
 pub(super) enum Encoding {
     /// An encoded image.
     Image,
-    /// A Pillow image: size, mode and pixels.
+    /// A Pillow image, stored as its size, mode and pixels.
     Pil,
     Bytes,
     Text,
     Json,
-    /// Decimal text of an integer.
+    /// An integer, stored as decimal text.
     Integer,
-    /// Decimal text of a floating-point or decimal number.
+    /// A floating-point or decimal number, stored as decimal text.
     Decimal,
     Number(Element),
-    /// `float16`.
+    /// A `float16` number.
     Half,
     Array(Array),
 }
 
-/// What the encoding's name says of an array. The rest is in each value.
+/// Properties of an array that are part of the encoding's name. The other properties are stored in
+/// each value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Array {
     dtype: Option<Dtype>,
     shape: Option<Vec<usize>>,
 }
 
-/// Type of an array's elements.
+/// Element type of an array value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dtype {
     Half,
     Of(Element),
 }
 
-/// NumPy's names of types, with the numbers that stand for them in an array of any type.
+/// For each supported element type: its name in NumPy, the number that denotes it in arrays without
+/// a declared type, and the type itself.
 const DTYPES: [(&str, u8, Dtype); 11] = [
     ("uint8", 8, Dtype::Of(Element::U8)),
     ("int8", 9, Dtype::Of(Element::I8)),
@@ -54,21 +59,22 @@ const DTYPES: [(&str, u8, Dtype); 11] = [
 ];
 
 impl Encoding {
-    /// The encoding with this name.
+    /// Returns the encoding called `name`.
     ///
     /// # Errors
-    /// If it is not read. The message says what to do.
+    /// If the encoding is not supported. The message says what to do.
     pub(super) fn named(name: &str) -> Result<Self> {
         let unread = |why: &str| {
-            let advice = "choose other columns with TableOptions::columns, or write the column with another encoding";
-            Err(Error::in_source(format!("the encoding {name:?} {why}; {advice}")))
+            let advice =
+                "select other columns with TableOptions::columns, or write the column with a different encoding";
+            Err(Error::in_source(format!("encoding {name:?} {why}: {advice}")))
         };
         let (base, details) = name.split_once(':').map_or((name, None), |(base, details)| (base, Some(details)));
         Ok(match base {
             "ndarray" => Encoding::Array(Array::parse(details.unwrap_or("")).ok_or_else(|| {
-                Error::in_source(format!("{name:?} is not of the form ndarray, ndarray:dtype or ndarray:dtype:shape"))
+                Error::in_source(format!("encoding {name:?}: expected ndarray, ndarray:dtype or ndarray:dtype:shape"))
             })?),
-            _ if details.is_some() => return unread("is not known"),
+            _ if details.is_some() => return unread("is unknown"),
             "jpeg" | "jpegfile" | "png" => Encoding::Image,
             "pil" => Encoding::Pil,
             "bytes" => Encoding::Bytes,
@@ -77,19 +83,19 @@ impl Encoding {
             "str_int" => Encoding::Integer,
             "str_float" | "str_decimal" => Encoding::Decimal,
             "int" => Encoding::Number(Element::I64),
-            "pkl" => return unread("can run any code when it is read, so it is never read"),
+            "pkl" => return unread("can execute arbitrary code and is not supported"),
             "jpeg_array" | "jpegarray" | "list[pil]" | "list[jpeg]" | "list[png]" => {
-                return unread("has several images in one value, which is not read");
+                return unread("stores several images in one value and is not supported");
             }
             _ => match DTYPES.iter().find(|dtype| dtype.0 == base) {
                 Some((_, _, Dtype::Of(element))) => Encoding::Number(*element),
                 Some((_, _, Dtype::Half)) => Encoding::Half,
-                None => return unread("is not known"),
+                None => return unread("is unknown"),
             },
         })
     }
 
-    /// Type of a column. `first` reads its first value.
+    /// Returns what a column with this encoding contains. `first` reads its first value.
     pub(super) fn holds(&self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
         Ok(match self {
             Encoding::Image | Encoding::Pil => Holds::Images,
@@ -102,7 +108,7 @@ impl Encoding {
         })
     }
 
-    /// Number of bytes of every value, if it is fixed.
+    /// Returns the size of a value in bytes, if all values have the same size.
     pub(super) fn size(&self) -> Option<usize> {
         match self {
             Encoding::Number(element) => Some(element.size()),
@@ -114,7 +120,7 @@ impl Encoding {
         }
     }
 
-    /// The value in `bytes`.
+    /// Decodes the value in `bytes`.
     pub(super) fn find<'a>(&self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
         let part = Part::Borrowed(bytes);
         Ok(match self {
@@ -141,7 +147,7 @@ impl Dtype {
 }
 
 impl Array {
-    /// The details after `ndarray:`, such as `uint8:3,4`.
+    /// Parses what comes after `ndarray:` in the name of an encoding, such as `uint8:3,4`.
     fn parse(details: &str) -> Option<Self> {
         if details.is_empty() {
             return Some(Array::default());
@@ -157,12 +163,12 @@ impl Array {
         Some(Array { dtype: Some(dtype), shape })
     }
 
-    /// The array in `bytes`: the number of its type and its shape if the name of the encoding has
-    /// none, then its elements.
+    /// Decodes the array in `bytes`. Unless the name of the encoding contains the type and the
+    /// shape, they precede the elements.
     fn find<'a>(&self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
         let mut rest = bytes;
         let mut take = |count: usize| {
-            let cut = || Error::in_source(format!("an array is cut short at {} bytes", bytes.len()));
+            let cut = || Error::in_source(format!("an array is truncated at {} bytes", bytes.len()));
             let (taken, after) = rest.split_at_checked(count).ok_or_else(cut)?;
             rest = after;
             Ok::<_, Error>(taken)
@@ -172,7 +178,7 @@ impl Array {
             None => {
                 let number = take(1)?[0];
                 let known = DTYPES.iter().find(|dtype| dtype.1 == number);
-                known.ok_or_else(|| Error::in_source(format!("an array of the unknown type {number}")))?.2
+                known.ok_or_else(|| Error::in_source(format!("an array has the unknown type {number}")))?.2
             }
         };
         let read;
@@ -187,7 +193,7 @@ impl Array {
                     side[..width].copy_from_slice(take(width)?);
                     let to = sides
                         .get_mut(axis)
-                        .ok_or_else(|| Error::in_source(format!("an array of {axes} axes; a field has at most 3")))?;
+                        .ok_or_else(|| Error::in_source(format!("an array has {axes} axes: a field has at most 3")))?;
                     *to = usize::try_from(u64::from_le_bytes(side)).unwrap_or(usize::MAX);
                 }
                 read = sides;
@@ -197,7 +203,7 @@ impl Array {
         let left = rest.len();
         let needed = shape.iter().try_fold(dtype.size(), |size, side| size.checked_mul(*side));
         if needed != Some(left) {
-            return Err(Error::in_source(format!("an array of shape {shape:?} has {left} bytes of elements")));
+            return Err(Error::in_source(format!("an array of shape {shape:?} has {left} bytes of data")));
         }
         Ok(match dtype {
             Dtype::Half => widened(rest, shape, made),
@@ -211,21 +217,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn encodings_have_the_names_of_the_library_and_others_are_refused_by_name() {
+    fn unsupported_encodings_are_rejected_by_name() {
         assert_eq!(Encoding::named("int").unwrap(), Encoding::Number(Element::I64));
         assert_eq!(Encoding::named("float16").unwrap().size(), Some(2));
         assert_eq!(Encoding::named("ndarray:int16:2,3").unwrap().size(), Some(12));
         assert_eq!(Encoding::named("ndarray:int16").unwrap().size(), None);
         assert_eq!(Encoding::named("ndarray").unwrap(), Encoding::Array(Array::default()));
         for (name, why) in [
-            ("pkl", "can run any code"),
+            ("pkl", "can execute arbitrary code"),
             ("list[jpeg]", "several images"),
             ("jpeg_array", "several images"),
-            ("jpeg:90", "is not known"),
-            ("complex64", "is not known"),
-            ("ndarray:complex64", "not of the form"),
-            ("ndarray:int8:2,x", "not of the form"),
-            ("ndarray:int8:99999999999999999999", "not of the form"),
+            ("jpeg:90", "is unknown"),
+            ("complex64", "is unknown"),
+            ("ndarray:complex64", "expected ndarray, ndarray:dtype"),
+            ("ndarray:int8:2,x", "expected ndarray, ndarray:dtype"),
+            ("ndarray:int8:99999999999999999999", "expected ndarray, ndarray:dtype"),
         ] {
             let e = Encoding::named(name).unwrap_err();
             assert!(e.cause().contains(why) && e.cause().contains(name), "{e}");
@@ -233,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_state_their_type_and_shape_where_the_encoding_does_not() {
+    fn arrays_contain_type_and_shape_if_the_encoding_does_not() {
         let part = |encoding: &str, bytes: &[u8]| {
             let mut made = Vec::new();
             let found = Encoding::named(encoding)?.find(bytes, &mut made)?;
@@ -247,8 +253,8 @@ mod tests {
             assert!(part("ndarray", bad).is_err(), "{bad:?}");
         }
         let e = part("ndarray", &[8, 16, 1, 1, 1, 1, 7]).unwrap_err();
-        assert!(e.cause().contains("4 axes; a field has at most 3"), "{e}");
-        // 1.0 and -2.0
+        assert!(e.cause().contains("4 axes: a field has at most 3"), "{e}");
+        // The half-precision floats 1.0 and -2.0.
         assert_eq!(part("ndarray:float16:2", &[0, 0x3c, 0, 0xc0]).unwrap(), {
             let floats: Vec<u8> = [1.0_f32, -2.0].iter().flat_map(|f| f.to_le_bytes()).collect();
             part("ndarray:float32:2", &floats).unwrap()

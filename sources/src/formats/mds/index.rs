@@ -1,3 +1,5 @@
+//! Parser for the `index.json` of MDS shards.
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -7,14 +9,14 @@ use crate::error::{Error, Result, collected, push};
 use crate::machine::file::is_below;
 use crate::values::items::check_copies;
 
-/// The list of shards.
+/// Content of `index.json`.
 #[derive(Debug, Deserialize)]
 struct File {
     version: u64,
     shards: Vec<serde_json::Value>,
 }
 
-/// One shard in the list.
+/// Description of a shard in `index.json`.
 #[derive(Debug, Deserialize)]
 struct Entry {
     column_names: Vec<String>,
@@ -28,62 +30,63 @@ struct Entry {
     samples: u64,
 }
 
-/// A file of a shard.
+/// A compressed or uncompressed file that contains a shard.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Info {
-    /// Path relative to the index.
+    /// Path of the file, relative to the folder of the index.
     pub(super) basename: String,
     pub(super) bytes: u64,
-    /// Hexadecimal hashes by their names in Python.
+    /// Hashes of the file in hexadecimal, by the name of the algorithm in Python.
     #[serde(default)]
     hashes: serde_json::Value,
 }
 
 impl Info {
-    /// The hashes of the file. Only a check of whole files needs them, so other values are not an
-    /// error.
+    /// Returns the hashes of the file. Values that are not text are ignored, because samples can be
+    /// read without hashes.
     pub(super) fn hashes(&self) -> BTreeMap<String, String> {
         let hashes = self.hashes.as_object().into_iter().flatten();
         hashes.filter_map(|(name, hash)| Some((name.clone(), hash.as_str()?.to_owned()))).collect()
     }
 }
 
-/// The shards of a dataset, and the columns that all of them have.
+/// The shards of a dataset, and the columns, which are the same in all shards.
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) columns: Vec<Column>,
     pub(super) shards: Vec<Shard>,
 }
 
-/// A column. Columns are in the order of their values in a sample.
+/// A column of the dataset.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Column {
     pub(super) name: String,
     /// Name of the encoding.
     pub(super) encoding: String,
-    /// Bytes of each value. Others are preceded by their lengths.
+    /// Size of each value in bytes, or `None` if the size varies. In the latter case, each sample
+    /// contains the length of its value.
     pub(super) size: Option<usize>,
 }
 
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) raw: Info,
-    /// The compressed file, with the name of the compression.
+    /// The compressed file, if there is one, and the name of the compression.
     pub(super) zip: Option<(Info, String)>,
     pub(super) samples: u64,
 }
 
 impl Index {
-    /// Reads the text of an `index.json`.
+    /// Parses the text of an `index.json`.
     ///
     /// # Errors
-    /// If it is not an index of MDS shards of version 2, a path leaves its folder, the columns of
-    /// the shards differ, or a shard would be decompressed to the file of a shard.
+    /// If the text is not an index of MDS shards of version 2, if a path leads out of the folder,
+    /// if shards have different columns, or if decompressing a shard would overwrite another shard.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
         let bad = |e: serde_json::Error| Error::in_source(format!("not an index of MDS shards: {e}"));
         let File { version, shards } = serde_json::from_slice(text).map_err(bad)?;
         if version != 2 {
-            return Err(Error::in_source(format!("version {version} of MosaicML's format; version 2 is read")));
+            return Err(Error::in_source(format!("MDS version {version}: expected version 2")));
         }
         let mut index = Index { columns: Vec::new(), shards: Vec::new() };
         for (number, shard) in shards.into_iter().enumerate() {
@@ -94,8 +97,8 @@ impl Index {
             } else if index.columns != columns {
                 let name = &shard.raw.basename;
                 return Err(Error::in_source(format!(
-                    "shard {number} ({name}) has other columns than shard 0; open them as separate datasets, and join \
-                     those with Concat"
+                    "shard {number} ({name}) and shard 0 have different columns: open them as separate datasets, and \
+                     join these with Concat"
                 )));
             }
             push(&mut index.shards, shard)?;
@@ -115,29 +118,29 @@ impl Index {
             "mds" => {}
             format @ ("csv" | "tsv" | "xsv" | "json") => {
                 return Err(Error::in_source(format!(
-                    "the format {format:?}, which holds only text and numbers; MDS shards are read, and tables of .csv, \
-                     .tsv and .jsonl files"
+                    "format {format:?} contains only text and numbers: expected MDS shards; open .csv, .tsv and .jsonl \
+                     files as tables"
                 )));
             }
-            format => return Err(Error::in_source(format!("the unknown format {format:?}; MDS shards are read"))),
+            format => return Err(Error::in_source(format!("unknown format {format:?}: expected MDS shards"))),
         }
         if number("version") != Some(2) {
-            return Err(Error::in_source("another version of MDS than 2"));
+            return Err(Error::in_source("unsupported MDS version: expected version 2"));
         }
         let entry = serde_json::from_value(shard).map_err(|e| Error::in_source(e.to_string()))?;
         let Entry { column_names, column_encodings, column_sizes, compression, raw_data, zip_data, samples } = entry;
         if column_names.len() != column_encodings.len() || column_names.len() != column_sizes.len() {
-            return Err(Error::in_source("the numbers of column names, encodings and sizes differ"));
+            return Err(Error::in_source("column names, encodings and sizes differ in number"));
         }
         let columns = column_names.into_iter().zip(column_encodings).zip(column_sizes);
         let columns = columns.map(|((name, encoding), size)| {
-            // The library takes 0 for a length that varies, too.
+            // Like MosaicML's library, treat the size 0 as a variable size.
             let size = size.filter(|&size| size != 0).map(usize::try_from).transpose().unwrap_or(Some(usize::MAX));
             let known = Encoding::named(&encoding).ok().and_then(|encoding| encoding.size());
             if let (Some(size), Some(known)) = (size, known)
                 && size != known
             {
-                let cause = format!("column {name:?} has {size} bytes, but the encoding {encoding:?} has {known}");
+                let cause = format!("column {name:?} has size {size}, but encoding {encoding:?} has size {known}");
                 return Err(Error::in_source(cause));
             }
             Ok(Column { name, encoding, size })
@@ -151,7 +154,11 @@ impl Index {
         let zip = match (compression.filter(|name| !name.is_empty()), zip_data) {
             (Some(name), Some(info)) => Some((info, name)),
             (None, None) => None,
-            _ => return Err(Error::in_source("compression without a compressed file, or the reverse")),
+            _ => {
+                return Err(Error::in_source(
+                    "the shard has a compression but no compressed file, or a compressed file but no compression",
+                ));
+            }
         };
         Ok((columns, Shard { raw: raw_data, zip, samples }))
     }
@@ -173,15 +180,15 @@ mod tests {
     }
 
     #[test]
-    fn an_index_lists_shards_with_the_same_columns() {
+    fn index_lists_shards_with_equal_columns() {
         let found = index(|_| ()).unwrap();
         assert_eq!((found.shards.len(), found.shards[1].samples, found.columns[1].size), (2, 3, Some(8)));
         let zero = index(|all| all["shards"][0]["column_sizes"][0] = 0.into()).unwrap();
-        assert_eq!(zero.columns[0].size, None, "a length that varies");
+        assert_eq!(zero.columns[0].size, None, "a variable length");
     }
 
     #[test]
-    fn a_shard_is_not_decompressed_to_its_own_file_or_that_of_another_shard() {
+    fn decompressing_a_shard_never_overwrites_a_shard() {
         let with = |raw: &str| {
             index(|all| {
                 let shard = &mut all["shards"][1];
@@ -198,18 +205,22 @@ mod tests {
     }
 
     #[test]
-    fn wrong_entries_are_errors_that_name_the_shard() {
+    fn invalid_entries_fail_and_name_the_shard() {
         for (place, value, cause) in [
-            ("/version", 3.into(), "version 3 of MosaicML's format"),
-            ("/shards/1/version", 1.into(), "shard 1: another version"),
-            ("/shards/1/format", "csv".into(), "shard 1: the format \"csv\", which holds only text"),
-            ("/shards/1/format", "mp4".into(), "the unknown format \"mp4\""),
+            ("/version", 3.into(), "MDS version 3: expected version 2"),
+            ("/shards/1/version", 1.into(), "shard 1: unsupported MDS version"),
+            ("/shards/1/format", "csv".into(), "shard 1: format \"csv\" contains only text"),
+            ("/shards/1/format", "mp4".into(), "unknown format \"mp4\""),
             ("/shards/1/raw_data/basename", "../x".into(), "\"../x\" is not a relative path"),
             ("/shards/1/raw_data/basename", "/etc/passwd".into(), "is not a relative path"),
-            ("/shards/1/column_sizes/1", 4.into(), "column \"label\" has 4 bytes, but the encoding \"int\" has 8"),
-            ("/shards/1/column_encodings/1", "int64".into(), "shard 1 (shard.00000.mds) has other columns"),
-            ("/shards/1/column_names", serde_json::json!(["a"]), "the numbers of column names"),
-            ("/shards/1/compression", "zstd".into(), "compression without a compressed file"),
+            ("/shards/1/column_sizes/1", 4.into(), "column \"label\" has size 4, but encoding \"int\" has size 8"),
+            (
+                "/shards/1/column_encodings/1",
+                "int64".into(),
+                "shard 1 (shard.00000.mds) and shard 0 have different columns",
+            ),
+            ("/shards/1/column_names", serde_json::json!(["a"]), "column names, encodings and sizes differ"),
+            ("/shards/1/compression", "zstd".into(), "a compression but no compressed file"),
             ("/shards/1/samples", (-1).into(), "shard 1: "),
             ("/shards", "x".into(), "not an index of MDS shards"),
         ] {

@@ -1,11 +1,11 @@
 //! MosaicML's MDS shards, written by `streaming.MDSWriter`.
 //!
-//! 1. `index`: `index.json`, the list of shards and columns.
-//! 2. `encoding`: the encodings of columns.
-//! 3. `rows`: the columns of a sample in its bytes.
+//! 1. `index`: parser for `index.json`, which lists the shards and the columns.
+//! 2. `encoding`: decodes values.
+//! 3. `rows`: locates the columns in a sample.
 //! 4. `set`: opens the shards.
 //!
-//! `row`: its row in the table of formats.
+//! `row` registers the format.
 
 #[cfg(feature = "chunks")]
 mod encoding;

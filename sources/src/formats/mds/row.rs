@@ -1,3 +1,5 @@
+//! Registers the format.
+
 use std::path::Path;
 
 use crate::medium::tree::INDEX;
@@ -8,13 +10,13 @@ pub(crate) const ROW: DataFormat = DataFormat {
     is_file: is_index,
     ..DataFormat::new(
         "mds",
-        "a folder with the `index.json` of MosaicML's shards, or that file",
+        "a folder with the `index.json` of MosaicML's shards, or the file itself",
         &[],
         with_feature!("chunks", "a dataset of MDS shards", super::set::open),
     )
 };
 
-/// Whether the file at `path`, which begins with `start`, lists shards.
+/// Returns whether the file at `path`, which begins with `start`, is an index of MDS shards.
 fn is_index(path: &Path, start: &[u8]) -> bool {
     path.ends_with(INDEX) && memchr::memmem::find(start, b"\"shards\"").is_some()
 }

@@ -1,10 +1,13 @@
+//! Locates and decodes the columns of a sample.
+
 use super::encoding::Encoding;
 use super::index::Column;
 use crate::error::{Error, Result};
 use crate::values::items::{Layout, Places, places};
 use crate::values::record::{Found, Holds};
 
-/// The columns of a sample: the lengths of those that vary, then the values.
+/// Layout of a sample, which consists of the lengths of all variable-length columns, followed by
+/// the values of all columns.
 pub(super) struct MdsRows {
     names: Vec<String>,
     encodings: Vec<Result<Encoding>>,

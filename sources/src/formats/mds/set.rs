@@ -1,3 +1,5 @@
+//! Opens MDS shards.
+
 use std::sync::Arc;
 
 use super::index::{Index, Shard};
@@ -8,11 +10,12 @@ use crate::medium::{At, HeldFile};
 use crate::options::{Opened, Options};
 use crate::values::items::{Checksum, Indexed, Items, Rows, Samples, Unpack, read_offsets, unpacked};
 
-/// Opens the MDS shards of `path`, a folder with `index.json` or that file. Compressed shards of a
-/// store are brought to this machine.
+/// Opens the MDS shards at `path`, which is a folder that contains `index.json`, or this file
+/// itself. Compressed shards in an object store are downloaded.
 ///
 /// # Errors
-/// If the index or a shard is damaged, a shard is missing, or a column that is used cannot be read.
+/// If the index or a shard is damaged, if a shard is missing, or if a column that is used has an
+/// unsupported encoding.
 pub(crate) fn open(at: At, options: &Options) -> Opened {
     let path = &*at.path;
     let set = Indexed::read(&at)?;
@@ -37,7 +40,7 @@ fn open_shard(set: &Indexed, shard: &Shard) -> Result<(HeldFile, Samples)> {
     if file.len() != shard.raw.bytes {
         let (len, expected) = (file.len(), shard.raw.bytes);
         return Err(
-            Error::in_source(format!("the shard has {len} bytes, but index.json says {expected}")).at_path(&path)
+            Error::in_source(format!("the shard has {len} bytes, but index.json claims {expected}")).at_path(&path)
         );
     }
     let offsets = read_offsets(&file, shard.samples)?;

@@ -1,4 +1,4 @@
-//! Decoded values of pages.
+//! Decoded values of pages, which are looked up by row.
 
 use std::ops::Range;
 
@@ -18,49 +18,49 @@ use crate::medium::Part;
 use crate::model::value::Element;
 use crate::values::record::Found;
 
-/// The row has no value.
+/// Index that marks a row without a value.
 const NULL: u32 = u32::MAX;
 
-/// Decoded values of some rows of a row group.
+/// Decoded values of consecutive rows in a row group.
 pub(super) struct Block {
     rows: Range<usize>,
     values: Values,
     bytes: usize,
-    /// Bytes of the dictionary that the values share.
+    /// Size of the dictionary that the values share.
     shares: usize,
 }
 
 enum Values {
-    /// Bytes, and the number of each row's value.
+    /// Byte strings. For each row, the index of its value.
     Bytes { values: Vec<ByteArray>, text: bool, places: Vec<u32> },
-    /// Numbers, and the number of each row's value.
+    /// Numbers. For each row, the index of its value.
     Numbers { values: Vec<u8>, element: Element, places: Vec<u32> },
-    /// Numbers, and each row's range of numbers.
+    /// Numbers. For each row, the range of its numbers.
     Lists { values: Vec<u8>, element: Element, places: Vec<List> },
-    /// Numbers in lists of lists.
+    /// Nested lists of numbers.
     Nested(Nested),
-    /// A dictionary, for the pages of its column.
+    /// The dictionary of a column.
     Dictionary(Page),
-    /// Bytes of a column that is not decoded yet.
+    /// The encoded bytes of a whole column.
     Raw(Vec<u8>),
 }
 
 #[derive(Clone)]
 enum List {
     Null,
-    /// The list has a null at this place.
+    /// The list contains a null at this index.
     Incomplete(usize),
     Numbers(Range<usize>),
 }
 
 impl Block {
-    /// The dictionary of a column. It has the place of row 0.
+    /// Wraps the dictionary of a column. The cache stores it as row 0.
     pub(super) fn of_dictionary(page: Page) -> Self {
         let bytes = page.buffer().len();
         Block { rows: 0..1, values: Values::Dictionary(page), bytes, shares: 0 }
     }
 
-    /// The bytes of a column. They have the place of row 0.
+    /// Wraps the encoded bytes of a column. The cache stores them as row 0.
     pub(super) fn raw(bytes: Vec<u8>) -> Self {
         let len = bytes.len();
         Block { rows: 0..1, values: Values::Raw(bytes), bytes: len, shares: 0 }
@@ -74,25 +74,25 @@ impl Block {
         if let Values::Raw(bytes) = &self.values { Some(bytes) } else { None }
     }
 
-    /// The rows of the row group that it has.
+    /// Returns the range of rows of the row group that this block contains.
     pub(super) fn rows(&self) -> Range<usize> {
         self.rows.clone()
     }
 
-    /// Bytes of memory, without a shared dictionary.
+    /// Returns the size in memory, in bytes, without that of a shared dictionary.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of the dictionary that the values share.
+    /// Size of the dictionary that the values share.
     pub(super) fn shares(&self) -> usize {
         self.shares
     }
 
-    /// Appends the value of a row to `scratch`.
+    /// Returns the value of a row, whose bytes are appended to `scratch`.
     ///
     /// # Errors
-    /// If a text is not UTF-8, or a list has a null.
+    /// If text is not UTF-8, or if a list contains a null.
     pub(super) fn find(&self, row: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
         let (place, start) = (row - self.rows.start, scratch.len());
         match &self.values {
@@ -106,7 +106,7 @@ impl Block {
                         return Ok(Found::Bytes(found));
                     }
                     let valid = std::str::from_utf8(&scratch[start..]).is_ok();
-                    valid.then_some(Found::Text(found)).ok_or_else(|| Error::in_source("a text is not UTF-8"))
+                    valid.then_some(Found::Text(found)).ok_or_else(|| Error::in_source("the text is not UTF-8"))
                 }
             },
             Values::Numbers { values, element, places } => match places[place] {
@@ -119,7 +119,9 @@ impl Block {
             },
             Values::Lists { values, element, places } => match &places[place] {
                 List::Null => Ok(Found::Null),
-                List::Incomplete(at) => Err(Error::in_source(format!("number {at} of a list is null"))),
+                List::Incomplete(at) => {
+                    Err(Error::in_source(format!("item {at} of a list is null: expected a number")))
+                }
                 List::Numbers(range) => {
                     let size = element.size();
                     append(scratch, &values[range.start * size..range.end * size])?;
@@ -130,7 +132,9 @@ impl Block {
                 true => Ok(Found::Json(Part::since(start, scratch))),
                 false => Ok(Found::Null),
             },
-            Values::Dictionary(_) | Values::Raw(_) => unreachable!("kept under places of their own"),
+            Values::Dictionary(_) | Values::Raw(_) => {
+                unreachable!("dictionaries and raw columns have separate cache keys")
+            }
         }
     }
 
@@ -140,21 +144,21 @@ impl Block {
         Block { rows: first..first + rows, values, bytes, shares: 0 }
     }
 
-    /// The same block, whose values share a dictionary of `shares` bytes.
+    /// Declares that the values share a dictionary of `shares` bytes.
     #[cfg(test)]
     pub(super) fn sharing(self, shares: usize) -> Self {
         Block { shares, ..self }
     }
 }
 
-/// Values with their levels.
+/// Decoded values, with their definition and repetition levels.
 pub(super) struct Decoded {
     holds: Plain,
     values: Typed,
     definitions: Vec<i16>,
     repetitions: Vec<i16>,
     rows: usize,
-    /// Bytes of the pages that the values may share, and of the dictionary.
+    /// Total size of the pages, and size of the dictionary. The values may borrow from both.
     shared: (usize, usize),
 }
 
@@ -164,8 +168,8 @@ enum Typed {
 }
 
 impl Decoded {
-    /// Decodes the values of `rows` rows in `pages`, whose bytes and those of whose dictionary are
-    /// `shared`.
+    /// Decodes the values of `rows` rows from `pages`. `shared` contains the total size of the
+    /// pages, and the size of their dictionary.
     pub(super) fn new(
         column: &ColumnChunkMetaData,
         holds: Plain,
@@ -194,7 +198,8 @@ impl Decoded {
                 let halves =
                     all.iter().map(|value| value.data().first_chunk().map(|&bytes| f16::from_le_bytes(bytes).to_f32()));
                 let halves: Option<Vec<f32>> = halves.collect();
-                let halves = halves.ok_or_else(|| Error::in_source("damaged: a number of fewer than 16 bits"))?;
+                let halves =
+                    halves.ok_or_else(|| Error::in_source("damaged: a 16-bit float has fewer than 2 bytes"))?;
                 Typed::Numbers(bytemuck::cast_slice(&halves).to_vec(), Element::F32)
             }
             Plain::Number(element) => {
@@ -212,7 +217,7 @@ impl Decoded {
         Ok(Decoded { holds, values, definitions, repetitions, rows, shared })
     }
 
-    /// The rows, from `first` on.
+    /// Assigns the values to rows. `first` is the first row.
     pub(super) fn block(self, first: usize, max_level: i16, lists: Option<Levels>) -> Result<Block> {
         let rows = first..first + self.rows;
         let made = match lists {
@@ -221,7 +226,7 @@ impl Decoded {
             _ => self.flat(max_level),
         };
         let (values, bytes, shares) =
-            made.ok_or_else(|| Error::in_source("damaged: the numbers of values and levels differ"))?;
+            made.ok_or_else(|| Error::in_source("damaged: the number of values does not match the levels"))?;
         Ok(Block { rows, values, bytes, shares })
     }
 
@@ -234,7 +239,7 @@ impl Decoded {
         Some((Values::Nested(nested), bytes, 0))
     }
 
-    /// Lists of numbers, each of which begins at the level `element`.
+    /// Builds lists of numbers. `element` is the definition level at which a list has an element.
     fn lists(self, element: i16, max_level: i16) -> Option<(Values, usize, usize)> {
         let Typed::Numbers(values, kind) = self.values else { return None };
         let (mut places, mut next) = (Vec::<List>::new(), 0);
@@ -307,23 +312,26 @@ fn typed<T: DataType>(
             )
             .map_err(inward)?;
         if read == 0 {
-            return Err(Error::in_source(format!("damaged: a page with {done} rows, not {rows}")));
+            return Err(Error::in_source(format!("damaged: a page has {done} rows: expected {rows}")));
         }
         done += read;
     }
     if repeated {
-        // The pages of lists do not all say how many rows they have.
+        // Check that no rows are left, because the headers of list pages do not always contain the
+        // number of rows.
         let mut ends = (Vec::new(), Vec::new(), Vec::new());
         let definitions = defined.then_some(&mut ends.0);
         let (more, _, _) = reader.read_records(1, definitions, Some(&mut ends.1), &mut ends.2).map_err(inward)?;
         if more > 0 {
-            return Err(Error::in_source(format!("damaged: more than {rows} rows; write the file again")));
+            return Err(Error::in_source(format!(
+                "damaged: the row group has more than {rows} rows; write the file again"
+            )));
         }
     }
     Ok(values)
 }
 
-/// Integers of 32 bits as the type that the schema names.
+/// Converts 32-bit integers to the element type that the schema declares.
 fn narrowed(all: &[i32], element: Element) -> Vec<u8> {
     match element {
         Element::I8 | Element::U8 => all.iter().map(|&number| number as u8).collect(),

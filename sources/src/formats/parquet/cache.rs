@@ -1,3 +1,16 @@
+//! A cache of decoded pages that uses bounded memory.
+//!
+//! A page contains many values, so neighboring rows need the same page. The cache decodes each page
+//! once, while other threads that need the page wait, and evicts the least recently used page. The
+//! size of the cache is the sum of what all loaders of the dataset grant from their memory plans.
+//! To bound memory, large pages are decoded one at a time, and space is freed before a page is
+//! decoded.
+//!
+//! Values may borrow from a dictionary, so evicting the dictionary before its pages would not free
+//! its memory. Therefore, a dictionary is evicted after its pages. If it does not fit in the cache,
+//! its size is added to that of each of its pages. An evicted page stays alive while a worker is
+//! using it, which adds at most one page per worker.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,55 +19,53 @@ use crate::error::Result;
 use crate::values::grants::{Grants, Keeps};
 use crate::values::lru_cache::Recent;
 
-/// Locks by page. Threads that need one page wait for the first of them, so no page is decoded
-/// twice at the same time.
+/// Number of locks that pages are hashed to. If several threads need the same page, one of them
+/// decodes it while the others wait for the lock.
 const LOCKS: usize = 64;
-/// Bytes that are kept when no loader reads the dataset.
+/// Size of the cache in bytes if no loader reads the dataset.
 const UNUSED: usize = 32 << 20;
-/// Maximum memory of a decoded page when no loader reads the dataset.
+/// Maximum decoded size of a page if no loader reads the dataset.
 const MOST: usize = 512 << 20;
-/// A page may take this much, whatever the memory plan has.
+/// The limit on the decoded size of a page is never less than this, even if the memory plan is
+/// smaller.
 const LEAST: usize = 64 << 20;
-/// Pages that take more are decoded one at a time.
+/// Pages whose decoded size exceeds this are decoded one at a time.
 const LARGE: usize = 16 << 20;
 
-/// Marks the place of the dictionary of a column.
+/// Bit in the column number of a cache key that marks the dictionary of the column.
 const DICTIONARY: u32 = 1 << 30;
 
-/// Number of a file, of a row group in it, and of a column.
+/// Cache key: the numbers of the file, the row group and the column.
 pub(super) type Place = (u32, u32, u32);
 
-/// The place of the dictionary of a column.
+/// Returns the cache key for the dictionary of a column.
 fn dictionary_of((file, group, column): Place) -> Place {
     (file, group, column | DICTIONARY)
 }
 
-/// Decoded pages in bounded memory. The page whose last use is the longest ago makes room.
-///
-/// Pages that a thread uses are not counted twice, but they stay until it is done: each worker adds
-/// at most one. Values may share the bytes of a dictionary, so it stays as long as its pages, or
-/// counts as a part of each of them.
+/// A cache of decoded pages. See the module documentation.
 pub(super) struct Cache {
     grants: Grants,
     kept: Mutex<Kept>,
-    /// Taken in this order: a page that is decoded may fetch the dictionary or the bytes of its
-    /// column.
+    /// Locks for decoding pages. A thread takes one of them before `large`, `dictionary` and
+    /// `fetching`, in this order, because decoding a page may fetch its dictionary.
     decoding: [Mutex<()>; LOCKS],
     large: Mutex<()>,
-    /// Taken before all others.
+    /// Lock for fetching and using a large column. It is taken before all other locks.
     column: Mutex<()>,
     dictionary: Mutex<()>,
     fetching: [Mutex<()>; LOCKS],
-    /// Number of pages that were decoded, for tests.
+    /// Number of pages decoded so far, for tests.
     decoded: AtomicUsize,
 }
 
-/// Memory of the loader that reads some columns. What it reads must fit into its own plan, although
-/// loaders share the cache.
+/// The memory that is granted by the loaders of one selection of columns. It limits the size of
+/// their pages: all loaders share the cache, but a page must fit in the memory plan of the loader
+/// that reads it.
 #[derive(Default)]
 pub(super) struct Room {
     grants: Grants,
-    /// Bytes that a loader grants if its limit has room.
+    /// Number of bytes that a loader grants if its limit allows.
     most: AtomicUsize,
 }
 
@@ -71,12 +82,12 @@ impl Room {
         Room { grants: Grants::default(), most: AtomicUsize::new(most) }
     }
 
-    /// Maximum memory of one decoded page.
+    /// Returns the maximum decoded size of a page.
     pub(super) fn limit(&self) -> usize {
         self.grants.least().map_or(MOST, |least| least.max(LEAST))
     }
 
-    /// Bytes that a loader grants if its limit has room.
+    /// Number of bytes that a loader grants if its limit allows.
     pub(super) fn most(&self) -> usize {
         self.most.load(Ordering::Relaxed)
     }
@@ -87,7 +98,7 @@ impl Room {
     }
 }
 
-/// Pages by their first row.
+/// The cached blocks, by cache key and first row.
 #[derive(Default)]
 struct Kept(Recent<(Place, usize), Arc<Block>>);
 
@@ -116,16 +127,18 @@ impl Cache {
         }
     }
 
-    /// Bytes that are kept: those that all loaders grant, or a number for a set that none reads.
+    /// Returns the size of the cache: the sum of all grants, or a default if no loader reads the
+    /// dataset.
     pub(super) fn budget(&self) -> usize {
         self.grants.sum().unwrap_or(UNUSED)
     }
 
-    /// The page of `place` that has `row` and begins at row `first`. If it is not kept, `fetch`
-    /// returns its bytes with the memory that it takes, and `decode` decodes them.
+    /// Returns the page of the column `place` that contains `row`. The page starts at row `first`.
+    /// If it is not cached, `fetch` returns its bytes and its decoded size, and `decode` decodes
+    /// the bytes.
     ///
     /// # Errors
-    /// Those of `fetch` and `decode`, which the next call repeats.
+    /// The errors of `fetch` and `decode`. Errors are not cached.
     pub(super) fn get<B>(
         &self,
         place: Place,
@@ -148,17 +161,18 @@ impl Cache {
         Ok(block)
     }
 
-    /// The page of `place` that has `row`, if it is kept.
+    /// Returns the page of the column `place` that contains `row`, if it is cached.
     pub(super) fn find(&self, place: Place, row: usize) -> Option<Arc<Block>> {
         self.kept().get(place, row)
     }
 
-    /// The bytes of a whole column at `place`, `size` of them. `fetch` makes them if they are not
-    /// kept. Large ones are fetched, and used for the first time, one at a time: keep the guard
-    /// meanwhile. Must not be called within [`get`](Cache::get).
+    /// Returns the encoded bytes of the whole column `place`, which takes `size` bytes. If they are
+    /// not cached, `fetch` reads them. Only one large column at a time is fetched and used for the
+    /// first time, so hold the returned guard until the bytes have been used. Do not call this
+    /// within [`get`](Cache::get).
     ///
     /// # Errors
-    /// Those of `fetch`, which the next call repeats.
+    /// The errors of `fetch`. Errors are not cached.
     pub(super) fn column(
         &self,
         place: Place,
@@ -172,11 +186,11 @@ impl Cache {
         Ok((self.whole(place, size, fetch)?, alone))
     }
 
-    /// The dictionary of the column at `place`, which takes about `size` bytes. `fetch` makes it if
-    /// it is not kept. May be called within [`get`](Cache::get).
+    /// Returns the dictionary of the column `place`, which takes about `size` bytes. If it is not
+    /// cached, `fetch` creates it. This may be called within [`get`](Cache::get).
     ///
     /// # Errors
-    /// Those of `fetch`, which the next call repeats.
+    /// The errors of `fetch`. Errors are not cached.
     pub(super) fn dictionary(
         &self,
         place: Place,
@@ -191,13 +205,14 @@ impl Cache {
         self.whole(place, size, fetch)
     }
 
-    /// The only block of `place`.
+    /// Returns the only block with the key `place`, such as a dictionary. If it is not cached,
+    /// `fetch` creates it.
     fn whole(&self, place: Place, size: usize, fetch: impl FnOnce() -> Result<Block>) -> Result<Arc<Block>> {
         let _fetching = lock(&self.fetching[number(place, 0)]);
         if let Some(block) = self.find(place, 0) {
             return Ok(block);
         }
-        // Room is made first, so that the block does not come on top of all that is kept.
+        // Free space before the fetch, so that the block never makes the cache exceed its budget.
         let room = self.budget().saturating_sub(size);
         self.kept().shrink(room);
         let block = Arc::new(fetch()?);
@@ -221,7 +236,7 @@ impl Cache {
     }
 }
 
-/// Number of the lock of a page.
+/// Returns the index of the lock for a page.
 fn number((file, group, column): Place, first: usize) -> usize {
     [file, group, column, first as u32].iter().fold(0_u32, |all, &one| all.wrapping_mul(31).wrapping_add(one)) as usize
         % LOCKS
@@ -238,7 +253,7 @@ impl Kept {
             return None;
         }
         let block = self.0.get(key)?.clone();
-        // A dictionary is used after its pages, so it is dropped after them.
+        // Mark the dictionary as used after its page, so that it is evicted later than the page.
         if block.shares() > 0 {
             self.0.get((dictionary_of(place), 0));
         }
@@ -275,13 +290,13 @@ mod tests {
         Ok(Block::of_bytes(first, 10, 1000))
     }
 
-    /// The page of ten rows that has `row`.
+    /// Gets the page that contains `row`. Pages have ten rows.
     fn get(cache: &Cache, place: Place, row: usize, decode: impl FnOnce() -> Result<Block>) -> Result<Arc<Block>> {
         cache.get(place, (row, row / 10 * 10), || Ok(((), 0)), |()| decode())
     }
 
     #[test]
-    fn a_page_is_decoded_once_and_the_least_recently_used_makes_room() {
+    fn cache_decodes_a_page_once_and_evicts_the_oldest() {
         let cache = Arc::new(Cache::new());
         let place = (0, 0, 0);
         let grant = Grant::new(cache.clone(), 2 * block(0).unwrap().bytes());
@@ -289,7 +304,7 @@ mod tests {
             assert!(get(&cache, place, row, || block(row / 10 * 10)).unwrap().rows().contains(&row));
         }
         assert_eq!(cache.decoded(), 2);
-        get(&cache, place, 25, || block(20)).unwrap(); // drops the page of row 5
+        get(&cache, place, 25, || block(20)).unwrap(); // evicts the page of row 5
         get(&cache, place, 11, || panic!("kept")).unwrap();
         get(&cache, place, 5, || block(0)).unwrap();
         assert_eq!((cache.decoded(), cache.bytes()), (4, 2 * block(0).unwrap().bytes()));
@@ -302,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn loaders_that_share_a_set_add_their_grants_and_take_only_their_own_back() {
+    fn cache_budget_is_the_sum_of_grants() {
         let cache = Arc::new(Cache::new());
         let known = || cache.budget();
         assert_eq!(known(), UNUSED);
@@ -320,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_must_fit_into_the_plan_of_each_loader_that_reads_it() {
+    fn page_limit_is_the_smallest_loader_grant() {
         let room = Arc::new(Room::new(5 * LEAST));
         assert_eq!(room.limit(), MOST);
         let large = Grant::new(room.clone(), 3 * LEAST);
@@ -334,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_blocks_make_room_before_they_are_fetched_and_large_ones_are_used_one_at_a_time() {
+    fn cache_frees_space_first_and_serializes_large_columns() {
         let cache = Arc::new(Cache::new());
         let _grant = Grant::new(cache.clone(), 3000);
         for first in [0, 10, 20] {
@@ -361,7 +376,7 @@ mod tests {
                         Ok(Block::raw(vec![0; 5000]))
                     };
                     let (_, alone) = cache.column((0, group, 1), LARGE + 1, fetch).unwrap();
-                    // It is used for a page, which may need a large dictionary.
+                    // While the guard is held, using the column may require a large dictionary.
                     cache.dictionary((0, group, 2), LARGE + 1, || block(0)).unwrap();
                     std::thread::sleep(std::time::Duration::from_millis(20));
                     now.fetch_sub(1, Ordering::Relaxed);
@@ -373,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dictionary_is_counted_as_long_as_a_page_shares_it() {
+    fn shared_dictionary_counts_toward_the_cache() {
         let cache = Arc::new(Cache::new());
         let page = |first| block(first).map(|block| block.sharing(600));
         let dictionary = || Ok(Block::of_bytes(0, 1, 600));
@@ -383,15 +398,15 @@ mod tests {
             get(&cache, (0, 0, 0), row, || page(row)).unwrap();
         }
         assert_eq!(cache.bytes(), 2600);
-        // Pages of other columns make room for themselves, first of all of the pages that share it.
+        // A new page evicts a page that shares the dictionary, rather than the dictionary itself.
         get(&cache, (0, 0, 1), 0, || block(0)).unwrap();
         assert_eq!(cache.bytes(), 2600);
         assert!(cache.find((0, 0, 0), 0).is_none() && cache.find((0, 0, 0), 10).is_some());
         get(&cache, (0, 0, 1), 10, || block(10)).unwrap();
-        assert!(cache.find((0, 0, 0), 10).is_some(), "used a short time ago");
+        assert!(cache.find((0, 0, 0), 10).is_some(), "used recently");
         assert_eq!(cache.bytes(), 2600);
         drop(grant);
-        // A dictionary that is not kept counts for each of its pages.
+        // If the dictionary is not cached, its size is added to that of each page.
         let cache = Arc::new(Cache::new());
         let _grant = Grant::new(cache.clone(), 3000);
         get(&cache, (0, 0, 0), 0, || page(0)).unwrap();
@@ -401,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_need_a_page_at_the_same_time_decode_it_once() {
+    fn concurrent_reads_of_a_page_decode_it_once() {
         let cache = Cache::new();
         std::thread::scope(|scope| {
             for row in 0..8 {

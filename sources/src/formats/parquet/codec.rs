@@ -1,4 +1,5 @@
-//! Decompresses pages, whose sizes are checked before and while memory is taken.
+//! Decompresses pages. The declared size of a page is checked before and during decompression, so
+//! that a page takes no more memory than it declares.
 
 use std::io::Read;
 
@@ -6,21 +7,23 @@ use parquet::basic::Compression;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Appends the `size` bytes that `from` is the compressed form of.
+/// Decompresses `from`, and appends the result to `to`. The result must be exactly `size` bytes
+/// long.
 ///
 /// # Errors
-/// If there are fewer or more, or the compression is not read.
+/// If the result has a different size, if the data is damaged, or if the compression is not
+/// supported.
 pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, to: &mut Vec<u8>) -> Result<()> {
     let start = to.len();
-    to.try_reserve_exact(size).map_err(|_| Error::new(ErrorKind::Memory, format!("no memory for {size} bytes")))?;
-    // Some writers compress no bytes to none.
+    to.try_reserve_exact(size).map_err(|_| Error::new(ErrorKind::Memory, format!("cannot allocate {size} bytes")))?;
+    // Some writers do not compress empty pages.
     if size == 0 && from.is_empty() {
         return Ok(());
     }
     match compression {
         Compression::UNCOMPRESSED => match from.len() == size {
             true => to.extend_from_slice(from),
-            false => return Err(wrong(compression, &format!("{} bytes, not {size}", from.len()))),
+            false => return Err(wrong(compression, &format!("{} bytes: expected {size}", from.len()))),
         },
         Compression::SNAPPY => {
             to.resize(start + size, 0);
@@ -38,9 +41,9 @@ pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, to:
         }
         Compression::LZ4_RAW => {
             to.resize(start + size, 0);
-            return lz4(from, &mut to[start..]).ok_or_else(|| wrong(compression, "not valid, or another size"));
+            return lz4(from, &mut to[start..]).ok_or_else(|| wrong(compression, "invalid data, or a wrong size"));
         }
-        // Writers disagree on its framing: Hadoop's, LZ4's own, and none.
+        // Writers disagree on the framing of LZ4, so try Hadoop frames, LZ4 frames, and raw blocks.
         Compression::LZ4 => {
             to.resize(start + size, 0);
             if hadoop(from, &mut to[start..]).is_some() {
@@ -52,18 +55,19 @@ pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, to:
             }
             to.truncate(start);
             to.resize(start + size, 0);
-            return lz4(from, &mut to[start..]).ok_or_else(|| wrong(compression, "not valid, or another size"));
+            return lz4(from, &mut to[start..]).ok_or_else(|| wrong(compression, "invalid data, or a wrong size"));
         }
         other => {
             let name = format!("{other:?}");
             let name = name.split('(').next().unwrap_or_default().to_lowercase();
-            return Err(Error::in_source(format!("compressed with {name}, which is not read")));
+            return Err(Error::in_source(format!("unsupported compression {name}")));
         }
     }
     Ok(())
 }
 
-/// Appends the `size` bytes of `from`, and reads at most one more.
+/// Reads `size` bytes of `from`, and appends them to `to`. Reads one more byte to detect a stream
+/// that is too long.
 fn read(compression: Compression, from: impl Read, size: usize, to: &mut Vec<u8>) -> Result<()> {
     let start = to.len();
     to.resize(start + size, 0);
@@ -77,14 +81,15 @@ fn read(compression: Compression, from: impl Read, size: usize, to: &mut Vec<u8>
 }
 
 fn full(compression: Compression, written: usize, size: usize) -> Result<()> {
-    if written == size { Ok(()) } else { Err(wrong(compression, &format!("{written} bytes, not {size}"))) }
+    if written == size { Ok(()) } else { Err(wrong(compression, &format!("{written} bytes: expected {size}"))) }
 }
 
 fn lz4(from: &[u8], to: &mut [u8]) -> Option<()> {
     (lz4_flex::block::decompress_into(from, to).ok()? == to.len()).then_some(())
 }
 
-/// Blocks with their sizes before and after, as big-endian words.
+/// Decompresses blocks in Hadoop's framing. Each block starts with its decompressed size and its
+/// compressed size, as big-endian words.
 fn hadoop(mut from: &[u8], mut to: &mut [u8]) -> Option<()> {
     while !from.is_empty() {
         let (sizes, rest) = from.split_at_checked(8)?;
@@ -123,7 +128,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// Two blocks.
+    /// Encodes two blocks in Hadoop's framing.
     fn blocks(bytes: &[u8]) -> Vec<u8> {
         let (first, second) = bytes.split_at(bytes.len() / 3);
         let block = |bytes: &[u8]| {
@@ -133,7 +138,7 @@ mod tests {
         [block(first), block(second)].concat()
     }
 
-    /// Each compression with the form of `bytes`.
+    /// Compresses `bytes` with each supported compression.
     fn all(bytes: &[u8]) -> Vec<(Compression, Vec<u8>)> {
         let raw = lz4_flex::block::compress(bytes);
         vec![
@@ -149,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn every_compression_gives_the_bytes_and_another_size_is_an_error() {
+    fn every_compression_restores_the_bytes_and_checks_the_size() {
         let bytes: Vec<u8> = (0..5000_u32).flat_map(|n| (n / 7 * n).to_le_bytes()).collect();
         for (number, (compression, packed)) in all(&bytes).into_iter().enumerate() {
             let mut to = b"before".to_vec();
@@ -164,11 +169,11 @@ mod tests {
             }
         }
         let e = decompress(Compression::LZO, b"", 7, &mut Vec::new()).unwrap_err();
-        assert!(e.cause().contains("compressed with lzo, which is not read"), "{e}");
+        assert!(e.cause().contains("unsupported compression lzo"), "{e}");
     }
 
     #[test]
-    fn a_page_takes_no_more_memory_than_it_declares() {
+    fn page_takes_no_more_memory_than_it_declares() {
         for (compression, packed) in all(&vec![0; 4 << 20]) {
             let mut to = Vec::new();
             decompress(compression, &packed, 1000, &mut to).unwrap_err();

@@ -1,21 +1,25 @@
-//! Checks values that are stored as differences, for which the library takes as much memory as they
-//! claim.
+//! Checks delta-encoded values before the `parquet` crate decodes them, because it allocates
+//! whatever size the data claims.
+//!
+//! The encodings `DELTA_BINARY_PACKED`, `DELTA_LENGTH_BYTE_ARRAY` and `DELTA_BYTE_ARRAY` are
+//! described in the file `Encodings.md` of the Parquet format.
 
-/// Bytes of the values of a page in `DELTA_BYTE_ARRAY`: each is a part of the value before it, and
-/// some bytes of its own. At most `most` values. `None` if the bytes are damaged.
+/// Returns the decoded size, in bytes, of values in `DELTA_BYTE_ARRAY`, where each value consists
+/// of a prefix of the previous value and a suffix. Returns `None` if the data is damaged or
+/// contains more than `most` values.
 pub(super) fn expanded(bytes: &[u8], most: usize) -> Option<u64> {
     let (shared, rest) = sum(bytes, most)?;
     counted(rest, most)?;
     Some(shared + rest.len() as u64)
 }
 
-/// Checks that numbers in `DELTA_BINARY_PACKED` are at most `most`.
+/// Checks that data in `DELTA_BINARY_PACKED` claims to contain at most `most` numbers.
 pub(super) fn counted(bytes: &[u8], most: usize) -> Option<()> {
     (Head::read(&mut &bytes[..])?.count <= most).then_some(())
 }
 
 struct Head {
-    /// Numbers in a part of a block.
+    /// Number of values per miniblock.
     part: usize,
     parts: usize,
     count: usize,
@@ -32,7 +36,8 @@ impl Head {
     }
 }
 
-/// The sum of at most `most` numbers, which must not be negative, and the bytes after them.
+/// Returns the sum of the numbers at the start of `bytes`, and the bytes after them. Returns `None`
+/// if there are more than `most` numbers, or if one is negative.
 fn sum(mut bytes: &[u8], most: usize) -> Option<(u64, &[u8])> {
     let Head { part, parts, count, first } = Head::read(&mut bytes)?;
     if count > most {
@@ -52,7 +57,7 @@ fn sum(mut bytes: &[u8], most: usize) -> Option<(u64, &[u8])> {
             if width > 32 {
                 return None;
             }
-            // The last part may lack what is not needed of it.
+            // The padding of the last miniblock may be missing.
             let here = part.min(left);
             let whole = (part.checked_mul(width)? / 8).min(bytes.len());
             if here * width > whole * 8 {
@@ -71,7 +76,8 @@ fn sum(mut bytes: &[u8], most: usize) -> Option<(u64, &[u8])> {
     Some((total, bytes))
 }
 
-/// The `width` bits from bit `at` on, the lowest first.
+/// Returns the number in the `width` bits that start at bit `at`. The least significant bit comes
+/// first.
 fn bits(bytes: &[u8], at: usize, width: usize) -> u32 {
     let mut word = [0; 8];
     let from = &bytes[(at / 8).min(bytes.len())..];
@@ -113,7 +119,8 @@ mod tests {
         ((value << 1) ^ (value >> 63)) as u64
     }
 
-    /// Numbers in blocks of 128 with four parts, the last of which is cut.
+    /// Encodes numbers in blocks of 128 with four miniblocks each. The last miniblock is not
+    /// padded.
     fn packed(numbers: &[i32]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for value in [128, 4, numbers.len() as u64, zigzag(numbers[0].into())] {
@@ -146,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_of_the_differences_is_that_of_the_numbers() {
+    fn delta_sum_equals_the_sum_of_the_numbers() {
         for len in [1, 2, 31, 33, 128, 129, 130, 1000] {
             let numbers: Vec<i32> = (0..len).map(|n| n * 7919 % 4093 * (n % 5)).collect();
             let mut bytes = packed(&numbers);
@@ -158,7 +165,7 @@ mod tests {
             assert!(counted(&bytes, numbers.len()).is_some() && counted(&bytes, numbers.len() - 1).is_none());
             assert!((0..end.min(20)).all(|len| sum(&bytes[..len], 1000).is_none()));
         }
-        // A count without numbers, as large as a program may claim.
+        // Data that claims a huge number of values, but contains none.
         let mut claims = Vec::new();
         for value in [128, 4, u64::from(u32::MAX), 0] {
             push(&mut claims, value);

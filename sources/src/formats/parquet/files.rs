@@ -1,10 +1,11 @@
-//! The files of a dataset, and the order in which a loader needs their bytes.
+//! The files of a dataset, and the order in which a loader reads their bytes.
 //!
-//! Bytes in a store are read in **units**: a page, the dictionary of a column in a row group, or
-//! that column as a whole if the places of its pages are not known. A unit has a number in the dataset
-//! , as a sample has in other sources, so the same machinery fetches units ahead, keeps them and
-//! counts them. Several samples need one unit, whose pages are decoded once and kept for a while:
-//! the order of the units leaves out those that are still kept.
+//! From an object store, bytes are read in **units**. A unit is a page, the dictionary of a column
+//! in a row group, or the whole column in a row group if the offsets of its pages are unknown.
+//! Units are numbered across the dataset, like samples in other sources, so they can use the same
+//! code for prefetching, caching and statistics. Several samples may need the same unit, but its
+//! decoded page is cached. The order of units therefore leaves out units whose pages are probably
+//! still cached.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -21,26 +22,27 @@ use crate::model::{BatchIndex, Lookahead, NextUse};
 use crate::values::lru_cache::Recent;
 use crate::values::record::other_columns;
 
-/// Rows whose next uses are compared to find that of their page. A page with more is used all the
-/// time.
+/// Maximum number of rows in a page for which the next use is computed, as the earliest next use of
+/// its rows. A page with more rows is assumed to be in constant use.
 const MOST_ROWS: usize = 512;
 
 /// The files of a dataset.
 pub(super) struct Files {
     pub(super) parts: Vec<Part>,
-    /// Number of the first row of each row group, then the number of rows.
+    /// Index of the first row of each row group, followed by the total number of rows.
     pub(super) starts: Vec<usize>,
-    /// The file of each row group, and the group in it.
+    /// For each row group, the index of its file, and its index within the file.
     pub(super) groups: Vec<(u32, u32)>,
-    /// Number of requested checks.
+    /// Number of times that a check for changes was requested.
     pub(super) looks: AtomicU64,
 }
 
 impl Files {
-    /// The row groups of `parts` that have rows. All have the columns `fields`.
+    /// Collects the row groups of `parts`, without empty ones. All files must have the same
+    /// `columns`.
     ///
     /// # Errors
-    /// If a file has other columns, or is damaged.
+    /// If a file is damaged or has different columns.
     pub(super) fn new(parts: Vec<Part>, columns: &[Field]) -> Result<Self> {
         let (mut starts, mut groups) = (vec![0_usize], Vec::new());
         for (number, part) in parts.iter().enumerate() {
@@ -60,27 +62,29 @@ impl Files {
             let (says, counted) = (part.meta.file_metadata().num_rows(), rows_of_groups(part));
             if counted != Some(says) {
                 let counted = counted.unwrap_or(i64::MAX);
-                let cause =
-                    format!("damaged: {says} rows by its footer, and {counted} in its row groups; write it again");
+                let cause = format!(
+                    "damaged: the footer claims {says} rows, but the row groups have {counted}; write the file again"
+                );
                 return Err(Error::in_source(cause).at_path(&part.file.path));
             }
         }
         Ok(Files { parts, starts, groups, looks: AtomicU64::new(0) })
     }
 
-    /// Number of rows.
+    /// Returns the total number of rows.
     pub(super) fn rows(&self) -> usize {
         self.starts[self.groups.len()]
     }
 
-    /// Number of the row group of `row`, and its number in the group.
+    /// Returns the index of the row group that contains `row`, and the index of the row within this
+    /// group.
     pub(super) fn locate(&self, row: usize) -> (usize, usize) {
         assert!(row < self.rows(), "sample {row} of {}", self.rows());
         let number = self.starts.partition_point(|&start| start <= row) - 1;
         (number, row - self.starts[number])
     }
 
-    /// Columns of plain values in each file.
+    /// Returns the number of leaf columns in a file.
     fn leaves(&self) -> u64 {
         self.parts.first().map_or(0, |part| part.meta.file_metadata().schema_descr().num_columns() as u64)
     }
@@ -89,8 +93,9 @@ impl Files {
         (self.starts[group + 1] - self.starts[group]) as u64
     }
 
-    /// Number of a unit of column `leaf` in row group `group`. A column has a number for each row,
-    /// at which a page may begin, and two more.
+    /// Returns the number of a unit of the column `leaf` in the row group `group`. A column in a
+    /// row group has one number per row, because a page may start at any row, one for the
+    /// dictionary, and one for the whole column.
     pub(super) fn number(&self, group: usize, leaf: usize, unit: Unit) -> u64 {
         let rows = self.rows_of(group);
         let place = match unit {
@@ -101,12 +106,12 @@ impl Files {
         self.first(group) + leaf as u64 * (rows + 2) + place
     }
 
-    /// Number of the first unit of a row group.
+    /// Returns the smallest unit number in a row group.
     fn first(&self, group: usize) -> u64 {
         (self.starts[group] as u64 + 2 * group as u64) * self.leaves()
     }
 
-    /// The unit of this number, with its row group and its column.
+    /// Returns the row group, the column and the unit that a unit number refers to.
     fn unit(&self, number: u64) -> Option<(usize, usize, Unit)> {
         let (mut group, mut end) = (0, self.groups.len());
         while end - group > 1 {
@@ -124,7 +129,7 @@ impl Files {
         (group < end && leaf < self.leaves()).then_some((group, leaf as usize, unit))
     }
 
-    /// The bytes of a unit.
+    /// Returns the byte range of a unit within its file, if it is known.
     fn range(&self, group: usize, leaf: usize, unit: Unit) -> Option<Range<u64>> {
         let (file, own) = self.groups[group];
         let part = &self.parts[file as usize];
@@ -138,7 +143,7 @@ impl Files {
         }
     }
 
-    /// The rows of the dataset that need a unit.
+    /// Returns the rows of the dataset that need the unit.
     fn rows_of_unit(&self, group: usize, leaf: usize, unit: Unit) -> Range<usize> {
         let start = self.starts[group];
         let (file, own) = self.groups[group];
@@ -152,18 +157,18 @@ impl Files {
         }
     }
 
-    /// Reads the indexes of the pages of `leaves`, so that a loader knows the units before it
-    /// reads.
+    /// Reads the page indexes of the columns `leaves`, so that the units are known when a loader
+    /// plans its reads.
     ///
     /// # Errors
-    /// If one is damaged or cannot be read.
+    /// If a page index is damaged or cannot be read.
     pub(super) fn load_indexes(&self, leaves: &[Needed]) -> Result<()> {
         let flat: Vec<u32> = leaves.iter().filter(|needed| !needed.lists).map(|needed| needed.leaf as u32).collect();
         in_parallel(&self.parts, |part| part.load_indexes(&flat).map_err(|e| e.at_path(&part.file.path))).map(drop)
     }
 
-    /// The order of the units that `leaves` of the samples of `order` need, for a fetcher that may
-    /// hold `bytes`. Pages take up to `kept` bytes when they are decoded.
+    /// Converts an order of samples to an order of units for the columns `leaves`. The prefetcher
+    /// may hold up to `bytes` bytes. The cache of decoded pages holds up to `kept` bytes.
     pub(super) fn order(
         self: &Arc<Self>,
         order: &Lookahead,
@@ -182,7 +187,7 @@ impl Files {
             let mut units = Vec::new();
             for sample in samples_of {
                 for needed in &leaves {
-                    // The pages of a column that was read as a whole are found in it.
+                    // If the whole column was read recently, its pages need not be read.
                     if recent.recent.get(files.whole(sample as usize, *needed)).is_some() {
                         continue;
                     }
@@ -214,7 +219,7 @@ impl Files {
         Lookahead::new(bytes, move |epoch| all.batches(epoch), units).with_next(next)
     }
 
-    /// The bytes of units, by their numbers, of files in a store.
+    /// Returns a map from unit numbers to byte ranges, for files in an object store.
     pub(super) fn units(self: &Arc<Self>) -> Parts {
         let objects = self.parts.iter().filter_map(|part| Some(part.file.object()?.0.clone()));
         let files = self.clone();
@@ -224,12 +229,14 @@ impl Files {
         })
     }
 
-    /// Number of the unit of the whole column in the row group of a row.
+    /// Returns the number of the unit that consists of the whole column, for the row group of
+    /// `row`.
     fn whole(&self, row: usize, needed: Needed) -> u64 {
         self.number(self.locate(row).0, needed.leaf, Unit::Whole)
     }
 
-    /// Calls `with` with the units that a row needs of a column, and the memory that each takes.
+    /// Calls `with` for each unit of a column that `row` needs. Passes the number and the memory
+    /// use of the unit.
     fn need(&self, row: usize, needed: Needed, mut with: impl FnMut(u64, usize)) {
         let (group, inside) = self.locate(row);
         let (file, own) = self.groups[group];
@@ -238,7 +245,7 @@ impl Files {
         let mut with = |unit: Unit| {
             let Some(range) = self.range(group, needed.leaf, unit) else { return };
             let memory = part.unpacked(own, needed.leaf, range.end - range.start);
-            // The bytes are kept, and the pages that are decoded from them.
+            // For a whole column, both the encoded bytes and the decoded pages are cached.
             let memory = if unit == Unit::Whole { memory.saturating_mul(2) } else { memory };
             with(self.number(group, needed.leaf, unit), memory);
         };
@@ -252,13 +259,15 @@ impl Files {
     }
 }
 
-/// Rows of all row groups of a file.
+/// Returns the total number of rows in the row groups of a file, or `None` if it overflows.
 fn rows_of_groups(part: &Part) -> Option<i64> {
     part.meta.row_groups().iter().try_fold(0_i64, |all, group| all.checked_add(group.num_rows()))
 }
 
+/// Checks that a file has the same columns as the first file. These are passed as `columns`.
+///
 /// # Errors
-/// If a file has other columns than the first one, whose columns are `columns`.
+/// If the columns of the two files differ.
 fn check_columns(part: &Part, columns: &[Field], first: &Part) -> Result<()> {
     let found = guarded(|| Ok(fields(part.meta.file_metadata().schema_descr())))?;
     if found == columns {
@@ -270,23 +279,23 @@ fn check_columns(part: &Part, columns: &[Field], first: &Part) -> Result<()> {
     }))
 }
 
-/// A column of plain values that samples need.
+/// A leaf column that is needed to read samples.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Needed {
     pub(super) leaf: usize,
     pub(super) lists: bool,
 }
 
-/// Units whose decoded pages are probably still kept, as the cache of pages would keep them.
+/// A simulation of the page cache, which predicts which decoded pages are still cached.
 #[derive(Default)]
 struct Units {
-    /// The place that follows.
+    /// The batch that is expected next. For any other batch, the simulation starts again.
     next: Option<BatchIndex>,
     recent: Recent<u64, ()>,
 }
 
 impl Units {
-    /// Whether `unit` was used a short time ago. Uses it.
+    /// Records a use of `unit`. Returns whether the unit is probably still cached.
     fn uses(&mut self, unit: u64, memory: usize, most: usize) -> bool {
         let before = self.recent.get(unit).is_some();
         self.recent.insert(unit, (), memory);
@@ -300,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_that_were_used_a_short_time_ago_are_kept() {
+    fn recently_used_units_count_as_cached() {
         let mut recent = Units::default();
         let mut uses = |unit| recent.uses(unit, 10, 30);
         assert_eq!([1, 2, 3, 1, 4, 2, 1].map(&mut uses), [false, false, false, true, false, false, true]);

@@ -1,4 +1,4 @@
-//! The metadata of a file, which is checked before the library decodes it.
+//! Reads the metadata of a file, and checks it before the library decodes it.
 
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
@@ -8,21 +8,21 @@ use crate::error::{Error, Result};
 use crate::medium::HeldFile;
 
 const MAGIC: &[u8] = b"PAR1";
-/// Maximum size of a footer.
+/// Maximum size of a footer, in bytes.
 const MAX_FOOTER: u64 = 64 << 20;
 
 /// Reads the metadata of a file.
 ///
 /// # Errors
-/// If it is not a Parquet file, is cut short, or its footer is damaged.
+/// If the file is not a Parquet file, is truncated or encrypted, or has a damaged footer.
 pub(super) fn read(file: &HeldFile) -> Result<ParquetMetaData> {
     let len = file.len();
-    let cut = || Error::in_source("not a Parquet file, or cut short: it does not end with `PAR1`");
+    let cut = || Error::in_source("not a Parquet file, or truncated: it does not end with `PAR1`");
     let end = len.checked_sub(8).ok_or_else(cut)?;
     let tail = input::read(file, end, 8)?;
     let (size, magic) = tail.split_at(4);
     if magic == b"PARE" {
-        return Err(Error::in_source("encrypted Parquet is not read"));
+        return Err(Error::in_source("encrypted Parquet is not supported"));
     }
     if magic != MAGIC {
         return Err(cut());
@@ -30,17 +30,19 @@ pub(super) fn read(file: &HeldFile) -> Result<ParquetMetaData> {
     let size = u64::from(u32::from_le_bytes(size.try_into().expect("four bytes")));
     if size > end || size > MAX_FOOTER {
         return Err(Error::in_source(format!(
-            "its footer has {size} bytes, in a file of {len}; the limit is {MAX_FOOTER}"
+            "the footer claims {size} bytes in a file of {len}: the limit is {MAX_FOOTER}"
         )));
     }
     let footer = input::read(file, end - size, size)?;
     let mut reader = Compact::new(&footer);
     let depth = reader.structure(0, Some(2));
     if depth.is_none_or(|depth| depth > MAX_DEPTH) {
-        return Err(Error::in_source(format!("its footer is damaged, or its columns are more than {MAX_DEPTH} deep")));
+        return Err(Error::in_source(format!(
+            "the footer is damaged, or its columns are nested more than {MAX_DEPTH} deep"
+        )));
     }
     guarded(|| {
         ParquetMetaDataReader::decode_metadata(&footer)
-            .map_err(|e| Error::in_source(format!("its footer is damaged: {e}")))
+            .map_err(|e| Error::in_source(format!("the footer is damaged: {e}")))
     })
 }

@@ -1,21 +1,23 @@
-//! The header of a page.
+//! Parser for page headers.
 
 use parquet::basic::Encoding;
 
 use super::thrift::Compact;
 
-/// Maximum size of a header. Statistics of a page may have whole values.
+/// Maximum size of a page header, in bytes. Headers can be large, because page statistics may
+/// contain whole values.
 pub(super) const MAX_HEADER: u64 = 1 << 20;
 
-/// What a page says about itself.
+/// Content of a page header.
 #[derive(Debug, Clone)]
 pub(super) struct Header {
-    /// Bytes of the header.
+    /// Size of the header, in bytes.
     pub(super) len: usize,
-    /// Bytes of the page after the header, and after decompression.
+    /// Size of the compressed page without its header, in bytes.
     pub(super) compressed: usize,
+    /// Size of the decompressed page, in bytes.
     pub(super) size: usize,
-    /// Checksum of the bytes after the header.
+    /// Checksum of the compressed page, if the header contains one.
     pub(super) crc: Option<u32>,
     pub(super) values: usize,
     pub(super) kind: Kind,
@@ -23,7 +25,7 @@ pub(super) struct Header {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Kind {
-    /// A page of another kind, which has no values.
+    /// A page that contains no values, such as an index page.
     Other,
     Dictionary {
         encoding: Encoding,
@@ -34,20 +36,21 @@ pub(super) enum Kind {
         definitions: Encoding,
         repetitions: Encoding,
     },
-    /// Version 2, whose levels are not compressed.
+    /// A data page of version 2, whose levels are not compressed.
     Two {
         encoding: Encoding,
         rows: usize,
         nulls: usize,
-        /// Bytes of the levels.
+        /// Size of the definition levels, in bytes.
         definitions: usize,
+        /// Size of the repetition levels, in bytes.
         repetitions: usize,
         compressed: bool,
     },
 }
 
 impl Header {
-    /// Reads the header that `bytes` begins with. `None` if it is damaged or `bytes` are too few.
+    /// Parses the header at the start of `bytes`. Returns `None` if it is damaged or incomplete.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut reader = Compact::new(bytes);
         let (mut kind, mut sizes, mut crc) = (None, [None; 2], None);
@@ -96,7 +99,8 @@ impl Header {
         Some(Header { len: reader.position(), compressed: compressed?, size: size?, crc, values, kind })
     }
 
-    /// Number of rows in a column without lists. `None` for a page that has none.
+    /// Returns the number of rows in the page, for a column without lists. Returns `None` for a
+    /// page that is not a data page.
     pub(super) fn rows(&self) -> Option<usize> {
         matches!(self.kind, Kind::One { .. } | Kind::Two { .. }).then_some(self.values)
     }
@@ -110,22 +114,22 @@ impl Header {
         }
     }
 
-    /// Whether the values are numbers of those in the dictionary.
+    /// Returns whether the page contains indices into the dictionary instead of values.
     pub(super) fn needs_dictionary(&self) -> bool {
         !matches!(self.kind, Kind::Dictionary { .. })
             && matches!(self.encoding(), Some(Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY))
     }
 }
 
-/// Numbers of the fields of a structure that were read. Readers that take the first or the last of
-/// two would disagree, so a second one is damage.
+/// The fields of a struct that have occurred so far. If a field occurs twice, parsers disagree on
+/// which value to use, so a repeated field is treated as damage.
 #[derive(Default)]
 struct Seen(u64);
 
 impl Seen {
-    /// Notes a field. `None` if it was there before.
+    /// Records that a field has occurred. Returns `None` if it had already occurred.
     fn first(&mut self, field: i64) -> Option<()> {
-        // No header has a field beyond these, so they are skipped.
+        // All known fields have smaller numbers. A repetition of an unknown field is harmless.
         let Some(bit) = u32::try_from(field).ok().and_then(|field| 1_u64.checked_shl(field)) else { return Some(()) };
         let before = self.0;
         self.0 |= bit;
@@ -133,7 +137,7 @@ impl Seen {
     }
 }
 
-/// The integers and flags of a structure by the number of their field, up to 7.
+/// Integers and flags of a struct, by field number (at most 7).
 #[derive(Default)]
 struct Fields {
     integers: [Option<i64>; 8],
@@ -170,7 +174,7 @@ impl Fields {
         usize::try_from(self.integers[field]?).ok()
     }
 
-    #[expect(deprecated, reason = "files have them")]
+    #[expect(deprecated, reason = "older files contain them")]
     fn encoding(&self, field: usize) -> Option<Encoding> {
         Some(match self.integers[field]? {
             0 => Encoding::PLAIN,
@@ -192,9 +196,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_is_read_and_a_part_of_one_is_not() {
-        // A page of version 1: type, sizes 100 and 60, crc -2, and 7 values, plain, with levels in
-        // runs.
+    fn complete_page_headers_are_read_and_partial_ones_are_not() {
+        // A data page of version 1: its type, the sizes 100 and 60, the checksum -2, and 7 plain
+        // values with run-length encoded levels.
         let bytes = [
             0x15, 0x00, 0x15, 0xc8, 0x01, 0x15, 0x78, 0x15, 0x03, 0x1c, 0x15, 0x0e, 0x15, 0x00, 0x15, 0x06, 0x15, 0x06,
             0x00, 0x00, 0xff,
@@ -208,17 +212,17 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_appears_twice_is_damage() {
+    fn repeated_header_field_is_damage() {
         let page = [0x15, 0, 0x15, 8, 0x15, 8];
         let about = [0x2c, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6];
         let read = |parts: &[&[u8]]| Header::read(&parts.concat()).map(|header| (header.size, header.values));
         assert_eq!(read(&[&page, &about, &[0, 0]]), Some((4, 7)));
-        // A second size, a second number of values, and a second structure.
+        // A second size, a second number of values, and a second struct.
         assert_eq!(read(&[&page, &about, &[0, 0x05, 4, 10, 0]]), None);
         assert_eq!(read(&[&page, &about, &[0x05, 2, 16, 0, 0]]), None);
         let again = [0x0c, 10, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6, 0];
         assert_eq!(read(&[&page, &about, &[0], &again, &[0]]), None);
-        // Fields that are not known are skipped.
+        // Unknown fields are skipped.
         assert_eq!(read(&[&page, &about, &[0, 0x05, 0x80, 2, 16, 0]]), Some((4, 7)));
     }
 }

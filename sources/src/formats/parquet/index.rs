@@ -1,4 +1,4 @@
-//! The places of the pages of a column in a row group.
+//! Finds the offsets of the pages of a column in a row group.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,24 +8,25 @@ use super::input::Bytes;
 use super::thrift;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Sizes of the reads that look for the end of a header.
+/// Number of bytes that are read to parse a header. If the header is longer, the next size is
+/// tried.
 const READS: [u64; 3] = [1 << 10, 64 << 10, MAX_HEADER];
 
-/// The pages of a column without lists in a row group.
+/// The pages of a column in a row group, for a column without lists.
 #[derive(Debug)]
 pub(super) struct Index {
     pages: Vec<Place>,
-    /// Number of rows of all pages.
+    /// Total number of rows in the pages.
     rows: usize,
     pub(super) dictionary: Option<Range<u64>>,
-    /// The first row of a page that is known to need no dictionary. Writers that give up the
-    /// dictionary of a column use it for no later page.
+    /// First row of the first page that is known not to need the dictionary. Once a writer has
+    /// stopped using the dictionary of a column, it does not use it again.
     plain: AtomicUsize,
-    /// The error at the end of the pages, which does not concern those before it.
+    /// The error that ended the scan, if any. It does not affect the pages before it.
     broken: Option<Error>,
 }
 
-/// A page with its header.
+/// Location of a page, including its header.
 #[derive(Debug)]
 struct Place {
     at: u64,
@@ -34,10 +35,11 @@ struct Place {
 }
 
 impl Index {
-    /// Reads the headers of the pages in `range`, which have `rows` rows.
+    /// Finds the pages in `range` by scanning their headers. The pages contain `rows` rows.
     ///
     /// # Errors
-    /// If the file cannot be read. A damaged page is an error of its rows and of those after it.
+    /// If the file cannot be read. If a page is damaged, its rows and all later rows fail when they
+    /// are read.
     pub(super) fn walk(bytes: Bytes<'_>, range: Range<u64>, rows: usize) -> Result<Self> {
         let plain = AtomicUsize::new(usize::MAX);
         let mut index = Index { pages: Vec::new(), rows: 0, dictionary: None, plain, broken: None };
@@ -53,20 +55,21 @@ impl Index {
             };
             let len = header.len as u64 + header.compressed as u64;
             match (header.kind, header.rows()) {
-                // Pages were written for one dictionary, and another would give them other values.
+                // All pages of a column use the same dictionary. With a different dictionary,
+                // values would silently be wrong.
                 (Kind::Dictionary { .. }, _) if index.dictionary.is_some() || !index.pages.is_empty() => {
-                    let cause = format!("damaged: the dictionary at offset {at} is a second one, or after values");
+                    let cause = format!("damaged: the dictionary at offset {at} is not the first page of its column");
                     index.broken = Some(Error::in_source(format!("{cause}; write the file again")));
                     break;
                 }
                 (Kind::Dictionary { .. }, _) => index.dictionary = Some(at..at + len),
                 (_, Some(count)) if count > rows - index.rows => {
                     let first = index.rows;
-                    let cause = format!("damaged: a page with {count} rows at row {first} of {rows}");
+                    let cause = format!("damaged: a page claims {count} rows at row {first} of {rows}");
                     index.broken = Some(Error::in_source(cause));
                     break;
                 }
-                // A page without rows has nothing to find.
+                // Leave out pages without rows, because they are never looked up.
                 (_, Some(count)) if count > 0 => {
                     index.noted(index.rows, header.needs_dictionary());
                     index.pages.push(Place { at, len, first: index.rows });
@@ -79,13 +82,13 @@ impl Index {
         Ok(index)
     }
 
-    /// Reads the index that a file has of the pages in `range`, which have `rows` rows. `None` if
+    /// Parses the page index for the pages in `range`, which contain `rows` rows. Returns `None` if
     /// it lists no pages.
     ///
     /// # Errors
-    /// If it is damaged.
+    /// If the page index is damaged.
     pub(super) fn listed(bytes: &[u8], range: Range<u64>, rows: usize) -> Result<Option<Self>> {
-        let damaged = || Error::in_source("damaged: the index of the pages");
+        let damaged = || Error::in_source("the page index is damaged");
         let listed = thrift::locations(bytes).ok_or_else(damaged)?;
         let mut pages = Vec::with_capacity(listed.len());
         let mut next = range.start;
@@ -106,31 +109,33 @@ impl Index {
         Ok(Some(Index { pages, rows, dictionary, plain: AtomicUsize::new(usize::MAX), broken: None }))
     }
 
-    /// The rows and the bytes of the page that has `row` of `rows`.
+    /// Finds the page that contains `row`. Returns its range of rows and its byte range. `rows` is
+    /// the number of rows in the row group.
     ///
     /// # Errors
-    /// If no page has it.
+    /// If no page contains `row`.
     pub(super) fn find(&self, row: usize, rows: usize) -> Result<(Range<usize>, Range<u64>)> {
         if row >= self.rows {
             let end = self.rows;
             return Err(self
                 .broken
                 .clone()
-                .unwrap_or_else(|| Error::in_source(format!("damaged: the pages end at row {end} of {rows}"))));
+                .unwrap_or_else(|| Error::in_source(format!("damaged: the pages contain only {end} of {rows} rows"))));
         }
         let number = self.pages.partition_point(|page| page.first <= row) - 1;
         Ok(self.page(number))
     }
 
-    /// Notes whether the page that begins at row `first` needs the dictionary.
+    /// Records whether the page that starts at row `first` needs the dictionary.
     pub(super) fn noted(&self, first: usize, needs_dictionary: bool) {
-        // Only requests depend on it, and pages say themselves what they need.
+        // This is only a hint for prefetching. Decoding relies on the header of a page to determine
+        // whether the page needs the dictionary.
         if !needs_dictionary {
             self.plain.fetch_min(first, Ordering::Relaxed);
         }
     }
 
-    /// Whether the page that begins at row `first` may need the dictionary.
+    /// Returns whether the page that starts at row `first` may need the dictionary.
     pub(super) fn may_need_dictionary(&self, first: usize) -> bool {
         self.dictionary.is_some() && first < self.plain.load(Ordering::Relaxed)
     }
@@ -142,10 +147,10 @@ impl Index {
     }
 }
 
-/// The header of the page at `at`, whose bytes end at or before `end`.
+/// Reads the header of the page at offset `at`. The page must not extend past `end`.
 ///
 /// # Errors
-/// If it is damaged or cannot be read.
+/// If the header is damaged or cannot be read.
 pub(super) fn header(bytes: Bytes<'_>, at: u64, end: u64) -> Result<Header> {
     let left = end.saturating_sub(at);
     if left == 0 {
@@ -155,20 +160,23 @@ pub(super) fn header(bytes: Bytes<'_>, at: u64, end: u64) -> Result<Header> {
         let found = bytes.get(at, len.min(left))?;
         if let Some(header) = Header::read(&found) {
             let fits = header.len as u64 + header.compressed as u64 <= left;
-            return fits.then_some(header).ok_or_else(|| Error::in_source("damaged: a page leaves its column"));
+            return fits
+                .then_some(header)
+                .ok_or_else(|| Error::in_source("damaged: a page extends past the end of its column"));
         }
         if len >= left {
             break;
         }
     }
-    Err(Error::in_source("the header of a page is damaged"))
+    Err(Error::in_source("a page header is damaged"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A list of structures with offset, size and first row, each as a varint of few bytes.
+    /// Encodes a list of structs, each with an offset, a size and a first row, which are encoded as
+    /// short varints.
     fn listed(pages: &[(u8, u8, u8)]) -> Vec<u8> {
         let mut bytes = vec![0x19, ((pages.len() as u8) << 4) | 12];
         for &(at, len, first) in pages {
@@ -179,8 +187,8 @@ mod tests {
     }
 
     #[test]
-    fn a_second_dictionary_and_one_after_values_are_errors_of_the_rows_after_them() {
-        // Headers without bytes: the kind, two sizes of 0, and a structure with 3 values of an
+    fn misplaced_dictionary_fails_only_the_rows_after_it() {
+        // Headers of empty pages: the page type, two sizes of 0, and a struct with 3 values and an
         // encoding.
         let dictionary = [0x15, 4, 0x15, 0, 0x15, 0, 0x4c, 0x15, 6, 0x15, 4, 0, 0];
         let values = [0x15, 0, 0x15, 0, 0x15, 0, 0x2c, 0x15, 6, 0x15, 16, 0x15, 6, 0x15, 6, 0, 0];
@@ -191,7 +199,7 @@ mod tests {
         };
         assert_eq!(walk(&[&dictionary, &values, &values]), [Ok(0..3), Ok(3..6)]);
         let refused = |at| {
-            let cause = format!("damaged: the dictionary at offset {at} is a second one, or after values");
+            let cause = format!("damaged: the dictionary at offset {at} is not the first page of its column");
             Err(format!("{cause}; write the file again"))
         };
         assert_eq!(walk(&[&dictionary, &dictionary, &values, &values]), [refused(113), refused(113)]);
@@ -200,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_page_is_found_by_its_rows_and_a_wrong_list_is_damaged() {
+    fn page_index_finds_pages_and_rejects_wrong_entries() {
         let index = Index::listed(&listed(&[(10, 5, 0), (15, 20, 4)]), 4..40, 9).unwrap().unwrap();
         assert_eq!((index.find(3, 9).unwrap(), index.find(8, 9).unwrap()), ((0..4, 10..15), (4..9, 15..35)));
         assert_eq!((index.dictionary.clone(), index.find(9, 9).is_err()), (Some(4..10), true));

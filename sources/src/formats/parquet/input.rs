@@ -1,4 +1,4 @@
-//! The bytes of a file: on this machine, or in a store.
+//! Reads the bytes of a local file or an object in a store, and guards calls to the library.
 
 use parquet::errors::ParquetError;
 use std::borrow::Cow;
@@ -7,17 +7,20 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::machine::bytes::room;
 use crate::medium::HeldFile;
 
-/// Maximum number of bytes that are read at once.
+/// Maximum size of a single read, in bytes.
 const MOST: u64 = 1 << 30;
 
-/// The `len` bytes of `file` from offset `at`. Not a read of the loader's order, whose bytes are
-/// fetched ahead.
+/// Reads `len` bytes of `file` at offset `at`. This read is not part of the loader's order, so the
+/// bytes are not prefetched.
 ///
 /// # Errors
-/// If they lie outside the file or cannot be read.
+/// If the range extends past the end of the file, or if it cannot be read.
 pub(super) fn read(file: &HeldFile, at: u64, len: u64) -> Result<Cow<'_, [u8]>> {
     if at.checked_add(len).is_none_or(|end| end > file.len()) || len > MOST {
-        return Err(Error::in_source(format!("damaged: {len} bytes from offset {at} of {}", file.len())));
+        return Err(Error::in_source(format!(
+            "damaged: {len} bytes at offset {at} extend past the end of the file at {} bytes",
+            file.len()
+        )));
     }
     if let Some(map) = file.map() {
         let found = &map[at as usize..][..len as usize];
@@ -28,7 +31,7 @@ pub(super) fn read(file: &HeldFile, at: u64, len: u64) -> Result<Cow<'_, [u8]>> 
     Ok(Cow::Owned(bytes))
 }
 
-/// Bytes of a file, or a part of them that was read before, with its offset.
+/// The bytes of a file, or a part of them that has been read already, with its offset in the file.
 #[derive(Clone, Copy)]
 pub(super) enum Bytes<'a> {
     File(&'a HeldFile),
@@ -36,10 +39,10 @@ pub(super) enum Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    /// The `len` bytes from offset `at` of the file.
+    /// Returns the `len` bytes at offset `at` of the file.
     ///
     /// # Errors
-    /// If they lie outside the part, and those of [`read`].
+    /// The errors of [`read`]. Also fails if the range is not inside the part.
     pub(super) fn get(self, at: u64, len: u64) -> Result<Cow<'a, [u8]>> {
         let (start, part) = match self {
             Bytes::File(file) => return read(file, at, len),
@@ -48,12 +51,13 @@ impl<'a> Bytes<'a> {
         let found = at
             .checked_sub(start)
             .and_then(|from| part.get(usize::try_from(from).ok()?..)?.get(..usize::try_from(len).ok()?));
-        let lost = || Error::in_source(format!("damaged: {len} bytes from offset {at} of a column"));
+        let lost = || Error::in_source(format!("damaged: {len} bytes at offset {at} are not inside the column"));
         found.map(Cow::Borrowed).ok_or_else(lost)
     }
 }
 
-/// Runs the library, whose panics are errors of the file.
+/// Runs code that calls the library. If it panics, returns an error that says that the file is
+/// damaged.
 pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     crate::error::guarded(run).map_err(|e| match e.kind() {
         ErrorKind::Panic => Error::in_source(format!("damaged: {}", e.cause())),
@@ -61,10 +65,10 @@ pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// An error of the library.
+/// Converts an error that the library returned.
 pub(super) fn inward(error: ParquetError) -> Error {
     match error {
-        ParquetError::NYI(what) => Error::in_source(format!("not read: {what}")),
+        ParquetError::NYI(what) => Error::in_source(format!("not supported: {what}")),
         other => Error::in_source(format!("damaged: {other}")),
     }
 }

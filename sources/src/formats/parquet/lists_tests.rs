@@ -1,11 +1,11 @@
-//! Promise: a column that is not chosen is neither granted nor decoded.
+//! Promise: a column that is not selected takes no memory and is not decoded.
 
 use super::Parquet;
 use crate::lists::{NUMBERS, ROWS, write};
 use crate::model::{Lookahead, Source};
 
 #[test]
-fn a_column_that_is_not_chosen_is_neither_granted_nor_decoded() {
+fn unselected_columns_take_no_memory_and_are_not_decoded() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.parquet");
     write(&path);
@@ -15,10 +15,10 @@ fn a_column_that_is_not_chosen_is_neither_granted_nor_decoded() {
     for row in (0..ROWS).step_by(100) {
         less.read(row, &mut Vec::new()).unwrap();
     }
-    assert_eq!(set.decoded(), 1, "the page of the numbers");
+    assert_eq!(set.decoded(), 1, "only the page of `id`");
     assert!(set.ahead_bytes() > NUMBERS && less.ahead_bytes() <= 1 << 20);
     less.check().unwrap();
-    // A loader with less room does not take that of another.
+    // Each loader has a separate memory plan.
     let whole = set.only(&["ones".to_owned()]).unwrap();
     let _enough = whole.follow(Lookahead::new(whole.ahead_bytes(), |_| 0, |_| None));
     whole.check().unwrap();

@@ -1,22 +1,23 @@
-//! Parquet files, as the hub of Hugging Face has them.
+//! Parquet files, such as those on the Hugging Face Hub.
 //!
 //! 1. `set`: [`Parquet`], the source.
-//! 2. `schema`: the columns that are read, and where their values lie.
-//! 3. `thrift`: checks what the library decodes.
-//! 4. `input`: the bytes of a file on this machine or in a store.
-//! 5. `footer`: the metadata of a file.
-//! 6. `header`: the header of a page; `index`: the places of the pages of a column.
-//! 7. `codec`: decompresses pages; `delta`: checks values that are stored as differences.
-//! 8. `pages`: decodes pages; `block`: their values; `nested`: those in lists of lists.
-//! 9. `part`: one file, and its pages.
-//! 10. `files`: all files, and the order in which a loader needs their bytes.
-//! 11. `cache`: keeps decoded pages, each decoded once, in bounded memory.
+//! 2. `schema`: the supported columns, and the leaves that contain their values.
+//! 3. `thrift`: checks Thrift data before the library decodes it.
+//! 4. `input`: reads the bytes of a local file or an object in a store.
+//! 5. `footer`: reads the metadata of a file.
+//! 6. `header`: parser for page headers. `index` finds the pages of a column.
+//! 7. `codec`: decompresses pages. `delta` checks delta-encoded values.
+//! 8. `pages`: decodes pages. `block` contains decoded values, and `nested` contains nested lists.
+//! 9. `part`: one file, and cached reads of its pages.
+//! 10. `files`: all files, and the order in which a loader reads their bytes.
+//! 11. `cache`: the cache of decoded pages.
 //!
-//! The library `parquet` decodes footers and values. It trusts the sizes in a file, so they are
-//! checked first, and its panics become errors. Pages are found and decompressed here, because the
-//! library takes as much memory as a page decompresses to, whatever the page declares.
+//! The crate `parquet` ("the library") decodes footers and values. It trusts the sizes in a file,
+//! so they are checked before it is called, and its panics are converted to errors. This module
+//! locates and decompresses pages itself, because the library allocates whatever a page
+//! decompresses to, even if the page declares a smaller size.
 //!
-//! `row`: its row in the table of formats.
+//! `row` registers the format.
 
 #[cfg(feature = "parquet")]
 mod block;

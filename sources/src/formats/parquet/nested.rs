@@ -1,30 +1,35 @@
-//! Numbers in lists of lists, which become JSON.
+//! Nested lists of numbers, which are converted to JSON.
+//!
+//! The levels of a value follow the Dremel encoding. Its repetition level is the number of lists
+//! that were started by an earlier value and continue with this one. Its definition level is the
+//! number of its optional or repeated ancestors that are present.
 
 use super::schema::Levels;
 use crate::error::{Error, Result};
 use crate::model::Numbers;
 use crate::model::value::Element;
 
-/// Maximum length of the JSON of a row.
+/// Maximum length of a row as JSON, in bytes.
 const MAX_JSON: usize = 64 << 20;
 
-/// Numbers with the levels that say where lists begin and end.
+/// The numbers in nested lists, and the levels that encode where lists start and end.
 pub(super) struct Nested {
     values: Vec<u8>,
     element: Element,
-    /// Whether the numbers are flags.
+    /// Whether the numbers are booleans.
     flags: bool,
     definitions: Vec<i16>,
     repetitions: Vec<i16>,
     levels: Levels,
-    /// Definition level of a number that is not null.
+    /// Definition level of a value that is not null.
     max: i16,
-    /// The first level and the first number of each row, then the ends.
+    /// For each row, the index of its first level and of its first number, followed by the total
+    /// numbers of levels and of numbers.
     pub(super) rows: Vec<(usize, usize)>,
 }
 
 impl Nested {
-    /// `None` if the levels do not have as many numbers as `values`.
+    /// Assigns the values to rows. Returns `None` if the levels do not match the number of values.
     pub(super) fn new(
         (values, element, flags): (Vec<u8>, Element, bool),
         definitions: Vec<i16>,
@@ -40,20 +45,20 @@ impl Nested {
         }
         rows.push((definitions.len(), next));
         let whole = definitions.len() == repetitions.len() && next == values.len() / element.size();
-        // The first level begins the first row.
+        // The first value must be the start of a row.
         let begins = rows[0].0 == 0;
         (whole && begins).then_some(Nested { values, element, flags, definitions, repetitions, levels, max, rows })
     }
 
-    /// Bytes of memory.
+    /// Returns the size in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.values.len() + 4 * self.definitions.len() + self.rows.len() * size_of::<(usize, usize)>()
     }
 
-    /// Appends row `row` as JSON. Returns `false` if the row has no list.
+    /// Appends the value in `row` as JSON. Returns `false` if the value is null.
     ///
     /// # Errors
-    /// If its JSON is too long, or there is no memory for it.
+    /// If the JSON is too long, or if memory is exhausted.
     pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<bool> {
         let ((from, mut next), (to, _)) = (self.rows[row], self.rows[row + 1]);
         let (lists, start, mut open) = (self.levels.all(), out.len(), 0);
@@ -63,20 +68,21 @@ impl Nested {
         for place in from..to {
             let (definition, repetition) = (self.definitions[place], self.repetitions[place] as usize);
             if place > from {
-                // A new element of list `repetition`: the lists inside its last element end.
+                // A new element of the list at depth `repetition` closes the lists inside the
+                // previous element.
                 out.extend(std::iter::repeat_n(b']', open - repetition.min(open)));
                 open = repetition.min(open);
                 out.push(b',');
             }
             if out.len() - start > MAX_JSON {
-                return Err(Error::in_source("a nested value is longer than 64 MiB as JSON"));
+                return Err(Error::in_source("a nested list exceeds 64 MiB as JSON"));
             }
             let ends = loop {
                 match lists.get(open) {
                     Some(&element) if definition + 1 < element => break b"null".as_slice(),
                     Some(&element) if definition < element => break b"[]",
                     Some(_) => out.push(b'['),
-                    // Damaged levels may exceed the maximum.
+                    // If the file is damaged, levels may exceed the maximum.
                     None if definition != self.max => break b"null",
                     None => break b"",
                 }

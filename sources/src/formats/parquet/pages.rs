@@ -1,4 +1,4 @@
-//! Decodes pages.
+//! Decodes pages. The memory that a page needs is checked before it is allocated.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,33 +17,35 @@ use super::schema::{Leaf, Levels, Plain};
 use super::{delta, index};
 use crate::error::{Error, Result, reserve};
 
-/// Maximum number of values in a page, for which memory is taken before they are decoded. Run lengths
-/// put 20,000 lists of 512 equal numbers into one page, which pyarrow does by default.
+/// Maximum number of values per page. The limit is needed because memory for the values is
+/// allocated before they are decoded. It is high because of run-length encoding: by default,
+/// pyarrow may write 20,000 lists of 512 equal numbers into one page.
 const MAX_VALUES: usize = 64 << 20;
-/// Memory for dictionaries of lists, beyond what the file declares.
+/// Memory that is reserved for the dictionary of a list column, whose size the metadata does not
+/// declare.
 const RESERVE: u64 = 8 << 20;
 const LISTS: &str = "the lists of a row group need";
 
-/// A column of a row group, as its pages are decoded.
+/// A column in a row group, with everything that is needed to decode its pages.
 #[derive(Clone, Copy)]
 pub(super) struct Column<'a> {
     pub(super) about: &'a ColumnChunkMetaData,
     pub(super) leaf: Leaf,
-    /// For lists.
+    /// Levels of the lists, if this is a list column.
     pub(super) levels: Option<Levels>,
-    /// Rows of the row group.
+    /// Number of rows in the row group.
     pub(super) rows: usize,
-    /// Whether pages of version 2 are compressed, whatever they say.
+    /// Whether pages of version 2 are compressed even if their headers say otherwise.
     pub(super) packed: bool,
-    /// Maximum bytes of memory of decoded pages, and those that a loader without a memory limit
-    /// has.
+    /// Maximum decoded size of a page, in bytes.
     pub(super) limit: usize,
+    /// Number of bytes that a loader grants if its memory limit allows.
     pub(super) most: usize,
 }
 
 impl Column<'_> {
-    /// Decodes a page with its header, which has the rows `rows`. `dictionary` returns that of the
-    /// column.
+    /// Decodes a page that contains `rows`. `bytes` starts with the header of the page.
+    /// `dictionary` returns the dictionary of the column.
     ///
     /// # Errors
     /// If the page is damaged or too large.
@@ -56,7 +58,8 @@ impl Column<'_> {
         let header = index::header(Bytes::Part(0, bytes), 0, bytes.len() as u64)?;
         let count = header.rows().filter(|_| header.len + header.compressed == bytes.len());
         if count != Some(rows.len()) {
-            let cause = format!("damaged: a page at rows {} to {} has other rows", rows.start, rows.end);
+            let cause =
+                format!("damaged: a page at rows {} to {} has a different number of rows", rows.start, rows.end);
             return Err(Error::in_source(cause));
         }
         let mut pages = Pages::default();
@@ -70,24 +73,24 @@ impl Column<'_> {
         self.block(rows, pages)
     }
 
-    /// Decodes the dictionary of a column, with its header.
+    /// Decodes the dictionary page of the column. `bytes` starts with the header of the page.
     ///
     /// # Errors
-    /// If it is damaged or too large.
+    /// If the page is damaged or too large.
     pub(super) fn dictionary(self, bytes: &[u8]) -> Result<Page> {
         let header = index::header(Bytes::Part(0, bytes), 0, bytes.len() as u64)?;
         if !matches!(header.kind, Kind::Dictionary { .. }) {
-            return Err(Error::in_source("damaged: a page that should be a dictionary"));
+            return Err(Error::in_source("damaged: expected a dictionary page"));
         }
         Pages::default().expect(&header, self)?;
         self.unpacked(&header, &bytes[header.len..][..header.compressed])
     }
 
-    /// Memory that a page with its header takes when it is decoded, and whether it needs the
-    /// dictionary.
+    /// Returns how much memory decoding a page takes, and whether the page needs the dictionary.
+    /// `bytes` starts with the header of the page.
     ///
     /// # Errors
-    /// If it is damaged or too large.
+    /// If the page is damaged or too large.
     pub(super) fn needed(self, bytes: &[u8]) -> Result<(usize, bool)> {
         let header = index::header(Bytes::Part(0, bytes), 0, bytes.len() as u64)?;
         let mut pages = Pages::default();
@@ -95,16 +98,16 @@ impl Column<'_> {
         Ok((pages.needed, header.needs_dictionary()))
     }
 
-    /// The pages in `range` with the offsets of their bytes, and the memory that they take when
-    /// they are decoded.
+    /// Scans all pages in `range`. Returns the offset and the header of each page, and how much
+    /// memory decoding all of them takes.
     ///
     /// # Errors
-    /// If they are damaged or too large, or cannot be read.
+    /// If the pages are damaged, too large, or cannot be read.
     pub(super) fn all(self, bytes: Bytes<'_>, range: Range<u64>) -> Result<(Vec<(u64, Header)>, usize)> {
         let (mut pages, mut at, mut found) = (Pages::default(), range.start, Vec::new());
         let values = self.about.num_values();
-        let values =
-            usize::try_from(values).map_err(|_| Error::in_source(format!("damaged: a column of {values} values")))?;
+        let values = usize::try_from(values)
+            .map_err(|_| Error::in_source(format!("damaged: the column claims {values} values")))?;
         while pages.values < values {
             let header = index::header(bytes, at, range.end)?;
             pages.expect(&header, self)?;
@@ -113,16 +116,16 @@ impl Column<'_> {
             found.push((start, header));
         }
         if pages.values != values {
-            let cause = format!("damaged: pages of {} values in a column of {values}", pages.values);
+            let cause = format!("damaged: the pages have {} values, but the column claims {values}", pages.values);
             return Err(Error::in_source(cause));
         }
         Ok((found, pages.needed))
     }
 
-    /// Decodes `found`, which are all pages of lists.
+    /// Decodes `found`, which are all pages of a list column.
     ///
     /// # Errors
-    /// If they are damaged or too large, or cannot be read.
+    /// If the pages are damaged, too large, or cannot be read.
     pub(super) fn lists(self, bytes: Bytes<'_>, found: &[(u64, Header)]) -> Result<Block> {
         let mut pages = Pages::default();
         for (start, header) in found.iter().filter(|(_, header)| header.kind != Kind::Other) {
@@ -133,13 +136,13 @@ impl Column<'_> {
         self.block(0..self.rows, pages)
     }
 
-    /// Memory for a value of the column, with its levels.
+    /// Returns the memory that a value takes while it is decoded, including its levels.
     fn value_bytes(self) -> usize {
         let about = self.about.column_descr();
         let levels = usize::from(about.max_def_level() > 0) + usize::from(about.max_rep_level() > 0);
         let value = match self.leaf.holds {
             Plain::Bytes | Plain::Text => size_of::<ByteArray>() + size_of::<u32>(),
-            // The library's value, and its copy.
+            // The value as the library decodes it, and the converted copy.
             Plain::Half => size_of::<ByteArray>() + 8,
             Plain::Bool => 2,
             Plain::Number(element) => element.size() + 8,
@@ -147,7 +150,7 @@ impl Column<'_> {
         value + levels * size_of::<i16>()
     }
 
-    /// Memory for a value of the dictionary of the column.
+    /// Returns the memory that a dictionary value takes.
     fn word_bytes(self) -> usize {
         match self.leaf.holds {
             Plain::Bytes | Plain::Text | Plain::Half => size_of::<ByteArray>(),
@@ -156,21 +159,22 @@ impl Column<'_> {
         }
     }
 
-    /// Number of the values, and the bytes of all pages, as the file declares them.
+    /// Returns the number of values and the total size of the pages, as declared in the metadata.
     fn declared(self) -> (u64, u64) {
         let pages = self.about.uncompressed_size().max(self.about.compressed_size());
         (u64::try_from(self.about.num_values()).unwrap_or(0), u64::try_from(pages).unwrap_or(0))
     }
 
-    /// Memory that all lists of the column take when they are decoded, by what the file declares.
-    /// It has a reserve for dictionaries, which are not declared, and pages that compression
-    /// enlarges.
+    /// Estimates how much memory decoding all lists of the column takes, from the sizes that the
+    /// metadata declares. The estimate includes a reserve for the dictionary, whose size is not
+    /// declared, and for pages that compression has made larger.
     pub(super) fn lists_need(self) -> u64 {
         let (values, pages) = self.declared();
         values.saturating_mul(self.value_bytes() as u64).saturating_add(pages).saturating_add(pages / 2 + RESERVE)
     }
 
-    /// Memory that the decoded values of the column take, as far as the file declares it.
+    /// Estimates how much memory the decoded values of the column take, from the sizes that the
+    /// metadata declares.
     pub(super) fn unpacked_bytes(self) -> u64 {
         let (values, pages) = self.declared();
         match self.leaf.holds {
@@ -180,10 +184,10 @@ impl Column<'_> {
         }
     }
 
-    /// The page with these bytes after its header.
+    /// Verifies and decompresses a page. `body` contains the bytes after the header.
     fn unpacked(self, header: &Header, body: &[u8]) -> Result<Page> {
         if header.crc.is_some_and(|crc| crc != crc32fast::hash(body)) {
-            return Err(Error::in_source("damaged: the checksum of a page differs from that of its bytes"));
+            return Err(Error::in_source("damaged: a page has a wrong checksum"));
         }
         let codec = self.about.compression();
         let plain = codec == Compression::UNCOMPRESSED;
@@ -196,21 +200,21 @@ impl Column<'_> {
         let mut bytes = Vec::new();
         if packed {
             let (own, rest) = body.split_at_checked(levels).filter(|_| levels <= header.size).ok_or_else(|| {
-                Error::in_source(format!("damaged: a page of {} bytes with {levels} bytes of levels", header.size))
+                Error::in_source(format!("damaged: a page of {} bytes claims {levels} bytes of levels", header.size))
             })?;
-            bytes.try_reserve_exact(header.size).map_err(|_| Error::in_source("no memory for a page"))?;
+            bytes.try_reserve_exact(header.size).map_err(|_| Error::in_source("cannot allocate memory for a page"))?;
             bytes.extend_from_slice(own);
             decompress(codec, rest, header.size - levels, &mut bytes)?;
         } else if body.len() == header.size {
             reserve(&mut bytes, body.len())?;
             bytes.extend_from_slice(body);
         } else {
-            let cause = format!("damaged: {} bytes of a page that says it has {}", body.len(), header.size);
+            let cause = format!("damaged: a page has {} bytes, but its header claims {}", body.len(), header.size);
             return Err(Error::in_source(cause));
         }
         let (buf, num_values) = (bytes.into(), header.values as u32);
         Ok(match header.kind {
-            Kind::Other => return Err(Error::in_source("damaged: a page of an unknown kind")),
+            Kind::Other => return Err(Error::in_source("damaged: a page has an unknown type")),
             Kind::Dictionary { encoding, sorted } => {
                 Page::DictionaryPage { buf, num_values, encoding, is_sorted: sorted }
             }
@@ -245,46 +249,51 @@ impl Column<'_> {
     }
 }
 
-/// Checks that the lists of a row group, which [need](Column::lists_need) so many bytes, may be
-/// decoded.
+/// Checks that the lists of a row group may be decoded, given that they [need](Column::lists_need)
+/// `need` bytes of memory.
 ///
 /// # Errors
-/// If they need more than `limit`.
+/// If `need` exceeds `limit`. The message also depends on `most`, the number of bytes that a loader
+/// grants if its memory limit allows.
 pub(super) fn lists_fit(need: u64, limit: usize, most: usize) -> Result<()> {
     if need <= limit as u64 { Ok(()) } else { Err(too_large(LISTS, need, limit, most)) }
 }
 
 fn too_large(what: &str, need: u64, limit: usize, most: usize) -> Error {
-    // A loader never asks for more than this, however high its limit is.
+    // A loader never grants more than `most`, so if `limit` is not below `most`, a higher memory
+    // limit would not help.
     let raise = if limit < most { "raise the loader's memory_limit, " } else { "" };
     Error::in_source(format!(
-        "{what} {need} bytes of memory; the limit is {limit}: {raise}write the file with smaller pages or row groups, \
-         or leave the column out with TableOptions::columns"
+        "{what} {need} bytes of memory, but the limit is {limit}: {raise}write the file with smaller pages or row \
+         groups, or leave the column out with TableOptions::columns"
     ))
 }
 
-/// Pages that were read, for the library to decode.
+/// Decompressed pages, in the order in which the library will decode them.
 #[derive(Default)]
 struct Pages {
     pages: VecDeque<Page>,
-    /// Bytes of the pages, and number of their values.
+    /// Total size of the pages, in bytes.
     bytes: usize,
+    /// Total number of values in the pages.
     values: usize,
-    /// Bytes of the dictionary of the column, which other pages share.
+    /// Size of the dictionary, which the other pages share.
     dictionary: usize,
-    /// Bytes of memory that they take when they are decoded.
+    /// Number of bytes of memory that decoding the pages takes.
     needed: usize,
 }
 
 impl Pages {
-    /// Checks what a page will take, before any memory is taken for it.
+    /// Checks how much memory a page needs, before any is allocated.
     fn expect(&mut self, header: &Header, column: Column<'_>) -> Result<()> {
         let (size, values, limit) = (header.size.max(header.compressed), header.values, column.limit);
-        // A value of a dictionary has at least a byte.
+        // A dictionary value takes at least one byte of the page.
         let dictionary = matches!(header.kind, Kind::Dictionary { .. });
         let most = if dictionary { size.min(MAX_VALUES) } else { MAX_VALUES };
         if values > most {
-            return Err(Error::in_source(format!("a page of {size} bytes with {values} values; the limit is {most}")));
+            return Err(Error::in_source(format!(
+                "a page of {size} bytes claims {values} values: the limit is {most}"
+            )));
         }
         self.values += if dictionary || header.kind == Kind::Other { 0 } else { values };
         let each = if dictionary { column.word_bytes() } else { column.value_bytes() };
@@ -303,7 +312,8 @@ impl Pages {
         Err(too_large(what, need, limit, column.most))
     }
 
-    /// Adds a page that was expected, after checking what its values claim.
+    /// Adds a page for which [`expect`](Pages::expect) was called, and checks the sizes that its
+    /// values claim.
     fn add(&mut self, page: Page, column: Column<'_>) -> Result<()> {
         let values = page.num_values() as usize;
         let delta = match page.encoding() {
@@ -313,7 +323,7 @@ impl Pages {
             Encoding::DELTA_BYTE_ARRAY => encoded(&page, column.about).map(|bytes| delta::expanded(bytes, values)),
             _ => Some(Some(0)),
         };
-        let more = delta.flatten().ok_or_else(|| Error::in_source("damaged: the lengths of the values of a page"))?;
+        let more = delta.flatten().ok_or_else(|| Error::in_source("damaged: invalid value lengths in a page"))?;
         self.needed = usize::try_from(more).map_or(usize::MAX, |more| self.needed.saturating_add(more));
         self.check(column, column.limit)?;
         self.bytes += page.buffer().len() + more as usize;
@@ -322,7 +332,7 @@ impl Pages {
     }
 }
 
-/// The bytes of the values of a page, which follow the levels.
+/// Returns the encoded values of a page, which come after the levels.
 fn encoded<'a>(page: &'a Page, column: &ColumnChunkMetaData) -> Option<&'a [u8]> {
     let about = column.column_descr();
     let bytes: &[u8] = page.buffer();
@@ -389,7 +399,7 @@ mod tests {
     use crate::formats::Parquet;
     use crate::model::{Lookahead, Source};
 
-    /// Writes a column `text` of `values`.
+    /// Writes a file whose column `text` contains `values`.
     fn write(path: &Path, encoding: Encoding, values: &[ByteArray]) {
         let schema = Arc::new(parse_message_type("message m { required binary text (UTF8); }").unwrap());
         let properties = WriterProperties::builder().set_dictionary_enabled(false).set_encoding(encoding);
@@ -404,7 +414,8 @@ mod tests {
         writer.close().unwrap();
     }
 
-    /// Writes a column `list` of `rows` lists of two numbers.
+    /// Writes a file with `rows` rows, whose column `list` contains a list of two numbers in each
+    /// row.
     fn write_lists(path: &Path, rows: usize) {
         let schema = "message m { required group list (LIST) { repeated group list { required int32 element; } } }";
         let schema = Arc::new(parse_message_type(schema).unwrap());
@@ -420,9 +431,11 @@ mod tests {
         writer.close().unwrap();
     }
 
-    /// Replaces the numbers `from` of 64 bits in the footer, as far as their places are in `which`.
+    /// Replaces the 64-bit number `from` in the footer with `to`. `from` must occur `count` times,
+    /// and `which` contains the indices of the occurrences to replace.
     fn with_numbers(bytes: &[u8], [from, to]: [u16; 2], count: usize, which: &[usize]) -> Vec<u8> {
-        // A field of type 6 after the one before it, as a varint of two bytes.
+        // A field of type 6 whose number is one more than the previous, with a value that is a
+        // varint of two bytes.
         let field = |number: u16| [0x16, (2 * number) as u8 | 0x80, ((2 * number) >> 7) as u8];
         let size = u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap()) as usize;
         let start = bytes.len() - 8 - size;
@@ -434,13 +447,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_rows_that_would_hide_values_are_errors() {
+    fn inconsistent_row_counts_fail() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("x.parquet");
         let values: Vec<ByteArray> = (0..7777).map(|n| format!("{n}").into_bytes().into()).collect();
         write(&path, Encoding::PLAIN, &values);
         let whole = std::fs::read(&path).unwrap();
-        // The number of the file, the values of the column, and the number of the row group.
+        // The footer contains three counts: the rows of the file, the values of the column, and the
+        // rows of the row group.
         let read = |bytes: &[u8], rows: usize| {
             std::fs::write(&path, bytes).unwrap();
             let set = Parquet::open(&path)?;
@@ -450,11 +464,11 @@ mod tests {
         let text = |which: &[usize]| with_numbers(&whole, [7777, 7770], 3, which);
         assert!(read(&text(&[]), 7777).is_ok());
         let cases = [
-            (&[0][..], "7770 rows by its footer, and 7777 in its row groups"),
+            (&[0][..], "the footer claims 7770 rows, but the row groups have 7777"),
             (&[1], "row group 0, column \"text\": damaged: 7770 values for 7777 rows"),
             (&[0, 2], "row group 0, column \"text\": damaged: 7777 values for 7770 rows"),
-            // Pages tell of lies that agree.
-            (&[0, 1, 2], "a page with 7777 rows at row 0 of 7770"),
+            // If all counts are wrong in the same way, the pages reveal it.
+            (&[0, 1, 2], "a page claims 7777 rows at row 0 of 7770"),
         ];
         for (which, expected) in cases {
             let e = read(&text(which), 7770).unwrap_err();
@@ -464,9 +478,12 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         assert!(read(&whole, 777).is_ok());
         let e = read(&with_numbers(&whole, [777, 770], 2, &[0, 1]), 770).unwrap_err();
-        assert!(e.cause().contains("row group 0, column \"list\": damaged: more than 770 rows"), "{e}");
+        assert!(
+            e.cause().contains("row group 0, column \"list\": damaged: the row group has more than 770 rows"),
+            "{e}"
+        );
         let e = read(&with_numbers(&whole, [1554, 1550], 1, &[0]), 777).unwrap_err();
-        assert!(e.cause().contains("pages of 1554 values in a column of 1550"), "{e}");
+        assert!(e.cause().contains("the pages have 1554 values, but the column claims 1550"), "{e}");
         assert_eq!(e.path(), Some(&*path));
     }
 
@@ -478,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_share_their_bytes_are_read_and_bounded() {
+    fn delta_encoded_values_are_bounded_in_memory() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("x.parquet");
         let values: Vec<ByteArray> =
@@ -489,7 +506,7 @@ mod tests {
                 assert_eq!(read(&path, row).unwrap(), values[row].data(), "{encoding}");
             }
         }
-        // 2,000 values of 50 kB are 100 MB, in a file of a few kilobytes.
+        // 2,000 values of 50 kB take 100 MB, but the file has less than 200 kB.
         write(&path, Encoding::DELTA_BYTE_ARRAY, &vec![vec![b'x'; 50_000].into(); 2000]);
         assert!(std::fs::metadata(&path).unwrap().len() < 200_000);
         let set = Parquet::open(&path).unwrap();
@@ -498,14 +515,14 @@ mod tests {
         let e = set.read(3, &mut scratch).unwrap_err();
         assert!(e.cause().contains("row group 0, column \"text\": a page needs 10"), "{e}");
         assert!(e.cause().contains("smaller pages") && e.path() == Some(&*path), "{e}");
-        // A higher limit helps only if the loader would ask for more.
+        // The message advises raising the limit only if a loader would then grant more.
         assert!(!e.cause().contains("memory_limit"), "{e}");
         set.room.set_most(1 << 30);
         assert!(set.read(3, &mut scratch).unwrap_err().cause().contains("raise the loader's memory_limit"));
     }
 
     #[test]
-    fn a_changed_byte_of_a_page_with_a_checksum_is_an_error() {
+    fn page_with_a_wrong_checksum_fails() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats/parquet/checksums.parquet");
         let bytes = std::fs::read(&path).unwrap();
         let root = tempfile::tempdir().unwrap();
@@ -516,7 +533,7 @@ mod tests {
         std::fs::write(&copy, &changed).unwrap();
         assert_eq!(read(&path, 17).unwrap(), b"row 17");
         let e = read(&copy, 17).unwrap_err();
-        assert!(e.cause().contains("the checksum of a page differs"), "{e}");
-        assert_eq!(read(&copy, 0).unwrap(), b"row 0", "other pages are whole");
+        assert!(e.cause().contains("a page has a wrong checksum"), "{e}");
+        assert_eq!(read(&copy, 0).unwrap(), b"row 0", "other pages are intact");
     }
 }

@@ -1,4 +1,4 @@
-//! One file, and its pages.
+//! One Parquet file, with its page indexes and cached reads of its pages.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,70 +17,72 @@ use super::schema::{Leaf, Levels};
 use crate::error::{Error, Result};
 use crate::medium::HeldFile;
 
-/// Maximum size of a column of a row group in a store whose pages have no index: it is read whole.
+/// Maximum size of a column in a row group that is read from a store as a whole, in bytes.
 pub(super) const MAX_CHUNK: u64 = 256 << 20;
-/// Columns that are at most this large are read whole from a store.
+/// Columns up to this size are always read from a store as a whole.
 const SMALL: u64 = 32 << 10;
-/// Maximum bytes of the indexes of a file, which are read when it is opened.
+/// Maximum distance between the first and the last byte of the page indexes in a file. If they are
+/// further apart, they are not read together in advance.
 const MAX_INDEXES: u64 = 16 << 20;
-/// Marks the place of the bytes of a column.
+/// Bit in the column number of a cache key that marks the encoded bytes of the column.
 const WHOLE: u32 = 1 << 31;
 
-/// Bytes of a column in a row group that are read together.
+/// Bytes of a column in a row group that are read together. See the module `files`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Whole,
     Dictionary,
-    /// The page that begins at this row.
+    /// The page that starts at this row.
     Page(usize),
 }
 
-/// The units of a column in a store.
+/// Functions that read the units of a column.
 pub(super) struct Fetch<'a> {
-    /// Reads a unit, which lies in the range.
+    /// Reads a unit, which is located at the given byte range.
     pub(super) read: &'a dyn Fn(Unit, Range<u64>) -> Result<Vec<u8>>,
-    /// Whether a unit is fetched ahead.
+    /// Returns whether a unit is scheduled for prefetching.
     pub(super) is_planned: &'a dyn Fn(Unit) -> bool,
 }
 
-/// Checks that a column of a row group in a store may be read as a whole, when a decoded page may
-/// take `limit` bytes.
+/// Checks that a column of `len` bytes is small enough to be read from a store as a whole. `limit`
+/// is the maximum decoded size of a page.
 ///
 /// # Errors
-/// If it is too large.
+/// If the column is too large.
 pub(super) fn fits(len: u64, lists: bool, limit: usize) -> Result<()> {
     let most = MAX_CHUNK.min(limit as u64);
     if len <= most {
         return Ok(());
     }
     let (why, write) = match lists {
-        true => ("lists, which are read from a store as a whole", "smaller row groups"),
-        false => ("no index of its pages, so it is read as a whole", "a page index (write_page_index=True in pyarrow)"),
+        true => ("of lists", "smaller row groups"),
+        false => ("and no page index", "a page index (write_page_index=True in pyarrow)"),
     };
     let more = if len <= MAX_CHUNK { "raise the loader's memory_limit, " } else { "" };
     Err(Error::in_source(format!(
-        "{len} bytes with {why}; the limit is {most}: {more}copy the file to this machine, or write it with {write}"
+        "the column has {len} bytes {why}, so it is read from a store as a whole: the limit is {most}; {more}copy the \
+         file to this machine, or write it with {write}"
     )))
 }
 
-/// An open file.
+/// An open Parquet file.
 pub(super) struct Part {
     pub(super) file: HeldFile,
     pub(super) meta: ParquetMetaData,
-    /// See [`hides_compression`].
+    /// The result of [`hides_compression`].
     packed: bool,
-    /// The pages of columns in row groups that were found.
+    /// The pages of columns, by row group and column, as far as they are known.
     indexes: Mutex<HashMap<(u32, u32), Arc<Index>>>,
 }
 
-/// Whether this writer compressed pages of version 2 that say they are not compressed: PyArrow before
-/// version 3 (ARROW-10353). It called itself by the version of its C++ library, 1.5.1. Its successors
-/// are called `parquet-cpp-arrow`.
+/// Returns whether the writer of the file compressed pages of version 2 but marked them as
+/// uncompressed. PyArrow did so before version 3 (ARROW-10353). It identified itself by the version
+/// of its C++ library, 1.5.1. Later versions identify themselves as `parquet-cpp-arrow`.
 fn hides_compression(writer: Option<&str>) -> bool {
     writer.is_some_and(|writer| writer.starts_with("parquet-cpp version 1."))
 }
 
-/// The bytes of a whole column, and the guard of [`Cache::column`].
+/// Returns the encoded bytes of a whole column, and the guard that [`Cache::column`] returns.
 fn whole_column<'c>(
     cache: &'c Cache,
     place: Place,
@@ -102,38 +104,39 @@ impl Part {
         Ok(Part { file, meta, packed, indexes: Mutex::default() })
     }
 
-    /// Rows of a row group.
+    /// Returns the number of rows in a row group.
     pub(super) fn rows(&self, group: u32) -> usize {
         usize::try_from(self.meta.row_group(group as usize).num_rows()).unwrap_or(0)
     }
 
-    /// The bytes of a column in a row group.
+    /// Returns the byte range of a column in a row group.
     ///
     /// # Errors
-    /// If they lie outside the file.
+    /// If the range extends past the end of the file.
     pub(super) fn chunk(&self, group: u32, leaf: usize) -> Result<Range<u64>> {
         let column = self.meta.row_group(group as usize).column(leaf);
         let (start, len) = guarded(|| Ok(column.byte_range()))?;
         let end = start.checked_add(len).filter(|&end| end <= self.file.len());
-        let end = end.ok_or_else(|| Error::in_source("damaged: the column lies outside the file"))?;
+        let end = end.ok_or_else(|| Error::in_source("damaged: the column is outside the file"))?;
         Ok(start..end)
     }
 
-    /// Bytes of a column in a row group that are read from a store as a whole, because the file has
-    /// no index of its pages. `None` if they are few.
+    /// Returns the size of a column in a row group if it must be read from a store as a whole,
+    /// because it contains lists or has no page index. Returns `None` for other columns, and for
+    /// small ones.
     ///
     /// # Errors
-    /// If the column lies outside the file, or the place of its index is damaged.
+    /// If the column is outside the file, or if the location of its page index is invalid.
     pub(super) fn whole(&self, group: u32, leaf: usize, lists: bool) -> Result<Option<u64>> {
         let chunk = self.chunk(group, leaf)?;
         let len = chunk.end - chunk.start;
         Ok((len > SMALL && (lists || self.listed(group, leaf as u32)?.is_none())).then_some(len))
     }
 
-    /// The decoded page that has `row`.
+    /// Returns the decoded page that contains `row`.
     ///
     /// # Errors
-    /// If it is damaged, too large or cannot be read.
+    /// If the page is damaged, too large, or cannot be read.
     pub(super) fn block(
         &self,
         (cache, room): (&Cache, &Room),
@@ -154,7 +157,7 @@ impl Part {
         let (raw, _alone) = match (&index, local) {
             (_, true) => (None, None),
             (Some(_), false) => (cache.find(whole, 0), None),
-            // The first page is found in the whole column.
+            // Without an index, read the whole column to find the page in it.
             (None, false) => {
                 let (raw, alone) = whole_column(cache, whole, chunk.clone(), &column, fetch)?;
                 (Some(raw), alone)
@@ -163,7 +166,8 @@ impl Part {
         let raw = raw.as_deref().and_then(Block::bytes_of_column).map(|bytes| Bytes::Part(chunk.start, bytes));
         let bytes = raw.unwrap_or(Bytes::File(&self.file));
         if levels.is_some() {
-            // Before their headers are read, so that the message has all that they need.
+            // Check this before the headers are read, so that the message states the total
+            // requirement.
             lists_fit(column.lists_need(), column.limit, column.most)?;
             let found = || column.all(bytes, chunk.clone());
             return cache.get(place, (row, 0), found, |found| column.lists(bytes, &found));
@@ -177,18 +181,20 @@ impl Part {
         };
         let dictionary = || {
             let at =
-                index.dictionary.clone().ok_or_else(|| Error::in_source("damaged: a column without its dictionary"))?;
+                index.dictionary.clone().ok_or_else(|| Error::in_source("damaged: the column has no dictionary"))?;
             let size = self.unpacked(group, leaf.number, at.end - at.start).min(column.limit);
             let made = || Ok(Block::of_dictionary(column.dictionary(&read(Unit::Dictionary, at)?)?));
             let block = cache.dictionary(place, size, made)?;
-            Ok(block.dictionary().cloned().expect("a dictionary has a place of its own"))
+            Ok(block.dictionary().cloned().expect("dictionaries have separate cache keys"))
         };
         let page = || {
             let bytes = read(Unit::Page(own.start), at)?;
             let (needed, with_dictionary) = column.needed(&bytes)?;
             index.noted(own.start, with_dictionary);
-            // The order did not know which pages need the dictionary, and names it only once. It is
-            // kept for those that do.
+            // When the order of units is computed, it is not known which pages need the dictionary,
+            // so the order lists the dictionary once, with the first page that is read. If this
+            // page does not need the dictionary, decode it nevertheless, so that it is cached for
+            // later pages.
             if !with_dictionary && raw.is_none() && !local && (fetch.is_planned)(Unit::Dictionary) {
                 let _ = dictionary();
             }
@@ -197,19 +203,20 @@ impl Part {
         cache.get(place, (row, own.start), page, |bytes| column.page(&bytes, own.clone(), dictionary))
     }
 
-    /// A column of a row group, whose pages must fit into `room`.
+    /// Returns a column in a row group. Decoding it is limited by the memory in `room`.
     pub(super) fn column(&self, group: u32, leaf: Leaf, levels: Option<Levels>, room: &Room) -> Column<'_> {
         let about = self.meta.row_group(group as usize).column(leaf.number);
         let (rows, packed) = (self.rows(group), self.packed);
         Column { about, leaf, levels, rows, packed, limit: room.limit(), most: room.most() }
     }
 
-    /// The pages of a column without lists in a row group, if they were found before.
+    /// Returns the pages of a column in a row group, if they are known. The column must not contain
+    /// lists.
     pub(super) fn known(&self, group: u32, leaf: u32) -> Option<Arc<Index>> {
         self.indexes.lock().unwrap_or_else(PoisonError::into_inner).get(&(group, leaf)).cloned()
     }
 
-    /// Bytes of memory for `len` bytes of a column in a row group, as the file declares them.
+    /// Estimates the decoded size of `len` bytes of a column from the sizes in the metadata.
     pub(super) fn unpacked(&self, group: u32, leaf: usize, len: u64) -> usize {
         let column = self.meta.row_group(group as usize).column(leaf);
         let (packed, size) = (column.compressed_size().max(1) as u64, column.uncompressed_size().max(0) as u64);
@@ -217,13 +224,13 @@ impl Part {
         usize::try_from(len.saturating_mul(ratio)).unwrap_or(usize::MAX)
     }
 
-    /// Reads the indexes that the file has of the pages of columns without lists, most of them at
-    /// once.
+    /// Reads the page indexes of the columns `leaves`, which must not contain lists. Uses a single
+    /// read, or does nothing if the page indexes are too far apart.
     ///
     /// # Errors
-    /// If one is damaged or cannot be read.
+    /// If a page index is damaged or cannot be read.
     pub(super) fn load_indexes(&self, leaves: &[u32]) -> Result<()> {
-        let damaged = || Error::in_source("damaged: the index of the pages");
+        let damaged = || Error::in_source("the page index is damaged");
         let mut wanted = Vec::new();
         for group in 0..self.meta.num_row_groups() as u32 {
             for &leaf in leaves {
@@ -239,7 +246,7 @@ impl Part {
         let (start, end) =
             wanted.iter().fold((u64::MAX, 0), |(start, end), (_, _, _, at)| (at.start.min(start), at.end.max(end)));
         if end.saturating_sub(start) > MAX_INDEXES {
-            // They are then read one by one, when they are needed.
+            // In this case, each page index is read when it is needed.
             return Ok(());
         }
         if !wanted.is_empty() {
@@ -254,26 +261,29 @@ impl Part {
         Ok(())
     }
 
-    /// Offset and length of the index that the file has of the pages of a column in a row group.
+    /// Returns the offset and the length of the page index of a column in a row group, if the file
+    /// contains one.
     fn listed(&self, group: u32, leaf: u32) -> Result<Option<(u64, u64)>> {
         let column = self.meta.row_group(group as usize).column(leaf as usize);
         let (Some(at), Some(len)) = (column.offset_index_offset(), column.offset_index_length()) else {
             return Ok(None);
         };
-        let damaged = |_| Error::in_source("damaged: the index of the pages");
+        let damaged = |_| Error::in_source("the page index is damaged");
         Ok(Some((u64::try_from(at).map_err(damaged)?, u64::try_from(len).map_err(damaged)?)))
     }
 
-    /// The pages of a column without lists in a row group, as far as they are known.
+    /// Returns the pages of a column in a row group, if they are known or a page index lists them.
+    /// The column must not contain lists.
     ///
     /// # Errors
-    /// If the index that the file has of them is damaged.
+    /// If the page index is damaged.
     pub(super) fn index(&self, group: u32, leaf: u32) -> Result<Option<Arc<Index>>> {
         if let Some(index) = self.known(group, leaf) {
             return Ok(Some(index));
         }
         let chunk = self.chunk(group, leaf as usize)?;
-        // The headers of pages are found without requests on this machine, and decide.
+        // In a local file, scanning the page headers costs no requests, and unlike the page index,
+        // they are authoritative.
         if self.file.object().is_none() || chunk.end - chunk.start <= SMALL {
             return Ok(None);
         }

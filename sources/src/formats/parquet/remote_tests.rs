@@ -1,4 +1,5 @@
-//! Files in a store have the samples of the files on this machine, for any memory, order and cache.
+//! Tests that files in a store deliver the same samples as local files, whatever the memory limit,
+//! the sample order and the cache.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -24,7 +25,8 @@ const ROWS: u64 = 300;
 const BATCH: u64 = 8;
 const URL: &str = "mem://set/x.parquet";
 
-/// Bytes of image `row`, between 1 and 7 kB. Every seventh is that of another row.
+/// Returns the bytes of the image in row `row`, which take 1 to 7 kB. Every seventh row contains
+/// the same image.
 fn image(row: u64) -> Vec<u8> {
     let row = if row.is_multiple_of(7) { 0 } else { row };
     let mut state = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -40,7 +42,7 @@ fn image(row: u64) -> Vec<u8> {
     bytes
 }
 
-/// A file with pages of about 16 kB in row groups of 50 rows.
+/// Writes a file with pages of about 16 kB, and with row groups of 50 rows.
 fn write(path: &Path, indexed: bool, dictionary: bool) {
     let schema = parse_message_type("message m { required binary image; optional int64 label; }").unwrap();
     let properties = WriterProperties::builder()
@@ -68,16 +70,17 @@ fn write(path: &Path, indexed: bool, dictionary: bool) {
     writer.close().unwrap();
 }
 
-/// Bytes by offset and length, and their sum.
+/// Cached bytes by offset and length, and their total size.
 type Blocks = (HashMap<(u64, u64), Vec<u8>>, usize);
 
-/// One object, and a cache of `limit` bytes.
+/// A store with one object, and a cache of `limit` bytes.
 struct Kept {
     file: Vec<u8>,
     limit: usize,
     kept: Mutex<Blocks>,
-    /// Bytes and requests that were sent.
+    /// Number of bytes served.
     bytes: AtomicU64,
+    /// Number of requests served.
     requests: AtomicU64,
     ahead: AtomicU64,
 }
@@ -108,7 +111,7 @@ impl Store for Cached {
     }
 
     fn keep(&self, _set: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
-        // The order has an inverse for its units.
+        // Check that the order can find the next use of a unit.
         let (place, units) = order.from(BatchIndex::default()).find(|(_, units)| !units.is_empty())?;
         assert_eq!(order.next_use(units[0], place, 1), NextUse::At(place));
         (self.0.limit > 0).then(|| Arc::new(self.clone()) as Arc<dyn ObjectCache>)
@@ -143,7 +146,8 @@ enum Order {
 }
 
 impl Order {
-    /// Place of a sample in an epoch, and the sample at a place: the orders are their own inverse.
+    /// Maps a position in an epoch to a sample. Each order is its own inverse, so this also maps a
+    /// sample to its position.
     fn at(self, place: u64, epoch: u64) -> u64 {
         let salt = [11, 26, 5][epoch as usize % 3];
         match self {
@@ -189,7 +193,7 @@ fn opened(file: &[u8], limit: usize) -> Result<(Cached, Arc<Parquet>)> {
     Ok((store, Arc::new(set)))
 }
 
-/// Reads two epochs with three threads, and returns the bytes that each took.
+/// Reads two epochs with three threads. Returns the number of bytes fetched in each epoch.
 fn epochs(store: &Cached, set: &Parquet, expected: &[OwnedSample], order: Order, budget: usize) -> [u64; 2] {
     let follow = set.follow(order.lookahead(budget)).unwrap();
     [0, 1].map(|epoch| {
@@ -215,7 +219,7 @@ fn epochs(store: &Cached, set: &Parquet, expected: &[OwnedSample], order: Order,
 }
 
 #[test]
-fn samples_of_a_store_are_those_of_the_file_for_any_memory_order_and_cache() {
+fn remote_samples_equal_local_samples() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.parquet");
     for (indexed, dictionary) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -239,11 +243,12 @@ fn samples_of_a_store_are_those_of_the_file_for_any_memory_order_and_cache() {
                     let network = set.network().unwrap();
                     assert_eq!(network.cached, limit > 0 && budget > 0, "{case}");
                     if budget == 8 << 20 {
-                        // All fits, so each byte is fetched once.
+                        // The cache can hold the whole file, so each byte is fetched only once.
                         assert!(50 * cold <= 51 * network.used_bytes && warm == 0, "{case}: {cold} {warm} {network:?}");
                         assert!(network.used_bytes <= file.len() as u64, "{case}: {network:?}");
                         assert!(store.0.ahead.load(Ordering::Relaxed) > 0, "{case}");
-                        // Nothing is on its way. One request asked for the object.
+                        // No request is in flight any more. One request was needed to look up the
+                        // object.
                         let sent = [&store.0.bytes, &store.0.requests].map(|count| count.load(Ordering::Relaxed));
                         assert_eq!([network.bytes, network.requests], [sent[0], sent[1] + 1], "{case}");
                     }
@@ -254,7 +259,7 @@ fn samples_of_a_store_are_those_of_the_file_for_any_memory_order_and_cache() {
 }
 
 #[test]
-fn a_large_column_without_an_index_is_checked_against_the_plan_before_it_is_read() {
+fn large_unindexed_column_is_checked_against_the_memory_plan() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.parquet");
     let schema = Arc::new(parse_message_type("message m { required binary image; }").unwrap());
@@ -278,13 +283,13 @@ fn a_large_column_without_an_index_is_checked_against_the_plan_before_it_is_read
     };
     let (large, mib) = (140 << 20, 1 << 20);
     let order = |bytes| Lookahead::new(bytes, |_| 0, |_| None);
-    // More than half of what other sets ask for.
+    // The set requests more than twice the size of the column.
     let set = write(false);
     assert!((2 * large..600 * mib).contains(&set.ahead_bytes()), "{}", set.ahead_bytes());
     set.check().unwrap();
     let follow = set.follow(order(256 * mib));
     let e = set.check().unwrap_err();
-    assert!(e.cause().starts_with("row group 0, column \"image\": 1468"), "{e}");
+    assert!(e.cause().starts_with("row group 0, column \"image\": the column has 1468"), "{e}");
     assert!(
         e.cause().contains("raise the loader's memory_limit") && e.cause().contains("write_page_index=True"),
         "{e}"
@@ -296,7 +301,7 @@ fn a_large_column_without_an_index_is_checked_against_the_plan_before_it_is_read
     let read = |row: usize| assert_eq!(set.read(row, &mut Vec::new()).unwrap().image().unwrap().1.len(), 3 + 10 * mib);
     let before = set.network().unwrap().bytes;
     (0..14).for_each(read);
-    assert!(set.network().unwrap().bytes - before < 150 << 20, "pages do not displace the column");
+    assert!(set.network().unwrap().bytes - before < 150 << 20, "pages do not evict the column");
     drop(set);
     let set = write(true);
     let _follow = set.follow(order(256 * mib));
@@ -305,7 +310,7 @@ fn a_large_column_without_an_index_is_checked_against_the_plan_before_it_is_read
 }
 
 #[test]
-fn an_index_that_does_not_match_its_pages_is_an_error() {
+fn page_index_that_does_not_match_its_pages_fails() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.parquet");
     write(&path, true, false);
@@ -320,7 +325,7 @@ fn an_index_that_does_not_match_its_pages_is_an_error() {
         let before = file[at];
         for step in [1, 2, 0xfe] {
             file[at] = before.wrapping_add(step);
-            // An index that is damaged beyond reading is an error of opening.
+            // If the page index cannot be parsed, opening fails.
             let Ok((_, set)) = opened(&file, 0) else { continue };
             for (row, whole) in whole.iter().enumerate() {
                 match set.read(row, &mut Vec::new()) {
@@ -338,7 +343,7 @@ fn an_index_that_does_not_match_its_pages_is_an_error() {
 }
 
 #[test]
-fn lists_in_a_store_ask_for_what_their_numbers_need() {
+fn remote_lists_request_enough_memory() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.parquet");
     lists::write(&path);

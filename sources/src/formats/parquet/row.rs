@@ -1,3 +1,5 @@
+//! Registers the format.
+
 use crate::options::{DataFormat, with_feature};
 
 pub(crate) const ROW: DataFormat = DataFormat {
@@ -6,7 +8,7 @@ pub(crate) const ROW: DataFormat = DataFormat {
     has_parts: true,
     ..DataFormat::new(
         "parquet",
-        "a `.parquet` file, or a folder of them, also in its folder `data`",
+        "a `.parquet` file, or a folder that contains such files, directly or in its folder `data`",
         &["parquet"],
         |at, options| with_feature!("parquet", "a Parquet dataset", at, options => super::Parquet::with(at, options)?),
     )

@@ -1,35 +1,35 @@
-//! The columns of a file, and the leaves that have their values.
+//! Derives the columns of a file from its schema, and the leaves that contain their values.
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 
 use crate::model::value::Element;
 
-/// A column of a file.
+/// A column that can become a field of samples.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Field {
     pub(super) name: String,
     pub(super) form: Form,
 }
 
-/// Where the values of a column lie.
+/// How a column stores its values.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Form {
-    /// One value for each row.
+    /// One value per row.
     Flat(Leaf),
-    /// The bytes of a file, or its path.
+    /// A struct with the content of a file, its path, or both.
     File { bytes: Leaf, path: Option<Leaf> },
-    /// Lists of numbers, or lists of such lists.
+    /// Lists of numbers, possibly nested.
     List { leaf: Leaf, levels: Levels },
-    /// Values of this name, which are not read.
+    /// Unsupported; the string describes the type in error messages.
     Unread(&'static str),
 }
 
-/// Maximum number of lists in each other.
+/// Maximum depth of nested lists.
 const MAX_DEPTH: usize = 4;
 
-/// Definition levels of the elements of lists, from the outermost list on. Empty lists have one
-/// less.
+/// For each nested list, from the outermost to the innermost: the definition level at which the
+/// list has an element. At one level less, the list is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Levels {
     elements: [i16; MAX_DEPTH],
@@ -41,28 +41,28 @@ impl Levels {
         &self.elements[..self.depth]
     }
 
-    /// The levels with those of a list inside.
+    /// Adds a list inside the innermost list.
     fn with(mut self, element: i16) -> Result<Self, &'static str> {
         *self.elements.get_mut(self.depth).ok_or("lists of more than four levels")? = element;
         self.depth += 1;
         Ok(self)
     }
 
-    /// Whether the lists have lists.
+    /// Returns whether the elements of the outermost list are lists.
     pub(super) fn nested(&self) -> bool {
         self.depth > 1
     }
 }
 
-/// A column of plain values.
+/// A leaf column.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Leaf {
-    /// Its number in the file.
+    /// Index of the leaf column within the file.
     pub(super) number: usize,
     pub(super) holds: Plain,
 }
 
-/// Type of plain values.
+/// Type of the values in a leaf.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Plain {
     Bool,
@@ -72,7 +72,8 @@ pub(super) enum Plain {
     Text,
 }
 
-/// The columns of a file. Each value inside a structure is a column of its own: `objects.bbox`.
+/// Returns the columns of a schema. Each field of a struct becomes its own column, such as
+/// `objects.bbox`.
 pub(super) fn fields(schema: &SchemaDescriptor) -> Vec<Field> {
     let (mut fields, mut leaf) = (Vec::new(), 0);
     for column in schema.root_schema().get_fields() {
@@ -91,24 +92,24 @@ fn repeated(column: &Type) -> bool {
     column.get_basic_info().has_repetition() && column.get_basic_info().repetition() == Repetition::REPEATED
 }
 
-/// Definition levels that a column adds.
+/// Returns the number of definition levels that a column adds: 0 or 1.
 fn level(column: &Type) -> i16 {
     let required =
         column.get_basic_info().has_repetition() && column.get_basic_info().repetition() == Repetition::REQUIRED;
     i16::from(!required)
 }
 
-/// The structures and lists around a value.
+/// The structs and lists that contain a value.
 struct Inside {
     /// Name of the column.
     name: String,
-    /// Its definition level.
+    /// Definition level at this depth.
     level: i16,
     lists: Levels,
 }
 
 impl Inside {
-    /// Adds the columns of `column`, whose first leaf has the number `first`.
+    /// Adds the columns that `column` contains. `first` is the index of its first leaf.
     fn add(self, column: &Type, first: usize, fields: &mut Vec<Field>) {
         let name = self.name.clone();
         if let Err(what) = self.find(column, first, fields) {
@@ -119,7 +120,7 @@ impl Inside {
     fn find(self, column: &Type, first: usize, fields: &mut Vec<Field>) -> Result<(), &'static str> {
         let Inside { name, lists, .. } = self;
         if repeated(column) {
-            return Err("repeated values without a list");
+            return Err("repeated fields without a list");
         }
         let level = self.level + level(column);
         if column.is_primitive() {
@@ -140,7 +141,8 @@ impl Inside {
                 fields.push(Field { name, form });
                 return Ok(());
             }
-            // Old writers name the structure of an element as the list.
+            // Old writers omit the inner group, so the list directly contains the fields of its
+            // elements.
             return match list.get_fields() {
                 [element] => Inside { name, level, lists }.find(element, first, fields),
                 elements => {
@@ -160,7 +162,7 @@ impl Inside {
         Ok(())
     }
 
-    /// Adds the columns of a structure.
+    /// Adds the columns of a struct.
     fn add_all(&self, children: &[TypePtr], mut first: usize, fields: &mut Vec<Field>) {
         for child in children {
             let name = format!("{}.{}", self.name, child.name());
@@ -170,7 +172,7 @@ impl Inside {
     }
 }
 
-/// Plain values in `lists`.
+/// Returns the form of a leaf that is inside the lists `levels`.
 fn value(column: &Type, number: usize, levels: Levels) -> Result<Form, &'static str> {
     let leaf = Leaf { number, holds: plain(column)? };
     match (levels.depth, leaf.holds) {
@@ -180,13 +182,15 @@ fn value(column: &Type, number: usize, levels: Levels) -> Result<Form, &'static 
     }
 }
 
-/// The structure of the bytes of a file and its path, if it has only them.
+/// Recognizes the struct that Hugging Face uses for files: `bytes`, an optional `path`, and nothing
+/// else.
 fn file(children: &[TypePtr], first: usize) -> Option<Form> {
     let child = |name: &str, wanted: Plain| {
         let place = children.iter().position(|child| child.name() == name)?;
         let fits =
             children[place].is_primitive() && !repeated(&children[place]) && plain(&children[place]) == Ok(wanted);
-        // Every child before it has one leaf, as all are plain.
+        // If the struct matches, all its children are leaves, so their positions are also leaf
+        // indices relative to `first`.
         fits.then_some(Leaf { number: first + place, holds: wanted })
     };
     let (bytes, path) = (child("bytes", Plain::Bytes)?, child("path", Plain::Text));
@@ -232,7 +236,7 @@ fn plain(column: &Type) -> Result<Plain, &'static str> {
         }),
         Physical::FLOAT => Plain::Number(Element::F32),
         Physical::DOUBLE => Plain::Number(Element::F64),
-        Physical::INT96 => return Err("times of 96 bits"),
+        Physical::INT96 => return Err("INT96 timestamps"),
         Physical::BYTE_ARRAY if text => Plain::Text,
         Physical::BYTE_ARRAY => Plain::Bytes,
         Physical::FIXED_LEN_BYTE_ARRAY if matches!(logical, Some(LogicalType::Float16)) => Plain::Half,

@@ -1,3 +1,5 @@
+//! The source [`Parquet`].
+
 use std::borrow::Cow;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -24,61 +26,64 @@ use crate::values::features::{Features, FileFeatures};
 use crate::values::grants::Grant;
 use crate::values::record::{Column, Columns, Found, Holds, sniffed};
 
-/// Rows of Parquet files, on this machine or in a store.
+/// Rows of Parquet files, which are local or in an object store.
 ///
-/// Each row is a sample, and its key is the number of the row. The columns decide the fields as for
-/// [`Arrow`](crate::Arrow) files. Lists of bytes or text, maps and decimals are not read:
-/// such a column is left out with a warning, unless it was chosen.
+/// Each row is a sample, and its key is the row number. Columns become fields by the same rules as
+/// for [`Arrow`](crate::Arrow) files. Lists of bytes or text, maps and decimals are not supported:
+/// opening ignores a column of these types and logs a warning, or fails if the column was selected
+/// explicitly.
 ///
-/// **Pages.** Values are compressed and packed in pages of about 1 MB, so reading one image
-/// decodes its whole page. Decoded pages are kept in memory, at most as much as the memory
-/// plan says, and the least recently used make room. With
-/// `shuffle_window` each page is decoded once for each epoch, if a
-/// window fits into that memory. With a full shuffle nearly every image decodes a page: pack the
-/// dataset, or save it as Arrow.
+/// **Pages.** Values are compressed in pages of about 1 MB, so reading one image requires decoding
+/// a whole page. Decoded pages are cached within the loader's memory plan, and the least recently
+/// used page is evicted first. With `shuffle_window`, each page is decoded once per epoch, provided
+/// that a window fits in the cache. With a full shuffle, nearly every image requires decoding a
+/// page. In this case, pack the dataset, or save it as Arrow.
 ///
-/// **Compression.** Snappy, Zstandard, LZ4 and gzip.
+/// **Compression.** Pages may be compressed with Snappy, Zstandard, LZ4 or gzip.
 pub struct Parquet {
     pub(super) files: Arc<Files>,
-    /// The store, for files in one.
+    /// The object store that contains the files, if any.
     remote: Option<Arc<Remote>>,
     fields: Arc<[Field]>,
     columns: Columns,
     anywhere: bool,
     pub(super) cache: Arc<Cache>,
     pub(super) room: Arc<Room>,
-    /// The largest column of a row group that is read from a store as a whole.
+    /// The largest column in a row group that must be read from a store as a whole, if there is
+    /// one.
     whole: Option<Chunk>,
-    /// The column of a row group whose lists need the most memory when they are decoded.
+    /// The column in a row group whose lists need the most memory to decode, if there are lists.
     lists: Option<Chunk>,
 }
 
-/// A column of a row group.
+/// A column in a row group.
 #[derive(Debug, Clone, Copy)]
 struct Chunk {
-    /// Its bytes in the file, or the memory that it needs.
+    /// Size of the column in the file, or the memory that it needs.
     bytes: u64,
     lists: bool,
     file: u32,
     group: u32,
-    /// Number of the column.
+    /// Index of the column.
     place: usize,
 }
 
-/// Bytes for decoded pages next to such a column, so that they do not displace it.
+/// Cache space that is requested in addition to a column that is read as a whole, so that decoded
+/// pages do not evict this column.
 const BESIDE: u64 = 32 << 20;
 
 impl Parquet {
-    /// Opens one file, a folder of files, or a folder with the folder `data` of them.
+    /// Opens a file, or a folder whose files are directly in it or in its subfolder `data`.
     ///
     /// # Errors
-    /// If a file is damaged, the files have different columns, or a folder has several splits.
+    /// If a file is damaged, if the files have different columns, or if a folder contains several
+    /// splits.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(At::here(path.as_ref()), &Options::new())
     }
 
-    /// Opens a file, or the files of a folder, also one that is called `x.parquet` as those of Spark.
-    /// A part is a split.
+    /// Opens a file, or the files in a folder. The name of a folder may end in `.parquet`, as with
+    /// Spark. `at.part` selects a split.
     pub(crate) fn with(mut at: At, options: &Options) -> Result<Self> {
         let is_folder = match at.part {
             Some(_) => at.list().map(|_| true)?,
@@ -98,7 +103,8 @@ impl Parquet {
     }
 
     fn of(path: &Path, parts: Vec<Part>, features: Option<Features>, options: &Options) -> Result<Self> {
-        let first = parts.first().ok_or_else(|| Error::in_source("no .parquet files").at_path(path))?;
+        let first =
+            parts.first().ok_or_else(|| Error::in_source("the folder contains no .parquet files").at_path(path))?;
         let columns = guarded(|| Ok(fields(first.meta.file_metadata().schema_descr())))?;
         let json = |part: &Part| {
             let metadata = part.meta.file_metadata().key_value_metadata()?;
@@ -108,7 +114,7 @@ impl Parquet {
         let features = FileFeatures::new(features, &named);
         let files = Files::new(parts, &columns)?;
         if files.groups.is_empty() {
-            return Err(Error::in_source("no rows").at_path(path));
+            return Err(Error::in_source("the files contain no rows").at_path(path));
         }
         let wanted = options.wanted();
         let remote = files.parts[0].file.object().map(|(_, remote)| remote.clone());
@@ -141,8 +147,8 @@ impl Parquet {
         Ok(set)
     }
 
-    /// Checks that the used columns without lists have a value for each row. Rows that a row group
-    /// does not declare would be lost silently.
+    /// Checks that each column that is used and does not contain lists has a value for each row.
+    /// Otherwise, if a row group declared too few rows, the remaining rows would be lost silently.
     fn check_counts(&self) -> Result<()> {
         for &(file, group) in &self.files.groups {
             let part = &self.files.parts[file as usize];
@@ -168,7 +174,7 @@ impl Parquet {
         Ok(())
     }
 
-    /// The type of a column.
+    /// Returns what the column at index `place` contains.
     fn holds(&self, place: usize, features: &Features) -> Result<Holds> {
         let Field { name, form } = &self.fields[place];
         Ok(match form {
@@ -188,12 +194,13 @@ impl Parquet {
         })
     }
 
-    /// The type of a column of bytes, by its first values.
+    /// Detects what a column of bytes contains from its first values.
     fn sniff(&self, place: usize) -> Result<Holds> {
         sniffed(self.len(), |row, scratch| self.find(row, place, scratch))
     }
 
-    /// Bytes for decoded pages, of the `bytes` of a loader. From a store, half are fetched ahead.
+    /// Returns how many of a loader's `bytes` are used for decoded pages: all of them, or half if
+    /// the files are in a store, where the other half is used for prefetching.
     fn kept(&self, bytes: usize) -> usize {
         if self.remote.is_some() { bytes - bytes / 2 } else { bytes }
     }
@@ -202,7 +209,7 @@ impl Parquet {
         &self.files.parts[self.files.groups[self.files.locate(row).0].0 as usize]
     }
 
-    /// The columns of plain values that samples need.
+    /// Returns the leaf columns that are needed to read samples.
     fn needed(&self) -> Vec<Needed> {
         let used = self.columns.used().map(|place| match self.fields[place].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some(Needed { leaf: leaf.number, lists: false }),
@@ -212,7 +219,7 @@ impl Parquet {
         used.flatten().collect()
     }
 
-    /// The columns of plain values that samples need, in all row groups. Their numbers are `place`.
+    /// Iterates over the leaf columns that samples need, in every row group.
     fn chunks(&self) -> impl Iterator<Item = (Chunk, Leaf, Option<Levels>)> {
         let of = |place: usize| match self.fields[place].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some((place, leaf, None)),
@@ -227,7 +234,7 @@ impl Parquet {
         })
     }
 
-    /// Finds what the columns that samples need take at most.
+    /// Finds the columns that need the most memory.
     fn measure(&mut self) -> Result<()> {
         let (mut whole, mut lists) = (None::<Chunk>, None::<Chunk>);
         let keep = |most: &mut Option<Chunk>, chunk: Chunk, bytes: u64| {
@@ -250,13 +257,13 @@ impl Parquet {
         Ok(())
     }
 
-    /// Names a column of a row group in an error.
+    /// Adds the row group and the column to an error.
     fn at(&self, chunk: Chunk, e: &Error) -> Error {
         let cause = format!("row group {}, column {:?}: {}", chunk.group, self.fields[chunk.place].name, e.cause());
         Error::in_source(cause).at_path(&self.files.parts[chunk.file as usize].file.path)
     }
 
-    /// Finds the value of a column in a row.
+    /// Returns the value of the column at index `place` in `row`.
     fn find(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
         let field = &self.fields[place];
         let plain = |leaf, scratch: &mut Vec<u8>| self.value(row, leaf, None, scratch);
@@ -270,7 +277,7 @@ impl Parquet {
                 }),
                 (found, _) => found,
             },
-            Form::Unread(_) => unreachable!("columns that are not read are not used"),
+            Form::Unread(_) => unreachable!("unsupported columns are never used"),
         };
         found.map_err(|e| match e.path() {
             Some(_) => e,
@@ -302,14 +309,15 @@ impl Parquet {
         block.find(inside, scratch)
     }
 
-    /// Number of pages that were decoded.
+    /// Returns the number of pages decoded so far.
     #[cfg(test)]
     pub(super) fn decoded(&self) -> usize {
         self.cache.decoded()
     }
 }
 
-/// A loader reads: pages are kept within its plan until it ends, and fetched ahead from a store.
+/// Grants a loader's memory to the page cache, and prefetches from a store. Dropping it ends the
+/// grants.
 struct Following {
     ahead: Option<Box<dyn Prefetcher>>,
     _kept: [Grant; 2],
@@ -342,9 +350,7 @@ impl Source for Parquet {
         let sample = self.columns.read(index, scratch, |place, scratch| {
             let found = self.find(index, place, scratch)?;
             if stored && matches!(found, Found::Path(_)) {
-                return Err(Error::in_source(
-                    "the bytes of the image are in another file, which is not read from a store",
-                ));
+                return Err(Error::in_source("the image is in a separate file, which is not supported in a store"));
             }
             let anywhere = self.anywhere && self.columns.image() == Some(place);
             found.opened(root, anywhere, scratch)
@@ -357,7 +363,8 @@ impl Source for Parquet {
         let grants = [Grant::new(self.cache.clone(), kept), Grant::new(self.room.clone(), kept)];
         let Some(remote) = &self.remote else { return Some(Box::new(Following { ahead: None, _kept: grants })) };
         let ahead = order.bytes() - kept;
-        // Pages are dropped a little earlier than the cache would, whose order of uses varies.
+        // Assume that the cache is slightly smaller than it is, because pages are not used in
+        // exactly the planned order.
         let units = self.files.order(&order, self.needed(), ahead, kept / 4 * 3);
         let ahead = remote.follow(units, self.files.units());
         Some(Box::new(Following { ahead, _kept: grants }))
@@ -374,8 +381,8 @@ impl Source for Parquet {
         };
         let all = self.chunks().map(unpacked).fold(0, u64::saturating_add);
         let all = all.clamp(1 << 20, AHEAD as u64);
-        // From a store, half of it is for what is kept: a column that is read as a whole, and pages
-        // next to it.
+        // For a store, half of the bytes are used for the cache. It must hold a column that is read
+        // as a whole, and some additional pages.
         let whole = self.whole.map_or(0, |whole| 2 * (whole.bytes.min(MAX_CHUNK) + BESIDE));
         let lists = self.lists.map_or(0, |lists| lists.bytes);
         let lists = if self.remote.is_some() { lists.saturating_mul(2) } else { lists };
@@ -383,7 +390,7 @@ impl Source for Parquet {
     }
 
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
-        // Each loader has a room of its own.
+        // Each selection of columns has its own memory limit.
         let columns = self.columns.only(fields);
         let mut less = Parquet {
             files: self.files.clone(),
@@ -396,15 +403,15 @@ impl Source for Parquet {
             whole: None,
             lists: None,
         };
-        // The same columns were measured before.
+        // This cannot fail, because the same columns were measured before.
         less.measure().ok()?;
         Some(Arc::new(less))
     }
 
     fn check(&self) -> Result<()> {
         self.files.looks.fetch_add(1, Ordering::Relaxed);
-        // Without this, the first sample of the column would be the error, in the midst of an
-        // epoch.
+        // Check this at the start of an epoch. Otherwise, the error would appear in the middle of
+        // the epoch, at the first sample that needs the column.
         let limit = self.room.limit();
         if let Some(chunk) = self.whole {
             fits(chunk.bytes, chunk.lists, limit).map_err(|e| self.at(chunk, &e))?;
@@ -463,7 +470,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_that_fit_into_the_memory_plan_are_decoded_once_and_others_for_each_read() {
+    fn pages_within_the_memory_plan_are_decoded_once() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats/parquet/v2.parquet");
         let set = Parquet::open(path).unwrap();
         let read = |row| assert!(set.read(row, &mut Vec::new()).unwrap().image().is_some());
@@ -475,6 +482,6 @@ mod tests {
         drop(grant);
         let _grant = Grant::new(set.cache.clone(), 0);
         (0..set.len()).for_each(read);
-        assert!(set.decoded() >= once + 2 * set.len(), "an image and a label for each row");
+        assert!(set.decoded() >= once + 2 * set.len(), "an image page and a label page for each row");
     }
 }

@@ -1,15 +1,16 @@
-//! Thrift's compact encoding, as far as it is checked before the library decodes it: the depth of
-//! the schema, because it is read by recursion, and the lengths of lists, because their memory is
-//! taken at once.
+//! Parser for Thrift's compact encoding, which checks data before the library decodes it. It checks
+//! the depth of the schema, because the library is recursive, and the lengths of lists, because the
+//! library allocates memory for the claimed length.
 
 use parquet::file::page_index::offset_index::PageLocation;
 
-/// Maximum depth of a schema, and of nested structures.
+/// Maximum depth of a schema, and of nested structs.
 pub(super) const MAX_DEPTH: usize = 64;
-/// Minimum size of a structure in a list.
+/// Minimum size of a struct in a list, in bytes.
 const LEAST_STRUCT: usize = 3;
 
-/// Decodes an offset index: the place of each page of a column in a row group.
+/// Decodes a page index (`OffsetIndex`), which contains the location of each page of a column in a
+/// row group.
 pub(super) fn locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
     let mut reader = Compact::new(bytes);
     let (field, kind) = reader.field(0)?;
@@ -36,7 +37,7 @@ pub(super) fn locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
     Some(pages)
 }
 
-/// Thrift's compact encoding. Methods return `None` for damaged bytes.
+/// Parser for the compact encoding. Methods return `None` for damaged bytes.
 pub(super) struct Compact<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -47,7 +48,7 @@ impl<'a> Compact<'a> {
         Compact { bytes, at: 0 }
     }
 
-    /// Number of bytes that were read.
+    /// Returns the number of bytes that have been read.
     pub(super) fn position(&self) -> usize {
         self.at
     }
@@ -75,7 +76,8 @@ impl<'a> Compact<'a> {
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Number and type of the next field of a structure. Type 0 ends it.
+    /// Returns the number and the type of the next field in a struct. `last` is the number of the
+    /// previous field. Type 0 marks the end of the struct.
     pub(super) fn field(&mut self, last: i64) -> Option<(i64, u8)> {
         let byte = self.byte()?;
         match (byte >> 4, byte & 15) {
@@ -85,7 +87,7 @@ impl<'a> Compact<'a> {
         }
     }
 
-    /// Number of elements of a list, and their type.
+    /// Returns the length of a list and the type of its elements.
     fn list(&mut self) -> Option<(usize, u8)> {
         let byte = self.byte()?;
         let count = match byte >> 4 {
@@ -94,7 +96,7 @@ impl<'a> Compact<'a> {
         };
         let kind = byte & 15;
         let least = if kind == 12 { LEAST_STRUCT } else { 1 };
-        // A short list has room for elements that the least size does not cover.
+        // Short lists are not checked, because the minimum size of an element is only an estimate.
         let fits = count <= 15 || count.checked_mul(least)? <= self.bytes.len() - self.at;
         fits.then_some((count, kind))
     }
@@ -121,7 +123,7 @@ impl<'a> Compact<'a> {
             9 | 10 => {
                 let (count, kind) = self.list()?;
                 for _ in 0..count {
-                    // Flags in a list have a byte each.
+                    // A boolean in a list takes one byte, like a value of type 3.
                     self.skip(if kind <= 2 { 3 } else { kind }, depth + 1)?;
                 }
             }
@@ -139,8 +141,8 @@ impl<'a> Compact<'a> {
         Some(())
     }
 
-    /// Reads a structure. Field `schema` is a list of the elements of a schema, whose depth is
-    /// returned.
+    /// Skips a struct. If `schema` is the number of a field that contains a schema, returns the
+    /// depth of this schema.
     pub(super) fn structure(&mut self, depth: usize, schema: Option<i64>) -> Option<usize> {
         if depth > MAX_DEPTH {
             return None;
@@ -160,10 +162,11 @@ impl<'a> Compact<'a> {
         }
     }
 
-    /// Depth of a schema, whose elements come depth first with their numbers of children.
+    /// Returns the depth of a schema. The elements of a schema are stored in depth-first order, and
+    /// each contains the number of its children.
     fn schema(&mut self) -> Option<usize> {
         let (count, 12) = self.list()? else { return None };
-        // Children that are left at each level.
+        // Number of remaining children at each level.
         let (mut open, mut deepest) = (Vec::<u64>::new(), 0);
         for _ in 0..count {
             let (mut last, mut children) = (0, 0);
@@ -183,7 +186,7 @@ impl<'a> Compact<'a> {
                 *left -= 1;
             }
             if children > 0 {
-                // The library takes memory for so many.
+                // The library allocates memory for this number of children.
                 if children > count as u64 {
                     return None;
                 }

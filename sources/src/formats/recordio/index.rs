@@ -1,3 +1,5 @@
+//! Finds the offsets of the records in a RecordIO file.
+
 use std::path::{Path, PathBuf};
 
 use super::record::{FRAME, Turn, frame, padded};
@@ -5,25 +7,26 @@ use crate::error::{Error, Result, collected, push};
 use crate::machine::index_file::{self, Decoder, Encoder};
 use crate::medium::HeldFile;
 
-/// Maximum size of an `.idx` file. One of 40 million records has 1 GiB.
+/// Maximum size of an `.idx` file, in bytes. For 40 million records, the file takes 1 GiB.
 pub(super) const MOST: u64 = 1 << 30;
 
 const MAGIC: [u8; 8] = *b"wfrecio\x01";
 
-/// A record of an index.
+/// The location of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) at: u64,
-    /// Number of the record in the `.idx` file, or in the order of the file.
+    /// Key of the record according to the `.idx` file. Without an `.idx` file, this is the index of
+    /// the record.
     pub(super) key: u64,
 }
 
-/// The records of `file` in the order of the file: those of `listed`, the text of the `.idx`
-/// file next to it, or of the index that an earlier opening kept. Otherwise all records are visited,
-/// and their index is kept.
+/// Returns the records of `file` in file order. `listed` is the content of the `.idx` file next to
+/// `file`, if there is one. Otherwise, the records come from an index that was stored when the file
+/// was first opened. If there is no such index, the file is scanned, and the index is stored.
 ///
 /// # Errors
-/// If the `.idx` file or the file is damaged.
+/// If the `.idx` file or the RecordIO file is damaged.
 pub(super) fn entries(file: &HeldFile, listed: Option<Vec<u8>>) -> Result<Vec<Entry>> {
     let path = &*file.path;
     if let Some(text) = listed {
@@ -48,14 +51,14 @@ pub(super) fn entries(file: &HeldFile, listed: Option<Vec<u8>>) -> Result<Vec<En
     collected(offsets.into_iter().zip(0..).map(|(at, key)| Ok(Entry { at, key })))
 }
 
-/// The index of `path` that warpfeed keeps.
+/// Returns the path at which warpfeed stores the index of the file at `path`.
 fn kept_path(path: &Path) -> PathBuf {
     let mut kept = path.as_os_str().to_owned();
     kept.push(".warpfeed-index");
     kept.into()
 }
 
-/// Parses an `.idx` file: the key and the offset of each record, one in each line.
+/// Parses an `.idx` file. Each of its lines contains the key and the offset of one record.
 fn parse(text: &str, len: u64) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for (line, text) in text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
@@ -63,19 +66,19 @@ fn parse(text: &str, len: u64) -> Result<Vec<Entry>> {
         let mut number = || words.next()?.parse::<u64>().ok();
         let entry = number().zip(number()).filter(|&(_, at)| at < len);
         let Some((key, at)) = entry else {
-            let cause = format!("line {}: {text:?} is not a key and an offset in the file of {len} bytes", line + 1);
+            let cause = format!("line {}: {text:?}: expected a key, and an offset below {len}", line + 1);
             return Err(Error::in_source(cause));
         };
         push(&mut entries, Entry { at, key })?;
     }
     entries.sort_unstable_by_key(|entry| entry.at);
     if let Some(twice) = entries.windows(2).find(|pair| pair[0].at == pair[1].at) {
-        return Err(Error::in_source(format!("two records have the offset {}", twice[0].at)));
+        return Err(Error::in_source(format!("two records have the same offset {}", twice[0].at)));
     }
     Ok(entries)
 }
 
-/// The offsets of all records, from their frames.
+/// Finds the offsets of all records by reading the frame headers.
 fn scan(file: &HeldFile) -> Result<Vec<u64>> {
     let len = file.len();
     let (mut offsets, mut at, mut scratch, mut inside) = (Vec::new(), 0, Vec::new(), false);
@@ -83,7 +86,7 @@ fn scan(file: &HeldFile) -> Result<Vec<u64>> {
         let head = file.get(at, FRAME as u64, &mut scratch)?;
         let part = frame(head).filter(|(_, turn)| inside != matches!(turn, Turn::Whole | Turn::First));
         let Some((part, turn)) = part else {
-            return Err(Error::in_source(format!("no record at byte {at} of {len}: the file is damaged or cut short")));
+            return Err(Error::in_source(format!("no record at byte {at} of {len}: the file is damaged or truncated")));
         };
         if !inside {
             push(&mut offsets, at)?;
@@ -93,12 +96,12 @@ fn scan(file: &HeldFile) -> Result<Vec<u64>> {
         if at > len {
             let last = offsets.len() - 1;
             return Err(Error::in_source(format!(
-                "record {last} ends at byte {at}, the file at {len}: it is cut short"
+                "record {last} ends at byte {at}, but the file has {len} bytes: it is truncated"
             )));
         }
     }
     if inside {
-        return Err(Error::in_source(format!("the last record has no end: the file is cut short at {len} bytes")));
+        return Err(Error::in_source(format!("the last record is incomplete: the file is truncated at {len} bytes")));
     }
     Ok(offsets)
 }
@@ -112,7 +115,8 @@ fn encode(offsets: &[u64], len: u64, modified: u64) -> Vec<u8> {
     out.finish()
 }
 
-/// Decodes an index. `None` unless it is valid for a file of this length and time.
+/// Decodes a stored index. Returns `None` unless it is valid for a file with this length and
+/// modification time.
 fn decode(bytes: &[u8], len: u64, modified: u64) -> Option<Vec<u64>> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [found, time, count] = rest.longs()?;
@@ -139,10 +143,10 @@ mod tests {
         let entries = parse("5\t100\n0\t0\n\n", 200).unwrap();
         assert_eq!(entries, [Entry { at: 0, key: 0 }, Entry { at: 100, key: 5 }]);
         for (text, cause) in [
-            ("0\t0\n1\n", "line 2: \"1\" is not a key and an offset"),
+            ("0\t0\n1\n", "line 2: \"1\": expected a key, and an offset"),
             ("0\t200\n", "line 1: \"0\\t200\""),
             ("0\t-1\n", "line 1"),
-            ("0\t7\n1\t7\n", "two records have the offset 7"),
+            ("0\t7\n1\t7\n", "two records have the same offset 7"),
         ] {
             let e = parse(text, 200).unwrap_err();
             assert!(e.cause().contains(cause), "{text:?}: {e}");
@@ -150,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_index_is_used_only_for_the_same_file() {
+    fn stored_index_is_used_only_for_the_same_file() {
         let bytes = encode(&[0, 12, 40], 80, 7);
         assert_eq!(decode(&bytes, 80, 7), Some(vec![0, 12, 40]));
         assert!(decode(&bytes, 81, 7).is_none() && decode(&bytes, 80, 8).is_none());

@@ -1,11 +1,11 @@
-//! RecordIO files of MXNet and DALI: images with labels.
+//! RecordIO files, which MXNet and DALI use for images with labels.
 //!
-//! 1. `record`: the frame of a record, which may have several parts.
-//! 2. `index`: the places of the records, from the `.idx` file or the records themselves.
-//! 3. `rows`: the label and the image of a record.
+//! 1. `record`: the frames of a record, which may consist of several parts.
+//! 2. `index`: the offsets of the records, from the `.idx` file or from a scan.
+//! 3. `rows`: the label and the image in a record.
 //! 4. `set`: opens a file.
 //!
-//! `row`: its row in the table of formats.
+//! `row` registers the format.
 
 #[cfg(feature = "chunks")]
 mod index;

@@ -1,18 +1,24 @@
+//! Frames of RecordIO records, as defined in dmlc-core's `recordio.h`.
+//!
+//! Each frame starts with a magic number. If the data of a record contains the magic number at a
+//! multiple of four bytes, a writer splits the record there into two parts and leaves the number
+//! out. Joining the parts restores the number.
+
 use std::ops::Range;
 
 use crate::error::{Error, Result};
 
-/// The first bytes of each part of a record.
+/// First bytes of each frame.
 const MAGIC: [u8; 4] = 0xced7_230a_u32.to_le_bytes();
 
-/// Bytes before the data of a part: the magic number, and the length with the place of the part in
-/// its record.
+/// Size of a frame's header, in bytes. The header consists of the magic number, and a word with the
+/// length of the part and its position in the record.
 pub(super) const FRAME: usize = 8;
 
-/// Maximum length of a part: a length has 29 bits.
+/// Maximum length of a part in bytes. The length is stored in 29 bits.
 const LENGTH: u32 = (1 << 29) - 1;
 
-/// Place of a part in its record.
+/// Position of a part within its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     Whole,
@@ -21,8 +27,8 @@ pub(super) enum Turn {
     Last,
 }
 
-/// Reads the frame at the start of `bytes`: the length of the part, and its place in the record.
-/// `None` if there is no frame.
+/// Parses the frame header at the start of `bytes`. Returns the length and the position of the
+/// part, or `None` if there is no frame.
 pub(super) fn frame(bytes: &[u8]) -> Option<(usize, Turn)> {
     let (magic, rest) = bytes.split_first_chunk::<4>()?;
     let word = u32::from_le_bytes(*rest.first_chunk()?);
@@ -36,12 +42,13 @@ pub(super) fn frame(bytes: &[u8]) -> Option<(usize, Turn)> {
     (*magic == MAGIC).then_some(((word & LENGTH) as usize, turn))
 }
 
-/// Bytes of a part of `len` bytes with its frame. Parts are padded to four bytes.
+/// Returns the size of the frame for a part of `len` bytes. Parts are padded to a multiple of four
+/// bytes.
 pub(super) fn padded(len: usize) -> usize {
     FRAME + len.next_multiple_of(4)
 }
 
-/// The ranges of the parts of the record at the start of `item`.
+/// Returns the byte range of each part of the record at the start of `item`.
 ///
 /// # Errors
 /// If a part is damaged or missing.
@@ -51,7 +58,7 @@ pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
         let bad = |what: &str| {
             let part = parts.len();
             Error::in_source(format!(
-                "byte {at} of the record has {what} part {part}; the file or its index is damaged"
+                "byte {at} of the record has {what} part {part}: the file or its index is damaged"
             ))
         };
         let (len, turn) = frame(&item[at.min(item.len())..]).ok_or_else(|| bad("no"))?;
@@ -75,8 +82,8 @@ pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
     }
 }
 
-/// The data of the record at the start of `item`, appended to `made`. The magic number separates
-/// the parts, because a record is divided where its data has the magic number.
+/// Joins the parts of the record at the start of `item`, and appends them to `made`. Inserts the
+/// magic number between the parts.
 ///
 /// # Errors
 /// The errors of [`parts`].
@@ -102,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_joined_with_the_magic_number_between_them() {
+    fn joining_parts_restores_the_magic_number() {
         let joined = |item: &[u8]| {
             let mut made = Vec::new();
             join(item, &mut made).map(|()| made)

@@ -1,3 +1,5 @@
+//! Locates and decodes the label and the image in a record.
+
 use std::ops::Range;
 
 use super::record::{FRAME, Turn, frame, join};
@@ -7,23 +9,24 @@ use crate::model::value::Element;
 use crate::values::items::{Layout, Places};
 use crate::values::record::{Found, Holds};
 
-/// Length of the header of a record's data: number of labels, label, and two numbers of the record.
+/// Size of the header of a record's data, in bytes. MXNet calls the header `IRHeader`. It consists
+/// of a flag (the number of labels), a label, and two ids.
 pub(super) const HEADER: usize = 24;
 
 const LABEL: usize = 0;
 
-/// The columns `label` and `image` of a record.
+/// Layout of a record, which has the columns `label` and `image`.
 pub(super) struct RecordRows {
     names: Vec<String>,
     labels: Labels,
 }
 
-/// Labels of all records of a file.
+/// What the labels in a file are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Labels {
     /// One integer per record.
     Integers,
-    /// One number per record that may have a fraction, or several.
+    /// One number that is not an integer, or several numbers, per record.
     Numbers,
 }
 
@@ -32,7 +35,7 @@ impl RecordRows {
         RecordRows { names: vec!["label".to_owned(), "image".to_owned()], labels }
     }
 
-    /// The labels in `bytes`.
+    /// Decodes the label or labels in `bytes`.
     fn label(&self, bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
         let start = made.len();
         match self.labels {
@@ -42,10 +45,11 @@ impl RecordRows {
             }
             Labels::Integers => {
                 let label = integer(bytes).ok_or_else(|| {
-                    let labels: Vec<f32> = bytes.as_chunks::<4>().0.iter().take(8).map(|four| f32::from_le_bytes(*four)).collect();
+                    let labels: Vec<f32> =
+                        bytes.as_chunks::<4>().0.iter().take(8).map(|four| f32::from_le_bytes(*four)).collect();
                     Error::in_source(format!(
-                        "{labels:?}, where other records have one integer; TableOptions::without_label makes the labels \
-                         a field of numbers"
+                        "labels {labels:?}: other records have a single integer; use TableOptions::without_label to \
+                         read labels as a field of numbers"
                     ))
                 })?;
                 made.extend(label.to_le_bytes());
@@ -55,21 +59,23 @@ impl RecordRows {
     }
 }
 
-/// The only label in `bytes`, if it is an integer.
+/// Returns the label in `bytes` if there is only one label, and it is an integer.
 pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
     let [four] = bytes.as_chunks::<4>().0 else { return None };
     let number = f32::from_le_bytes(*four);
-    // Above this, neighboring integers have the same number.
+    // Above 2^24, an `f32` cannot represent every integer.
     (number.trunc() == number && number.abs() <= 16_777_216.0).then_some(number as i64)
 }
 
-/// The ranges of the labels and the image in `data` of `len` bytes, which begins with the header.
+/// Returns the byte ranges of the labels and of the image. `data` is the beginning of a record's
+/// data, including the header. `len` is the full length of the record's data.
 pub(super) fn columns(data: &[u8], len: usize) -> Result<(Range<usize>, Range<usize>)> {
-    let cut = || Error::in_source(format!("a record of {len} bytes is too short for its header and its labels"));
+    let cut = || Error::in_source(format!("a record of {len} bytes is too short for its header and labels"));
     let labels = data.first_chunk::<4>().map(|word| u32::from_le_bytes(*word) as usize).ok_or_else(cut)?;
     let end = labels.checked_mul(4).and_then(|bytes| bytes.checked_add(HEADER)).filter(|&end| end <= len);
     let end = end.ok_or_else(cut)?;
-    // One label lies in the header, several follow it.
+    // If the flag is 0, the only label is in the header. Otherwise, the labels come after the
+    // header.
     Ok((if labels == 0 { 4..8 } else { HEADER..end }, end..len))
 }
 
@@ -86,16 +92,19 @@ impl Layout for RecordRows {
 
     fn places(&self, _row: usize, head: &[u8], len: usize) -> Result<Places> {
         let (part, turn) = frame(head)
-            .ok_or_else(|| Error::in_source("no record at its place in the index: the file or its index is damaged"))?;
+            .ok_or_else(|| Error::in_source("no record at the indexed offset: the file or its index is damaged"))?;
         let end = FRAME + part;
         match turn {
-            Turn::Whole if end > len => Err(Error::in_source(format!("a record of {end} bytes has {len} in the file"))),
+            Turn::Whole if end > len => {
+                Err(Error::in_source(format!("a record claims {end} bytes, but occupies {len} in the file")))
+            }
             Turn::Whole => {
                 let (label, image) = columns(&head[FRAME..], part)?;
                 let at = |range: Range<usize>| range.start + FRAME..range.end + FRAME;
                 Ok([at(label), at(image)].into_iter().collect())
             }
-            // The parts are joined first.
+            // The parts of a record must be joined before columns can be located, so return the
+            // whole record.
             _ => Ok([0..len, 0..len].into_iter().collect()),
         }
     }
@@ -113,8 +122,8 @@ impl Layout for RecordRows {
     }
 
     fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
-        // Only a record of several parts has a place with a frame: a label has four bytes, and an
-        // image begins otherwise.
+        // Only a record that consists of several parts can start with a frame here: a label is four
+        // bytes long, and an image has a different signature.
         if bytes.len() > FRAME && frame(bytes).is_some_and(|(_, turn)| turn == Turn::First) {
             let start = made.len();
             join(bytes, made)?;

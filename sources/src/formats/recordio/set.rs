@@ -1,3 +1,5 @@
+//! Opens RecordIO files.
+
 use std::sync::Arc;
 
 use super::index::{Entry, MOST, entries};
@@ -9,15 +11,15 @@ use crate::medium::{At, HeldFile, Medium};
 use crate::options::{Opened, Options};
 use crate::values::items::{Items, Rows, Samples};
 
-/// Without an index, one is made.
+/// The `.idx` file next to a RecordIO file, which is optional.
 const COMPANIONS: Companions =
     Companions { beside: |url| Some(format!("{}.idx", url.strip_suffix(".rec").unwrap_or(url))), ..Companions::NONE };
 
-/// Opens a RecordIO file, with the `.idx` file next to it if there is one. A file of a store without
-/// an index is brought to this machine, because all of it is read to find the records.
+/// Opens a RecordIO file, and the `.idx` file next to it if there is one. A file in an object store
+/// without an `.idx` file is downloaded, because the whole file must be read to find its records.
 ///
 /// # Errors
-/// If a file cannot be read or is damaged, or has no records.
+/// If a file cannot be read or is damaged, or if there are no records.
 pub(crate) fn open(at: At, options: &Options) -> Opened {
     let path = &*at.path;
     let medium = &at.medium;
@@ -39,17 +41,18 @@ pub(crate) fn open(at: At, options: &Options) -> Opened {
     Ok(Arc::new(Rows::new(path, items, RecordRows::new(labels), options)?))
 }
 
-/// Maximum number of records that opening looks at to find the type of the labels.
+/// Maximum number of records that are read on opening to determine the type of the labels.
 const SURVEYED: usize = 64;
 
-/// The type of the labels, by some of the records. A record that is damaged does not count.
+/// Determines the type of the labels from some of the records. Damaged records are ignored.
 fn labels(medium: &Medium, file: &HeldFile, spans: &[(u64, u64)]) -> Result<Labels> {
     let count = spans.len().min(SURVEYED);
-    // The first and the last, and others between them.
+    // Evenly spaced records, including the first and the last.
     let places: Vec<usize> = (0..count).map(|place| place * (spans.len() - 1) / (count - 1).max(1)).collect();
     let numbers = medium.in_parallel(&places, |&place| {
         let ((start, end), mut scratch) = (spans[place], Vec::new());
-        // One label may follow the header, as an array, or lie in it. Several follow it.
+        // A single label may be in the header, or come after it as an array. Several labels always
+        // come after it.
         let head = file.get(start, (end - start).min((FRAME + HEADER + 4) as u64), &mut scratch)?;
         let (Some((part, _)), Some(data)) = (frame(head), head.get(FRAME..)) else { return Ok(false) };
         let Ok((label, _)) = columns(data, part) else { return Ok(false) };
@@ -58,8 +61,9 @@ fn labels(medium: &Medium, file: &HeldFile, spans: &[(u64, u64)]) -> Result<Labe
     Ok(if numbers.contains(&true) { Labels::Numbers } else { Labels::Integers })
 }
 
-/// The keys of the images, in a file of InsightFace: its record 0 has no image, and its first
-/// label is the end of their keys. The records after them describe persons.
+/// Returns the range of the image keys in a file written by InsightFace, or `None` for other files.
+/// In such a file, the record with key 0 contains no image. The first label of this record is the
+/// end of the image keys; the records after them describe identities.
 fn images(file: &HeldFile, spans: &[(Entry, (u64, u64))]) -> Result<Option<std::ops::Range<u64>>> {
     let Some((_, (start, end))) = spans.iter().find(|(entry, _)| entry.key == 0) else { return Ok(None) };
     let mut scratch = Vec::new();

@@ -1,30 +1,32 @@
+//! The cells of one row.
+
 use std::ops::Range;
 
-/// Content of a cell.
+/// What a cell contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cell {
-    /// No value: a key that the row lacks, or `null`.
+    /// The cell has no value: its key is missing, or its value is `null`.
     Missing,
-    /// Text or a number.
+    /// The cell contains text or a number.
     Text,
-    /// A list or an object in JSON.
+    /// The cell contains a JSON list or object.
     Json,
 }
 
-/// The cells of one row. The memory is reused from row to row.
+/// The cells of one row. Their memory is reused for the next row.
 #[derive(Debug)]
 pub(super) struct Cells {
     /// Text of all cells, concatenated.
     pub(super) text: Vec<u8>,
-    /// Ends of the cells in `text`, for parsers that report ends.
+    /// End of each cell in `text`, filled by parsers that report ends.
     pub(super) ends: Vec<usize>,
     pub(super) spans: Vec<(Option<Cell>, Range<usize>)>,
-    /// The parser of a CSV, and its delimiter.
+    /// The delimiter, and a CSV parser for it.
     pub(super) csv: Option<(u8, Box<csv_core::Reader>)>,
 }
 
 impl Cells {
-    /// No cells yet.
+    /// Creates an empty row.
     pub(super) const fn new() -> Self {
         Cells { text: Vec::new(), ends: Vec::new(), spans: Vec::new(), csv: None }
     }
@@ -33,7 +35,7 @@ impl Cells {
         self.spans.len()
     }
 
-    /// Kind and text of the cell of `column`.
+    /// Returns the type and the text of the cell in `column`.
     pub(super) fn get(&self, column: usize) -> (Cell, &[u8]) {
         match self.spans.get(column) {
             Some((Some(cell), span)) => (*cell, &self.text[span.clone()]),
@@ -41,7 +43,7 @@ impl Cells {
         }
     }
 
-    /// The text of the cell, if it holds text that is not blank.
+    /// Returns the trimmed text of the cell in `column`, or `None` if it is blank.
     pub(super) fn filled(&self, column: usize) -> Option<&str> {
         match self.get(column) {
             (Cell::Text, bytes) => std::str::from_utf8(bytes).ok().map(str::trim).filter(|text| !text.is_empty()),

@@ -1,3 +1,5 @@
+//! Decides how each column of a table is used.
+
 use std::path::Path;
 
 use super::cells::Cell;
@@ -9,25 +11,26 @@ use crate::model::sample::{Lacks, MAX_FIELDS};
 use crate::options::TableOptions;
 use crate::values::record::whole;
 
-/// Default names of the column of images. The first one in this list that a table has is used.
+/// Default names of the image column, in order of preference.
 const IMAGES: [&str; 6] = ["path", "file", "image", "filename", "file_name", "img"];
 
-/// Default names of the column of labels.
+/// Default names of the label column, in order of preference.
 const LABELS: [&str; 4] = ["label", "class", "cls", "category"];
 
-/// Use of each column in a sample.
+/// How each column is used in a sample.
 #[derive(Debug)]
 pub(super) struct Columns {
-    /// The columns' names, for messages.
+    /// Column names, for messages.
     pub(super) names: Vec<String>,
     pub(super) image: Option<usize>,
     pub(super) label: Option<usize>,
-    /// Columns with the paths of further files, and the stems of their fields.
+    /// Columns that contain paths of other files, and the stem of each column's field name.
     pub(super) files: Vec<(usize, String)>,
-    /// Columns of paths that no option names. Their paths must stay below the table's folder.
+    /// Path columns that were detected rather than named by an option. Their paths must stay below
+    /// the table's folder.
     pub(super) guessed: Vec<usize>,
     pub(super) fields: Vec<Field>,
-    /// Vector fields: the name, and the columns that are joined.
+    /// Vector fields: for each, its name and the columns that are combined.
     pub(super) gathered: Vec<(String, Vec<usize>)>,
     pub(super) lacks: Lacks,
 }
@@ -35,10 +38,11 @@ pub(super) struct Columns {
 #[derive(Debug)]
 pub(super) struct Field {
     pub(super) column: usize,
-    /// Names of the field, for a cell with text and for a cell with JSON.
+    /// Field name for cells that contain text.
     pub(super) text: String,
+    /// Field name for cells that contain JSON.
     pub(super) json: String,
-    /// Whether the first value is a list. In a CSV, all values are JSON then.
+    /// Whether the first value is a list. In this case, all values in a CSV file are read as JSON.
     pub(super) all_json: bool,
 }
 
@@ -49,7 +53,7 @@ impl Header<'_> {
     fn check_unique(&self) -> Result<()> {
         for (place, name) in self.0.iter().enumerate() {
             if let Some(before) = self.0[..place].iter().position(|other| other == name) {
-                return Err(Error::config(format!("columns {before} and {place} are both called {name:?}")));
+                return Err(Error::config(format!("columns {before} and {place} have the same name {name:?}")));
             }
         }
         Ok(())
@@ -57,7 +61,7 @@ impl Header<'_> {
 
     fn named(&self, name: &String) -> Result<usize> {
         let found = self.0.iter().position(|have| have == name);
-        found.ok_or_else(|| Error::config(format!("no column {name:?} among {}", shown(self.0))))
+        found.ok_or_else(|| Error::config(format!("no column {name:?}: the table has {}", shown(self.0))))
     }
 
     fn all(&self, names: &[String]) -> Result<Vec<usize>> {
@@ -76,8 +80,8 @@ impl Header<'_> {
             && let Some(path) = self.0.iter().find(|name| is_image_file(name))
         {
             return Err(Error::config(format!(
-                "no column of images among {}: {path:?} looks like a value. Does the table lack a line with the names of \
-                 its columns? Choose TableOptions::headerless then, or the column with TableOptions::image",
+                "no image column among {}, and {path:?} looks like a value. If the table has no header line, set \
+                 TableOptions::headerless; otherwise, choose the column with TableOptions::image",
                 shown(self.0)
             )));
         }
@@ -86,7 +90,7 @@ impl Header<'_> {
 
     fn label(&self, options: &TableOptions, image: Option<usize>) -> Result<Option<usize>> {
         match (&options.label, options.without_label) {
-            (Some(_), true) => Err(Error::config("label and without_label exclude each other")),
+            (Some(_), true) => Err(Error::config("label and without_label cannot be combined")),
             (Some(name), false) => self.named(name).map(Some),
             (None, true) => Ok(None),
             (None, false) => Ok(self.default(&LABELS).filter(|&column| Some(column) != image)),
@@ -94,11 +98,12 @@ impl Header<'_> {
     }
 }
 
-/// Whether the first values of the column `name`, which are `texts`, are paths, and one of them is
-/// that of a file below the folder. Warns of names of images that are not.
+/// Returns whether the column `name` contains paths. It does if all of `texts`, its first values,
+/// look like paths, and at least one of them is a file below the folder. Logs a warning if they
+/// look like image names but none of the files exists.
 ///
 /// # Errors
-/// The errors of `is_file`.
+/// Returns any error from `is_file`.
 fn are_files(name: &str, texts: &[String], is_file: impl Fn(&str) -> Result<bool>) -> Result<bool> {
     let may_be = |value: &String| Path::new(value).extension().is_some() && value.parse::<f64>().is_err();
     if texts.is_empty() || !texts.iter().all(may_be) {
@@ -111,8 +116,9 @@ fn are_files(name: &str, texts: &[String], is_file: impl Fn(&str) -> Result<bool
     }
     if texts.iter().all(|path| is_image_file(path) && !is_url(path)) {
         tracing::warn!(
-            "column {name:?} has names of images, such as {:?}, but none of the first {} is a file below the folder of \
-             the table: it is read as text; TableOptions can name the folder of the files, or the column",
+            "column {name:?} has image names, such as {:?}, but none of the first {} exists below the folder of the \
+             table, so it is read as text; set the root folder of the files, or name the column with \
+             TableOptions::file({name:?})",
             texts[0],
             texts.len(),
         );
@@ -121,12 +127,14 @@ fn are_files(name: &str, texts: &[String], is_file: impl Fn(&str) -> Result<bool
 }
 
 impl Columns {
-    /// Decides the use of each column of `names`. `first` holds the first value of each column, if
-    /// any, and `texts` the first texts. `is_file` says whether a path is that of a file.
+    /// Decides how each column in `names` is used. `first[i]` is the first value of column `i`, if
+    /// there is one, and `texts[i]` contains its first texts. `is_file` checks whether a path is a
+    /// file.
     ///
     /// # Errors
-    /// If the table lacks a column that the options name, if two columns have one name, or if there
-    /// are more columns than a sample can have fields. The errors of `is_file`.
+    /// Returns any error from `is_file`. Also fails if the table lacks a column that the options
+    /// name, if two columns have the same name, or if there are more columns than a sample can have
+    /// fields.
     pub(super) fn new(
         names: Vec<String>,
         first: &[Option<(Cell, String)>],
@@ -178,12 +186,12 @@ impl Columns {
         Ok(columns)
     }
 
-    /// The columns of paths: the image, then further files.
+    /// Iterates over the columns that contain paths. The image column comes first.
     pub(super) fn paths(&self) -> impl Iterator<Item = usize> + '_ {
         self.image.into_iter().chain(self.files.iter().map(|(column, _)| *column))
     }
 
-    /// Makes the column of labels a field, because its values are not labels.
+    /// Uses the label column as a field instead, because its values are not labels.
     pub(super) fn label_is_a_field(&mut self, value: Option<&(Cell, String)>) -> Result<()> {
         if let Some(column) = self.label.take() {
             self.fields.push(field(column, &self.names[column], value));
@@ -191,7 +199,8 @@ impl Columns {
         self.check()
     }
 
-    /// Names of the fields besides the image, without the endings, which depend on the row.
+    /// Iterates over the names of all fields except the image, without the extensions, which depend
+    /// on the row.
     pub(super) fn stems(&self) -> impl Iterator<Item = &str> {
         let without_end = |name: &'_ str| name.len() - ".txt".len();
         let files = self.files.iter().map(|(_, stem)| &**stem);
@@ -203,13 +212,13 @@ impl Columns {
     fn check(&self) -> Result<()> {
         let stems: Vec<&str> = self.stems().collect();
         if let Some(twice) = stems.iter().enumerate().find_map(|(i, stem)| stems[..i].contains(stem).then_some(stem)) {
-            return Err(Error::config(format!("two columns would become the field {twice:?}")));
+            return Err(Error::config(format!("two columns map to the field {twice:?}: rename one")));
         }
         let (fields, most) = (stems.len() + usize::from(self.image.is_some()), MAX_FIELDS);
         if fields > most {
             return Err(Error::config(format!(
-                "{fields} columns would be fields, a sample has at most {most}; choose with TableOptions::columns, or join \
-                 numbers with TableOptions::gather"
+                "{fields} columns would become fields, but a sample has at most {most}: choose with \
+                 TableOptions::columns, or combine numbers with TableOptions::gather"
             )));
         }
         Ok(())
@@ -222,17 +231,18 @@ fn field(column: usize, name: &str, value: Option<&(Cell, String)>) -> Field {
     Field { column, text: format!("{stem}.txt"), json: format!("{stem}.json"), all_json }
 }
 
-/// Stem of the field's name: in lower case, like a file extension in WebDataset.
+/// Returns the stem of a column's field name. It is in lower case, like a file extension in
+/// WebDataset.
 fn stem(column: &str) -> String {
     column.to_lowercase().replace(['/', '\0'], "_")
 }
 
-/// Whether a column's name is the path of an image.
+/// Returns whether a name has the extension of an image.
 fn is_image_file(name: &str) -> bool {
     Path::new(name).extension().and_then(|end| end.to_str()).is_some_and(|end| field_of_file(end, &[]).is_some())
 }
 
-/// The names of columns for a message.
+/// Formats column names for messages.
 fn shown(names: &[String]) -> String {
     let shown: Vec<String> = names.iter().take(20).map(|name| format!("{name:?}")).collect();
     let more = names.len() - shown.len();

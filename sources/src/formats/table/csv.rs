@@ -1,3 +1,5 @@
+//! Parser for CSV and TSV.
+
 use std::ops::Range;
 
 use csv_core::{ReadRecordResult, ReaderBuilder};
@@ -5,21 +7,22 @@ use csv_core::{ReadRecordResult, ReaderBuilder};
 use super::cells::{Cell, Cells};
 use super::text::line_of;
 
-/// Values separated by a delimiter ([RFC 4180](https://www.rfc-editor.org/rfc/rfc4180)): a cell
-/// that begins with a quote may contain delimiters, line ends and doubled quotes. In any other cell
-/// a quote is a character like others. Empty lines are ignored.
+/// Parser for values that are separated by a delimiter ([RFC
+/// 4180](https://www.rfc-editor.org/rfc/rfc4180)). A cell that starts with a quote may contain
+/// delimiters, line ends and doubled quotes. In any other cell, a quote is an ordinary character.
+/// Empty lines are ignored.
 #[derive(Debug)]
 pub(super) struct Csv {
     delimiter: u8,
 }
 
-/// Reason for which parsing ended.
+/// The reason why parsing a row ended.
 pub(super) enum End {
-    /// End of a row, with the start of the next one.
+    /// The row has ended. Contains the offset at which the next row starts.
     Row(usize),
-    /// End of the text, without a further row.
+    /// The text has ended, so there is no row.
     Text,
-    /// End of the text within quotes. [`Csv::check_quotes`] returns where they begin.
+    /// The text has ended inside a quoted cell. [`Csv::check_quotes`] finds the start of that cell.
     Quoted,
 }
 
@@ -28,8 +31,8 @@ impl Csv {
         Csv { delimiter }
     }
 
-    /// The delimiter of a text with this header line: a comma, or a semicolon or tab if the header
-    /// has no comma.
+    /// Detects the delimiter from the header line. It is a comma if the header contains one.
+    /// Otherwise, it is a semicolon or a tab.
     pub(super) fn delimiter(header: &str) -> u8 {
         match header {
             header if header.contains(',') => b',',
@@ -39,18 +42,19 @@ impl Csv {
         }
     }
 
-    /// Checks the quotes of the row at `row` of `text`: a quoted cell ends at a delimiter, a line
-    /// end or the end of the text.
+    /// Checks that each quoted cell in `row` is followed by a delimiter, a line end or the end of
+    /// the text.
     ///
-    /// The parser accepts anything. It adds text after the closing quote to the cell, so a quote
-    /// that is never closed would take all rows up to the next quote into one cell.
+    /// This check is needed because the parser accepts any input. It appends text after a closing
+    /// quote to the cell, so an unclosed quote would merge all rows up to the next quote into one
+    /// cell.
     ///
     /// # Errors
-    /// The position of the first quoted cell that ends elsewhere, and the cause.
+    /// If a quoted cell is invalid. Returns the offset of the first such cell, and the cause.
     pub(super) fn check_quotes(&self, text: &[u8], row: Range<usize>) -> Result<(), (usize, String)> {
         let Some(first) = memchr::memchr(b'"', &text[row.clone()]) else { return Ok(()) };
         let (mut opened, mut quoted, mut begun) = (row.start + first, false, false);
-        // Text before the first quote of a row has no quoted cells.
+        // Before the first quote, there may be an unquoted cell.
         let before = text[row.start..opened].last();
         begun |= before.is_some_and(|&byte| byte != self.delimiter && !is_line_end(byte));
         let mut bytes = (opened..).zip(&text[opened..row.end]).peekable();
@@ -68,8 +72,8 @@ impl Csv {
                         return Err((
                             opened,
                             format!(
-                                "a quoted cell begins here and ends in line {line}, but {after:?} follows its closing quote \
-                                 instead of a delimiter or a line end; is a quote missing, or not doubled within the cell?"
+                                "a quoted cell starts here and ends in line {line}, but its closing quote is followed \
+                                 by {after:?}: expected a delimiter or a line end; double the quotes inside of a cell"
                             ),
                         ));
                     }
@@ -80,15 +84,12 @@ impl Csv {
             }
         }
         if quoted {
-            return Err((
-                opened,
-                "a quote is opened and never closed; it would swallow all rows from here on".to_owned(),
-            ));
+            return Err((opened, "a quoted cell is never closed, so it would contain all following rows".to_owned()));
         }
         Ok(())
     }
 
-    /// Parses the row at byte `start` of `text`.
+    /// Parses the row that starts at byte `start` of `text`.
     pub(super) fn row(&self, text: &[u8], start: usize, cells: &mut Cells) -> End {
         let blank = text[start..].iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
         let start = start + blank;
@@ -96,7 +97,8 @@ impl Csv {
             return End::Text;
         }
         let Cells { text: out, ends: out_ends, spans, csv } = cells;
-        // A cloned reader does not work, and building one takes longer than most rows.
+        // Reuse the reader: a clone does not work, and building a new reader takes longer than
+        // parsing most rows.
         let reader = match csv {
             Some((delimiter, reader)) if *delimiter == self.delimiter => {
                 reader.reset();
@@ -121,8 +123,8 @@ impl Csv {
             (input, written, ends) = (&input[read..], written + wrote, ends + ended_cells);
             match result {
                 ReadRecordResult::OutputFull | ReadRecordResult::OutputEndsFull => {}
-                // Adds the final line end that the text lacks. It completes the last row, unless
-                // quotes are open.
+                // The text does not end with a line end. Adding one completes the last row, unless
+                // it ends inside quotes.
                 ReadRecordResult::InputEmpty if !ended => (input, ended) = (b"\n", true),
                 ReadRecordResult::InputEmpty => return End::Quoted,
                 ReadRecordResult::End => return End::Text,

@@ -1,4 +1,4 @@
-//! Extensions of the paths in a table.
+//! File extensions, which the paths in a table may omit.
 
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
@@ -9,16 +9,17 @@ pub(super) fn extension(path: &str) -> (&str, &str) {
     path.rsplit_once('.').filter(|(_, extension)| !extension.contains('/')).unwrap_or((path, ""))
 }
 
-/// Whether a path has an extension of files that samples have.
+/// Returns whether a path has an extension that denotes a field.
 pub(super) fn is_whole(path: &str, formats: &[Format]) -> bool {
     let end = extension(path).1;
     format::field_of_file(end, formats).is_some() || end.eq_ignore_ascii_case("npy")
 }
 
-/// The extension of an image, with its dot, that makes the paths `values` lead to files.
+/// Finds the image extension that must be appended to the paths `values` to get existing files. The
+/// result includes the dot.
 ///
 /// # Errors
-/// If they lead to files with several extensions. The errors of `is_file`.
+/// The errors of `is_file`. Also if several extensions match.
 pub(super) fn ending(
     values: &[String],
     is_file: impl Fn(&str) -> Result<bool>,
@@ -46,8 +47,8 @@ pub(super) fn ending(
         [] => Ok(None),
         [(end, _)] => Ok(Some(end.clone())),
         [(one, first), (two, second), ..] => Err(Error::config(format!(
-            "the paths have no extension, and {first}{one} and {second}{two} both are files: write the paths with their \
-             extensions"
+            "the paths have no extension, but files with different extensions exist ({first}{one} and {second}{two}): \
+             write the paths with their extensions"
         ))),
     }
 }

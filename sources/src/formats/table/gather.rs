@@ -1,4 +1,4 @@
-//! Gathers the sample of a row.
+//! Assembles the sample of a row.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::format;
 
 impl Table {
-    /// Gathers the sample of `row` in `page`.
+    /// Assembles the sample of `row` in `page`.
     pub(super) fn gather<'t>(&'t self, row: usize, cells: &Cells, page: &mut Page<'_>) -> Result<Gathered<'t>> {
         let Columns { image, files, fields, gathered, .. } = &self.columns;
         let mut made = Gathered { key: 0..0, label: self.label_in(cells, row)?, fields: ArrayVec::new() };
@@ -56,7 +56,7 @@ impl Table {
         Ok(made)
     }
 
-    /// Joins the numbers of several columns into the vector `name`.
+    /// Combines the numbers in several columns into the vector field `name`.
     fn joined(
         &self,
         row: usize,
@@ -68,7 +68,9 @@ impl Table {
         for &column in columns {
             let Some(value) = cells.filled(column).filter(|v| !v.contains([' ', '\t', ',', '\n', '\r'])) else {
                 let (found, column) = (String::from_utf8_lossy(cells.get(column).1), &self.columns.names[column]);
-                return Err(self.at(row, format!("column {column:?} of field {name:?} is {found:?}, not one number")));
+                return Err(
+                    self.at(row, format!("column {column:?} of field {name:?} is {found:?}: expected a single number"))
+                );
             };
             page.push(value.as_bytes());
             page.push(b" ");
@@ -76,7 +78,8 @@ impl Table {
         Ok(start..page.len())
     }
 
-    /// The name of the field of the file at `path`: the stem, and the extension in lower case.
+    /// Returns the field name for the file at `path`. It consists of the stem and the extension in
+    /// lower case.
     fn field_of(&self, page: &mut Page<'_>, column: usize, stem: &str, path: &str) -> Range<usize> {
         let extension = self.split(column, path).1;
         let start = page.push(stem.as_bytes()).start;

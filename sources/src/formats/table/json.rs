@@ -1,3 +1,5 @@
+//! Parser for JSON Lines.
+
 use std::borrow::Cow;
 use std::fmt;
 
@@ -6,17 +8,16 @@ use serde_json::value::RawValue;
 
 use super::cells::{Cell, Cells};
 
-/// Parses one line of JSON, an object. `column` maps a key to its column. A key that occurs twice
-/// is an error.
+/// Parses one line, which must be a JSON object. `column` maps a key to the index of its column.
 ///
 /// # Errors
-/// If the line is not a JSON object; the error is the cause.
+/// If the line is not a JSON object, or if a key occurs twice. The string states the cause.
 pub(super) fn row(line: &str, cells: &mut Cells, column: impl FnMut(&str) -> usize) -> Result<(), String> {
     cells.text.clear();
     cells.spans.clear();
     let mut json = serde_json::Deserializer::from_str(line);
     let read = json.deserialize_map(Object { cells, column }).and_then(|()| json.end());
-    // The line number is always 1.
+    // The parser sees only a single line, so remove its line number from the message.
     read.map_err(|e| e.to_string().replace(" at line 1 column ", " at column "))
 }
 
@@ -45,7 +46,7 @@ impl<'a, F: FnMut(&str) -> usize> Visitor<'a> for Object<'_, F> {
             let (value, start) = (object.next_value::<&RawValue>()?.get(), text.len());
             let cell = match value.as_bytes().first() {
                 Some(b'"') => {
-                    // Borrowed, unless it has escapes.
+                    // The text is borrowed unless it contains escapes.
                     let Key(value) = serde_json::from_str(value).map_err(A::Error::custom)?;
                     text.extend_from_slice(value.as_bytes());
                     Cell::Text
@@ -62,6 +63,6 @@ impl<'a, F: FnMut(&str) -> usize> Visitor<'a> for Object<'_, F> {
     }
 }
 
-/// Text that is borrowed if it has no escapes.
+/// Text that is borrowed unless it contains escapes.
 #[derive(serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);

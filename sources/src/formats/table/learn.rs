@@ -1,4 +1,4 @@
-//! The labels of a table.
+//! Determines the labels of a table.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::model::Classes;
 use crate::values::record::{Labels, Learner, whole};
 
 impl Table {
-    /// Determines the labels. `chosen` says whether the user chose their column.
+    /// Determines the labels of all rows. `chosen` is set if the user chose the label column.
     pub(super) fn learn(
         &mut self,
         (classes, lenient): (Option<&Classes>, bool),
@@ -63,21 +63,21 @@ impl Table {
             if chosen {
                 return Err(cause);
             }
-            // For a program that asks for labels nevertheless.
+            // This is reported only if the loader requests labels.
             self.columns.lacks.label = Some(format!("{}: {}", self.file.display(), cause.cause()).into());
             self.columns.label_is_a_field(value).map_err(|e| e.at_path(&self.file))?;
         }
         Ok(())
     }
 
-    /// Warns that some labels are integers and some are text.
+    /// Logs a warning if some labels are integers and others are text.
     fn tell_mixed(&self, column: usize, learner: &Learner) {
         let Some((integers, texts, row)) = learner.mixed() else { return };
         let mut cells = Cells::default();
         let value = self.parse(row, &mut cells).ok().and_then(|()| cells.filled(column)).unwrap_or_default();
         tracing::warn!(
-            "{}: column {:?}: {} and {}, the first in line {} ({value:?}): all of them are class names, numbered in the \
-             order of the text",
+            "{}: column {:?}: {} and {}, first in line {} ({value:?}): all are treated as class names, numbered in \
+             alphabetical order",
             self.file.display(),
             self.columns.names[column],
             counted(integers, "label is an integer", "labels are integers"),
@@ -86,22 +86,22 @@ impl Table {
         );
     }
 
-    /// Warns of a class whose name may mean that the label is missing.
+    /// Logs a warning if the name of a class may denote a missing label.
     fn tell_doubtful(&self, column: usize, labels: Option<&Labels>) {
         if let Some(name) = labels.and_then(Labels::doubtful) {
             let (file, column) = (self.file.display(), &self.columns.names[column]);
             tracing::warn!(
-                "{file}: column {column:?}: {name:?} is a class like the others; where it means that the label is \
-                 missing, leave the cell empty"
+                "{file}: column {column:?}: {name:?} is treated as a class; leave the cell empty if it means a missing \
+                 label"
             );
         }
     }
 
-    /// The error of two labels that are one integer.
+    /// Returns the error for two labels that are different texts, but denote the same integer.
     fn are_alike(&self, column: usize, [one, other]: [(usize, String); 2]) -> Error {
         Error::config(format!(
-            "column {:?}: {:?} and {:?} in line {} are one integer: write one class with the same digits everywhere, \
-             and several classes as text, such as \"c007\"",
+            "column {:?}: {:?} and {:?} in line {} denote the same integer: write a class with the same digits \
+             everywhere, or write distinct classes as text, such as \"c007\"",
             self.columns.names[column],
             one.1,
             other.1,
@@ -110,7 +110,8 @@ impl Table {
         .at_line(&self.file, self.line(one.0))
     }
 
-    /// The error for a chosen column whose values cannot be labels. They are lists if `listed`.
+    /// Returns the error for a column whose values cannot be labels. `listed` is set if they are
+    /// lists.
     fn no_labels(&self, column: usize, listed: bool) -> Error {
         let mut cells = Cells::default();
         let mut of_row = |row: usize| {
@@ -124,8 +125,8 @@ impl Table {
         let (row, value) = (0..self.starts.len()).find_map(&mut of_row).unwrap_or_default();
         let kind = if listed { "MultiHot" } else { "Numbers" };
         Error::config(format!(
-            "column {name:?} has no labels: {value:?} is neither an integer nor a class name; read such values as a field of \
-             the kind {kind}"
+            "column {name:?} has no labels: {value:?} is neither an integer nor a class name; read the column as a \
+             field of type {kind}"
         ))
         .at_line(&self.file, self.line(row))
     }

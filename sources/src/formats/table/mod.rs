@@ -1,14 +1,15 @@
-//! Tables: one row per sample.
+//! Tables with one sample per row.
 //!
-//! 1. `text`: the file's text, and the numbers of its lines.
-//! 2. `cells`: the cells of a row. `csv` and `json` parse them: comma- and tab-separated values,
-//!    and JSON lines. `syntax`: either of the two. `scan`: one pass over all rows.
-//! 3. `columns`: the use of each column in a sample.
-//! 4. `page`: the bytes of a sample while they are gathered.
-//! 5. `extension`: extensions of paths.
-//! 6. `table`: [`Table`], the source; `learn`: its labels; `gather`: the sample of a row.
+//! 1. `text`: the text of a file, and line numbers.
+//! 2. `cells`: the cells of a row. `csv` and `json` parse rows, `syntax` dispatches to one of them,
+//!    and `scan` makes a pass over all rows.
+//! 3. `columns`: decides how each column is used.
+//! 4. `page`: a buffer for the bytes of a sample.
+//! 5. `extension`: finds file extensions that paths omit.
+//! 6. `table`: [`Table`], the source. `learn` determines the labels, and `gather` assembles the
+//!    sample of a row.
 //!
-//! `row`: its row in the table of formats.
+//! `row` registers the format.
 
 #[cfg(feature = "tables")]
 mod cells;

@@ -1,3 +1,5 @@
+//! A buffer for the bytes of a sample.
+
 use std::ops::Range;
 
 use arrayvec::ArrayVec;
@@ -5,8 +7,8 @@ use arrayvec::ArrayVec;
 use crate::machine::file::{self, read_whole};
 use crate::model::sample::MAX_FIELDS;
 
-/// Buffer that gathers the bytes of a sample, one piece after the other. The buffer keeps its
-/// length from sample to sample, so that nothing is zeroed twice.
+/// Collects the bytes of a sample in a buffer. The length of the buffer never shrinks between
+/// samples, so that its memory is zeroed only once.
 pub(super) struct Page<'b> {
     buffer: &'b mut Vec<u8>,
     len: usize,
@@ -21,7 +23,7 @@ impl<'b> Page<'b> {
         self.len
     }
 
-    /// Adds `bytes`. Returns their place.
+    /// Appends `bytes`, and returns their range in the buffer.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Range<usize> {
         let place = self.len..self.len + bytes.len();
         if self.buffer.len() < place.end {
@@ -32,7 +34,8 @@ impl<'b> Page<'b> {
         place
     }
 
-    /// Adds the bytes of the file whose path is stored at `path`. Returns their place.
+    /// Appends the content of the file whose path is stored at the range `path`. Returns the range
+    /// of the content.
     pub(super) fn read(&mut self, path: Range<usize>) -> std::io::Result<Range<usize>> {
         let path = std::str::from_utf8(&self.buffer[path]).expect("its parts are text");
         let mut file = file::open(path)?;
@@ -41,22 +44,22 @@ impl<'b> Page<'b> {
         Ok(start..self.len)
     }
 
-    /// Text at `place`.
+    /// Returns the text at the range `place`.
     pub(super) fn text(&self, place: Range<usize>) -> &str {
         std::str::from_utf8(&self.buffer[place]).expect("its parts are text")
     }
 }
 
-/// A sample whose parts are in a page.
+/// A sample whose content is in a page.
 pub(super) struct Gathered<'t> {
     pub(super) key: Range<usize>,
     pub(super) label: Option<i64>,
     pub(super) fields: ArrayVec<(Name<'t>, Range<usize>), MAX_FIELDS>,
 }
 
-/// The name of a field.
+/// Name of a field.
 pub(super) enum Name<'t> {
     Known(&'t str),
-    /// Assembled in the page.
+    /// The name is stored at this range of the page.
     Made(Range<usize>),
 }

@@ -1,3 +1,5 @@
+//! Registers the format.
+
 use crate::options::{DataFormat, with_feature};
 
 pub(crate) const ROW: DataFormat = DataFormat::new(

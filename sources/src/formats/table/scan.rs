@@ -1,33 +1,35 @@
+//! Scans all rows of a table once, to find the columns and the bad rows.
+
 use super::cells::{Cell, Cells};
 use super::syntax::Syntax;
 use crate::error::{Error, push};
 
-/// Maximum number of columns of a table. In JSON lines, the distinct keys of all rows are columns.
+/// Maximum number of columns. In JSON lines, every distinct key in any row is a column.
 const MOST_COLUMNS: usize = 4096;
 
-/// Number of values that decide whether a column has paths.
+/// Maximum number of values that are inspected to decide whether a column contains paths.
 pub(super) const LOOKED_AT: usize = 32;
 
-/// Result of one pass over the text.
+/// What a scan has found.
 pub(super) struct Scan {
     pub(super) names: Vec<String>,
-    /// Start of each row in the text.
+    /// Offset in the text at which each row starts.
     pub(super) starts: Vec<usize>,
-    /// The first value of each column.
+    /// First value in each column, if there is one.
     pub(super) first: Vec<Option<(Cell, String)>>,
-    /// The first texts of each column, at most [`LOOKED_AT`].
+    /// First texts in each column, at most [`LOOKED_AT`].
     pub(super) texts: Vec<Vec<String>>,
-    /// The first bad row, and its error.
+    /// Index of the first bad row, and why it is bad.
     pub(super) bad: Option<(usize, String)>,
     pub(super) bad_rows: usize,
 }
 
-/// Scans all rows of `text` once.
+/// Scans all rows of `text`.
 ///
 /// # Errors
-/// An error that makes the whole table unusable, with its position in the text. A quote that is
-/// closed in the wrong place, or never, swallows the rows up to there. An unbounded number of
-/// columns makes each row slower than the last.
+/// If the whole table is unusable; the error contains the offset in the text. This is the case if a
+/// quote is invalid or never closed, because it merges rows, or if there are too many columns,
+/// because each column slows down all rows.
 pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, Error)> {
     let (names, starts, first, texts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut scan = Scan { names, starts, first, texts, bad: None, bad_rows: 0 };
@@ -88,6 +90,6 @@ fn check_columns(names: &[String]) -> Result<(), Error> {
         return Ok(());
     }
     let count = names.len();
-    let cause = format!("{count} different columns or keys up to here; a table has at most {MOST_COLUMNS}");
+    let cause = format!("the table has at least {count} distinct columns or keys: the limit is {MOST_COLUMNS}");
     Err(Error::in_source(cause))
 }

@@ -1,3 +1,5 @@
+//! Dispatches to the parser for the syntax of a table.
+
 use std::ops::Range;
 
 use super::cells::{Cell, Cells};
@@ -11,9 +13,10 @@ pub(super) enum Syntax {
 }
 
 impl Syntax {
-    /// Parses the row at byte `start`. Returns its end (`None` at the end of the text), and the
-    /// error of a bad row. Quotes are checked when the table is opened.
-    /// `names` maps a JSON key to its column.
+    /// Parses the row that starts at byte `start`. `names` maps a JSON key to the index of its
+    /// column. Returns the offset of the end of the row, or `None` at the end of the text. Also
+    /// returns an error if the row is bad. Quotes are not checked here, because they are checked
+    /// when the table is opened.
     pub(super) fn row(
         &self,
         text: &str,
@@ -25,7 +28,7 @@ impl Syntax {
             Syntax::Csv(csv) => match csv.row(text.as_bytes(), start, cells) {
                 End::Row(end) => (Some(end), Ok(())),
                 End::Text => (None, Ok(())),
-                End::Quoted => (Some(text.len()), Err("a quote is opened and never closed".to_owned())),
+                End::Quoted => (Some(text.len()), Err("a quoted cell is never closed".to_owned())),
             },
             Syntax::Json => {
                 let rest = &text[start..];
@@ -37,10 +40,10 @@ impl Syntax {
         }
     }
 
-    /// Checks the quotes of the row at `row`.
+    /// Checks the quotes in the row at the range `row`. An invalid quote may merge several rows.
     ///
     /// # Errors
-    /// The position of the first bad one, and the cause. The row may then have swallowed others.
+    /// If a quoted cell is invalid. Returns the offset of the first such cell, and the cause.
     pub(super) fn check_quotes(&self, text: &str, row: Range<usize>) -> Result<(), (usize, String)> {
         match self {
             Syntax::Csv(csv) => csv.check_quotes(text.as_bytes(), row),
@@ -48,18 +51,19 @@ impl Syntax {
         }
     }
 
-    /// Kind of a text: JSON for a list in a CSV, otherwise plain text.
+    /// Returns the type of a cell that contains `text`: JSON if it is a list in a CSV file,
+    /// otherwise text.
     pub(super) fn is_list(&self, text: &str) -> Cell {
         let list = matches!(self, Syntax::Csv(_)) && text.starts_with('[');
         let json = list && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
         if json { Cell::Json } else { Cell::Text }
     }
 
-    /// Checks that a row has as many cells as there are columns.
+    /// Checks that a row has one cell per column.
     pub(super) fn complete(&self, cells: &Cells, columns: usize) -> Result<(), String> {
         match self {
             Syntax::Csv(_) if cells.len() != columns => {
-                Err(format!("a row of {} cells, the table has {columns} columns", cells.len()))
+                Err(format!("the row has {} cells, but the table has {columns} columns", cells.len()))
             }
             _ => Ok(()),
         }

@@ -1,3 +1,5 @@
+//! The source [`Table`].
+
 use std::cell::Cell as Slot;
 use std::fmt;
 use std::ops::Range;
@@ -21,23 +23,24 @@ use crate::model::{Classes, Sample, Source};
 use crate::options::TableOptions;
 use crate::values::record::Labels;
 
-/// A table of samples: a `.csv`, `.tsv` or JSON-lines file.
+/// Samples in a table, which is a `.csv`, `.tsv` or JSON Lines file.
 ///
-/// Each row is a sample. The names of the columns, or [`TableOptions`], decide their use:
+/// Each row is a sample. How a column is used depends on its name or on [`TableOptions`]:
 ///
 /// | column | in the sample |
 /// |---|---|
 /// | `path`, `file`, `image`, `filename`, `file_name` or `img`: a path | the image: `jpg`, `png`, ... |
 /// | `label`, `class`, `cls` or `category`: integers | the label |
-/// | the same with text | the label: the place of the text among all texts of the column, sorted, or in the list of classes |
-/// | the same with other numbers or lists | a field, as below |
-/// | paths of further files, such as masks | `<column>.<extension>`: `mask.png` |
+/// | the same columns with text | the label: the index of the text among all distinct texts of the column in sorted order, or in the list of classes |
+/// | the same columns with other numbers or lists | a field, as below |
+/// | paths of other files, such as masks | the file, as `<column>.<extension>`: `mask.png` |
 /// | numbers and text | `<column>.txt` |
-/// | lists and objects in JSON | `<column>.json` |
+/// | JSON lists and objects | `<column>.json` |
 ///
-/// Kinds refer to a field by the column's name: `.field("age",
-/// Numbers::new(Dtype::F32, []))`. Field names are in lower case. A sample's key is its path
-/// without the extension, or the row's number from 0 in a table without images.
+/// A loader refers to a field by the name of its column:
+/// `.field("age", Numbers::new(Dtype::F32, []))`. Field names are converted to lower case. The key
+/// of a sample is the path of its image without the extension. If the table has no images, the key
+/// is the row number, starting at 0.
 ///
 /// ```no_run
 /// // path,label,age
@@ -46,57 +49,58 @@ use crate::values::record::Labels;
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// The text is UTF-8, with or without a byte order mark. Quoted cells of a CSV may contain
+/// The text must be UTF-8, with or without a byte order mark. Quoted CSV cells may contain
 /// delimiters, line ends and doubled quotes. Empty lines are ignored. An empty label cell means
 /// that the sample has no label.
 ///
-/// **Files.** A column that is chosen by its name or its values may only lead to files below
-/// the table's folder or [`TableOptions::root`]: an absolute path, or one with `..`, is a bad
-/// sample. A column that [`TableOptions::image`] or [`TableOptions::file`] names may lead
-/// anywhere. Only regular files of up to 2 GiB are read. If the paths of a column lack the extension
-/// of an image, as in `image_id,label`, and the first 32 name files with one extension, this is
-/// the extension of all of them.
+/// **Files.** In a column that was detected by its name or content, paths must stay below the
+/// folder of the table, or below [`TableOptions::root`]. If a path is absolute or contains `..`,
+/// its sample fails. In a column that you select with [`TableOptions::image`] or
+/// [`TableOptions::file`], paths may lead anywhere. Only regular files of up to 2 GiB are read.
+/// Paths may omit the image extension, as in many tables with the columns `image_id,label`: if the
+/// first 32 paths all match files with the same extension, this extension is appended to all paths
+/// in the column.
 ///
-/// **Quotes.** A cell is quoted if its first character is a quote. It may span lines, and ends with
-/// a quote before a delimiter, a line end or the end of the file. A quoted cell that ends elsewhere
-/// or nowhere would swallow rows, so it is an error on opening, which names the line where the cell
-/// begins. Within other cells a quote is a character like any other. This is the rule of Python's
-/// `csv` with `strict=True`.
+/// **Quotes.** A cell is quoted if its first character is a quote. It may span several lines, and
+/// its closing quote must be followed by a delimiter, a line end or the end of the file. If it is
+/// not, rows would be merged, so opening fails with an error that names the line where the cell
+/// starts. In unquoted cells, a quote is an ordinary character. These rules are the same as in
+/// Python's `csv` with `strict=True`.
 ///
-/// More than 4,096 columns are also an error on opening.
+/// Opening also fails if the table has more than 4,096 columns.
 ///
-/// A row with too few or too many cells, a row that is not valid JSON, and a missing file are each
-/// one bad sample; the other rows remain usable. Opening warns about bad rows, with their number
-/// and the first line.
+/// **Bad rows.** Reading a row fails if it has the wrong number of cells, contains invalid JSON, or
+/// refers to a file that does not exist. Other rows are unaffected. Opening logs a warning that
+/// states the number of malformed rows and the line of the first one.
 ///
-/// **Stores.** The table and its files may be in a store: paths are then relative to the URL of the
-/// table's folder, or to [`TableOptions::root`], and a column that an option names may hold URLs.
-/// The files are listed once, and fetched before they are needed.
+/// **Object stores.** The table and its files may be in an object store. Paths are then relative to
+/// the URL of the table's folder, or to [`TableOptions::root`]. A column that you select with an
+/// option may also contain URLs. The files are listed once, and prefetched.
 ///
-/// The text is held in memory, with 8 additional bytes per row. Opening reads it twice; a row is
-/// parsed again when it is read.
+/// **Memory.** The text of the table stays in memory, plus 8 bytes per row. Opening parses the text
+/// twice, and a row is parsed again when it is read.
 pub struct Table {
     pub(super) file: PathBuf,
-    /// Folder that paths are relative to, with `/` at its end.
+    /// Folder that all paths are relative to, with a trailing `/`.
     root: String,
     text: String,
-    /// Start of each row in `text`.
+    /// Offset in `text` at which each row starts.
     pub(super) starts: Vec<usize>,
     pub(super) syntax: Syntax,
     pub(super) columns: Columns,
     pub(super) labels: Option<Labels>,
     pub(super) formats: Vec<Format>,
-    /// Columns whose paths lack an extension, with it and its dot.
+    /// Columns whose paths omit the extension: for each, its index, and the extension with its dot.
     endings: Vec<(usize, String)>,
-    /// The files of the rows, if they are in a store.
+    /// Reader for the files, if they are in an object store.
     stored: Option<Stored>,
 }
 
 impl Table {
-    /// Opens the table at `path`, with columns by their default names.
+    /// Opens the table at `path` with the default options.
     ///
     /// # Errors
-    /// As [`TableOptions::open`].
+    /// The errors of [`TableOptions::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         TableOptions::new().open(path)
     }
@@ -126,14 +130,14 @@ impl Table {
             let (line, path) = (at(row), path.display());
             match bad_rows {
                 1 => tracing::warn!("{path}: 1 bad row, in line {line}: {cause}"),
-                _ => tracing::warn!("{path}: {bad_rows} bad rows, the first in line {line}: {cause}"),
+                _ => tracing::warn!("{path}: {bad_rows} bad rows, first in line {line}: {cause}"),
             }
         }
         let root = prefix(&root).map_err(|e| e.at_path(path))?;
         let folder = root.clone();
         let below = Below::new(&folder);
         let is_file = |cell: &str| match is_url(&root) {
-            // A URL elsewhere is a text.
+            // A URL outside the folder counts as text rather than a path.
             true => Ok(url_of(&root, cell).starts_with(&root) && below.has(&url_of(&root, cell), stores)?),
             false => Ok(!is_url(cell) && file::is_file(Path::new(&root).join(cell))?),
         };
@@ -153,7 +157,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Finds the files of the rows if they are in a store.
+    /// Looks up the files that all rows refer to, if they are in an object store.
     fn find_files(&mut self, first: &[Option<(Cell, String)>], below: Below<'_>, stores: &Stores) -> Result<()> {
         let columns: Vec<usize> = self.columns.paths().collect();
         let value = |column: usize| first.get(column)?.as_ref().map(|(_, value)| value.as_str());
@@ -164,8 +168,8 @@ impl Table {
             let name = &self.columns.names[column];
             let option = if self.columns.image == Some(column) { "image" } else { "file" };
             return Err(Error::config(format!(
-                "the paths in column {name:?} are URLs that are not below {:?}; name the column with \
-                 TableOptions::{option}({name:?}) to read them",
+                "column {name:?} contains URLs outside of {:?}: name the column with \
+                 TableOptions::{option}({name:?}) to allow them",
                 self.shown_root()
             )));
         }
@@ -185,13 +189,14 @@ impl Table {
         Ok(())
     }
 
-    /// The folder of the paths, for messages. A table in the current folder may be named without a
-    /// folder.
+    /// Returns the folder that paths are relative to, for use in messages. An empty path, which
+    /// means the current folder, is shown as `.`.
     fn shown_root(&self) -> &str {
         if self.root.is_empty() { "." } else { &self.root }
     }
 
-    /// Whether a path leads out of the folder, in a column that no option names.
+    /// Returns whether `column` was detected rather than named by an option, and the path in `cell`
+    /// leads out of the folder.
     fn is_outside(&self, column: usize, cell: Option<&str>) -> bool {
         let is_out = |cell: &str| match is_url(cell) {
             true => !is_url(&self.root) || !cell.strip_prefix(&*self.root).is_some_and(is_below),
@@ -200,13 +205,13 @@ impl Table {
         self.columns.guessed.contains(&column) && cell.is_some_and(is_out)
     }
 
-    /// Number of the line in which `row` begins.
+    /// Returns the number of the line in which `row` starts.
     pub(super) fn line(&self, row: usize) -> usize {
         let text = self.text.as_bytes();
         line_of(text, row_start(text, self.starts[row]))
     }
 
-    /// Creates an error of `row`.
+    /// Creates an error that refers to the line of `row`.
     pub(super) fn at(&self, row: usize, cause: impl Into<String>) -> Error {
         Error::in_source(cause).at_line(&self.file, self.line(row))
     }
@@ -225,7 +230,7 @@ impl Table {
         labels.of(value).map(Some).map_err(|cause| self.at(row, cause))
     }
 
-    /// Writes the full path of a cell to `page`.
+    /// Appends the full path for the path in a cell to `page`.
     fn locate(&self, page: &mut Page<'_>, column: usize, cell: &str) -> Range<usize> {
         let root = if Path::new(cell).is_absolute() { "" } else { &*self.root };
         let start = page.push(root.as_bytes()).start;
@@ -233,13 +238,13 @@ impl Table {
         start..page.push(self.ending(column, cell).as_bytes()).end
     }
 
-    /// The extension that the path `cell` of `column` lacks.
+    /// Returns the extension that the path `cell` omits, with its dot, or an empty string.
     fn ending(&self, column: usize, cell: &str) -> &str {
         let ending = self.endings.iter().find(|(other, _)| *other == column);
         ending.filter(|_| !is_whole(cell, &self.formats)).map_or("", |(_, ending)| ending)
     }
 
-    /// Splits the path `cell` of `column` into the part before its extension, and the extension.
+    /// Splits the path `cell` into the part before its extension, and the extension.
     pub(super) fn split<'c>(&'c self, column: usize, cell: &'c str) -> (&'c str, &'c str) {
         match self.ending(column, cell) {
             "" => extension(cell),
@@ -247,13 +252,13 @@ impl Table {
         }
     }
 
-    /// The path in the cell of `column`.
+    /// Returns the path in the cell of `column`.
     pub(super) fn path_in<'c>(&self, cells: &'c Cells, row: usize, column: usize) -> Result<&'c str> {
-        let empty = || self.at(row, format!("column {:?} has no path", self.columns.names[column]));
+        let empty = || self.at(row, format!("column {:?} is empty: expected a path", self.columns.names[column]));
         cells.filled(column).ok_or_else(empty)
     }
 
-    /// Reads the file that the cell of `column` names.
+    /// Reads the file that `cell` refers to.
     pub(super) fn file(&self, page: &mut Page<'_>, row: usize, column: usize, cell: &str) -> Result<Range<usize>> {
         if self.is_outside(column, Some(cell)) {
             let (name, root) = (&self.columns.names[column], self.shown_root());
@@ -261,7 +266,7 @@ impl Table {
             return Err(self.at(
                 row,
                 format!(
-                    "{cell:?} is not a relative path below {root:?}; name the column with \
+                    "{cell:?} is not a relative path below {root:?}: name the column with \
                      TableOptions::{option}({name:?}) to allow such paths"
                 ),
             ));
@@ -276,18 +281,19 @@ impl Table {
         page.read(path.clone()).map_err(|e| self.unread(page.text(path), row, &e))
     }
 
-    /// The error for a file that cannot be read. Its path is that of the file, not of the table.
+    /// Returns the error for a file that cannot be read. The error contains the path of this file
+    /// rather than that of the table.
     fn unread(&self, path: &str, row: usize, e: &std::io::Error) -> Error {
         Error::io(path, e).named_in(&self.file, self.line(row))
     }
 }
 
-/// Position of the first byte of the row at `start`, after the previous line end.
+/// Returns the offset of the first byte of the row at `start`, after any line ends.
 fn row_start(text: &[u8], start: usize) -> usize {
     start + text[start..].iter().take_while(|byte| byte.is_ascii_whitespace()).count()
 }
 
-/// The syntax of a table with this name and text.
+/// Detects the syntax of a table from its path and text.
 fn syntax_of(path: &Path, text: &str, delimiter: Option<u8>) -> Syntax {
     if is(path, &["jsonl", "ndjson"]) {
         return Syntax::Json;
@@ -297,11 +303,9 @@ fn syntax_of(path: &Path, text: &str, delimiter: Option<u8>) -> Syntax {
     Syntax::Csv(Csv::new(delimiter.unwrap_or(named)))
 }
 
-/// The folder of the paths as a prefix.
+/// Converts the folder `root` to a prefix that can be put in front of paths.
 fn prefix(root: &Path) -> Result<String> {
-    let text = root
-        .to_str()
-        .ok_or_else(|| Error::config(format!("the folder of its paths, {}, is not UTF-8", root.display())))?;
+    let text = root.to_str().ok_or_else(|| Error::config(format!("the folder {} is not UTF-8", root.display())))?;
     let root = if is_url(text) { text.to_owned() } else { slashed(text).into_owned() };
     Ok(if root.is_empty() || root.ends_with('/') { root } else { root + "/" })
 }
@@ -314,17 +318,19 @@ impl TableOptions {
     /// Opens the table at `path`.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read.
-    /// [`ErrorKind::Source`](crate::ErrorKind::Source) for a text that is empty or not UTF-8, with
-    /// the line. [`ErrorKind::Config`](crate::ErrorKind::Config) if the table lacks a named column,
-    /// has two columns of one name, or has more columns than a sample can have fields (16).
+    /// - [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read.
+    /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if the text is empty or is not UTF-8. In
+    ///   the latter case, the error contains the line.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the table lacks a column that the
+    ///   options name, has two columns with the same name, or has more columns than a sample can
+    ///   have fields (16).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Table> {
         self.open_with(path.as_ref(), None, false, Vec::new(), &Stores::default())
     }
 
-    /// As [`open`](TableOptions::open), with `classes` to number the labels, and with files of
-    /// `formats` too. A class that is not in the list is an error of the table, or of its samples
-    /// if `lenient`.
+    /// Like [`open`](TableOptions::open), but with additional image `formats`, and a list of
+    /// `classes` that numbers the labels. If a class is not in the list, opening fails. If
+    /// `lenient` is set, only the samples of this class fail.
     pub(crate) fn open_with(
         &self,
         path: &Path,
@@ -375,7 +381,8 @@ impl Source for Table {
         label
     }
 
-    /// The image need not exist, so that `keys` of a pack can leave it out.
+    /// This does not require the image to exist, so that the option `keys` of `pack` can exclude
+    /// the sample.
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
         let Some(column) = self.columns.image else { return Ok(index.to_string()) };
         let mut cells = CELLS.take();

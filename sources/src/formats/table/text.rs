@@ -1,3 +1,5 @@
+//! Reads the text of a table, and computes line numbers.
+
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -5,10 +7,11 @@ use crate::machine::file;
 use crate::medium::ahead::Remote;
 use crate::model::store::{Location, Stores};
 
-/// Reads a text file of this machine or of a store.
+/// Reads a local or remote text file.
 ///
 /// # Errors
-/// If the file cannot be read or is not UTF-8. The error names the line.
+/// If the file cannot be read, or if it is not UTF-8. In the latter case, the error contains the
+/// line.
 pub(super) fn read(path: &Path, stores: &Stores) -> Result<String> {
     let mut bytes = match Location::of(path) {
         Location::Path(path) => file::read(&path, u64::MAX).map_err(|e| Error::io(&path, &e))?,
@@ -19,7 +22,7 @@ pub(super) fn read(path: &Path, stores: &Stores) -> Result<String> {
         }
     };
     let refused = |line: usize, cause: &str| {
-        Err(Error::in_source(format!("{cause}; save the table as UTF-8")).at_line(path, line))
+        Err(Error::in_source(format!("{cause}: save the table as UTF-8")).at_line(path, line))
     };
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
         return refused(1, "the text is UTF-16");
@@ -29,7 +32,7 @@ pub(super) fn read(path: &Path, stores: &Stores) -> Result<String> {
     }
     bytes.shrink_to_fit();
     if let Some(place) = memchr::memchr(0, &bytes) {
-        return refused(line_of(&bytes, place), "a zero byte, as in UTF-16");
+        return refused(line_of(&bytes, place), "the text contains a zero byte, as in UTF-16");
     }
     match String::from_utf8(bytes) {
         Ok(text) => Ok(text),
@@ -41,7 +44,8 @@ pub(super) fn read(path: &Path, stores: &Stores) -> Result<String> {
     }
 }
 
-/// Number of the line that contains byte `place`, from 1. A line ends with `\n`, `\r\n` or `\r`.
+/// Returns the number of the line that contains byte `place`, starting at 1. A line ends with `\n`,
+/// `\r\n` or `\r`.
 pub(super) fn line_of(text: &[u8], place: usize) -> usize {
     let ends = memchr::memchr2_iter(b'\n', b'\r', &text[..place]);
     1 + ends.filter(|&at| text[at] == b'\n' || text.get(at + 1) != Some(&b'\n')).count()

@@ -1,54 +1,57 @@
-//! One tar header: a block of 512 bytes, and the records of a PAX header (POSIX.1-2024 `pax`, GNU
-//! tar's `tar.h`).
+//! Parser for tar headers, which are blocks of 512 bytes, and for the records in PAX headers. The
+//! formats are described in POSIX.1-2024 (`pax`) and in GNU tar's `tar.h`.
 //!
-//! It is written by hand because the crate `tar` (0.4.46) mistakes damaged files for shorter ones:
-//! it stops silently where a file is truncated between two members, and at a block of zeros with
-//! data after it. Its errors have no offsets.
+//! The parser is written by hand because the crate `tar` (0.4.46) does not detect damage that makes
+//! an archive look shorter: it stops silently if a file is truncated between two members, or at a
+//! block of zeros that is followed by data. Its errors also contain no offsets.
 
 use std::borrow::Cow;
 
-/// Headers and data both begin at multiples of this many bytes.
+/// Size of a block in bytes. Every header and every member's data starts at a multiple of it.
 pub(super) const BLOCK: usize = 512;
 
-/// Content of a header, with its numbers checked.
+/// Content of a header whose checksum and numbers have been validated.
 pub(super) struct Header<'a> {
     pub(super) kind: u8,
-    /// Bytes of data that the header claims.
+    /// Size of the data in bytes, as claimed by the header.
     pub(super) size: u64,
     pub(super) name: Cow<'a, [u8]>,
-    /// What a link leads to.
+    /// Target of a link.
     pub(super) link: &'a [u8],
 }
 
 impl<'a> Header<'a> {
-    /// Reads a header. The error is only the cause; the caller adds the offset.
+    /// Parses a header. The error contains only the cause; the caller adds the offset.
     pub(super) fn parse(block: &'a [u8; BLOCK]) -> Result<Self, String> {
         let claimed =
             number(&block[148..156]).ok_or_else(|| format!("checksum {:?} is not a number", text(&block[148..156])))?;
-        // The checksum field counts as spaces. Some old writers summed signed bytes.
+        // For the checksum, the bytes of the checksum field itself count as spaces. Some old
+        // writers summed signed bytes, so that sum is accepted, too.
         let sum = |bytes: &[u8]| bytes.iter().map(|&b| u64::from(b)).sum::<u64>();
         let unsigned = sum(block) - sum(&block[148..156]) + 8 * 32;
         let negative = || block[..148].iter().chain(&block[156..]).filter(|&&b| b >= 0x80).count() as u64;
         if claimed != unsigned && claimed.checked_add(256 * negative()) != Some(unsigned) {
-            return Err(format!("checksum is {unsigned}, header claims {claimed}: not a tar header, or damaged"));
+            return Err(format!(
+                "the checksum is {unsigned}, but the header claims {claimed}: it is damaged or not a tar header"
+            ));
         }
         let size =
             number(&block[124..136]).ok_or_else(|| format!("size {:?} is not a number", text(&block[124..136])))?;
         let name = until_nul(&block[..100]);
-        // Only POSIX has a prefix; GNU tar keeps times in its place.
+        // Only POSIX headers contain a prefix. GNU tar stores timestamps at the same offset.
         let prefix = if block[257..263] == *b"ustar\0" { until_nul(&block[345..500]) } else { &[] };
         let name = if prefix.is_empty() { Cow::Borrowed(name) } else { Cow::Owned([prefix, b"/", name].concat()) };
         Ok(Header { kind: block[156], size, name, link: until_nul(&block[157..257]) })
     }
 }
 
-/// Whether a file that begins with `start` has a tar header.
+/// Returns whether `start` begins with a tar header.
 pub(crate) fn is_tar(start: &[u8]) -> bool {
     start.first_chunk().is_some_and(|block| block[0] != 0 && Header::parse(block).is_ok())
 }
 
-/// Parses octal digits between spaces and NULs. If the top bit of the first byte is set, the field
-/// is a big-endian number (GNU).
+/// Parses a number: octal digits that are surrounded by spaces or NULs or, if the top bit of the
+/// first byte is set, a big-endian binary number (a GNU extension).
 fn number(field: &[u8]) -> Option<u64> {
     if field[0] == 0x80 {
         let (high, low) = field.split_last_chunk().filter(|_| field.len() > 8)?;
@@ -66,39 +69,41 @@ fn text(field: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(field)
 }
 
-/// The records of a PAX header that are used.
+/// Values of the supported records in a PAX header.
 #[derive(Default)]
 pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,
-    /// What a link leads to.
+    /// Target of a link.
     pub(super) link: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
-    /// The sample's key, if the file name cannot express it. This record is specific to this crate;
-    /// other readers ignore it.
+    /// Key of the sample, if a file name cannot represent it. Only this project writes and reads
+    /// this record.
     pub(super) key: Option<Vec<u8>>,
 }
 
-/// The record that holds `Pax::key`.
+/// Keyword of the record for `Pax::key`.
 pub const KEY_RECORD: &str = "WARPFEED.key";
 
 impl Pax {
-    /// Reads `LENGTH KEYWORD=VALUE\n` records. LENGTH counts the whole record.
+    /// Parses records of the form `LENGTH KEYWORD=VALUE\n`. LENGTH is the length of the whole
+    /// record, including the length field itself.
     pub(super) fn parse(mut data: &[u8]) -> Result<Self, String> {
         let mut pax = Pax::default();
         let all = data.len();
         while !data.is_empty() {
             let at = all - data.len();
             let bad = |what: &str| format!("pax record at byte {at} of {all}: {what}");
-            // 20 digits hold any u64, so a longer run of digits is not searched.
+            // Any `u64` has at most 20 digits, so look for the space only in the first 21 bytes.
             let space = memchr::memchr(b' ', &data[..data.len().min(21)]).ok_or_else(|| bad("no length"))?;
             let len: usize = std::str::from_utf8(&data[..space])
                 .ok()
                 .and_then(|digits| digits.parse().ok())
                 .ok_or_else(|| bad("length is not a number"))?;
             if len <= space + 1 || len > data.len() {
-                return Err(bad(&format!("claims {len} bytes, {} are left", data.len())));
+                return Err(bad(&format!("claims {len} bytes, but {} remain", data.len())));
             }
-            let record = data[space + 1..len].strip_suffix(b"\n").ok_or_else(|| bad("does not end in a line feed"))?;
+            let record =
+                data[space + 1..len].strip_suffix(b"\n").ok_or_else(|| bad("does not end with a line feed"))?;
             let equals = memchr::memchr(b'=', record).ok_or_else(|| bad("no equals sign"))?;
             let (keyword, value) = (&record[..equals], &record[equals + 1..]);
             if keyword == b"path" {

@@ -1,4 +1,4 @@
-//! Index of a shard: the key of every sample, and the positions of its fields.
+//! The index of a shard: for each sample, its key and the offsets of its fields.
 
 use std::collections::HashMap;
 
@@ -9,47 +9,48 @@ use crate::format;
 use crate::machine::bytes::Bytes;
 use crate::machine::hash::Hash;
 
-/// The member that holds the names of the classes, a JSON array. WebDataset ignores members of the
-/// form `__name__`.
+/// Name of the member that contains the class names as a JSON array. WebDataset ignores members
+/// whose names have the form `__name__`.
 pub const CLASSES_MEMBER: &str = "__classes__";
 
-/// The samples of one shard. A sample takes the length of its key, 16 bytes, and 12 bytes per
-/// field.
+/// The samples of one shard. Each sample takes 16 bytes, plus the length of its key, plus 12 bytes
+/// per field.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Index {
-    /// All keys, one after the other.
+    /// All keys, concatenated.
     pub(super) keys: String,
     pub(super) samples: Vec<End>,
     pub(super) fields: Vec<Field>,
-    /// The distinct field names. A shard has few of them.
+    /// Distinct field names. A shard usually has only a few.
     pub(super) names: Vec<String>,
     pub(super) classes: Vec<String>,
     pub(super) lost: Lost,
 }
 
-/// End of a sample. It begins at the end of the sample before it.
+/// End offsets of a sample in [`Index::keys`] and [`Index::fields`]. The sample starts where the
+/// previous one ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct End {
     pub(super) key: u64,
     pub(super) field: u64,
 }
 
-/// One file in the tar. Each rank of a machine holds the fields of all samples, so a field is packed
-/// into 12 bytes.
+/// Location of one file in the tar. It is packed into 12 bytes because every process on a machine
+/// holds the fields of all samples in memory.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Field {
-    /// Lower 32 bits of the offset, in blocks.
+    /// Lower 32 bits of the offset, which is counted in blocks.
     block: u32,
     /// Lower 32 bits of the length.
     len: u32,
-    /// From the lowest bit: 23 bits of the index into `names`, whether it is a link, bits 32 to 35
-    /// of the offset, and bits 32 to 35 of the length.
+    /// From the lowest bit: the index into `names` (23 bits), the link flag (1 bit), bits 32 to 35
+    /// of the offset in blocks, and bits 32 to 35 of the length.
     rest: u32,
 }
 
 impl Field {
-    /// Returns `None` unless the offset is a multiple of a block and below 32 TiB, the length is below
-    /// 64 GiB, and `name` is below [`MOST_NAMES`].
+    /// Returns `None` unless the offset is a multiple of [`BLOCK`] and below 32 TiB, the length is
+    /// below 64 GiB, and `name` is below [`MOST_NAMES`].
     pub(super) fn new(offset: u64, len: u64, name: u32) -> Option<Self> {
         let block = offset / BLOCK as u64;
         let fits = offset.is_multiple_of(BLOCK as u64) && block >> 36 == 0 && len >> 36 == 0 && name < MOST_NAMES;
@@ -57,8 +58,8 @@ impl Field {
         fits.then_some(Field { block: block as u32, len: len as u32, rest })
     }
 
-    /// The same field, whose bytes are those of a link's target. They may lie anywhere in the
-    /// shard, under another name.
+    /// Marks the field as a link. Its bytes may then be anywhere in the shard, under a different
+    /// name.
     pub(super) fn linked(self) -> Self {
         Field { rest: self.rest | LINKED, ..self }
     }
@@ -75,12 +76,12 @@ impl Field {
         (u64::from(self.rest >> 28) << 32) | u64::from(self.len)
     }
 
-    /// Offset after the last byte.
+    /// Returns the offset after the last byte.
     pub(super) fn end(self) -> u64 {
         self.offset() + self.len()
     }
 
-    /// Index into the names of the shard.
+    /// Returns the field's index into [`Index::names`].
     pub(super) fn name(self) -> usize {
         (self.rest & (MOST_NAMES - 1)) as usize
     }
@@ -98,21 +99,22 @@ impl Index {
         self.samples.len()
     }
 
-    /// Key and fields of sample `index`.
+    /// Returns the key and the fields of sample `index`.
     pub(super) fn sample(&self, index: usize) -> (&str, &[Field]) {
         let start = if index == 0 { End::default() } else { self.samples[index - 1] };
         let end = self.samples[index];
         (&self.keys[start.key as usize..end.key as usize], &self.fields[start.field as usize..end.field as usize])
     }
 
-    /// Releases unused capacity of the lists.
+    /// Frees the unused capacity of all lists.
     pub(super) fn shrink(&mut self) {
         self.keys.shrink_to_fit();
         self.samples.shrink_to_fit();
         self.fields.shrink_to_fit();
     }
 
-    /// Removes the fields with these sorted numbers, and samples that have no other.
+    /// Removes the fields at the indices `numbers`, which are sorted, and the samples that have no
+    /// fields left.
     fn remove(&mut self, numbers: &[usize]) {
         let old = std::mem::take(self);
         let mut lost = numbers.iter().copied().peekable();
@@ -134,7 +136,7 @@ impl Index {
         (self.names, self.classes, self.lost) = (old.names, old.classes, old.lost);
     }
 
-    /// Hash of the keys, and of the names, places and sizes of the fields.
+    /// Returns a hash of the keys, and of the name, offset and length of each field.
     pub(super) fn hash(&self) -> u64 {
         let hash = Hash::default().text(&self.keys);
         let hash = self.samples.iter().fold(hash, |hash, end| hash.number(end.key).number(end.field));
@@ -143,49 +145,54 @@ impl Index {
         self.fields.iter().fold(hash, add).end()
     }
 
-    /// Reads every header of the tar in `bytes`.
+    /// Builds the index of the tar in `bytes` by reading its headers.
     ///
-    /// The rules are WebDataset's. A member's key is its path up to the first dot of its base name,
-    /// and the rest in lower case is the field's name. Neighbors with the same key are one sample.
-    /// Folders, hidden files and files without an extension are ignored. A link is the file that it
-    /// leads to. If that is not in the tar, it is left out and [counted](Lost).
+    /// The rules follow WebDataset. The path of a member up to the first dot of its base name is
+    /// the key, and the part after this dot, in lower case, is the field name. Adjacent members
+    /// with the same key form one sample. Folders, hidden files and files without an extension are
+    /// ignored. A link is replaced by the file that it refers to. Links to files outside the tar
+    /// are left out and [counted](Lost).
     ///
     /// # Errors
-    /// If the tar is damaged or unsupported; the message has the offset. Every number is checked
-    /// against the length of `bytes` before it is used.
+    /// If the tar is damaged or uses an unsupported feature; the message contains the offset. Every
+    /// number is checked against the length of `bytes` before it is used.
     pub(super) fn scan(bytes: &dyn Bytes) -> Result<Index> {
         if bytes.len() >= 2 && bytes.get(0, 2, &mut Vec::new())? == [0x1f, 0x8b] {
-            return Err(Error::in_source("compressed with gzip; only an uncompressed tar can be read at random"));
+            return Err(Error::in_source("compressed with gzip: only uncompressed tar files support random access"));
         }
         Scan { bytes, index: Index::default(), links: Links::default(), name_ids: HashMap::new(), stem: String::new() }
             .run()
     }
 }
 
-/// Whether a file has the names of the classes.
+/// Returns whether `name` is the member with the class names.
 fn is_classes(name: &[u8]) -> bool {
     text(name).is_ok_and(|name| name.trim_start_matches("./") == CLASSES_MEMBER)
 }
 
-/// The error of a tar of `len` bytes that ends at `at` without an end marker.
+/// Returns the error for a tar that is `len` bytes long and has neither a header nor an end marker
+/// at offset `at`.
 fn cut_short(at: u64, len: u64) -> Error {
-    // A download that ends between two files looks the same.
+    // A download that was interrupted between two members looks the same, so this is only a hint.
     let mend = if len == at {
-        "; if the file is whole, and was written without the marker, append it: head -c 1024 /dev/zero >> FILE"
+        "; if the file is complete and was written without the marker, append the marker: head -c 1024 /dev/zero >> \
+         FILE"
     } else {
         ""
     };
     Error::in_source(format!(
-        "tar is cut short: a header or the end marker (zeros) belongs at offset {at}, file has {len} bytes{mend}"
+        "tar is truncated: expected a header or the end marker (zeros) at offset {at}, but the file has {len} \
+         bytes{mend}"
     ))
 }
 
-/// Maximum number of different field names of a shard.
+/// Maximum number of distinct field names per shard.
 const MOST_NAMES: u32 = 1 << 23;
-/// The bit of a field that is a link.
+/// The bit in [`Field::rest`] that marks a link.
 const LINKED: u32 = MOST_NAMES;
 
-/// Maximum size of metadata, such as a PAX header. Larger ones are refused before memory is taken.
+/// Maximum size of metadata such as a PAX header. Larger metadata is rejected before memory is
+/// allocated.
 const MOST: u64 = 16 << 20;
 
 struct Scan<'a> {
@@ -193,11 +200,11 @@ struct Scan<'a> {
     index: Index,
     links: Links,
     name_ids: HashMap<String, u32>,
-    /// Path without extension of the sample being gathered.
+    /// Path of the current sample, without the extension.
     stem: String,
 }
 
-/// What headers say about the member that follows them.
+/// Properties of the next member that preceding headers have declared.
 #[derive(Default)]
 struct Said {
     name: Option<Vec<u8>>,
@@ -206,10 +213,11 @@ struct Said {
 }
 
 impl Said {
-    /// Bytes of the data of a member.
+    /// Returns the size of the data of the member with this header, in bytes.
     fn size(&self, header: &Header<'_>) -> u64 {
         match header.kind {
-            // They have no data, whatever size they state: a link states the size of its target.
+            // Members of these types have no data, even if they claim a size: a link may state the
+            // size of its target.
             b'1'..=b'6' => 0,
             b'x' | b'g' | b'L' | b'K' => header.size,
             _ => self.pax.size.unwrap_or(header.size),
@@ -240,19 +248,19 @@ impl Scan<'_> {
             let start = at + BLOCK as u64;
             let left = len - start;
             if size > left {
-                return Err(bad(format!("claims {size} bytes, file has {left} left")));
+                return Err(bad(format!("claims {size} bytes, but {left} remain in the file")));
             }
             let data = |scratch| match size {
                 0..=MOST => bytes.get(start, size as usize, scratch),
-                _ => Err(bad(format!("PAX/GNU header of {size} bytes exceeds the limit of {MOST}"))),
+                _ => Err(bad(format!("PAX/GNU header has {size} bytes: the limit is {MOST}"))),
             };
             let owned = |data: &[u8]| data.strip_suffix(b"\0").unwrap_or(data).to_vec();
             match header.kind {
                 b'L' => said.name = Some(owned(data(&mut scratch)?)),
                 b'K' => said.link = Some(owned(data(&mut scratch)?)),
                 b'x' => said.pax = Pax::parse(data(&mut scratch)?).map_err(bad)?,
-                // Global headers are ignored: no tool writes path or size there, because it would
-                // apply to every file.
+                // Global headers are ignored. No tool writes a path or a size in them, because it
+                // would apply to every member.
                 b'g' => {}
                 b'S' => return Err(bad("sparse files are not supported".into())),
                 kind => {
@@ -268,19 +276,20 @@ impl Scan<'_> {
                     added.map_err(|e| bad(e.cause().to_owned()))?;
                 }
             }
-            // Data is padded to whole blocks. If the last padding is missing, so is the end marker.
+            // Data is padded to whole blocks. If a file ends before the last padding, it also has
+            // no end marker.
             at = (start + size).next_multiple_of(BLOCK as u64).min(len);
         }
     }
 
-    /// Reads the names of the classes.
+    /// Parses the class names from the content of [`CLASSES_MEMBER`].
     fn classes(&mut self, json: &[u8]) -> Result<()> {
-        let bad = |e| Error::in_source(format!("{CLASSES_MEMBER} is not a JSON array of names: {e}"));
+        let bad = |e| Error::in_source(format!("{CLASSES_MEMBER}: expected a JSON array of names: {e}"));
         self.index.classes = serde_json::from_slice(json).map_err(bad)?;
         Ok(())
     }
 
-    /// Adds the file `name`.
+    /// Adds the file `name`, both as a field and as a possible target of links.
     fn file(&mut self, name: &[u8], key: Option<&[u8]>, start: u64, size: u64) -> Result<()> {
         let path = text(name)?.trim_start_matches("./");
         self.member(path, key, start, size)?;
@@ -288,17 +297,17 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Adds the link `name`.
+    /// Adds the link `name`, whose target is resolved later.
     fn link(&mut self, name: &[u8], key: Option<&[u8]>, target: &[u8], hard: bool) -> Result<()> {
         let path = text(name)?.trim_start_matches("./");
-        // Its place is not known before the end.
+        // The location of the target is not known until all headers have been read.
         let field = self.member(path, key, 0, 0)?;
         self.links.link(path, target, hard, field);
         Ok(())
     }
 
-    /// Checks that no data follows the end marker at `at`. Samples after a hole would be lost
-    /// silently.
+    /// Checks that only zeros follow the end marker at `at`. Otherwise, samples after a run of
+    /// zeros would be lost silently.
     fn end(&self, at: u64) -> Result<()> {
         let mut scratch = Vec::new();
         let mut looked = at;
@@ -308,7 +317,8 @@ impl Scan<'_> {
             if let Some(zeros) = piece.iter().position(|&byte| byte != 0) {
                 let zeros = looked - at + zeros as u64;
                 return Err(Error::in_source(format!(
-                    "tar has {zeros} zero bytes at offset {at} and data after them: a hole, or several archives in one file"
+                    "tar has data after {zeros} zero bytes at offset {at}: it has a hole, or several archives are \
+                     concatenated"
                 )));
             }
             looked += piece.len() as u64;
@@ -316,7 +326,8 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Gives links the places of their files. Those without one are removed.
+    /// Sets the location of each link to that of its file. Removes links that do not lead to a
+    /// file.
     fn follow_links(&mut self) {
         let mut lost = Vec::new();
         for (number, path, file) in self.links.followed() {
@@ -338,10 +349,11 @@ impl Scan<'_> {
         }
     }
 
-    /// Adds a file. Returns the number of its field, if it is one.
+    /// Adds a member as a field. Returns the index of the field, or `None` if the member is
+    /// ignored.
     fn member(&mut self, path: &str, key: Option<&[u8]>, start: u64, len: u64) -> Result<Option<usize>> {
         let Some((stem, name)) = parts(path) else { return Ok(None) };
-        // One spelling gives every source of the same data the same field names.
+        // Normalizing the extension gives the field the same name in every format.
         let lower = name.to_lowercase();
         let name = format::field(&lower);
 
@@ -358,7 +370,7 @@ impl Scan<'_> {
             None => {
                 let id = index.names.len() as u32;
                 if id == MOST_NAMES {
-                    return Err(Error::in_source(format!("more than {MOST_NAMES} different field names")));
+                    return Err(Error::in_source(format!("more than {MOST_NAMES} distinct field names")));
                 }
                 index.names.push(name.to_owned());
                 self.name_ids.insert(name.to_owned(), id);
@@ -366,20 +378,18 @@ impl Scan<'_> {
             }
         };
         let field = Field::new(start, len, name).ok_or_else(|| {
-            Error::in_source(format!(
-                "file of {len} bytes: files of up to 64 GiB in shards of up to 32 TiB are supported"
-            ))
+            Error::in_source(format!("file of {len} bytes: expected at most 64 GiB per file and 32 TiB per shard"))
         })?;
         index.fields.push(field);
         index.samples.last_mut().expect("pushed above").field = index.fields.len() as u64;
-        // A repeated field, or one too many, is an error of the sample, not of the shard. It is
-        // reported when the sample is read.
+        // A repeated field, or more fields than allowed, does not make the shard invalid. Only the
+        // sample fails, when it is read.
         Ok(Some(index.fields.len() - 1))
     }
 }
 
-/// Splits a path at the first dot of its base name. `None` without an extension, and for a hidden
-/// file.
+/// Splits a path at the first dot of its base name. Returns `None` for hidden files and files
+/// without an extension.
 pub(super) fn parts(path: &str) -> Option<(&str, &str)> {
     let base = path.rfind('/').map_or(0, |slash| slash + 1);
     let dot = base + path[base..].find('.').filter(|&dot| dot > 0)?;
@@ -395,7 +405,8 @@ fn text(name: &[u8]) -> Result<&str> {
 mod tests {
     use super::*;
 
-    /// A tar of this length that is a hole after its first bytes.
+    /// A tar of which only the first bytes are stored. Up to the given length, all other bytes are
+    /// zero.
     struct Hole(Vec<u8>, u64);
 
     impl Bytes for Hole {
@@ -413,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_too_large_for_the_index_is_an_error() {
+    fn tar_file_too_large_for_the_index_fails() {
         let header = |name: &str, kind: u8, size: usize| {
             let mut block = vec![0; BLOCK];
             block[..name.len()].copy_from_slice(name.as_bytes());
@@ -440,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_has_the_numbers_that_it_was_made_of() {
+    fn packed_field_round_trips() {
         let (block, most) = (BLOCK as u64, (1 << 36) - 1);
         for offset in [0, block, (u64::from(u32::MAX) + 1) * block, most * block] {
             for len in [0, 1, u64::from(u32::MAX), u64::from(u32::MAX) + 1, most] {

@@ -1,21 +1,21 @@
-//! Links of a shard, which are followed inside it.
+//! Resolves hard and symbolic links within a shard.
 
 use std::collections::HashMap;
 
-/// Maximum number of links that lead to one file.
+/// Maximum number of links that are followed to find a file.
 const MOST_HOPS: usize = 16;
 
-/// The files of a shard by their paths, and its links.
+/// The paths of all files in a shard, and its links.
 #[derive(Default)]
 pub(super) struct Links {
-    /// The paths of all files, one after the other.
+    /// Paths of all files, concatenated.
     paths: String,
     files: Vec<File>,
     links: Vec<Link>,
 }
 
 struct File {
-    /// End of its path. The path begins at the end of the path before it.
+    /// End of the path in [`Links::paths`]. The path starts at the end of the previous path.
     path: usize,
     start: u64,
     len: u64,
@@ -23,21 +23,21 @@ struct File {
 
 struct Link {
     path: String,
-    /// Path that it leads to. `None` if that is outside the shard.
+    /// Path of the target, or `None` if the target is outside the shard.
     target: Option<String>,
-    /// Field of the index that it is.
+    /// Index of the link's field, or `None` if the link is not a field.
     field: Option<usize>,
 }
 
-/// Links that are left out, because they lead to no file of their shard.
+/// Statistics on links that were left out because they do not lead to a file in their shard.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(super) struct Lost {
     pub(super) count: u64,
-    /// Path of the first one.
+    /// Path of the first such link.
     pub(super) first: String,
 }
 
-/// Start and length of a file.
+/// Offset and length of a file.
 type Extent = (u64, u64);
 
 impl Links {
@@ -46,8 +46,8 @@ impl Links {
         self.files.push(File { path: self.paths.len(), start, len });
     }
 
-    /// Adds a link with the text `target`. That of a hard link begins at the root of the archive,
-    /// and the text of a symbolic link begins in the link's folder.
+    /// Adds a link at `path` to `target`. The target of a hard link is relative to the root of the
+    /// archive; the target of a symbolic link is relative to the link's folder.
     pub(super) fn link(&mut self, path: &str, target: &[u8], hard: bool, field: Option<usize>) {
         let target = std::str::from_utf8(target).ok();
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -59,15 +59,16 @@ impl Links {
         self.links.push(Link { path: path.to_owned(), target, field });
     }
 
-    /// The fields that are links, with start and length of the file that each leads to, if there
-    /// is one.
+    /// Resolves all links that are fields. For each, returns the index of the field, the path of
+    /// the link, and the offset and length of its file, if the file exists.
     pub(super) fn followed(&self) -> Vec<(usize, &str, Option<Extent>)> {
         if self.links.is_empty() {
             return Vec::new();
         }
         let (mut files, mut begin) = (HashMap::new(), 0);
         for file in &self.files {
-            // As for a program that unpacks the archive, the last file of a path counts.
+            // If several files have the same path, the last one wins, as when the archive is
+            // unpacked.
             files.extend(plain(&self.paths[begin..file.path]).map(|path| (path, (file.start, file.len))));
             begin = file.path;
         }
@@ -87,7 +88,7 @@ impl Links {
     }
 }
 
-/// A path without `.`, `..` and empty components. `None` if it leads out of the archive.
+/// Removes `.`, `..` and empty components. Returns `None` if the path escapes the archive.
 fn plain(path: &str) -> Option<String> {
     let mut parts = Vec::new();
     for part in path.split('/') {
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_lead_to_files_of_the_shard_through_other_links_and_never_out_of_it() {
+    fn links_resolve_only_within_the_shard() {
         let mut links = Links::default();
         links.file("./a/1.jpg", 512, 9);
         links.file("blobs/7", 2048, 3);

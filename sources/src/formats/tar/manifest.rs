@@ -1,8 +1,8 @@
-//! The manifest of a set of shards, `NAME.manifest.json`, which `Pack` writes.
+//! The manifest of a set of shards: the file `NAME.manifest.json`, which `Pack` writes.
 //!
-//! The manifest decides which shards are the set. A missing shard is an error, and a shard of that
-//! name that the manifest does not list is left out with a warning: an attempt that was given up
-//! may leave one.
+//! The manifest determines which shards belong to the set. If a shard is missing, opening fails. If
+//! the manifest does not list a shard whose name matches the set, the shard is left out with a
+//! warning, because an interrupted run may have written it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -14,29 +14,29 @@ use crate::error::{Error, Result, collected, counted, push, reserved};
 use crate::machine::file;
 use crate::medium::tree::Tree;
 
-/// End of a manifest's name.
+/// Suffix of a manifest's file name.
 pub const MANIFEST_END: &str = ".manifest.json";
-/// Key of a manifest's version, at its beginning.
+/// JSON key of the version number. It is the first key of a manifest.
 const KEY: &str = "\"warpfeed_set\"";
-/// The version that is read and written.
+/// Version of the manifest format that is read and written.
 pub const VERSION: u64 = 1;
-/// End of the name of a plan, which lies there until the parts are merged.
+/// Suffix of the file name of a plan, which exists until the parts of the set are merged.
 pub const PLAN_END: &str = ".plan.partial";
-/// Maximum size of a manifest.
+/// Maximum size of a manifest, in bytes.
 pub(super) const MOST: u64 = 1 << 30;
-/// Bytes at the beginning of a manifest that have its key.
+/// [`KEY`] must be within this many bytes from the start of a manifest.
 pub(super) const START: usize = 512;
-/// Maximum number of shards in a message.
+/// Maximum number of shards that are named in a message.
 const SHOWN: usize = 5;
 
-/// What a reader needs of a manifest.
+/// The fields of a manifest that are needed to read the set.
 #[derive(Debug, Deserialize)]
 pub(super) struct Manifest {
     warpfeed_set: u64,
     shards: Vec<Entry>,
 }
 
-/// A shard in a manifest.
+/// One shard in a manifest.
 #[derive(Debug, Clone, Deserialize, PartialEq)]
 pub(super) struct Entry {
     pub(super) name: String,
@@ -44,56 +44,60 @@ pub(super) struct Entry {
     pub(super) bytes: u64,
 }
 
-/// Whether the file at `path`, which begins with `start`, is a manifest.
+/// Returns whether the file at `path`, which begins with `start`, is a manifest.
 pub(super) fn is_manifest(path: &Path, start: &[u8]) -> bool {
     is_named_manifest(path) && memchr::memmem::find(start, KEY.as_bytes()).is_some()
 }
 
-/// The manifest of the set that was packed to `path`, such as `train.tar`, which is no file then.
+/// Returns the manifest of the set that was packed to `path` (such as `train.tar`) if `path` itself
+/// does not exist, but the manifest does.
 ///
 /// # Errors
-/// If the system cannot tell.
+/// If the file system cannot be queried.
 pub(super) fn of_target(path: &Path) -> Result<Option<PathBuf>> {
     let Some(manifest) = path.to_str().and_then(manifest_of) else { return Ok(None) };
     Ok((!file::exists(path)? && file::is_file(&manifest)?).then(|| manifest.into()))
 }
 
-/// The name of the manifest of the set that is packed to `target`.
+/// Returns the file name of the manifest for a set that is packed to `target`.
 pub(super) fn manifest_of(target: &str) -> Option<String> {
     Some(format!("{}{MANIFEST_END}", target.strip_suffix(".tar")?))
 }
 
-/// Whether the name is that of a manifest.
+/// Returns whether `path` has the file name of a manifest.
 pub(super) fn is_named_manifest(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.ends_with(MANIFEST_END))
 }
 
 impl Manifest {
+    /// Parses a manifest.
+    ///
     /// # Errors
-    /// If the text is not a manifest of this version, or a name leads out of the folder.
+    /// If `bytes` is not a manifest of this version, or if the name of a shard leads out of the
+    /// folder.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let damaged = |cause: String| Error::in_source(format!("damaged manifest: {cause}"));
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|e| damaged(e.to_string()))?;
         if manifest.warpfeed_set != VERSION {
             let found = manifest.warpfeed_set;
-            return Err(Error::in_source(format!("manifest of version {found}; this build reads version {VERSION}")));
+            return Err(Error::in_source(format!("manifest version {found}: expected version {VERSION}")));
         }
         if manifest.shards.is_empty() {
-            return Err(damaged("no shards".to_owned()));
+            return Err(damaged("it lists no shards".to_owned()));
         }
         let wrong = |name: &str| name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']);
         match manifest.shards.iter().find(|shard| wrong(&shard.name)) {
-            Some(shard) => Err(damaged(format!("{:?} is not the name of a shard", shard.name))),
+            Some(shard) => Err(damaged(format!("{:?} is not a valid shard name", shard.name))),
             None => Ok(manifest),
         }
     }
 
-    /// The shards of this manifest, called `name`, if `tars` has them all with the right sizes.
-    /// `tars` are the names and sizes in the folder.
+    /// Returns the shards of this manifest after checking that they exist. `name` is the file name
+    /// of the manifest. `tars` maps the name of each tar file in the folder to its size.
     ///
     /// # Errors
-    /// If a shard is missing or has another size, and if `whole` and there are tars of another
-    /// name.
+    /// If a shard is missing or has a different size. If `whole` is set, also fails if the folder
+    /// contains tar files whose names do not match the set.
     pub(super) fn choose(self, name: &str, tars: &BTreeMap<String, u64>, whole: bool) -> Result<Vec<Entry>> {
         let mut missing = Vec::new();
         for shard in &self.shards {
@@ -110,7 +114,7 @@ impl Manifest {
             let more = if count > SHOWN { format!(" and {} more", count - SHOWN) } else { String::new() };
             missing.truncate(SHOWN);
             return Err(Error::in_source(format!(
-                "{count} of the {all} shards in {name} are not as packed: {}{more}",
+                "{count} of the {all} shards in {name} have changed since packing: {}{more}",
                 missing.join(", ")
             )));
         }
@@ -122,54 +126,55 @@ impl Manifest {
             tars.keys().filter(|tar| !listed.contains(&***tar)).partition(|tar| is_numbered(tar, stem));
         if let (true, Some(first)) = (whole, others.first()) {
             return Err(Error::in_source(format!(
-                "{} tars are not in {name}, such as {first}; open the manifest, or move them to a folder of their own",
+                "{} tar files are not listed in {name}, such as {first}: open the manifest, or move them to a separate \
+                 folder",
                 others.len()
             )));
         }
         if let Some(first) = own.first() {
             let shards = counted(own.len(), "shard that is", "shards that are");
-            tracing::warn!("left out {shards} not in {name}, such as {first}");
+            tracing::warn!("ignored {shards} not listed in {name}, such as {first}");
         }
         Ok(self.shards)
     }
 }
 
-/// Whether `tar` is `STEM-NUMBER.tar`.
+/// Returns whether `tar` has the form `STEM-NUMBER.tar`.
 fn is_numbered(tar: &str, stem: &str) -> bool {
     let number = tar.strip_prefix(stem).and_then(|rest| rest.strip_prefix('-')?.strip_suffix(".tar"));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The manifest of several, each with its name, that describes a folder. `None` without one.
+/// Returns the only manifest of a folder, or `None` if there is none.
 ///
 /// # Errors
-/// If there are several.
+/// If there are several manifests.
 pub(super) fn only<T>(mut manifests: Vec<(String, T)>) -> Result<Option<(String, T)>> {
     match manifests.len() {
         0 | 1 => Ok(manifests.pop()),
         count => Err(Error::in_source(format!(
-            "{count} sets lie here; open one of their manifests, such as {}",
+            "the folder contains {count} sets: open one of their manifests, such as {}",
             manifests[0].0
         ))),
     }
 }
 
-/// The shards of the set whose manifest is at `path`.
+/// Returns the shards of the set with the manifest at `path`.
 pub(super) fn open(path: &Path) -> Result<Vec<(PathBuf, Entry)>> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     of(folder, &name, read(path)?, false).map_err(|e| e.at_path(path))
 }
 
-/// The shards of the set in `folder`, if a manifest describes it.
+/// Returns the shards of the set in `folder`, or `None` if the folder contains no manifest.
 ///
 /// # Errors
-/// If there are several sets, parts that were not merged, or shards are missing.
+/// If the folder contains several sets or unmerged parts, or if shards are missing.
 pub(super) fn of_folder(folder: &Path) -> Result<Option<Vec<(PathBuf, Entry)>>> {
     let mut manifests = Vec::new();
     let names = names(folder)?;
     for name in names.iter().filter(|name| name.ends_with(MANIFEST_END)) {
-        // Other programs may use such names.
+        // Other programs may use the same file names, so check the content as well.
         let path = folder.join(name);
         if is_manifest(&path, &file::start(&path, START)?) {
             manifests.push((name.clone(), ()));
@@ -182,14 +187,18 @@ pub(super) fn of_folder(folder: &Path) -> Result<Option<Vec<(PathBuf, Entry)>>> 
     found.map(Some).map_err(|e| e.at_path(path))
 }
 
+/// Checks that `folder` contains no unmerged parts of a set.
+///
 /// # Errors
-/// If the folder has parts of a set that were not merged, or cannot be listed.
+/// If there are unmerged parts, or the folder cannot be listed.
 pub(crate) fn unmerged_in(folder: Tree<'_>) -> Result<()> {
     unmerged(&folder.file_names()?)
 }
 
+/// Checks that the sorted file `names` include no unmerged parts of a set.
+///
 /// # Errors
-/// If there are parts of a set that were not merged among the files with these sorted names.
+/// If there are unmerged parts.
 pub(super) fn unmerged(names: &[impl AsRef<str>]) -> Result<()> {
     let has = |wanted: &str| names.binary_search_by(|name| name.as_ref().cmp(wanted)).is_ok();
     let names = || names.iter().map(AsRef::as_ref);
@@ -199,15 +208,16 @@ pub(super) fn unmerged(names: &[impl AsRef<str>]) -> Result<()> {
         Some(stem) => {
             let parts = names().filter(|name| name.starts_with(&format!("{stem}.part-")) && name.ends_with(".json"));
             Err(Error::in_source(format!(
-                "the set {stem} is not complete: it has {} finished parts that were not merged; pack the missing parts, \
-                 then merge them (warpfeed pack --merge {stem}.tar)",
+                "the set {stem} is incomplete: {} finished parts were not merged; pack the missing parts, then merge \
+                 all (warpfeed pack --merge {stem}.tar)",
                 parts.count()
             )))
         }
     }
 }
 
-/// The set of which the file `name` is the plan, a part or a complete shard, before the merge.
+/// If the file `name` is a plan, a part, or a shard that was not merged, returns the name of its
+/// set.
 fn unfinished(name: &str) -> Option<&str> {
     if let Some(stem) = name.strip_suffix(PLAN_END) {
         return Some(stem);
@@ -247,7 +257,7 @@ fn of(folder: &Path, name: &str, manifest: Manifest, whole: bool) -> Result<Vec<
     collected(shards.into_iter().map(|shard| Ok((folder.join(&shard.name), shard))))
 }
 
-/// The `*.tar` files of a folder without hidden ones, sorted by name.
+/// Lists the `*.tar` files in a folder, sorted by name. Hidden files are left out.
 pub(super) fn tars_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut tars = Vec::new();
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
@@ -261,7 +271,7 @@ pub(super) fn tars_in(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(tars)
 }
 
-/// Sorted names of the files of `folder`.
+/// Returns the sorted names of the files in `folder`.
 fn names(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
@@ -273,10 +283,10 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Checks that a shard has as many samples as its manifest says.
+/// Checks that `found`, the number of samples in a shard, is the number in its manifest.
 pub(super) fn check_samples(entry: &Entry, found: usize) -> Result<()> {
     if entry.samples == found as u64 {
         return Ok(());
     }
-    Err(Error::in_source(format!("has {found} samples, but its manifest says {}", entry.samples)))
+    Err(Error::in_source(format!("the shard has {found} samples, but its manifest claims {}", entry.samples)))
 }

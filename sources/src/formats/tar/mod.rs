@@ -1,15 +1,15 @@
-//! WebDataset shards, memory-mapped or read.
+//! WebDataset shards.
 //!
-//! 1. `read`: [`Tar`], samples from shards.
-//! 2. `header`: one tar header and its PAX records.
-//! 3. `index`: all headers of a shard, as samples.
-//! 4. `links`: hard and symbolic links of a shard.
-//! 5. `sidecar`: the index kept next to the shard.
-//! 6. `shards`: expands a path into the list of shards.
-//! 7. `manifest`: the list of a set's shards.
-//! 8. `stored`: shards in a store.
+//! 1. `read`: [`Tar`], the source.
+//! 2. `header`: parser for tar headers and PAX records.
+//! 3. `index`: the samples of a shard, built from the headers of its members.
+//! 4. `links`: hard and symbolic links within a shard.
+//! 5. `sidecar`: the file next to a shard that stores its index.
+//! 6. `shards`: expands a path into a list of shards.
+//! 7. `manifest`: the file that lists the shards of a set.
+//! 8. `stored`: shards in an object store.
 //!
-//! `row`: its row in the table of formats.
+//! `row` registers the format.
 
 mod header;
 mod index;

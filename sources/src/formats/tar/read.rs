@@ -1,7 +1,7 @@
-//! Reads samples from shards.
+//! The source [`Tar`].
 //!
-//! Every range of an [`Index`] lies inside its shard: `scan` and `sidecar` check it against the
-//! length of the shard.
+//! Invariant: every range in an [`Index`] lies within its shard. `Index::scan` and `sidecar` check
+//! all ranges against the length of the shard.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,65 +17,69 @@ use crate::medium::{At, Files, HeldFile, Medium, of_files};
 use crate::model::sample::MAX_FIELDS;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
 
-/// Minimum size of a shard whose index is kept. The headers of a shard of some megabytes are read
-/// fast here, but not from a store, to which the shard may be copied with its index.
+/// Minimum size of a shard whose index is stored. Scanning a smaller shard is fast on a local disk.
+/// Larger shards may be copied, together with their index, to an object store, where scanning is
+/// slow.
 const KEEP_INDEX: u64 = 1 << 20;
 
-/// Samples in tar files, by WebDataset's rules. Fields borrow from the memory map without copying.
+/// Samples in tar files that follow the rules of WebDataset. Fields are not copied: they borrow
+/// from the memory map.
 ///
-/// - **Fields.** Neighboring files that share a path up to the first dot of the base name are one
+/// - **Fields.** Adjacent files with the same path up to the first dot of the base name form one
 ///   sample: `n014/x.jpg` and `n014/x.cls` have the key `n014/x` and the fields `jpg` and `cls`.
-///   Field names are in lower case, `jpg` for both of JPEG's extensions.
-/// - **Labels** are decimal text in the field `cls`. The **names of the classes** are a JSON array
-///   in the member `__classes__`; WebDataset ignores members of this form. All shards that have it
-///   must agree.
+///   Field names are converted to lower case, and `jpeg` becomes `jpg`.
+/// - **Labels** are decimal text in the field `cls`. The **class names** are a JSON array in the
+///   member `__classes__`, which WebDataset ignores. All shards that contain this member must list
+///   the same class names.
 /// - **Formats.** POSIX (ustar and PAX) and GNU tar, uncompressed. Folders, hidden files and files
 ///   without an extension are ignored.
-/// - **Links**, hard and symbolic, are the files of the same shard that they lead to. Other links
-///   are left out, and a warning counts them.
-/// - **Bad samples.** A sample with a repeated field, or with more than 16 fields, is an error when
-///   it is read. Other samples are not affected.
+/// - **Links.** A hard or symbolic link to a file in the same shard is read as that file. Other
+///   links are left out, and a warning states how many there are.
+/// - **Invalid samples.** Reading a sample with a repeated field or more than 16 fields fails.
+///   Other samples are unaffected.
 ///
-/// **Changes.** The first worker that reads from a shard in an epoch checks whether the file has
-/// changed. If so, every sample of the shard is an error from then on. A shard that no epoch reads
-/// from is never checked. If there are more than 64 shards, or they are in a store, the batches
-/// that were prepared before an epoch was requested are not checked again then.
+/// **Changes.** In each epoch, the first worker that reads from a shard checks whether the file has
+/// changed. If it has, every later read from the shard fails. Shards that are not read are not
+/// checked. Batches may be prepared before their epoch is requested. They are checked again when
+/// the epoch starts, unless there are more than 64 shards or the shards are in an object store.
 ///
-/// **The index.** Opening reads the headers of all shards in parallel. For a shard of 1 MiB or more,
-/// the result is stored in `NAME.tar.index` next to it, if the folder is writable. It is rebuilt
-/// when the tar's size or modification time changes, and can be deleted at any time.
+/// **Index.** Opening reads the headers of all shards in parallel. The index of a shard of 1 MiB or
+/// more is stored next to the shard in `NAME.tar.index`, if the folder is writable. The index is
+/// rebuilt if the size or the modification time of the tar changes. It can be deleted at any time.
 ///
-/// **Mapped or not.** [`open`](Tar::open) maps all shards. That takes address space, not memory. No
-/// file stays open, so ten thousand shards do not reach the limit on open files. On Linux 5.14 and
-/// newer, reading a sample detects a shard that was truncated before. Truncating a shard while a
-/// sample from it is in use kills the process with `SIGBUS`, as does an I/O error on a mapped page.
-/// Use [`open_unmapped`](Tar::open_unmapped) for files that may be truncated: it reads instead.
+/// **Memory maps.** [`open`](Tar::open) maps all shards. A map uses address space, but no memory.
+/// Files do not stay open, so even ten thousand shards do not exceed the limit on open files. On
+/// Linux 5.14 and newer, a read fails if its shard has been truncated. But if a shard is truncated
+/// while one of its samples is in use, or if loading a mapped page causes an I/O error, the process
+/// is killed with `SIGBUS`. If files may be truncated while they are open, use
+/// [`open_unmapped`](Tar::open_unmapped), which copies the data.
 pub struct Tar {
     shards: Arc<Files<Index>>,
     classes: Vec<String>,
 }
 
 impl Tar {
-    /// Opens one tar file, all `*.tar` of a folder in the order of their names, the shards of a
-    /// manifest, or those of a pattern such as `train-{000..099}.tar`. A pattern may have several
-    /// braces, also `{a,b}`. If a folder has a manifest, only the shards in it are opened.
+    /// Opens one tar file, all `*.tar` files of a folder in the order of their names, the shards of
+    /// a manifest, or the shards that a pattern such as `train-{000..099}.tar` describes. A pattern
+    /// may contain several pairs of braces, including lists such as `{a,b}`. If a folder contains a
+    /// manifest, only the shards that it lists are opened.
     ///
     /// # Errors
-    /// If a shard does not exist, is not a tar file, is damaged (with the offset) or differs from
-    /// its manifest, or there are no samples. For a folder also if it has several sets, tars that
-    /// do not belong to its set, or parts that were not merged.
+    /// If a shard does not exist, is not a tar file, is damaged (the message contains the offset)
+    /// or differs from its manifest, or if there are no samples. Opening a folder also fails if it
+    /// contains several sets, tar files that do not belong to the set, or unmerged parts.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(&At::here(path.as_ref()))
     }
 
-    /// Opens shards like [`open`](Tar::open), but without a memory map. Samples are read into the
-    /// worker's memory. If the file is truncated or the medium fails, the sample is an error and
-    /// the process gets no signal. Use it for network file systems, failing media, and files that
-    /// others may truncate.
+    /// Opens shards like [`open`](Tar::open), but without memory maps. Samples are copied into the
+    /// worker's memory. If the file is truncated or the storage fails, reading the sample returns
+    /// an error, whereas with a memory map the process would be killed. Use it for network file
+    /// systems, unreliable storage, and files that other programs may truncate.
     ///
-    /// Each field costs a copy of its encoded bytes and a system call. If the file is in memory,
-    /// this takes about as long as the page faults of a map. Each shard stays open: for thousands
-    /// of shards, raise the limit (`ulimit -n`).
+    /// Each field costs one system call and one copy of its encoded bytes. If the file is in the
+    /// page cache, this takes about as long as the page faults of a memory map. All shards stay
+    /// open, so thousands of shards require a higher limit on open files (`ulimit -n`).
     ///
     /// # Errors
     /// The errors of [`open`](Tar::open).
@@ -84,8 +88,8 @@ impl Tar {
         Self::with(&at)
     }
 
-    /// Opens the shards that are there, in their order: in a store one shard, a pattern, or all
-    /// objects below the URL that end in `.tar`.
+    /// Opens the shards at `at` in order. In an object store, `at` is a single shard, a pattern, or
+    /// a prefix of objects whose names end in `.tar`.
     pub(crate) fn with(at: &At) -> Result<Self> {
         let path = &*at.path;
         let shards = match &at.medium {
@@ -100,7 +104,7 @@ impl Tar {
             Medium::Store { remote, listed } => {
                 let opened = stored::open(at.url(), remote, listed)?;
                 if opened.is_empty() {
-                    return Err(Error::in_source("no .tar objects below this URL").at_path(path));
+                    return Err(Error::in_source("the store has no .tar objects below this URL").at_path(path));
                 }
                 opened.into_iter().map(|(object, index)| (HeldFile::stored(object, remote.clone()), index)).collect()
             }
@@ -113,7 +117,7 @@ impl Tar {
         for shard in shards.iter().filter(|(_, index)| !index.classes.is_empty()) {
             let (first, index) = named.get_or_insert(shard);
             if index.classes != shard.1.classes {
-                let cause = format!("names of the classes differ from those in {}", first.path.display());
+                let cause = format!("the class names differ from {}", first.path.display());
                 return Err(Error::in_source(cause).at_path(&shard.0.path));
             }
         }
@@ -121,15 +125,15 @@ impl Tar {
             let lost = counted(shards.iter().map(|(_, index)| index.lost.count).sum::<u64>(), "link", "links");
             let (path, shard) = (&index.lost.first, first.path.display());
             tracing::warn!(
-                "left out {lost} to files that are not in the same tar, such as {path} in {shard}; write the files \
-                 themselves (tar --dereference --hard-dereference)"
+                "ignored {lost} to files outside the tar, such as {path} in {shard}: pack the files instead of links \
+                 (tar --dereference --hard-dereference)"
             );
         }
         let classes = named.map_or_else(Vec::new, |(_, index)| index.classes.clone());
         let tar = Tar { shards: Arc::new(Files::new(shards, Index::len)?), classes };
         if tar.is_empty() {
             let shards = tar.shards.each().len();
-            let cause = format!("no samples in {shards} tar files: none holds a file with an extension");
+            let cause = format!("no samples in {shards} tar files: no member has a file extension");
             return Err(Error::in_source(cause).at_path(path));
         }
         Ok(tar)
@@ -141,7 +145,8 @@ fn open(path: &Path, mapped: bool) -> Result<(HeldFile, Index)> {
     let (file, metadata) = HeldFile::open(path, mapped)?;
     let len = file.len();
     let index = match sidecar::load(path, &metadata) {
-        // The file may have changed before it was mapped. Only the bytes in the map can be read.
+        // The file may have changed between the query of its metadata and the mapping. Only bytes
+        // inside the map can be read, so use the index only if the lengths agree.
         Some(index) if metadata.len() == len => index,
         _ => {
             let index = Index::scan(&file).map_err(|e| e.at_path(path))?;
@@ -156,10 +161,10 @@ fn open(path: &Path, mapped: bool) -> Result<(HeldFile, Index)> {
     Ok((file, index))
 }
 
-/// Adds `fields` of the map of `file` to `sample`.
+/// Adds `fields` to `sample` without copying them. They borrow from the map of `file`.
 ///
 /// # Errors
-/// If a field is repeated, there are too many, or the bytes cannot be loaded.
+/// If a field is repeated, if there are too many fields, or if the bytes cannot be loaded.
 fn borrow<'a>(
     (file, map): (&HeldFile, &'a [u8]),
     names: &'a [String],
@@ -170,8 +175,8 @@ fn borrow<'a>(
         let bytes = &map[field.offset() as usize..][..field.len() as usize];
         sample.push(&names[field.name()], bytes)?;
     }
-    // The files of a sample are adjacent, so one request loads all of them. Targets of links lie
-    // elsewhere.
+    // The files of a sample are adjacent, so one request loads all of them, except the targets of
+    // links, which may be elsewhere.
     let mut own = fields.iter().filter(|field| !field.is_linked());
     let first = own.next();
     if let (Some(first), Some(last)) = (first, own.next_back().or(first))
@@ -185,7 +190,7 @@ fn borrow<'a>(
     Ok(())
 }
 
-/// Reads `fields` of `file` into `scratch`, one after the other, and adds them to `sample`.
+/// Reads `fields` of `file` into `scratch` and adds them to `sample`.
 fn copy<'a>(
     file: &HeldFile,
     names: &'a [String],
@@ -205,7 +210,7 @@ fn copy<'a>(
 }
 
 impl Tar {
-    /// Reads `fields` of sample `index`, which is in `file`, into `sample`.
+    /// Adds `fields` of sample `index`, which is stored in `file`, to `sample`.
     fn fields<'a>(
         &'a self,
         index: usize,
@@ -217,9 +222,10 @@ impl Tar {
         if let Some(map) = file.map() {
             return borrow((file, map), names, fields, sample).map_err(|e| e.at_path(&file.path));
         }
-        // The label is not a field. A sample with more fields is an error and need not be read.
+        // The label does not count as a field, hence the `+ 1`. A sample with more fields fails in
+        // any case, so its bytes need not be read.
         let read = if fields.len() > MAX_FIELDS + 1 {
-            Err(Error::in_source(format!("more than {MAX_FIELDS} fields: {}", fields.len())))
+            Err(Error::in_source(format!("the sample has more than {MAX_FIELDS} fields: {}", fields.len())))
         } else if file.object().is_some() {
             stored::read(file, index, names, fields, scratch, sample)
         } else {
@@ -252,7 +258,7 @@ impl Source for Tar {
         };
         let (cls, mut sample) = (&fields[place..=place], Sample::new(""));
         if file.object().is_some() {
-            // Not a read of the order, whose bytes are fetched ahead.
+            // Labels are not read in sample order, so their bytes have not been prefetched.
             let (span, field) = (stored::span(cls), &cls[0]);
             let bytes = file.get(span.start, span.end - span.start, scratch)?;
             let name = &shard.names[field.name()];

@@ -1,3 +1,5 @@
+//! Registers the format.
+
 use std::sync::Arc;
 
 use super::Tar;

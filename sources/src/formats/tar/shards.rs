@@ -8,11 +8,12 @@ use crate::error::{Error, Result, collected};
 use crate::machine::file;
 use crate::medium::tree::Tree;
 
-/// Maximum number of shards. A pattern with more is a typing error.
+/// Maximum number of shards that a pattern may expand to. A pattern that exceeds it is most likely
+/// a typing error.
 const MAX_SHARDS: usize = 1_000_000;
 
-/// The shards that `path` stands for: a pattern, the tars of a folder, those of a manifest, or
-/// itself. Shards of a manifest come with their entries.
+/// Lists the shards at `path`: those that a pattern expands to, the tar files in a folder, those
+/// that a manifest lists (with their entries), or the file itself.
 pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
     if has_braces(path) && !file::exists(path)? {
         let pattern = path.to_str().expect("has_braces looked at the text");
@@ -25,7 +26,8 @@ pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
     let listed =
         |shards: Vec<(PathBuf, Entry)>| collected(shards.into_iter().map(|(path, entry)| Ok((path, Some(entry)))));
     if !metadata.is_dir() {
-        // A file of this name that is not a manifest has the error of one.
+        // A file that is named like a manifest is always parsed as a manifest, so that the error
+        // for an invalid file mentions the manifest.
         return if manifest::is_named_manifest(path) {
             manifest::open(path).and_then(listed)
         } else {
@@ -37,21 +39,22 @@ pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
     }
     let tars = tars_in(path)?;
     if tars.is_empty() {
-        return Err(Error::in_source("no .tar files in the folder").at_path(path));
+        return Err(Error::in_source("the folder contains no .tar files").at_path(path));
     }
     collected(tars.into_iter().map(|tar| Ok((tar, None))))
 }
 
-/// Whether `path` has the form of a pattern.
+/// Returns whether `path` contains braces, and therefore may be a pattern.
 pub(crate) fn has_braces(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.find('{').is_some_and(|open| text[open..].contains('}')))
 }
 
-/// Refuses a path with a star, which is no pattern: it would not notice a shard that is missing.
+/// Rejects paths that contain a star. Stars are not supported as patterns, because a missing shard
+/// would not be noticed.
 ///
 /// # Errors
-/// If `path` does not exist and has a star. The message has a pattern in braces for the files that
-/// the star stands for, if they are numbered.
+/// If `path` contains a star and does not exist. If the matching files are numbered consecutively,
+/// the message suggests the equivalent pattern with braces.
 pub(crate) fn check_star(path: &Path) -> Result<()> {
     let Some((before, after)) = path.to_str().and_then(|text| text.split_once('*')) else { return Ok(()) };
     if file::exists(path)? {
@@ -63,13 +66,14 @@ pub(crate) fn check_star(path: &Path) -> Result<()> {
     let middles: Vec<String> =
         names.iter().filter_map(|file| Some(file.strip_prefix(name)?.strip_suffix(after)?.to_owned())).collect();
     let instead = match numbered(&middles) {
-        Some(braces) => format!("give the pattern {before}{braces}{after}, or the folder"),
-        None => "give the folder of the files, or a pattern of shards such as train-{000..099}.tar".to_owned(),
+        Some(braces) => format!("use the pattern {before}{braces}{after}, or the folder"),
+        None => "use the folder of the files, or a pattern such as train-{000..099}.tar".to_owned(),
     };
-    Err(Error::config(format!("no such file, and a star is no pattern here: {instead}")).at_path(path))
+    Err(Error::config(format!("no such file: patterns with a star are not supported; {instead}")).at_path(path))
 }
 
-/// The pattern in braces for sorted texts that end in consecutive numbers of one width.
+/// Returns a pattern with braces that expands to the sorted `texts`, if they end in consecutive
+/// numbers of the same width.
 fn numbered(texts: &[String]) -> Option<String> {
     let start = texts.first()?.trim_end_matches(|c: char| c.is_ascii_digit());
     let digits: Vec<&str> = texts.iter().map(|text| text.strip_prefix(start)).collect::<Option<_>>()?;
@@ -79,11 +83,11 @@ fn numbered(texts: &[String]) -> Option<String> {
     (follow && digits.iter().all(|text| text.len() == first.len())).then(|| format!("{start}{{{first}..{last}}}"))
 }
 
-/// The shell's brace expansion without nesting. `{000..099}` counts, with the width of its first
-/// number; `{a,b}` lists.
+/// Expands braces like a shell, but without nesting. `{000..099}` expands to numbers with as many
+/// digits as the first number, and `{a,b}` expands to the items of the list.
 pub(super) fn braces(pattern: &str) -> Result<Vec<String>, String> {
     let Some((before, rest)) = pattern.split_once('{') else { return Ok(vec![pattern.to_owned()]) };
-    let (inside, after) = rest.split_once('}').ok_or("brace is not closed")?;
+    let (inside, after) = rest.split_once('}').ok_or("the pattern has an unclosed brace")?;
     let choices: Vec<String> = match inside.split_once("..") {
         Some((from, to)) => {
             let number = |s: &str| s.parse::<u64>().map_err(|_| format!("{s:?} in {{{inside}}} is not a number"));
@@ -92,7 +96,7 @@ pub(super) fn braces(pattern: &str) -> Result<Vec<String>, String> {
                 return Err(format!("{{{inside}}} counts down from {first} to {last}"));
             }
             if last - first >= MAX_SHARDS as u64 {
-                return Err(format!("{{{inside}}} stands for more than {MAX_SHARDS} shards"));
+                return Err(format!("{{{inside}}} expands to more than {MAX_SHARDS} shards"));
             }
             let width = from.len();
             (first..=last).map(|n| format!("{n:0width$}")).collect()
@@ -101,7 +105,7 @@ pub(super) fn braces(pattern: &str) -> Result<Vec<String>, String> {
     };
     let tails = braces(after)?;
     if choices.len().saturating_mul(tails.len()) > MAX_SHARDS {
-        return Err(format!("stands for more than {MAX_SHARDS} shards"));
+        return Err(format!("the pattern expands to more than {MAX_SHARDS} shards"));
     }
     Ok(choices.iter().flat_map(|choice| tails.iter().map(move |tail| format!("{before}{choice}{tail}"))).collect())
 }
@@ -111,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_is_refused_with_the_pattern_for_the_files() {
+    fn star_is_rejected_with_the_equivalent_brace_pattern() {
         let root = tempfile::tempdir().unwrap();
         for name in ["t-08.tar", "t-09.tar", "t-10.tar", "u-1.tar", "u-3.tar"] {
             fs::write(root.path().join(name), "").unwrap();
@@ -120,14 +124,14 @@ mod tests {
         assert!(told("t-*.tar").contains("t-{08..10}.tar"), "{}", told("t-*.tar"));
         assert!(told("t*.tar").contains("t-{08..10}.tar"), "{}", told("t*.tar"));
         for name in ["u-*.tar", "*.tar", "none*"] {
-            assert!(told(name).contains("give the folder of the files"), "{}", told(name));
+            assert!(told(name).contains("use the folder of the files"), "{}", told(name));
         }
         fs::write(root.path().join("a*.tar"), "").unwrap();
         check_star(&root.path().join("a*.tar")).unwrap();
     }
 
     #[test]
-    fn braces_count_with_zeros_and_list() {
+    fn braces_expand_ranges_and_lists() {
         assert_eq!(braces("t-{008..010}.tar").unwrap(), ["t-008.tar", "t-009.tar", "t-010.tar"]);
         assert_eq!(braces("{a,b}/{0..1}.tar").unwrap(), ["a/0.tar", "a/1.tar", "b/0.tar", "b/1.tar"]);
         assert_eq!(braces("plain.tar").unwrap(), ["plain.tar"]);

@@ -1,15 +1,19 @@
-//! The index of `x.tar`, stored in `x.tar.index` so that the headers need not be read again.
+//! Stores the index of `x.tar` in `x.tar.index`, so that its headers are scanned only once.
 //!
-//! The format is that of [`index_file`]: length of the tar, its modification time in ns, numbers of
-//! samples, fields, field names and classes, length of all keys, number of links that are left out
-//! (each `u64`); then the samples (`u64` end of key, `u64` end of fields), the fields (`u64` offset,
-//! `u64` length, `u32` name, whose highest bit marks a link), names and classes, the path of the
-//! first link that is left out, and the keys.
+//! [`index_file`] provides the framing of the file. The content is, in this order:
+//! - as `u64`: the length of the tar; its modification time in ns; the numbers of samples, fields,
+//!   field names and classes; the total length of the keys; and the number of links that were left
+//!   out;
+//! - the samples (`u64` end of the key, `u64` end of the fields);
+//! - the fields (`u64` offset, `u64` length, `u32` index of the name, whose highest bit marks a
+//!   link);
+//! - the field names, the class names, the path of the first link that was left out, and the keys.
 //!
-//! Each number is checked before memory is allocated for it, so the format is decoded by hand. A
-//! `serde` format would need the same checks.
+//! Each count is checked before memory is allocated for its items. A format based on `serde` would
+//! need the same checks, so this one is decoded by hand.
 //!
-//! The file only repeats the tar. If anything is wrong with it, the tar is read instead.
+//! The file contains nothing that is not also in the tar. If the file is invalid in any way, the
+//! tar is scanned instead.
 
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
@@ -19,29 +23,29 @@ use super::links::Lost;
 use crate::error::push;
 use crate::machine::index_file::{self, Decoder, Encoder, modified};
 
-/// The bit of a name that marks a link.
+/// The bit in the name index of a field that marks a link.
 const LINKED: u32 = 1 << 31;
 
 const MAGIC: [u8; 8] = *b"wfindex\x02";
 
-/// The sidecar of `tar`.
+/// Returns the path of the sidecar for `tar`.
 pub(super) fn path(tar: &Path) -> PathBuf {
     let mut path = tar.as_os_str().to_owned();
     path.push(".index");
     path.into()
 }
 
-/// Bytes of the sidecar at `path`, if there is one.
+/// Returns the bytes of the sidecar at `path`, or `None` if there is no valid one.
 pub(super) fn load_bytes(path: &Path) -> Option<Vec<u8>> {
     index_file::load(path, MAGIC)
 }
 
-/// The index of `tar`, if its sidecar is up to date.
+/// Returns the stored index of `tar` if the sidecar exists and is up to date.
 pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
     let bytes = load_bytes(&path(tar))?;
     let index = decode(&bytes, metadata.len(), modified(metadata));
     if index.is_none() {
-        tracing::info!("{}: stale or damaged, the tar is read instead", path(tar).display());
+        tracing::info!("{}: stale or damaged index, scanning the tar instead", path(tar).display());
     }
     index
 }
@@ -71,16 +75,17 @@ pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
     out.finish()
 }
 
-/// Decodes a sidecar. Returns `None` unless it is valid for a tar of this length and time.
+/// Decodes a sidecar. Returns `None` unless it is valid for a tar with this length and modification
+/// time.
 pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index> {
     decode_for(bytes, tar_len, Some(modified))
 }
 
-/// Decodes a sidecar. Returns `None` unless it is valid for a tar of this length, and of this time
-/// if one is given.
+/// Decodes a sidecar. Returns `None` unless it is valid for a tar with this length and, if given,
+/// this modification time.
 ///
-/// No byte is trusted: no vector is reserved before its bytes are known to exist, and every offset
-/// must lie inside the tar.
+/// The bytes are not trusted: memory is reserved only after it is known that the corresponding
+/// bytes exist, and every offset must lie within the tar.
 pub(super) fn decode_for(bytes: &[u8], tar_len: u64, modified: Option<u64>) -> Option<Index> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [len, time, samples, fields, names, classes, keys, lost] = rest.longs()?;
@@ -129,7 +134,7 @@ pub(super) mod tests {
     use super::*;
     use crate::machine::hash::fnv1a;
 
-    /// An index with every part.
+    /// Returns an index that exercises every part of the file format.
     pub(in super::super) fn index() -> Index {
         Index {
             keys: "a/1é2".into(),
@@ -146,16 +151,16 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_index_reads_back_only_for_the_same_tar() {
+    fn sidecar_is_valid_only_for_the_same_tar() {
         let bytes = encode(&index(), 4096, 77);
         assert_eq!(decode(&bytes, 4096, 77), Some(index()));
-        assert_eq!(decode(&bytes, 4097, 77), None, "another length");
-        assert_eq!(decode(&bytes, 4096, 78), None, "another time");
+        assert_eq!(decode(&bytes, 4097, 77), None, "different length");
+        assert_eq!(decode(&bytes, 4096, 78), None, "different time");
         assert_eq!(decode(&[], 4096, 77), None);
     }
 
     #[test]
-    fn every_bit_counts() {
+    fn every_bit_flip_invalidates_a_sidecar() {
         let bytes = encode(&index(), 4096, 77);
         for bit in 0..8 * bytes.len() {
             let mut flipped = bytes.clone();
@@ -165,8 +170,8 @@ pub(super) mod tests {
     }
 
     proptest! {
-        /// Forged numbers with a matching hash cause no panic, and no access outside the tar or the
-        /// keys.
+        /// Forged numbers with a valid hash cause neither a panic nor an access outside of the tar
+        /// or the keys.
         #[test]
         fn a_forged_sidecar_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
             let mut bytes = encode(&index(), 4096, 77);

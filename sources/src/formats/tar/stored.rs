@@ -1,4 +1,4 @@
-//! Shards in a store: their indexes, and the part of a shard that a sample needs.
+//! Shards in an object store: finds their indexes and the byte range of each sample.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -21,36 +21,36 @@ use crate::medium::HeldFile;
 use crate::medium::ahead::Remote;
 use crate::model::{Object, Sample};
 
-/// Threads that wait for answers while shards are opened.
+/// Number of threads, and therefore of concurrent requests, while shards are opened.
 const OPENING: usize = 128;
-/// Shards whose headers are read at the same time, in pieces of [`CHUNK`] bytes. Together they hold
-/// 256 MB.
+/// Number of shards that are scanned concurrently, in chunks of [`CHUNK`] bytes. Together, the
+/// chunks take 256 MiB.
 const SCANS: usize = 16;
 const CHUNK: u64 = 16 << 20;
-/// Minimum size of a shard whose index is kept on this machine.
+/// Minimum size of a shard whose index is cached on the local disk.
 const KEEP_INDEX: u64 = 1 << 20;
-/// Names from this many bytes on may be cut in a header, which has room for 100.
+/// Names shorter than this are never truncated in a header, which has space for 100 bytes.
 const SHORT: usize = 96;
-/// Bytes of a manifest that are read to see whether it is one. Most are then read as a whole, in
-/// one round trip.
+/// Number of bytes that are read to detect a manifest. Most manifests are smaller, so one round
+/// trip reads the whole manifest.
 const WHOLE: u64 = 1 << 20;
-/// Maximum size in a header.
+/// Largest file size that a header can represent in octal.
 const MOST_OCTAL: u64 = (8 << 30) - 1;
-/// Maximum size of an index.
+/// Maximum size of an index object, in bytes.
 const MOST_INDEX: u64 = 1 << 30;
 
-/// Whether a URL names one shard.
+/// Returns whether a URL names a single shard.
 fn is_shard(url: &str) -> bool {
     url.as_bytes().last_chunk::<4>().is_some_and(|end| url.len() > 4 && end.eq_ignore_ascii_case(b".tar"))
 }
 
-/// Whether a URL names files of the Hugging Face hub.
+/// Returns whether a URL refers to the Hugging Face Hub.
 fn is_hub(url: &str) -> bool {
     url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("hf"))
 }
 
-/// Whether an object is a shard of the set at `base`. As in a local folder, neither hidden shards
-/// nor those in folders are.
+/// Returns whether an object belongs to the set at `base`. As in a local folder, hidden files and
+/// files in subfolders do not.
 fn is_own(base: &str, object: &Object) -> bool {
     let name = object.url.strip_prefix(base).unwrap_or(&object.url);
     is_shard(name) && !name.starts_with('.') && !name.contains('/')
@@ -66,25 +66,25 @@ fn in_parallel<T: Send, S: Sync>(threads: usize, items: &[S], make: impl Fn(&S) 
     Ok(pool.install(|| items.par_iter().with_max_len(1).map(make).collect()))
 }
 
-/// A shard, and the object next to it that has its index.
+/// A shard, and the object next to it that contains its index, if there is one.
 type Pair = (Object, Option<Object>);
 
-/// Opens the shards at `url`: one shard, a pattern, or a manifest. Otherwise those of `listed`,
-/// the objects below `url` if they are known, that end in `.tar`, or those of the manifest among
-/// them.
+/// Opens the shards at `url`, which is a single shard, a pattern, a manifest, or a prefix. Below a
+/// prefix, opens the shards of the manifest if there is one, or else all objects whose names end in
+/// `.tar`. If the objects below the prefix are already known, they are passed as `listed`.
 ///
-/// An index comes from the object `NAME.tar.index` next to the shard, from this machine's folder of
-/// indexes, or from the headers of the whole shard, which is then read once.
+/// The index of a shard comes from the local index cache, from the object `NAME.tar.index` next to
+/// the shard, or from a scan, which reads the whole shard once.
 ///
 /// # Errors
-/// If a shard does not exist or is not a tar, or there is none.
+/// If a shard does not exist or is not a tar file, or if there are no shards.
 pub(super) fn open(url: &str, remote: &Remote, listed: &[Object]) -> Result<Vec<(Object, Index)>> {
     let (pairs, entries) = if shards::has_braces(Path::new(url)) {
         let urls = shards::braces(url).map_err(|cause| Error::config(cause).at_path(url))?;
         (named(url, &urls, remote)?, Vec::new())
     } else if is_shard(url) {
         match named(url, &[url.to_owned()], remote) {
-            // The name of a set that was packed as shards.
+            // `url` may be the name under which a set was packed as several shards.
             Err(e) if !e.is_transient() => match manifest::manifest_of(url) {
                 Some(manifest) if exists(remote, &manifest) => below(&manifest, remote, listed)?,
                 _ => return Err(e),
@@ -106,38 +106,40 @@ fn exists(remote: &Remote, url: &str) -> bool {
     remote.repeated(move |store| store.object(&url)).is_ok()
 }
 
-/// The object at `url`, among objects that are sorted by their URLs.
+/// Finds `url` among objects sorted by URL.
 fn find<'a>(objects: &'a [Object], url: &str) -> Option<&'a Object> {
     Some(&objects[objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?])
 }
 
-/// The objects below `url`, sorted by their URLs: the number of a sample must not depend on the
-/// order of the answer.
+/// Lists the objects below `url`. They are sorted by URL, because sample indices must not depend on
+/// the order in which the store lists objects.
 fn sorted(remote: &Remote, url: &str) -> Result<Vec<Object>> {
     let mut below = remote.list(url)?;
     below.sort_by(|a, b| a.url.cmp(&b.url));
     Ok(below)
 }
 
-/// The shards at `urls`, which the user named by `url`.
+/// Looks up the shards at `urls`, which the pattern `url` expands to.
 fn named(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
-    // The hub versions a dataset as a whole, so one listing gives all shards of one commit.
+    // The Hub versions a dataset as a whole. A single listing ensures that all shards come from the
+    // same commit.
     if is_hub(url) {
         let start = &url[..url.find('{').unwrap_or(url.len())];
         let below = sorted(remote, start.rsplit_once('/').map_or(start, |(folder, _)| folder))?;
-        let absent = |url: &str| Error::in_source("no such object in the commit that was listed").at_path(url);
+        let absent = |url: &str| Error::in_source("no such object in the listed commit").at_path(url);
         let pair = |url: &String| {
             let shard = find(&below, url).ok_or_else(|| absent(url))?;
             Ok((shard.clone(), find(&below, &format!("{url}.index")).cloned()))
         };
         return urls.iter().map(pair).collect();
     }
-    // The shard and its index are looked up at the same time, to save a round trip.
+    // Look up each shard and its index concurrently, to save a round trip.
     let all: Vec<_> = urls.iter().flat_map(|url| [(url.clone(), false), (format!("{url}.index"), true)]).collect();
     let found = in_parallel(OPENING, &all, |(url, is_index)| {
         let (url, is_index) = (url.clone(), *is_index);
         remote.repeated(move |store| match store.object(&url) {
-            // Most shards have none. An outage does not justify reading whole shards.
+            // Most shards have no index, so a missing index is not an error. But a transient error
+            // must not lead to a scan of the whole shard.
             Err(e) if is_index && !e.is_transient() => Ok(None),
             found => found.map(Some),
         })
@@ -149,8 +151,8 @@ fn named(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
     Ok(pairs)
 }
 
-/// The shards of the manifest `url`, or those below `url` with the entries of the manifest among
-/// them.
+/// If `url` is a manifest, returns its shards and entries. Otherwise, returns the shards below
+/// `url`, and the entries of the manifest among them, if there is one.
 fn below(url: &str, remote: &Remote, listed: &[Object]) -> Result<(Vec<Pair>, Vec<Entry>)> {
     let is_manifest = manifest::is_named_manifest(Path::new(url));
     let base = if is_manifest { url.rfind('/').map_or("", |slash| &url[..slash]) } else { url };
@@ -171,7 +173,7 @@ fn below(url: &str, remote: &Remote, listed: &[Object]) -> Result<(Vec<Pair>, Ve
     Ok((shards.into_iter().map(|shard| (shard.clone(), index(shard))).collect(), entries))
 }
 
-/// The shards with their indexes. Shards without an index are read once.
+/// Returns each shard with its index. Shards without an index are scanned.
 fn indexed(pairs: Vec<Pair>, remote: &Remote) -> Result<Vec<(Object, Index)>> {
     let kept = in_parallel(OPENING, &pairs, |(shard, index)| match (kept_here(shard), index) {
         (None, Some(index)) => next_to(remote, shard, index),
@@ -183,9 +185,9 @@ fn indexed(pairs: Vec<Pair>, remote: &Remote) -> Result<Vec<(Object, Index)>> {
     if !missing.is_empty() {
         let bytes: u64 = missing.iter().map(|shard| shard.len).sum();
         let shards = counted(missing.len(), "shard has", "shards have");
-        tracing::info!("{shards} no index: {bytes} bytes are read once to make it");
+        tracing::info!("{shards} no index: reading {bytes} bytes once to build it");
     }
-    // In order, so that the first of several bad shards is reported.
+    // The results are in order, so if several shards are invalid, the first one is reported.
     let mut scanned = in_parallel(SCANS, &missing, |shard| scan(remote, shard))?.into_iter();
     let opened = pairs.into_iter().zip(kept).map(|((object, _), index)| {
         let index = index.map_or_else(|| scanned.next().expect("one for each missing index"), Ok)?;
@@ -194,11 +196,11 @@ fn indexed(pairs: Vec<Pair>, remote: &Remote) -> Result<Vec<(Object, Index)>> {
     opened.collect()
 }
 
-/// The shards in the manifest `name` of the objects `below` the URL `base`, or in the only one.
-/// None without a manifest.
+/// Returns the shards of the manifest `name` among the objects `below` the URL `base`. Without a
+/// name, returns the shards of the only manifest, or no shards if there is no manifest.
 ///
 /// # Errors
-/// If the manifest cannot be read, its shards are not there, or there are several.
+/// If the manifest cannot be read, its shards are missing, or there are several manifests.
 fn in_manifest(remote: &Remote, base: &str, name: Option<&str>, below: &[Object]) -> Result<Vec<Entry>> {
     let mut manifests = Vec::new();
     for object in below.iter().filter(|object| manifest::is_named_manifest(Path::new(&object.url))) {
@@ -223,17 +225,22 @@ fn in_manifest(remote: &Remote, base: &str, name: Option<&str>, below: &[Object]
     let tars = below.iter().filter(|object| is_own(base, object));
     let tars = tars.map(|tar| (tar.url.strip_prefix(base).unwrap_or(&tar.url).to_owned(), tar.len)).collect();
     if object.len > manifest::MOST {
-        return Err(Error::in_source("too large for a manifest").at_path(&object.url));
+        return Err(Error::in_source(format!(
+            "the manifest has {} bytes: the limit is {}",
+            object.len,
+            manifest::MOST
+        ))
+        .at_path(&object.url));
     }
     let bytes = if object.len > WHOLE { remote.bytes(object, 0, object.len)? } else { start };
     let shards = Manifest::parse(&bytes).and_then(|manifest| manifest.choose(&found, &tars, name.is_none()));
     shards.map_err(|e| e.at_path(format!("{base}{found}")))
 }
 
-/// The index in the object next to the shard, if it belongs to a tar of this length.
+/// Returns the index in the object next to the shard if it was built for a tar of this length.
 ///
 /// # Errors
-/// If the store fails. An object that may not be read is like none.
+/// If the request fails. An index that may not be read counts as missing.
 fn next_to(remote: &Remote, shard: &Object, index: &Object) -> Result<Option<Index>> {
     let Some(len) = usize::try_from(index.len).ok().filter(|_| index.len <= MOST_INDEX) else { return Ok(None) };
     let mut bytes = vec![0; len];
@@ -243,23 +250,25 @@ fn next_to(remote: &Remote, shard: &Object, index: &Object) -> Result<Option<Ind
         Err(_) => None,
     };
     if found.is_none() {
-        tracing::info!("{}: stale or damaged, the tar is read instead", index.url);
+        tracing::info!("{}: stale or damaged index, scanning the tar instead", index.url);
     }
     Ok(found)
 }
 
-/// The index that this machine keeps of the version of the shard.
+/// Returns the locally cached index for this version of the shard.
 fn kept_here(shard: &Object) -> Option<Index> {
     let (path, version) = (kept_path(shard)?, version(shard)?);
     sidecar::decode_for(&sidecar::load_bytes(&path)?, shard.len, Some(version))
 }
 
-/// Names the bytes of a shard. A weak tag does not.
+/// Returns an identifier of the shard's content, derived from its ETag. A weak ETag does not
+/// identify the bytes.
 fn version(shard: &Object) -> Option<u64> {
     Some(fnv1a(shard.tag.as_ref().filter(|tag| !tag.starts_with("W/"))?.as_bytes()))
 }
 
-/// The file of a shard's index in `$WARPFEED_CACHE/index`, or below the user's folder of caches.
+/// Returns the path of the shard's cached index in `$WARPFEED_CACHE/index`, or in the user's cache
+/// folder if that variable is not set.
 fn kept_path(shard: &Object) -> Option<PathBuf> {
     let folder = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let user = || folder("XDG_CACHE_HOME").or_else(|| Some(env::home_dir()?.join(".cache")));
@@ -268,7 +277,7 @@ fn kept_path(shard: &Object) -> Option<PathBuf> {
     Some(root.join("index").join(format!("{:016x}.tar.index", fnv1a(shard.url.as_bytes()) ^ server)))
 }
 
-/// Reads the headers of a shard.
+/// Builds the index of a shard by reading its headers, and caches it locally.
 fn scan(remote: &Remote, shard: &Object) -> Result<Index> {
     let chunks = Chunks { remote, shard, chunk: Mutex::default() };
     let index = Index::scan(&chunks).map_err(|e| e.at_path(&shard.url))?;
@@ -277,17 +286,17 @@ fn scan(remote: &Remote, shard: &Object) -> Result<Index> {
     {
         let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
         if let Err(e) = folder.and_then(|()| index_file::store(&path, &sidecar::encode(&index, shard.len, version))) {
-            tracing::debug!("{}: no index kept: {e}", path.display());
+            tracing::debug!("{}: cannot store the index: {e}", path.display());
         }
     }
     Ok(index)
 }
 
-/// A shard that is read from its start to its end in large pieces.
+/// Reads a shard sequentially, in large chunks.
 struct Chunks<'a> {
     remote: &'a Remote,
     shard: &'a Object,
-    /// Offset and bytes of the last piece.
+    /// Offset and bytes of the current chunk.
     chunk: Mutex<(u64, Vec<u8>)>,
 }
 
@@ -302,7 +311,8 @@ impl Bytes for Chunks<'_> {
         let inside = |start: u64, have: usize| at >= start && at + len as u64 <= start + have as u64;
         if !inside(*start, bytes.len()) {
             let wanted = (len as u64).max(CHUNK).min(self.shard.len - at);
-            // A failed read leaves nothing, and a read that may be stopped has a buffer of its own.
+            // Drop the old buffer first: a failed read must not leave stale bytes behind, and a
+            // cancelled read may still write to its buffer.
             *bytes = Vec::new();
             *bytes = self.remote.bytes(self.shard, at, wanted)?;
             *start = at;
@@ -313,9 +323,10 @@ impl Bytes for Chunks<'_> {
     }
 }
 
-/// The part of a shard with `fields`. The files of a sample are adjacent, so with the block before
-/// the first it contains the header of every file, by which [`checked`] finds an index of another
-/// tar. Targets of links lie elsewhere. If all fields are links, it is the part of the first.
+/// Returns the byte range of `fields` in a shard. The files of a sample are adjacent, so the range
+/// also includes the header of each file. [`checked`] uses the headers to detect an index that
+/// belongs to a different tar. The targets of links are elsewhere, so they are excluded. If all
+/// fields are links, returns the range of the first one.
 pub(super) fn span(fields: &[Field]) -> Range<u64> {
     let own = || fields.iter().filter(|field| !field.is_linked());
     let all = || own().chain(fields.first().filter(|_| own().next().is_none()));
@@ -324,16 +335,17 @@ pub(super) fn span(fields: &[Field]) -> Range<u64> {
     start.saturating_sub(BLOCK as u64)..end
 }
 
-/// The bytes of the file of sample `key` that is the field `name`, and lies at `field` in the tar.
-/// `bytes` are those of the tar from `start` on.
+/// Returns the bytes of the field `name` of sample `key`, which are located at `field` in the tar.
+/// `bytes` is the part of the tar that starts at offset `start`.
 ///
 /// # Errors
-/// If its header is that of another file.
+/// If the header at this location belongs to a different file.
 pub(super) fn checked<'a>(bytes: &'a [u8], start: u64, key: &str, name: &str, field: &Field) -> Result<&'a [u8]> {
     let file = || {
         let at = usize::try_from(field.offset().checked_sub(start)?).ok()?;
         let header = Header::parse(bytes.get(at.checked_sub(BLOCK)?..at)?.first_chunk()?).ok()?;
-        // A PAX header has the size of a huge file, and long names.
+        // If a file is huge or its name is long, the actual size or name is in a preceding PAX
+        // header.
         let huge = field.len() > MOST_OCTAL && matches!(header.size, 0 | MOST_OCTAL);
         let same = (header.size == field.len() || huge)
             && matches!(header.kind, b'0' | b'7' | 0)
@@ -343,30 +355,31 @@ pub(super) fn checked<'a>(bytes: &'a [u8], start: u64, key: &str, name: &str, fi
     file().ok_or_else(|| {
         let (offset, len) = (field.offset(), field.len());
         Error::in_source(format!(
-            "the index does not match the tar: no file {key}.{name} of {len} bytes at offset {offset}; write \
-             NAME.tar.index again, or remove it"
+            "the index does not match the tar: no file {key}.{name} of {len} bytes at offset {offset}; rebuild or \
+             remove NAME.tar.index"
         ))
     })
 }
 
-/// Whether a file whose header has the name `path` may be the field `name` of sample `key`.
+/// Returns whether the file whose header contains the name `path` may be the field `name` of sample
+/// `key`.
 fn is_named(path: &[u8], key: &str, name: &str) -> bool {
     let Some(path) = std::str::from_utf8(path).ok().filter(|path| path.is_ascii()) else { return true };
-    // Longer names are cut, and the whole name is in a header before this one.
+    // A long name is truncated in this header. The full name is in a preceding header.
     if path.len() >= SHORT || key.len() + name.len() >= SHORT || !name.is_ascii() {
         return true;
     }
-    // A key that no file name can express is in such a header too.
+    // If a file name cannot represent the key, the key is in a preceding header as well.
     let expressible = key.is_ascii() && !key.contains(['.', '\0']) && key.split('/').all(|part| !part.is_empty());
     index::parts(path.trim_start_matches("./")).is_some_and(|(stem, extension)| {
         format::field(&extension.to_lowercase()) == name && (stem == key || !expressible)
     })
 }
 
-/// Reads `fields` of sample `index`, which is in `file`, and adds them to `sample`.
+/// Reads `fields` of sample `index` in `file` and adds them to `sample`.
 ///
 /// # Errors
-/// If they cannot be read, or the shard does not have the file that its index says.
+/// If a read fails, or if the shard does not contain the expected file at the offset in the index.
 pub(super) fn read<'a>(
     file: &HeldFile,
     index: usize,
@@ -408,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_index_of_a_shard_is_kept_by_its_url_and_its_server() {
+    fn cached_index_depends_on_url_and_server() {
         let shard = |url: &str, server: Option<&str>| {
             let object = Object { url: url.into(), len: 9, tag: None, server: server.map(Into::into) };
             kept_path(&object).expect("a user has a folder")
@@ -424,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_names_the_file_of_its_sample_or_leaves_the_name_to_another_header() {
+    fn tar_header_matches_its_sample_unless_the_name_is_elsewhere() {
         let long = "x".repeat(99);
         for (path, key, name, same) in [
             ("a/1.jpg", "a/1", "jpg", true),
@@ -434,7 +447,7 @@ mod tests {
             ("a/2.jpg", "a/1", "jpg", false),
             ("1.jpg", "a/1", "jpg", false),
             ("1", "1", "jpg", false),
-            // The key is in a PAX header.
+            // The actual key, `v1.5`, is in a PAX header.
             ("v1_5.jpg", "v1.5", "jpg", true),
             ("v1_5.cls", "v1.5", "jpg", false),
             (&long, "a", "jpg", true),

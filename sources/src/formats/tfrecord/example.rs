@@ -1,3 +1,5 @@
+//! Parser for `tf.train.Example` messages (`tensorflow/core/example/example.proto`).
+
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
@@ -7,10 +9,10 @@ use crate::model::value::Element;
 use crate::values::protobuf::{Field, Fields, varint};
 use crate::values::record::{Found, Named};
 
-/// The values of a feature.
+/// Values of a feature.
 enum Values<'a> {
     Bytes(Vec<&'a [u8]>),
-    /// Elements as they are stored.
+    /// Encoded floats: each slice is a packed run or a single element.
     Floats(Vec<&'a [u8]>),
     Ints(Vec<i64>),
     Nothing,
@@ -27,7 +29,7 @@ impl Values<'_> {
     }
 }
 
-/// Calls `each` with the fields of a message.
+/// Calls `each` with the number and the value of each field in a message.
 fn fields<'a>(message: &'a [u8], mut each: impl FnMut(u64, Field<'a>) -> Result<()>) -> Result<()> {
     Fields::new(message).try_for_each(|field| {
         let (_, number, field) = field.map_err(|cause| Error::in_source(format!("tf.train.Example: {cause}")))?;
@@ -36,10 +38,12 @@ fn fields<'a>(message: &'a [u8], mut each: impl FnMut(u64, Field<'a>) -> Result<
 }
 
 fn unexpected(what: &str) -> Error {
-    Error::in_source(format!("tf.train.Example: {what} of an unexpected type; other messages are not read"))
+    Error::in_source(format!(
+        "tf.train.Example: {what} has an unexpected type; the record may contain a different message"
+    ))
 }
 
-/// Calls `each` with the name and the values of each feature.
+/// Calls `each` with the name and the values of each feature in a record.
 fn features<'a>(record: &'a [u8], mut each: impl FnMut(&'a str, Values<'a>) -> Result<()>) -> Result<()> {
     fields(record, |number, field| {
         let (1, Field::Bytes(features)) = (number, field) else { return Err(unexpected("a field")) };
@@ -50,7 +54,8 @@ fn features<'a>(record: &'a [u8], mut each: impl FnMut(&'a str, Values<'a>) -> R
                 match (number, field) {
                     (1, Field::Bytes(key)) => {
                         let text = std::str::from_utf8(key);
-                        name = text.map_err(|_| Error::in_source("tf.train.Example: a name that is not UTF-8"))?;
+                        name =
+                            text.map_err(|_| Error::in_source("tf.train.Example: the name of a feature is not UTF-8"))?;
                     }
                     (2, Field::Bytes(value)) => feature = value,
                     _ => return Err(unexpected("an entry")),
@@ -93,10 +98,10 @@ fn values<'a>(name: &str, feature: &'a [u8]) -> Result<Values<'a>> {
     Ok(values)
 }
 
-/// Adds the names of features with more than one value to `lists`.
+/// Adds to `lists` the names of the features that have several values in `record`.
 ///
 /// # Errors
-/// If the record is not an example.
+/// If the record is not a `tf.train.Example`.
 pub(super) fn find_lists(record: &[u8], lists: &mut BTreeSet<String>) -> Result<()> {
     features(record, |name, values| {
         if values.len() > 1 && !lists.contains(name) {
@@ -106,18 +111,21 @@ pub(super) fn find_lists(record: &[u8], lists: &mut BTreeSet<String>) -> Result<
     })
 }
 
-/// The features of a record. Those in `lists` are arrays and lists, whatever their length. Values
-/// that are not in the record as they are needed are written to `page`.
+/// Returns the features of a record as cells. Features in `lists` become arrays or lists even if
+/// they have a single value. Values that must be converted are written to `page`.
 ///
 /// # Errors
-/// If the record is not an example, or a feature has several values and is not in `lists`.
+/// If the record is not a `tf.train.Example`, or a feature that is not in `lists` has several
+/// values.
 pub(super) fn row<'a>(record: &'a [u8], lists: &BTreeSet<String>, page: &mut Vec<u8>) -> Result<Vec<Named<'a>>> {
     let mut row = Vec::new();
     features(record, |name, values| {
         let listed = lists.contains(name);
         let count = values.len();
         if count > 1 && !listed {
-            return Err(Error::in_source(format!("{name:?} has {count} values, where other samples have one")));
+            return Err(Error::in_source(format!(
+                "{name:?} has {count} values, but a single value in the samples that determine the columns"
+            )));
         }
         let sides = [count];
         let numbers = |element, data| Found::array(element, if listed { &sides[..] } else { &[] }, data);
@@ -128,9 +136,10 @@ pub(super) fn row<'a>(record: &'a [u8], lists: &BTreeSet<String>, page: &mut Vec
             Values::Bytes(values) if listed => {
                 let texts: std::result::Result<Vec<&str>, _> =
                     values.iter().map(|value| std::str::from_utf8(value)).collect();
-                let texts =
-                    texts.map_err(|_| Error::in_source(format!("{name:?} is a list of bytes that are not text")))?;
-                serde_json::to_writer(&mut *page, &texts).expect("a Vec takes everything");
+                let texts = texts.map_err(|_| {
+                    Error::in_source(format!("{name:?} is a list of bytes, and not all of its items are UTF-8 text"))
+                })?;
+                serde_json::to_writer(&mut *page, &texts).expect("writing to a Vec succeeds");
                 Found::Json(Part::since(start, page))
             }
             Values::Bytes(values) => Found::Bytes(Part::Borrowed(values[0])),

@@ -1,10 +1,10 @@
-//! TFRecord files of `tf.train.Example`.
+//! TFRecord files that contain `tf.train.Example` messages.
 //!
-//! 1. [`TfRecord`]: the records of all shards as a source.
-//! 2. `shard`: one file, and the place of each of its records.
-//! 3. `example`: the features of a record as cells.
+//! 1. [`TfRecord`]: the source.
+//! 2. `shard`: one TFRecord file, and the offsets of its records.
+//! 3. `example`: parser that converts the features of a record to cells.
 //!
-//! `row`: its row in the table of formats, and `detect`: what it is recognized by.
+//! `row` registers the format, and `detect` detects its files.
 
 mod detect;
 #[cfg(feature = "arrays")]

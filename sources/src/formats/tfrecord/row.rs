@@ -1,3 +1,5 @@
+//! Registers the format.
+
 use super::detect::is_records_name;
 use crate::error::Result;
 use crate::medium::tree::Tree;
@@ -19,10 +21,11 @@ pub(crate) const ROW: DataFormat = DataFormat {
     )
 };
 
-/// Number of entries that tell whether a folder holds TFRecord files. A folder may have millions.
+/// Maximum number of entries that are inspected to detect a folder of TFRecord files. A folder may
+/// contain millions of entries.
 const LOOKED_AT: usize = 64;
 
-/// Whether a folder holds TFRecord files, and neither folders nor images.
+/// Returns whether the first entries of a folder include a TFRecord file, but no subfolder.
 fn is_records_folder(folder: Tree<'_>) -> Result<bool> {
     let mut found = false;
     for entry in folder.entries().take(LOOKED_AT) {

@@ -1,3 +1,5 @@
+//! The source [`TfRecord`].
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write as _;
@@ -16,41 +18,46 @@ use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::values::record::{Found, Holds, Named, Rows, Survey};
 
-/// Records of `tf.train.Example`, in one TFRecord file or a folder of shards.
+/// Samples from `tf.train.Example` messages in one TFRecord file or a folder of shards.
 ///
-/// Each feature is a column, with its name in lower case and `_` for `/`. `image/encoded` is the
-/// image and `image/class/label` the label, if it is one integer or text; other names follow the
-/// rules of all formats with typed columns. Bytes that are readable text are text. A feature that
-/// has more than one value in a sample that opening looks at is an array, or a list in JSON. A
-/// feature may be missing in some records. ImageNet's labels in this form count from 1.
+/// **Columns.** Each feature becomes a column. Its name is converted to lower case, with `_` in
+/// place of `/`. `image/encoded` is the image. `image/class/label` is the label if it is a single
+/// integer or text. Other names follow the rules for typed columns. Bytes that are valid text are
+/// treated as text. Opening reads up to 64 records. If a feature has several values in any of them,
+/// it becomes an array, or a JSON list if the values are text. Features may be missing in some
+/// records. Note that in ImageNet files of this format, labels start at 1.
 ///
-/// **Shards.** A folder holds files such as `train-00000-of-01024`, or with the extension
-/// `.tfrecord`, `.tfrecords` or `.tfrec`. A shard that is missing is an error. If there are several
-/// splits, the path of one is that of the folder, then its name: `imagenet/train`.
+/// **Shards.** A folder contains files such as `train-00000-of-01024`, or files with the extension
+/// `.tfrecord`, `.tfrecords` or `.tfrec`. If a shard is missing, opening fails. If the folder
+/// contains several splits, append the name of one to the path: `imagenet/train`.
 ///
-/// **The index.** Opening reads the length of each record. For a file of 16 MiB or more the result
-/// is stored in `NAME.warpfeed-index` next to it, if the folder is writable. It is rebuilt when the
-/// size or the modification time of the file changes. A file of a store is read by ranges if its
-/// index is next to it.
+/// **Index.** Opening reads the length of each record to find the offsets. For a file of 16 MiB or
+/// more, the offsets are stored next to the file in the index `NAME.warpfeed-index`, if the folder
+/// is writable. The index is rebuilt if the size or the modification time of the file changes. In
+/// an object store, records of a file with an index are read with range requests. A file without an
+/// index is downloaded.
 ///
-/// **Checksums** of lengths are checked on opening, and those of records when they are read. Files
-/// that are compressed with gzip are refused.
+/// **Checksums.** Opening verifies the checksums of the record lengths. Reading a sample verifies
+/// the checksum of its record.
+///
+/// Files compressed with gzip are not supported.
 pub struct TfRecord {
     shards: Arc<Files<Places>>,
-    /// Name of each shard, for keys.
+    /// Name of each shard, as used in keys.
     names: Vec<String>,
     lists: BTreeSet<String>,
     rows: Rows,
 }
 
-/// Maximum number of records that opening looks at to find the columns.
+/// Maximum number of records that are read on opening to find the columns.
 const SURVEYED: usize = 64;
 
 impl TfRecord {
     /// Opens the TFRecord file at `path`, or the shards in a folder.
     ///
     /// # Errors
-    /// If a file is damaged, compressed or missing, or its records are not of `tf.train.Example`.
+    /// If a file is damaged, compressed or missing, or if its records are not `tf.train.Example`
+    /// messages.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(&At::here(path.as_ref()), &Options::default())
     }
@@ -69,7 +76,7 @@ impl TfRecord {
         let Some(opened) = opened.into_iter().collect::<Option<Vec<_>>>() else { return bring() };
         let shards = Arc::new(Files::new(opened, Places::len)?);
         if shards.len() == 0 {
-            return Err(Error::in_source("no records").at_path(path));
+            return Err(Error::in_source("the files contain no records").at_path(path));
         }
         let mut set = TfRecord { shards, names: names_of(&paths), lists: BTreeSet::new(), rows: Rows::default() };
         match set.survey(&medium, options).map_err(|e| e.at_path(path))? {
@@ -78,12 +85,12 @@ impl TfRecord {
         }
     }
 
-    /// Finds the columns. Returns whether all that is needed could be read: the classes of labels of
-    /// text are in all records of a store.
+    /// Finds the columns. Returns `false` if the files must be downloaded first, because labels are
+    /// text and all records must be read to find the classes.
     fn survey(&mut self, medium: &Medium, options: &Options) -> Result<bool> {
         let all = self.len();
         let count = all.min(SURVEYED);
-        // The first and the last, and others between them.
+        // Evenly spaced samples, including the first and the last.
         let places: Vec<usize> = (0..count).map(|place| place * (all - 1) / (count - 1).max(1)).collect();
         let mut lists = BTreeSet::new();
         let records = medium.in_parallel(&places, |&place| {
@@ -93,7 +100,7 @@ impl TfRecord {
         for (number, record) in records.iter().enumerate() {
             match record.as_ref().map_err(Error::clone).and_then(|record| example::find_lists(record, &mut lists)) {
                 Err(e) if number == 0 => return Err(e),
-                // An error of this sample, when it is read.
+                // Damaged records are skipped here and fail when they are read.
                 _ => {}
             }
         }
@@ -104,14 +111,14 @@ impl TfRecord {
                 survey.see(&row, &page)?;
             }
         }
-        // The order of the features in a record means nothing.
+        // Features can be in any order within a record.
         survey.sort();
         let mut wanted = options.wanted();
         let has = |name: &str, types: &[Holds]| survey.holds_of(name).is_some_and(|holds| types.contains(&holds));
         if wanted.image.is_none() && has("image/encoded", &[Holds::Images, Holds::Bytes]) {
             wanted.image = Some("image/encoded".to_owned());
         }
-        // Several labels of a sample are a field.
+        // If a sample has several labels, they become a field, not the label.
         let labels = [Holds::Integers, Holds::Text];
         if wanted.label.is_none() && !wanted.without_label && has("image/class/label", &labels) {
             wanted.label = Some("image/class/label".to_owned());
@@ -129,13 +136,13 @@ impl TfRecord {
         Ok(whole)
     }
 
-    /// Calls `see` with the number of each record whose feature `name` is a text, and that text.
+    /// Calls `see` with the index and the text of each record in which the feature `name` is text.
     fn each_text(&self, name: &str, lists: &BTreeSet<String>, see: &mut dyn FnMut(usize, &str)) -> Result<()> {
         let (mut scratch, mut page) = (Vec::new(), Vec::new());
         for number in 0..self.len() {
             scratch.clear();
             page.clear();
-            // A damaged record is an error of its sample.
+            // Damaged records are skipped here and fail when they are read.
             let Ok(part) = self.record(number, &mut scratch) else { continue };
             let Ok(row) = example::row(part.of(&scratch), lists, &mut page) else { continue };
             for Named { name: found, content } in row {
@@ -155,8 +162,8 @@ impl TfRecord {
     }
 }
 
-/// The names of files in keys: `train-00000-of-00002` for `train.tfrecord-00000-of-00002`. Whole
-/// names if two would be the same.
+/// Returns the names of the files, as used in keys, without the extension: `train-00000-of-00002`
+/// for `train.tfrecord-00000-of-00002`. If this makes names ambiguous, returns the complete names.
 fn names_of(paths: &[PathBuf]) -> Vec<String> {
     let whole = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let short = |path: &PathBuf| {
@@ -172,7 +179,8 @@ fn names_of(paths: &[PathBuf]) -> Vec<String> {
     }
 }
 
-/// The files in `folder` of the only split, or of the split `wanted`, all of which must exist.
+/// Lists the shards in `folder` of the split `wanted`, or of the only split, and checks that none
+/// is missing.
 fn shards_in(medium: &Medium, folder: &Path, wanted: Option<&str>) -> Result<Vec<PathBuf>> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let paths = splits::choose(folder, splits::group(medium.files_in(folder, is_records_name)?, false, name), wanted)?;
@@ -184,14 +192,15 @@ impl Source for TfRecord {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (shard, number) = self.shards.number(index);
         scratch.clear();
-        write!(scratch, "{}/{number}", self.names[shard]).expect("a Vec takes everything");
+        write!(scratch, "{}/{number}", self.names[shard]).expect("writing to a Vec succeeds");
         let key = Part::Page(0..scratch.len());
         let path = self.shards.path(index);
         let named = |e: Error| Error::in_source(format!("record {number}: {}", e.cause())).at_path(path);
         let row = match self.record(index, scratch)? {
             Part::Borrowed(record) => example::row(record, &self.lists, scratch).map_err(named)?,
             Part::Page(place) => {
-                // The cells borrow from the record, so it must not move while others are written.
+                // The cells borrow from the record while values are appended to `scratch`, so the
+                // record must be copied out of `scratch`.
                 let record = copied(&scratch[place.clone()])?;
                 let row = example::row(&record, &self.lists, scratch).map_err(named)?;
                 row.into_iter().map(|cell| cell.moved(&record, place.start)).collect()
@@ -244,12 +253,13 @@ mod tests {
         assert_eq!(names(&["x.tfrec", "x.tfrecord"]), ["x.tfrec", "x.tfrecord"]);
     }
 
-    /// A field of a message.
+    /// Encodes a field of a message.
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
         [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
     }
 
-    /// A file of records, each with these integers as its labels.
+    /// Encodes a file with one record for each item of `records`, which contains the labels of that
+    /// record.
     fn file(records: &[&[u8]]) -> Vec<u8> {
         let masked = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
         let record = |labels: &&[u8]| {
@@ -263,13 +273,13 @@ mod tests {
     }
 
     #[test]
-    fn several_labels_of_a_record_are_a_field() {
+    fn several_labels_of_a_record_become_a_field() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.tfrecord");
         std::fs::write(&path, file(&[&[7], &[8]])).unwrap();
         let (source, mut scratch) = (TfRecord::open(&path).unwrap(), Vec::new());
         assert_eq!(source.read(1, &mut scratch).unwrap().label().unwrap(), Some(8));
-        // Windows does not overwrite a mapped file.
+        // On Windows, a file cannot be overwritten while it is mapped.
         drop(source);
         std::fs::write(&path, file(&[&[7], &[8, 9], &[]])).unwrap();
         let source = TfRecord::open(&path).unwrap();

@@ -1,3 +1,5 @@
+//! Finds and reads the records in one TFRecord file.
+
 use std::fs::Metadata;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -7,52 +9,52 @@ use crate::machine::bytes::Bytes;
 use crate::machine::index_file::{self, Decoder, Encoder};
 use crate::medium::{HeldFile, Medium, Part};
 
-/// Minimum size of a file whose index is kept. Reading the lengths of a smaller one is fast.
+/// Minimum size of a file whose index is stored. Scanning a smaller file is fast.
 const KEEP_INDEX: u64 = 16 << 20;
 
-/// Bytes before a record: its length, and the checksum of the length.
+/// Number of bytes before a record: its length, and the checksum of this length.
 const HEAD: u64 = 12;
-/// Bytes after a record: its checksum.
+/// Number of bytes after a record: its checksum.
 const TAIL: u64 = 4;
 
-/// Maximum length of a record, as of a file of a sample.
+/// Maximum length of a record, in bytes.
 const MOST: u64 = 1 << 31;
 
-/// Maximum size of an index. One of 100 million records has 800 MB.
+/// Maximum size of an index. For 100 million records, the index takes 800 MB.
 const MOST_INDEX: u64 = 1 << 30;
 
 const MAGIC: [u8; 8] = *b"wftfrec\x01";
 
-/// The places of the records of a file: the start of each, then the end of the last.
+/// Start offset of each record in a file, and the end offset of the last record.
 pub(super) struct Places(Vec<u64>);
 
-/// TensorFlow's masked CRC-32C.
+/// Computes TensorFlow's masked CRC-32C.
 fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// Length of the record whose head, at byte `at` of the file, is `head`.
+/// Decodes the length of a record from its `head` at byte `at` of the file.
 fn length(head: &[u8], at: u64) -> Result<u64> {
     let Some((length, rest)) = head.split_first_chunk::<8>() else { return Err(short(at)) };
     let Some((check, _)) = rest.split_first_chunk::<4>() else { return Err(short(at)) };
     if checksum(length) != u32::from_le_bytes(*check) {
         return Err(Error::in_source(format!(
-            "tfrecord: the length at byte {at} has another checksum: the file is damaged"
+            "tfrecord: wrong checksum of the length at byte {at}: the file is damaged"
         )));
     }
     Ok(u64::from_le_bytes(*length))
 }
 
 fn short(at: u64) -> Error {
-    Error::in_source(format!("tfrecord: cut short in the head of the record at byte {at}"))
+    Error::in_source(format!("tfrecord: file is truncated in the head of the record at byte {at}"))
 }
 
 impl Places {
-    /// Opens the file of records at `path`. `None` for a file of a store without an index next to
-    /// it: to find its records, all of it is read.
+    /// Opens the TFRecord file at `path`. Returns `None` if the file is in an object store and has
+    /// no index, because the whole file would have to be read to find its records.
     ///
     /// # Errors
-    /// If it is compressed, damaged or cut short.
+    /// If the file is compressed, damaged or truncated.
     pub(super) fn open(medium: &Medium, path: &Path) -> Result<Option<(HeldFile, Self)>> {
         let Medium::Machine { mapped } = medium else {
             let Some(index) = medium.find(&index_path(path), MOST_INDEX)? else { return Ok(None) };
@@ -61,8 +63,8 @@ impl Places {
         };
         let (file, metadata) = HeldFile::open(path, *mapped)?;
         let starts = match load(path, &metadata) {
-            // The file may have changed before it was mapped. Only the bytes in the map can be
-            // read.
+            // The file may have changed between the query of its metadata and the mapping. Only
+            // bytes inside the map can be read, so use the index only if the lengths agree.
             Some(starts) if metadata.len() == file.len() => starts,
             _ => {
                 let starts = scan(&file).map_err(|e| e.at_path(path))?;
@@ -77,21 +79,21 @@ impl Places {
         Ok(Some((file, Places(starts))))
     }
 
-    /// The place of record `number` in its file.
+    /// Returns the byte range of record `number`.
     pub(super) fn range(&self, number: usize) -> Range<u64> {
         self.0[number]..self.0[number + 1]
     }
 
-    /// Number of records.
+    /// Returns the number of records.
     pub(super) fn len(&self) -> usize {
         self.0.len() - 1
     }
 
-    /// Record `number` of `file`, for read `index` of a loader's order. `page` takes it if the file
-    /// is not mapped.
+    /// Returns record `number` of `file`. `index` is the position of this read in the loader's
+    /// sample order. If the file is not mapped, the record is read into `page`.
     ///
     /// # Errors
-    /// If the checksum differs, or the file cannot be read.
+    /// If the checksum is wrong, or the file cannot be read.
     pub(super) fn record<'a>(
         &self,
         file: &'a HeldFile,
@@ -109,7 +111,7 @@ impl Places {
             && tail.first_chunk().is_some_and(|check| checksum(record) == u32::from_le_bytes(*check));
         if !sound {
             let at = from + HEAD;
-            let cause = format!("tfrecord: the record of {} bytes at byte {at} has another checksum", record.len());
+            let cause = format!("tfrecord: wrong checksum of the record of {} bytes at byte {at}", record.len());
             return Err(Error::in_source(cause));
         }
         let inside = HEAD as usize..HEAD as usize + record.len();
@@ -120,17 +122,17 @@ impl Places {
     }
 }
 
-/// Reads the length of every record.
+/// Finds all records. Returns the start offset of each record, and the end offset of the last one.
 ///
 /// # Errors
-/// If a length is damaged, or the last record is not whole. The message has the offset.
+/// If a length is damaged, or if the last record is incomplete. The message contains the offset.
 pub(super) fn scan(bytes: &dyn Bytes) -> Result<Vec<u64>> {
     let all = bytes.len();
     let mut scratch = Vec::new();
     let start = bytes.get(0, all.min(2) as usize, &mut scratch)?;
     if start == [0x1f, 0x8b] {
         return Err(Error::in_source(
-            "tfrecord: compressed with gzip, so its records cannot be read at random; decompress it with gunzip",
+            "tfrecord: compressed files do not support random access: decompress it with gunzip",
         ));
     }
     let mut starts = vec![0];
@@ -143,8 +145,8 @@ pub(super) fn scan(bytes: &dyn Bytes) -> Result<Vec<u64>> {
         let left = all - at - HEAD;
         if length > MOST || length + TAIL > left {
             return Err(Error::in_source(format!(
-                "tfrecord: the record at byte {at} claims {length} bytes and a checksum, but {left} are left; at most \
-                 {MOST} are read"
+                "tfrecord: the record at byte {at} claims {length} bytes and a checksum, but {left} bytes remain and \
+                 the limit is {MOST}"
             )));
         }
         at += HEAD + length + TAIL;
@@ -153,7 +155,7 @@ pub(super) fn scan(bytes: &dyn Bytes) -> Result<Vec<u64>> {
     Ok(starts)
 }
 
-/// The index next to the file.
+/// Returns the path of a file's index, which is stored next to the file.
 fn index_path(path: &Path) -> PathBuf {
     let mut index = path.as_os_str().to_owned();
     index.push(".warpfeed-index");
@@ -174,8 +176,8 @@ fn encode(starts: &[u64], metadata: &Metadata) -> Vec<u8> {
     out.finish()
 }
 
-/// The index for a file of this length, and of this time if it is known. `None` if it is of another
-/// file, or damaged.
+/// Decodes an index. Returns `None` if it is damaged, or if it does not belong to a file with this
+/// length and, if given, this modification time.
 pub(super) fn decode(bytes: &[u8], len: u64, modified: Option<u64>) -> Option<Vec<u64>> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [of, time, count] = rest.longs()?;
@@ -199,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kept_index_is_used_only_for_the_same_file_and_with_places_inside_it() {
+    fn stored_index_is_used_only_if_file_and_offsets_match() {
         let encoded = |starts: &[u64], len: u64| {
             let mut out = Encoder::new(MAGIC);
             [len, 7, starts.len() as u64].iter().chain(starts).for_each(|&number| out.long(number));
@@ -207,8 +209,8 @@ mod tests {
         };
         assert_eq!(decode(&encoded(&[0, 20, 40], 40), 40, Some(7)), Some(vec![0, 20, 40]));
         assert_eq!(decode(&encoded(&[0, 20, 40], 40), 40, None), Some(vec![0, 20, 40]));
-        assert!(decode(&encoded(&[0, 20, 40], 40), 40, Some(8)).is_none(), "another time");
-        assert!(decode(&encoded(&[0, 20, 40], 40), 41, Some(7)).is_none(), "another length");
+        assert!(decode(&encoded(&[0, 20, 40], 40), 40, Some(8)).is_none(), "different time");
+        assert!(decode(&encoded(&[0, 20, 40], 40), 41, Some(7)).is_none(), "different length");
         for (starts, len) in [
             (&[][..], 0),
             (&[1, 40], 40),

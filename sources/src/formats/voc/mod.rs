@@ -1,9 +1,9 @@
-//! Images with the annotations of Pascal VOC.
+//! Images with Pascal VOC annotations.
 //!
-//! 1. `set`: [`Voc`], the samples.
-//! 2. `xml`: one file of annotations.
+//! 1. `set`: [`Voc`], the source.
+//! 2. `xml`: parser for annotation files.
 //!
-//! `row`: its row in the table of formats, and `detect`: what it is recognized by.
+//! `row` registers the format, and `detect` detects its folders.
 
 mod detect;
 mod row;

@@ -1,3 +1,5 @@
+//! Registers the format.
+
 use super::detect::{ANNOTATIONS, IMAGES, is_voc, set_of_list};
 use crate::error::Result;
 use crate::medium::Around;
@@ -32,8 +34,8 @@ fn annotates(around: &Around<'_>) -> Result<Option<String>> {
     let first = folders.iter().find(|files| files.iter().any(|file| file.ends_with(".xml"))).map(|files| &files[0]);
     Ok(first.map(|first| {
         format!(
-            "a Pascal VOC dataset, whose boxes are in files such as {first:?}: call the folder of its images \
-             {IMAGES} and that of its boxes {ANNOTATIONS}, and open the folder of both"
+            "a Pascal VOC dataset with boxes in files such as {first:?}: rename the image folder to {IMAGES} and the \
+             annotation folder to {ANNOTATIONS}, and open the parent of both"
         )
     }))
 }

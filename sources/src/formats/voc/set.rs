@@ -1,3 +1,5 @@
+//! The source [`Voc`].
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,10 +16,11 @@ use crate::medium::tree::Tree;
 use crate::model::{Numbers, Sample, Source};
 use crate::values::annotated::{Parts, key_and_field};
 
-/// Maximum size of an annotation file. An image with a hundred objects has about 50 KB.
+/// Maximum size of an annotation file, in bytes. With a hundred objects, the file takes about 50
+/// kB.
 const MAX_XML: u64 = 64 << 20;
 
-/// The classes of Pascal VOC, sorted.
+/// The 20 classes of Pascal VOC, in alphabetical order.
 const CLASSES: [&str; 20] = [
     "aeroplane",
     "bicycle",
@@ -41,7 +44,7 @@ const CLASSES: [&str; 20] = [
     "tvmonitor",
 ];
 
-/// Images with Pascal VOC annotations: boxes and class masks.
+/// Images with Pascal VOC annotations, which are boxes and class masks.
 ///
 /// ```no_run
 /// use warpfeed_sources::Voc;
@@ -52,41 +55,46 @@ const CLASSES: [&str; 20] = [
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// - **Samples** are the images of `JPEGImages` that a list names, in its order. For a folder,
-///   they are all of its images, sorted. A list has one name per line; the rest of the line is
-///   ignored. The key is the name.
-/// - **Boxes**, if the set has `Annotations`: `boxes.npy`, (n, 4) f32, left, upper, right and lower
-///   edge in pixels. The files count pixels from 1, and the last pixel belongs to the box. So **1
-///   is subtracted from the left and upper edge**, and width is right minus left, as in Detectron2.
-///   [`from_zero`](Voc::from_zero) subtracts nothing.
-///   `boxes.class.npy`, (n) i64, and `boxes.difficult.npy`, (n) u8.
-/// - **Classes**: the names in all files of `Annotations`, sorted. If all of them are classes of
-///   Pascal VOC, its 20 classes are used. So every list of a set has the same numbers.
-/// - **Size**: `boxes.image_size.txt`, the `size` in the file, unless it is missing or 0.
-///   `field::Boxes` compares it with the size of the image. If EXIF turns
-///   the image and the stored pixels were annotated, the boxes are turned too.
-/// - **Masks**: `mask.png` from `SegmentationClass`, if the image has one. 0 is the background,
-///   class c of the boxes is c + 1, and 255 marks outlines without a class. Classes that a loader
-///   renumbers have their new numbers in the masks, too. A list in `ImageSets/Segmentation`
-///   requires masks.
+/// - **Samples** are the images in `JPEGImages`. A list determines which images are used, and their
+///   order. Without a list, all images are used, sorted by name. A list contains one image name per
+///   line; anything after the name is ignored. The key of a sample is the name.
+/// - **Boxes**, if the dataset has `Annotations`:
+///   - `boxes.npy`, (n, 4) f32: left, upper, right and lower edge in pixels. The files count pixels
+///     from 1, and a box includes its last pixel. Therefore, **1 is subtracted from the left and
+///     upper edge**, as in Detectron2, so that the width is right minus left. For files that count
+///     from 0, [`from_zero`](Voc::from_zero) leaves the edges unchanged.
+///   - `boxes.class.npy`, (n) i64, and `boxes.difficult.npy`, (n) u8.
+/// - **Classes** are the class names that occur in any file in `Annotations`, sorted. If all of
+///   them are classes of Pascal VOC, its 20 classes are used. Class numbers are therefore the same
+///   for all lists of a dataset.
+/// - **Size**: `boxes.image_size.txt` contains the `size` in the annotation file, unless the size
+///   is missing or 0. `field::Boxes` compares it with the actual size of the image. If the EXIF
+///   data rotates the image, but the stored pixels were annotated, the boxes are rotated to match.
+/// - **Masks**: `mask.png` from `SegmentationClass`, if the image has one. A value of 0 is the
+///   background, c + 1 is class c of the boxes, and 255 marks outlines, which have no class. If a
+///   loader renumbers classes, masks contain the new numbers. All images in a list from
+///   `ImageSets/Segmentation` must have masks.
 ///
-/// **Bad annotations.** A missing or bad file is an error of the sample, with the file and the
-/// line. So is a box that exceeds its image by more than a pixel or a hundredth of the side,
-/// whichever is larger.
+/// **Invalid annotations.** Reading a sample fails if its annotation file is missing or invalid, or
+/// if a box exceeds the image by more than one pixel or a hundredth of the side, whichever is
+/// larger. The message contains the file and the line.
 ///
-/// **Memory.** Opening reads all files of `Annotations`. It keeps 25 bytes per box, and about 60
-/// per image.
+/// **Memory.** Opening reads all files in `Annotations`. Afterwards, a box takes 25 bytes, and an
+/// image about 60 bytes.
 #[derive(Debug)]
 pub struct Voc {
-    /// Folders of the images and of the masks, with a final `/`.
+    /// Folder of the images, with a trailing `/`.
     images: String,
+    /// Folder of the masks, with a trailing `/`.
     masks: String,
     items: Vec<Item>,
-    /// Whether the set has boxes.
+    /// Whether the dataset has boxes.
     annotated: bool,
-    /// Edges, classes and flags of all boxes.
+    /// Edges of all boxes.
     edges: Vec<[f32; 4]>,
+    /// Classes of all boxes.
     numbers: Vec<i64>,
+    /// Flags `difficult` of all boxes.
     difficult: Vec<u8>,
     classes: Vec<String>,
     formats: Vec<Format>,
@@ -94,29 +102,30 @@ pub struct Voc {
 
 #[derive(Debug)]
 struct Item {
-    /// The image's file.
+    /// File name of the image.
     name: Box<str>,
-    /// End of its boxes in `Voc`'s arrays.
+    /// End of the image's boxes in [`Voc::edges`] and the lists after it.
     end: usize,
-    /// The size that its annotations declare.
+    /// Size of the image according to its annotation file, if known.
     size: Option<(u32, u32)>,
     mask: bool,
-    /// The error of reading it, if any.
+    /// Error to return when the sample is read, if it is invalid.
     error: Option<Error>,
 }
 
 impl Voc {
-    /// Opens the set at `path`: its folder, or one of its lists.
+    /// Opens a dataset. `path` is its folder or one of its lists.
     ///
     /// # Errors
-    /// If the path is neither, a folder cannot be listed, there are no images, or two images
-    /// differ only in the extension. Reading a bad sample returns its error.
+    /// If the path is neither, if a folder cannot be listed, if there are no images, or if two
+    /// image names differ only in their extension. An invalid annotation is reported only when its
+    /// sample is read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), Vec::new(), 1.0)
     }
 
-    /// Opens the set at `path` like [`open`](Voc::open), but takes the edges of boxes as they are
-    /// in the files: for programs that count pixels from 0.
+    /// Like [`open`](Voc::open), but leaves the edges of boxes unchanged. Use it if the files count
+    /// pixels from 0.
     ///
     /// # Errors
     /// The errors of [`open`](Voc::open).
@@ -124,8 +133,8 @@ impl Voc {
         Self::with_formats(path.as_ref(), Vec::new(), 0.0)
     }
 
-    /// Opens a set whose images may also have the `formats`, and whose first pixel has the number
-    /// `first`.
+    /// Opens a dataset with additional image `formats`. `first` is the coordinate of the first
+    /// pixel: 0 or 1.
     pub(crate) fn with_formats(path: &Path, formats: Vec<Format>, first: f64) -> Result<Self> {
         let (folder, list) = match set_of_list(path) {
             Some(folder) => (folder, Some(path)),
@@ -133,7 +142,8 @@ impl Voc {
         };
         if !is_voc(Tree::Local(&folder))? {
             let cause = format!(
-                "not a set of Pascal VOC: expected a folder {IMAGES} with {ANNOTATIONS} or {MASKS} next to it, or a list in {LISTS}"
+                "not a Pascal VOC dataset: expected a folder {IMAGES} with {ANNOTATIONS} or {MASKS} next to it, or a \
+                 list in {LISTS}"
             );
             return Err(Error::in_source(cause).at_path(path));
         }
@@ -186,18 +196,19 @@ impl Voc {
         Ok(set)
     }
 
-    /// Adds the boxes of an image. Returns the error if they are bad.
+    /// Adds the boxes of an image. If they are missing or invalid, returns the error to report when
+    /// the sample is read.
     fn add(&mut self, folder: &Path, name: &str, objects: Option<&Result<Objects>>) -> Result<Option<Error>> {
         let missing = || folder.join(ANNOTATIONS).join(format!("{name}.xml"));
         match objects {
-            None => Ok(Some(Error::in_source("the file of annotations is missing").at_path(missing()))),
+            None => Ok(Some(Error::in_source("the annotation file is missing").at_path(missing()))),
             Some(Err(e)) => Ok(Some(e.clone())),
             Some(Ok(objects)) => {
                 let count = objects.names.len();
                 reserve(&mut self.numbers, count)?;
                 reserve(&mut self.edges, count)?;
                 reserve(&mut self.difficult, count)?;
-                let number = |name: &String| self.classes.binary_search(name).expect("made of all names") as i64;
+                let number = |name: &String| self.classes.binary_search(name).expect("contains all names") as i64;
                 self.numbers.extend(objects.names.iter().map(number));
                 self.edges.extend(&objects.edges);
                 self.difficult.extend(&objects.difficult);
@@ -207,22 +218,21 @@ impl Voc {
     }
 }
 
-/// The images in a folder, by their names without the extension.
+/// Lists the images in a folder. Maps each name without the extension to the file name.
 fn images(folder: &Path, formats: &[Format]) -> Result<BTreeMap<String, Box<str>>> {
     let mut files = BTreeMap::<String, Box<str>>::new();
     for file in images_below(folder, formats)? {
         let key = key_and_field(&file, formats).0.to_owned();
         if let Some(other) = files.insert(key, file.as_str().into()) {
-            let cause = format!(
-                "{other:?} and {file:?} have the same name, and annotations do not say which of them they describe"
-            );
+            let cause = format!("{other:?} and {file:?} have the same name, so their annotations are ambiguous");
             return Err(Error::in_source(cause).at_path(folder));
         }
     }
     Ok(files)
 }
 
-/// Reads all files of a folder of annotations. Keys are file names without the extension.
+/// Reads all annotation files in a folder. Keys are file names without the extension. `first` is
+/// the coordinate of the first pixel.
 fn annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result<Objects>>> {
     let entries = fs::read_dir(folder).map_err(|e| Error::io(folder, &e))?;
     let paths = entries
@@ -234,13 +244,12 @@ fn annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result<Obje
         let text = file::read_text(path, MAX_XML).map_err(|e| Error::io(path, &e));
         Ok(Some((name.to_owned(), text.and_then(|text| Objects::parse(&text, first)).map_err(|e| e.at_path(path)))))
     };
-    // `collect` lists all of them first.
     let mut found = BTreeMap::new();
     found.extend(in_parallel(&paths, read)?.into_iter().flatten());
     Ok(found)
 }
 
-/// All names of classes, sorted: the 20 of Pascal VOC if there are no others.
+/// Returns the sorted class names. If there are no others, these are the 20 classes of Pascal VOC.
 fn classes(found: &BTreeMap<String, Result<Objects>>) -> Vec<String> {
     let mut names = BTreeSet::<&String>::new();
     names.extend(found.values().flatten().flat_map(|objects| &objects.names));
@@ -250,7 +259,7 @@ fn classes(found: &BTreeMap<String, Result<Objects>>) -> Vec<String> {
     names.into_iter().cloned().collect()
 }
 
-/// The images that have a mask.
+/// Returns the names of all images that have a mask.
 fn masks(folder: &Path) -> Result<BTreeSet<String>> {
     if !is_folder(folder)? {
         return Ok(BTreeSet::new());

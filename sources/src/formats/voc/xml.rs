@@ -1,4 +1,4 @@
-//! One file of `Annotations`.
+//! Parser for the annotation files in `Annotations`.
 
 use roxmltree::{Document, Node};
 
@@ -9,27 +9,28 @@ use crate::values::annotated::check_box;
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     pub(super) names: Vec<String>,
-    /// Left, upper, right and lower edge, counted from 0.
+    /// Left, upper, right and lower edge, in coordinates that start at 0.
     pub(super) edges: Vec<[f32; 4]>,
     pub(super) difficult: Vec<u8>,
-    /// Width and height of the image, if the file has them.
+    /// Width and height of the image, if the file states them.
     pub(super) size: Option<(u32, u32)>,
 }
 
 impl Objects {
-    /// Reads the text of a file whose first pixel has the number `first`.
+    /// Parses a file. `first` is the coordinate of the first pixel.
     ///
     /// # Errors
-    /// If it is not such a file, or a box exceeds the image. The message has the line.
+    /// If the file is not a Pascal VOC annotation, or if a box exceeds the image. The message
+    /// contains the line number.
     pub(super) fn parse(text: &str, first: f64) -> Result<Self> {
         let document = Document::parse(text).map_err(|e| Error::in_source(format!("not XML: {e}")))?;
         let top = document.root_element();
         if top.tag_name().name() != "annotation" {
             let name = top.tag_name().name();
-            return Err(Error::in_source(format!("<annotation> is expected, found <{name}>")));
+            return Err(Error::in_source(format!("expected <annotation>, found <{name}>")));
         }
         let size = child(top, "size").map(|size| Ok::<_, Error>([number(size, "width")?, number(size, "height")?]));
-        // Some programs write 0 for an unknown size.
+        // Some programs write 0 if the size is unknown.
         let size = size.transpose()?.filter(|size| size.iter().all(|&side| side > 0.0));
         let whole = |side: f64| side.round() as u32;
         let mut objects =
@@ -38,13 +39,14 @@ impl Objects {
             let at = |cause: String| Error::in_source(format!("line {}: {cause}", line(object)));
             let name = child(object, "name").and_then(|name| name.text()).map(str::trim);
             let Some(name) = name.filter(|name| !name.is_empty()) else {
-                return Err(at("an object without a name".to_owned()));
+                return Err(at("an object has no name".to_owned()));
             };
             let Some(bndbox) = child(object, "bndbox") else {
                 return Err(at(format!("the {name} has no bndbox")));
             };
             let [left, top, right, bottom] = ["xmin", "ymin", "xmax", "ymax"].map(|edge| number(bndbox, edge));
-            // If the first pixel is number 1, the last one belongs to the box.
+            // If pixels are counted from 1, the right and lower edges are those of the last pixel
+            // inside the box, so they need no correction.
             let edges = [left? - first, top? - first, right?, bottom?];
             let [width, height] = size.unwrap_or([f64::INFINITY; 2]);
             check_box(edges, width, height, 1.0).map_err(|e| at(format!("the {name}: {}", e.cause())))?;
@@ -68,7 +70,7 @@ fn line(node: Node<'_, '_>) -> u32 {
     node.document().text_pos_at(node.range().start).row
 }
 
-/// The number in the child `name` of a node.
+/// Parses the number in the child element `name` of `node`.
 fn number(node: Node<'_, '_>, name: &str) -> Result<f64> {
     let found = child(node, name).ok_or_else(|| {
         let (line, node) = (line(node), node.tag_name().name());
@@ -76,7 +78,7 @@ fn number(node: Node<'_, '_>, name: &str) -> Result<f64> {
     })?;
     let text = found.text().unwrap_or_default().trim();
     let number = text.parse().ok().filter(|number: &f64| number.is_finite());
-    number.ok_or_else(|| Error::in_source(format!("line {}: <{name}> is {text:?}, not a number", line(found))))
+    number.ok_or_else(|| Error::in_source(format!("line {}: <{name}> is {text:?}: expected a number", line(found))))
 }
 
 #[cfg(test)]
@@ -84,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn boxes_begin_at_0_and_parts_are_left_out() {
+    fn boxes_start_at_zero_and_parts_are_ignored() {
         let text = "<annotation><size><width>20</width><height>10</height><depth>3</depth></size>
             <object><name>person</name><difficult>1</difficult>
               <part><name>head</name><bndbox><xmin>2</xmin><ymin>2</ymin><xmax>3</xmax><ymax>3</ymax></bndbox></part>
@@ -93,14 +95,14 @@ mod tests {
             </annotation>";
         let objects = Objects::parse(text, 1.0).unwrap();
         assert_eq!(objects.names, ["person", "a dog"]);
-        assert_eq!(objects.edges, [[0.0, 0.5, 20.0, 10.0], [1.0, 2.0, 2.0, 3.0]], "the dog is one pixel");
+        assert_eq!(objects.edges, [[0.0, 0.5, 20.0, 10.0], [1.0, 2.0, 2.0, 3.0]], "the dog is a single pixel");
         assert_eq!(objects.difficult, [1, 0]);
         assert_eq!(objects.size, Some((20, 10)));
         assert!(Objects::parse("<annotation/>", 1.0).unwrap().names.is_empty());
     }
 
     #[test]
-    fn an_invalid_element_is_an_error_with_its_line() {
+    fn invalid_element_fails_with_its_line() {
         let object = |inner: &str| {
             format!(
                 "<annotation>\n<size><width>20</width><height>10</height></size>\n<object>{inner}</object></annotation>"
@@ -114,11 +116,11 @@ mod tests {
         };
         for (text, words) in [
             ("<a>".to_owned(), "not XML: "),
-            ("<a/>".to_owned(), "<annotation> is expected, found <a>"),
-            (object(""), "line 3: an object without a name"),
+            ("<a/>".to_owned(), "expected <annotation>, found <a>"),
+            (object(""), "line 3: an object has no name"),
             (object("<name>cat</name>"), "line 3: the cat has no bndbox"),
             (object("<name>cat</name>\n<bndbox/>"), "line 4: <bndbox> has no <xmin>"),
-            (bndbox(["1", "1", "x", "2"]), "line 4: <xmax> is \"x\", not a number"),
+            (bndbox(["1", "1", "x", "2"]), "line 4: <xmax> is \"x\": expected a number"),
             (bndbox(["5", "1", "3", "2"]), "line 3: the cat: x from 4 to 3, the image is 20 wide"),
             (bndbox(["1", "1", "3", "12"]), "line 3: the cat: y from 0 to 12, the image is 10 high"),
         ] {

@@ -1,4 +1,4 @@
-//! The file `data.yaml`: the folders of the splits, and the names of the classes.
+//! Parser for `data.yaml`, which contains the folders of the splits and the class names.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,28 +10,29 @@ use saphyr_parser::{Event, Parser};
 use crate::error::{Error, Result};
 use crate::machine::file;
 
-/// Maximum size of a `data.yaml`. With 20,000 classes it has about 500 KB.
+/// Maximum size of a `data.yaml`, in bytes. With 20,000 classes, the file takes about 500 kB.
 const MAX_YAML: u64 = 16 << 20;
-/// Maximum depth of nested lists and mappings. A valid file needs 3.
+/// Maximum nesting depth of lists and mappings. A valid file has a depth of 3.
 const MAX_DEPTH: usize = 64;
 
 /// Content of `data.yaml`.
 #[derive(Debug, Default)]
 pub(super) struct Data {
-    /// `path`: the folder of the splits.
+    /// Root folder of the splits (`path`).
     pub(super) root: Option<String>,
-    /// The splits, each with its folders or lists.
+    /// For each split, the folders or lists of images.
     pub(super) splits: Vec<(&'static str, Vec<String>)>,
     pub(super) names: Vec<String>,
-    /// `kpt_shape`: points per box, and numbers per point (2 or 3).
+    /// Number of points per box, and of values per point, which is 2 or 3 (`kpt_shape`).
     pub(super) points: Option<(usize, usize)>,
 }
 
 impl Data {
-    /// Reads the file.
+    /// Reads and parses the file.
     ///
     /// # Errors
-    /// If it cannot be read, is not YAML (with line and column), or a value is invalid.
+    /// If the file cannot be read, is not YAML (the message contains the line and the column), or
+    /// contains an invalid value.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let text = file::read_text(path, MAX_YAML).map_err(|e| Error::io(path, &e))?;
         Self::of(&text).map_err(|cause| Error::in_source(cause).at_path(path))
@@ -41,14 +42,11 @@ impl Data {
         check_depth(text)?;
         let documents = Yaml::load_from_str(text).map_err(|e| format!("not YAML: {e}"))?;
         let Some(top) = documents.first().filter(|top| top.as_mapping().is_some()) else {
-            return Err("not a data.yaml: a mapping with train, val and names is expected".to_owned());
+            return Err("not a data.yaml: expected a mapping with train, val and names".to_owned());
         };
         let get = |key: &str| top.as_mapping_get(key).filter(|value| !value.is_null());
         let text = |value: &Yaml<'_>, key: &str| {
-            value
-                .as_str()
-                .map(str::to_owned)
-                .ok_or_else(|| format!("{key}: a text is expected, found {}", shown(value)))
+            value.as_str().map(str::to_owned).ok_or_else(|| format!("{key}: expected text, found {}", shown(value)))
         };
         let mut splits = Vec::new();
         for split in ["train", "val", "test"] {
@@ -63,7 +61,7 @@ impl Data {
         if let Some(count) = get("nc") {
             let found = names.len();
             if found > 0 && count.as_integer() != Some(found as i64) {
-                return Err(format!("nc is {}, names has {found}", shown(count)));
+                return Err(format!("nc is {}, but names has {found}", shown(count)));
             }
         }
         let root = get("path").map(|value| text(value, "path")).transpose()?;
@@ -72,8 +70,8 @@ impl Data {
     }
 }
 
-/// Refuses a text whose values are nested so deeply that reading or dropping them could overflow
-/// the stack.
+/// Rejects text whose values are nested so deeply that parsing or dropping them could overflow the
+/// stack.
 fn check_depth(text: &str) -> Result<(), String> {
     let mut depth = 0_usize;
     for event in Parser::new_from_str(text) {
@@ -85,26 +83,28 @@ fn check_depth(text: &str) -> Result<(), String> {
         }
         if depth > MAX_DEPTH {
             let line = span.start.line();
-            return Err(format!("line {line}: lists and mappings more than {MAX_DEPTH} deep; a data.yaml has 3"));
+            return Err(format!(
+                "line {line}: lists and mappings are nested more than {MAX_DEPTH} deep; a data.yaml needs 3"
+            ));
         }
     }
     Ok(())
 }
 
-/// Parses the classes: a list, or a mapping from numbers, starting at 0.
+/// Parses the class names: a list, or a mapping whose keys are consecutive numbers from 0.
 fn names(value: &Yaml<'_>) -> Result<Vec<String>, String> {
-    // A class may be called `1` or `true`.
+    // YAML parses a class name such as `1` or `true` as a number or a boolean.
     let name = |value: &Yaml<'_>| {
         let number = || value.as_integer().map(|number| number.to_string());
         let name = value.as_str().map(str::to_owned).or_else(number);
         name.or_else(|| value.as_bool().map(|flag| flag.to_string()))
-            .ok_or_else(|| format!("names: a text is expected, found {}", shown(value)))
+            .ok_or_else(|| format!("names: expected text, found {}", shown(value)))
     };
     if let Some(list) = value.as_vec() {
         return list.iter().map(name).collect();
     }
     let Some(mapping) = value.as_mapping() else {
-        return Err(format!("names: a list or a mapping is expected, found {}", shown(value)));
+        return Err(format!("names: expected a list or a mapping, found {}", shown(value)));
     };
     let mut numbered = Vec::new();
     for (number, value) in mapping {
@@ -113,7 +113,7 @@ fn names(value: &Yaml<'_>) -> Result<Vec<String>, String> {
     }
     numbered.sort();
     match (0..).zip(&numbered).find(|(expected, (number, _))| expected != number) {
-        Some((expected, (number, _))) => Err(format!("names: found class {number} where class {expected} is expected")),
+        Some((expected, (number, _))) => Err(format!("names: expected class {expected}, found class {number}")),
         None => Ok(numbered.into_iter().map(|(_, name)| name).collect()),
     }
 }
@@ -122,17 +122,17 @@ fn points(value: &Yaml<'_>) -> Result<(usize, usize), String> {
     let numbers: Option<Vec<i64>> = value.as_vec().and_then(|all| all.iter().map(Yaml::as_integer).collect());
     match numbers.as_deref() {
         Some(&[count, numbers @ 2..=3]) if count > 0 => Ok((count as usize, numbers as usize)),
-        _ => Err(format!("kpt_shape: [number of points, 2 or 3] is expected, found {}", shown(value))),
+        _ => Err(format!("kpt_shape: expected [number of points, 2 or 3], found {}", shown(value))),
     }
 }
 
-/// The start of a value, for messages.
+/// Formats the beginning of a value for messages.
 fn shown(value: &Yaml<'_>) -> String {
     format!("{value:?}").chars().take(60).collect()
 }
 
-/// Finds the `data.yaml` of the images in `folder`, or the only other YAML file there or in the
-/// parent folder.
+/// Finds the `data.yaml` for the images in `folder`. It is in this folder or in the parent folder.
+/// A different name is accepted if it is the only YAML file.
 ///
 /// # Errors
 /// If one of the folders cannot be listed.
@@ -140,7 +140,7 @@ pub(super) fn beside(folder: &Path) -> Result<Option<PathBuf>> {
     for folder in [folder.to_owned(), folder.join("..")] {
         let mut files = Vec::new();
         let entries = match fs::read_dir(&folder) {
-            // The user names a file where this one may not look.
+            // This is not fatal, because the user can still open the YAML file by its path.
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => continue,
             entries => entries.map_err(|e| Error::io(&folder, &e))?,
         };
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_entry_of_a_file_is_read() {
+    fn every_entry_of_data_yaml_is_read() {
         let text = "\
 # COCO8\npath: ../datasets/coco8 # root\ntrain: images/train\nval: [a.txt, 'b dir']\ntest: # none\n\nnc: 3\nnames:\n  \
             0: person\n  2: \"traffic light\"\n  1: 7\nkpt_shape: [17, 3]\nflip_idx: [0, 2,\n  1]\ndownload: |\n  import os\n  x = {'a': 1}\n";
@@ -188,20 +188,20 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_file_is_an_error_that_says_why() {
+    fn invalid_data_yaml_fails_with_the_reason() {
         let deep = ["- ".repeat(500_000), "? ".repeat(100_000)];
         for (text, words) in [
             ("", "not a data.yaml"),
             ("- a\n", "not a data.yaml"),
             ("a: [", "not YAML: "),
-            (&deep[0], "line 1: lists and mappings more than 64 deep"),
-            (&deep[1], "line 1: lists and mappings more than 64 deep"),
-            ("train: {a: b}\n", "train: a text is expected"),
+            (&deep[0], "line 1: lists and mappings are nested more than 64 deep"),
+            (&deep[1], "line 1: lists and mappings are nested more than 64 deep"),
+            ("train: {a: b}\n", "train: expected text"),
             ("nc: 3\nnames: [a, b]\n", "names has 2"),
-            ("names: {0: a, 2: b}\n", "found class 2 where class 1 is expected"),
+            ("names: {0: a, 2: b}\n", "expected class 1, found class 2"),
             ("names: {a: b}\n", "is not a number"),
-            ("names: 5\n", "a list or a mapping is expected"),
-            ("kpt_shape: [17, 4]\n", "kpt_shape: [number of points, 2 or 3] is expected"),
+            ("names: 5\n", "expected a list or a mapping"),
+            ("kpt_shape: [17, 4]\n", "kpt_shape: expected [number of points, 2 or 3]"),
         ] {
             let cause = Data::of(text).unwrap_err();
             assert!(cause.contains(words), "{text:?}: {cause}");

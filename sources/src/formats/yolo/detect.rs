@@ -1,4 +1,4 @@
-//! Recognizes the folders of a set.
+//! Detects the folders of a YOLO dataset.
 
 use std::path::{Path, PathBuf};
 
@@ -7,15 +7,16 @@ use crate::machine::file;
 use crate::machine::slashes::root;
 use crate::medium::tree::Tree;
 
-/// Folder of the images of a YOLO set, and of their labels.
+/// Name of the image folder. [`LABELS`] is the name of the corresponding label folder.
 pub(super) const IMAGES: &str = "images";
 pub(super) const LABELS: &str = "labels";
 
-/// Images of a folder that is laid out as a YOLO set: it contains `images` and `labels`, or it is
-/// below a folder `images` that has a counterpart `labels`.
+/// Returns the image folder of the YOLO dataset at `folder`, or `None` if there is no such dataset.
+/// `folder` must contain `images` and `labels`, or be below a folder `images` and have a
+/// corresponding folder below `labels`.
 ///
 /// # Errors
-/// If the system cannot tell.
+/// If the file system cannot be queried.
 pub(super) fn yolo_images(folder: &Path) -> Result<Option<PathBuf>> {
     if file::is_folder(folder.join(IMAGES))? && file::is_folder(folder.join(LABELS))? {
         return Ok(Some(folder.join(IMAGES)));
@@ -26,7 +27,8 @@ pub(super) fn yolo_images(folder: &Path) -> Result<Option<PathBuf>> {
     Ok(file::is_folder(&labels)?.then(|| folder.to_owned()))
 }
 
-/// Whether a folder has the images of a YOLO set, with their labels next to it or in it.
+/// Returns whether a folder contains the images of a YOLO dataset, with labels inside the folder or
+/// in the corresponding label folder.
 pub(super) fn is_yolo(folder: Tree<'_>) -> Result<bool> {
     let (url, remote) = match folder {
         Tree::Local(folder) => return Ok(yolo_images(folder)?.is_some()),
@@ -39,12 +41,12 @@ pub(super) fn is_yolo(folder: Tree<'_>) -> Result<bool> {
     let Some(at) = images_in(&url) else { return Ok(false) };
     match remote.list(&[&url[..at], LABELS, &url[at + IMAGES.len()..]].concat()) {
         Err(e) if e.kind() == ErrorKind::Io => Err(e),
-        // Some stores refuse to list what does not exist.
+        // Some stores return an error for a folder that does not exist.
         found => Ok(found.is_ok_and(|found| !found.is_empty())),
     }
 }
 
-/// Position of the last folder `images` in a path.
+/// Returns the byte offset of the last folder `images` in a path.
 pub(super) fn images_in(path: &str) -> Option<usize> {
     let stands = |at: usize| at == 0 || path.as_bytes()[at - 1] == b'/';
     path.rmatch_indices("images/").map(|(at, _)| at).find(|&at| stands(at))

@@ -1,30 +1,31 @@
-//! A label file, with one line per box.
+//! Parser for label files, which contain one line per box.
 
 use crate::error::{Error, Result};
 use crate::values::annotated::check_box;
 
-/// The boxes of an image. The memory is kept from sample to sample.
+/// The boxes of an image. Their memory is reused for the next sample.
 #[derive(Debug, Default)]
 pub(super) struct Labels {
     pub(super) classes: Vec<i64>,
     /// Left, upper, right and lower edge, as fractions of the image.
     pub(super) edges: Vec<[f64; 4]>,
-    /// x, y and visibility of all points.
+    /// The x, y and visibility of all points.
     pub(super) points: Vec<f32>,
-    /// End of each box's outline in `outlines`. A box without an outline has an empty range.
+    /// End of each box's polygon in `outlines`, which starts at the end of the previous one. For a
+    /// box without a polygon, the range is empty.
     pub(super) ends: Vec<usize>,
     pub(super) outlines: Vec<f64>,
-    /// The numbers of a line.
+    /// The numbers in the line that is being parsed.
     numbers: Vec<f64>,
 }
 
 impl Labels {
-    /// Reads the lines of a file. `classes` is the number of classes, 0 if unknown. `points` is the
-    /// number of points per box and of numbers per point.
+    /// Parses all lines of a file. `classes` is the number of classes, or 0 if it is unknown.
+    /// `points` contains the number of points per box, and the number of values per point.
     ///
     /// # Errors
-    /// If a line has too many or too few numbers, its class is not in the list, or its box exceeds
-    /// the image. The message has the line.
+    /// If a line contains too many or too few numbers, an unknown class, or a box that exceeds the
+    /// image. The message contains the line number.
     pub(super) fn parse(&mut self, text: &[u8], classes: usize, points: Option<(usize, usize)>) -> Result<()> {
         self.classes.clear();
         self.edges.clear();
@@ -42,9 +43,9 @@ impl Labels {
     fn line(&mut self, line: &str, classes: usize, points: Option<(usize, usize)>) -> Result<(), String> {
         let mut words = line.split_ascii_whitespace();
         let word = words.next().unwrap_or_default();
-        let class: i64 = word.parse().map_err(|_| format!("the class {word:?} is not a whole number"))?;
+        let class: i64 = word.parse().map_err(|_| format!("class {word:?} is not an integer"))?;
         if class < 0 || (classes > 0 && class >= classes as i64) {
-            return Err(format!("class {class}, the list has {classes}"));
+            return Err(format!("class {class} is out of range: the list has {classes} classes"));
         }
         self.numbers.clear();
         for word in words {
@@ -63,11 +64,16 @@ impl Labels {
                 edges(x, y, width, height)
             }
             (None, _) => {
-                return Err(format!("{count} numbers after the class; a box has 4, an outline 6 or more in pairs"));
+                return Err(format!(
+                    "{count} numbers after the class: expected 4 for a box, or an even count of at least 6 for a \
+                     polygon"
+                ));
             }
             (Some((all, each)), _) => {
                 let needed = 4 + all * each;
-                return Err(format!("{count} numbers after the class; a box with {all} points of {each} has {needed}"));
+                return Err(format!(
+                    "{count} numbers after the class: expected {needed} for a box with {all} points of {each}"
+                ));
             }
         };
         check_box(edges, 1.0, 1.0, 0.0).map_err(|e| e.cause().to_owned())?;
@@ -78,12 +84,12 @@ impl Labels {
     }
 }
 
-/// Converts center and size to edges.
+/// Converts the center and the size of a box to its edges.
 fn edges(x: f64, y: f64, width: f64, height: f64) -> [f64; 4] {
     [x - width / 2.0, y - height / 2.0, x + width / 2.0, y + height / 2.0]
 }
 
-/// The box around an outline.
+/// Returns the bounding box of a polygon.
 fn around(outline: &[f64]) -> [f64; 4] {
     let start = [f64::INFINITY, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY];
     outline
@@ -93,7 +99,8 @@ fn around(outline: &[f64]) -> [f64; 4] {
         .fold(start, |[left, top, right, bottom], &[x, y]| [left.min(x), top.min(y), right.max(x), bottom.max(y)])
 }
 
-/// x, y and visibility. By default, a point is visible unless a coordinate is negative.
+/// Returns the x, y and visibility of a point. If the visibility is not given, the point is visible
+/// unless a coordinate is negative.
 fn point(numbers: &[f64]) -> [f32; 3] {
     let (x, y) = (numbers[0], numbers[1]);
     let seen = if x < 0.0 || y < 0.0 { 0.0 } else { 2.0 };
@@ -105,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn boxes_outlines_and_points_are_distinguished() {
+    fn boxes_polygons_and_keypoints_are_distinguished() {
         let mut labels = Labels::default();
         labels.parse(b"1 0.5 0.5 0.5 0.25\n\n0 0.1 0.2 0.3 0.2 0.3 0.6\r\n", 2, None).unwrap();
         assert_eq!(labels.classes, [1, 0]);
@@ -120,19 +127,31 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_named_with_both_numbers() {
+    fn invalid_label_line_fails_with_both_numbers() {
         for (text, points, cause) in [
-            ("0 0.5 0.5 1 1\n2 0.5 0.5 1 1", None, "line 2: class 2, the list has 2"),
-            ("-1 0.5 0.5 1 1", None, "line 1: class -1, the list has 2"),
-            ("cat 0.5 0.5 1 1", None, "line 1: the class \"cat\" is not a whole number"),
-            ("0 0.5 0.5 1", None, "line 1: 3 numbers after the class; a box has 4, an outline 6 or more in pairs"),
-            ("0 0.5 0.5 1 1 1", None, "line 1: 5 numbers after the class; a box has 4, an outline 6 or more in pairs"),
+            ("0 0.5 0.5 1 1\n2 0.5 0.5 1 1", None, "line 2: class 2 is out of range: the list has 2 classes"),
+            ("-1 0.5 0.5 1 1", None, "line 1: class -1 is out of range: the list has 2 classes"),
+            ("cat 0.5 0.5 1 1", None, "line 1: class \"cat\" is not an integer"),
+            (
+                "0 0.5 0.5 1",
+                None,
+                "line 1: 3 numbers after the class: expected 4 for a box, or an even count of at least 6 for a polygon",
+            ),
+            (
+                "0 0.5 0.5 1 1 1",
+                None,
+                "line 1: 5 numbers after the class: expected 4 for a box, or an even count of at least 6 for a polygon",
+            ),
             ("0 0.5 x 1 1", None, "line 1: \"x\" is not a number"),
             ("0 0.5 nan 1 1", None, "line 1: \"nan\" is not a number"),
             ("0 0.9 0.5 0.5 1", None, "line 1: x from 0.65 to 1.15, the image is 1 wide"),
             ("0 320 200 40 40", None, "line 1: x from 300 to 340, the image is 1 wide"),
             ("0 0.5 0.5 1 -1", None, "line 1: y from 1 to 0, the image is 1 high"),
-            ("0 0.5 0.5 1 1 0 0 2", Some((2, 3)), "line 1: 7 numbers after the class; a box with 2 points of 3 has 10"),
+            (
+                "0 0.5 0.5 1 1 0 0 2",
+                Some((2, 3)),
+                "line 1: 7 numbers after the class: expected 10 for a box with 2 points of 3",
+            ),
         ] {
             let e = Labels::default().parse(text.as_bytes(), 2, points).unwrap_err();
             assert_eq!(e.cause(), cause);

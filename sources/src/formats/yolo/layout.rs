@@ -1,8 +1,8 @@
-//! The images of a set, and the paths of their label files.
+//! The images of a dataset, and the paths of their label files.
 //!
-//! The path of a label file is that of its image, with `labels` in place of the last folder
-//! `images` and the extension `.txt`. Without a folder `images` in its path, an image has its
-//! labels next to it.
+//! To find the label file of an image, the last folder `images` in the path of the image is
+//! replaced by `labels`, and the extension by `.txt`. If the path contains no folder `images`, the
+//! label file is next to the image.
 
 use std::path::{Path, PathBuf};
 
@@ -14,15 +14,15 @@ use crate::formats::folder::images_below;
 use crate::machine::file::{self, MAX_FILE};
 use crate::machine::slashes::{root, slashed};
 
-/// One image.
+/// An image of the dataset.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) path: Box<str>,
-    /// Start of the sample's key in the path.
+    /// Offset in the path at which the key of the sample starts.
     pub(super) key: usize,
 }
 
-/// The pieces of the path of an image's label file.
+/// Returns the path of an image's label file, as four parts to be concatenated.
 pub(super) fn label_of(path: &str) -> [&str; 4] {
     let end = match path.rfind(['.', '/']) {
         Some(dot) if path.as_bytes()[dot] == b'.' => dot,
@@ -34,33 +34,34 @@ pub(super) fn label_of(path: &str) -> [&str; 4] {
     }
 }
 
-/// The parent of the folder `images`.
+/// Returns the parent of the last folder called `images` in the path of the image folder.
 pub(super) fn above_images(images: &Path) -> PathBuf {
     let path = root(images).unwrap_or_default();
     images_in(&path).map_or(images.to_owned(), |at| path[..at].into())
 }
 
-/// The images below a folder.
+/// Lists the images in a folder, at any depth.
 ///
 /// # Errors
-/// If it cannot be listed.
+/// If the folder cannot be listed.
 pub(super) fn below(folder: &Path, formats: &[Format]) -> Result<Vec<Item>> {
     let root = root(folder)?;
     let names = images_below(folder, formats)?;
     collected(names.into_iter().map(|name| Ok(item(format!("{root}{name}"), root.len()))))
 }
 
-/// Creates an image. Its key begins after the last folder `images`, or at `key` without one.
+/// Creates an item. The key starts after the last folder `images` in the path, or at the offset
+/// `key` if the path contains no such folder.
 fn item(path: String, key: usize) -> Item {
     let key = images_in(&path).map_or(key, |at| at + IMAGES.len() + 1);
     Item { path: path.into(), key }
 }
 
-/// The images of a split of `yaml`.
+/// Lists the images of the split `split` of the dataset that `yaml` describes.
 ///
 /// # Errors
-/// If the set does not have the split, or a folder or a list is missing. The message lists the
-/// paths that were tried.
+/// If the dataset does not have the split, or if a folder or list does not exist. The message
+/// contains the paths that were tried.
 pub(super) fn split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -> Result<Vec<Item>> {
     let beside = yaml.parent().unwrap_or(Path::new(""));
     let roots = match &data.root {
@@ -69,11 +70,12 @@ pub(super) fn split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -
     };
     let Some((_, entries)) = data.splits.iter().find(|(name, _)| *name == split) else {
         let have: Vec<_> = data.splits.iter().map(|(name, _)| *name).collect();
-        return Err(Error::in_source(format!("no split {split:?}, only {have:?}")).at_path(yaml));
+        return Err(Error::in_source(format!("no split {split:?}: expected one of {have:?}")).at_path(yaml));
     };
     let mut items = Vec::new();
     for entry in entries {
-        // Some exporters write `../train/images` for a folder next to the file.
+        // Some exporters write `../train/images` although the folder `train` is next to the YAML
+        // file.
         let stripped = entry.strip_prefix("../").unwrap_or(entry);
         let places: Vec<_> =
             [entry.as_str(), stripped].iter().flat_map(|name| roots.iter().map(move |root| root.join(name))).collect();
@@ -85,8 +87,11 @@ pub(super) fn split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -
         }
         let Some(found) = found else {
             let looked: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
-            return Err(Error::in_source(format!("{split}: {entry:?} is not there; looked for {}", looked.join(", ")))
-                .at_path(yaml));
+            return Err(Error::in_source(format!(
+                "{split}: {entry:?} does not exist; looked for {}",
+                looked.join(", ")
+            ))
+            .at_path(yaml));
         };
         let found = if file::is_folder(found)? { below(found, formats)? } else { listed(found)? };
         reserve(&mut items, found.len())?;
@@ -95,7 +100,8 @@ pub(super) fn split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -
     Ok(items)
 }
 
-/// The images in a text file with one path per line, relative to the file's folder.
+/// Lists the images in a text file that contains one path per line. Paths are relative to the
+/// folder of the file.
 fn listed(list: &Path) -> Result<Vec<Item>> {
     let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
     let folder = root(list.parent().unwrap_or(Path::new("")))?;
@@ -112,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_lie_where_images_do() {
+    fn label_paths_follow_image_paths() {
         for (image, label) in [
             ("/a/images/train/x.y.jpg", "/a/labels/train/x.y.txt"),
             ("images/x.png", "labels/x.txt"),

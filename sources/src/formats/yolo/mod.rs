@@ -1,11 +1,11 @@
 //! Images with YOLO label files.
 //!
-//! 1. `set`: [`Yolo`], the samples.
+//! 1. `set`: [`Yolo`], the source.
 //! 2. `layout`: the images, and the paths of their label files.
-//! 3. `data`: `data.yaml`.
-//! 4. `labels`: a label file.
+//! 3. `data`: parser for `data.yaml`.
+//! 4. `labels`: parser for label files.
 //!
-//! `row`: its row in the table of formats, and `detect`: what it is recognized by.
+//! `row` registers the format, and `detect` detects its folders.
 
 #[cfg(feature = "annotations")]
 mod data;

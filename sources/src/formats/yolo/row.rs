@@ -1,3 +1,5 @@
+//! Registers the format.
+
 use std::path::Path;
 
 use super::detect::{IMAGES, LABELS, is_yolo};
@@ -11,7 +13,8 @@ pub(crate) const ROW: DataFormat = DataFormat {
     annotates,
     brings: Some(Companions {
         folder: |url| {
-            // The labels of the folder `images/train` are in `labels/train`.
+            // The labels for `images/train` are in `labels/train`, so the parent of `images` is
+            // needed.
             match format!("{url}/").rfind("/images/") {
                 Some(at) => Some(&url[..at]),
                 None => {
@@ -23,8 +26,8 @@ pub(crate) const ROW: DataFormat = DataFormat {
     }),
     ..DataFormat::new(
         "yolo",
-        "a `.yaml` file, a folder with `images` and `labels`, or a folder below `images` that has its \
-                     counterpart below `labels`",
+        "a `.yaml` file, a folder with `images` and `labels`, or a folder below `images` with a counterpart \
+                     below `labels`",
         &["yaml", "yml"],
         |at, options| {
             with_feature!("annotations", "a YOLO dataset", at, options => {
@@ -35,7 +38,7 @@ pub(crate) const ROW: DataFormat = DataFormat {
 };
 
 fn annotates(around: &Around<'_>) -> Result<Option<String>> {
-    let open = |at: &str| Ok(Some(format!("a YOLO dataset, whose boxes are in text files: open {at:?}")));
+    let open = |at: &str| Ok(Some(format!("a YOLO dataset with boxes in text files: open {at:?}")));
     if let Some(yaml) = around.file(&["yaml", "yml"], is_yolo_data)? {
         return open(yaml);
     }
@@ -47,7 +50,7 @@ fn annotates(around: &Around<'_>) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Whether a YAML file that begins with `start` describes a YOLO dataset.
+/// Returns whether `start` begins a YAML file that describes a YOLO dataset.
 fn is_yolo_data(start: &[u8]) -> bool {
     let text = String::from_utf8_lossy(start);
     let has = |key: &str| text.lines().any(|line| line.starts_with(key));

@@ -1,3 +1,5 @@
+//! The source [`Yolo`].
+
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -15,63 +17,68 @@ use crate::machine::file;
 use crate::model::{Sample, Source};
 use crate::values::annotated::{Parts, append, key_and_field};
 
-/// Images with YOLO label files: boxes, outlines, points.
+/// Images with YOLO label files, which contain boxes, polygons and keypoints.
 ///
 /// ```no_run
 /// use warpfeed_sources::Yolo;
 ///
-/// let train = Yolo::open("coco8/data.yaml")?; // its split `train`
+/// let train = Yolo::open("coco8/data.yaml")?; // the split `train`
 /// let val = Yolo::split("coco8/data.yaml", "val")?;
 /// let same = Yolo::open("coco8/images/val")?; // labels in coco8/labels/val
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// - **Samples** are the images of the split, in the order of its folders and lists; those of a
-///   folder sorted by name. The key is the path below `images` without the extension.
-/// - **Label files** have a line `class x y width height` for each box: center and size, as
-///   fractions of the image. A line with 6 or more coordinates is an outline; its box is the
-///   bounding box. With `kpt_shape` in `data.yaml`, the points of a box follow the box.
-/// - **Fields**: `boxes.npy`, (n, 4) f32, left, upper, right and lower edge as **fractions of the
-///   image**, which the text `relative` in `boxes.units.txt` declares; `boxes.class.npy`, (n)
-///   i64; `boxes.points.npy`, (n, K, 3) f32; and `boxes.masks.json` for an image with an outline,
-///   a polygon or `null` for each box. `field::Boxes` converts them to
-///   pixels. YOLO declares no size. If EXIF turns an image,
-///   `Loader::annotations_follow` determines whether the
-///   stored or the upright image was annotated.
-/// - **Classes** are the `names` of `data.yaml`. A folder uses the `data.yaml` next to `images` or
-///   one folder higher, if there is one.
+/// - **Samples** are the images of the split, in the order of its folders and lists. Within a
+///   folder, they are sorted by name. The key of a sample is the path of the image below `images`,
+///   without the extension.
+/// - **Label files** contain one line `class x y width height` per box. The numbers are the center
+///   and the size of the box, as fractions of the image. A line with 6 or more coordinates
+///   describes a polygon, whose bounding box becomes the box. If `data.yaml` contains `kpt_shape`,
+///   the keypoints of a box come after its four numbers.
+/// - **Fields**:
+///   - `boxes.npy`, (n, 4) f32: left, upper, right and lower edge as **fractions of the image**,
+///     which is declared by the text `relative` in the field `boxes.units.txt`. `field::Boxes`
+///     converts them to pixels.
+///   - `boxes.class.npy`, (n) i64.
+///   - `boxes.points.npy`, (n, K, 3) f32.
+///   - `boxes.masks.json`, if the image has a polygon: a polygon or `null` for each box.
+/// - **Rotated images.** YOLO labels do not contain the image size. If the EXIF data rotates an
+///   image, set `Loader::annotations_follow` to state whether the stored or the upright image was
+///   annotated.
+/// - **Classes** are the `names` in `data.yaml`. If you open a folder, the `data.yaml` next to
+///   `images` or in the parent folder is used, if there is one.
 ///
-/// In YOLO, an image without a label file has no boxes. On opening, a warning reports the number
-/// of such images. If there are no label files at all, opening is an error.
+/// In YOLO, an image without a label file has no boxes. Opening logs a warning that states the
+/// number of such images. If there are no label files at all, opening fails.
 ///
-/// An invalid line, a class that is not in the list, and a box that exceeds the image by more
-/// than a hundredth are errors of the sample, with the file and the line.
+/// Reading a sample fails if a line is invalid, if a class is not in the list, or if a box exceeds
+/// the image by more than a hundredth. The message contains the file and the line.
 #[derive(Debug)]
 pub struct Yolo {
     items: Vec<Item>,
     /// Whether each image has a label file.
     labeled: Vec<bool>,
     classes: Vec<String>,
-    /// Points per box, and numbers per point.
+    /// Number of points per box, and of values per point.
     points: Option<(usize, usize)>,
     formats: Vec<Format>,
 }
 
 impl Yolo {
-    /// Opens `data.yaml` with its split `train`, a folder that holds `images` and `labels`, or a
+    /// Opens the split `train` of a `data.yaml`, a folder that contains `images` and `labels`, or a
     /// folder of images below `images`.
     ///
     /// # Errors
-    /// If the path is none of these, the YAML is invalid or names a missing folder or list, or
-    /// there are no images or no label files.
+    /// If the path is none of these, if the YAML is invalid or refers to a folder or list that does
+    /// not exist, or if there are no images or no label files.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), "train", Vec::new())
     }
 
-    /// Opens a split of `data.yaml`: `train`, `val` or `test`.
+    /// Opens the split `split` of the `data.yaml` at `yaml`. The split is `train`, `val` or `test`.
     ///
     /// # Errors
-    /// The errors of [`open`](Yolo::open). Also if the set does not have this split.
+    /// The errors of [`open`](Yolo::open). Also fails if the dataset does not have this split.
     pub fn split(yaml: impl AsRef<Path>, split: &str) -> Result<Self> {
         Self::with_formats(yaml.as_ref(), split, Vec::new())
     }
@@ -79,7 +86,8 @@ impl Yolo {
     pub(crate) fn with_formats(path: &Path, name: &str, formats: Vec<Format>) -> Result<Self> {
         let (items, data) = if file::is_folder(path)? {
             let Some(images) = yolo_images(path)? else {
-                let cause = "not a YOLO set: expected a folder with `images` and `labels`, or one below `images` that has its counterpart below `labels`";
+                let cause = "not a YOLO dataset: expected a folder with `images` and `labels`, or a folder below \
+                             `images` with a counterpart below `labels`";
                 return Err(Error::in_source(cause).at_path(path));
             };
             let yaml = data::beside(&above_images(&images))?;
@@ -97,12 +105,12 @@ impl Yolo {
         if let Some(first) = labeled.iter().position(|&labeled| !labeled) {
             let (all, first) = (items.len(), label_of(&items[first].path).concat());
             if missing == all {
-                let cause = format!("none of the {all} images has a label file; the first would be {first}");
+                let cause = format!("none of the {all} images has a label file: expected the first at {first}");
                 return Err(Error::in_source(cause).at_path(path));
             }
             let path = path.display();
             tracing::warn!(
-                "{path}: {missing} of {} no label file, and so no boxes; the first would be {first}",
+                "{path}: {missing} of {} no label file, and therefore no boxes; the first was expected at {first}",
                 counted(all, "image has", "images have")
             );
         }
@@ -110,7 +118,7 @@ impl Yolo {
     }
 }
 
-/// Whether each image has a label file. Lists each folder once.
+/// Returns, for each image, whether it has a label file. Each folder is listed only once.
 ///
 /// # Errors
 /// If a folder cannot be listed. A folder that does not exist has no label files.

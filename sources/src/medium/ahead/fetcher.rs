@@ -1,11 +1,11 @@
-//! Follows the order of one loader and keeps requests in flight.
+//! Prefetches in the order of one loader and keeps requests in flight.
 //!
-//! Samples are planned in rounds ([`round`]): whenever half of the bytes are free, the next samples
-//! of the order become **pieces**, each one request. A piece waits in the queue until the number of
-//! requests in flight allows it, so the queue empties without any reader. Its bytes are returned
-//! when all its samples were read. A reader waits for pieces only, and every piece is answered:
-//! with bytes, with an error after the last attempt, or by being dropped, after which the sample is
-//! read directly.
+//! Samples are planned in rounds ([`round`]): whenever half of the byte budget is free, the next
+//! samples of the order are grouped into **pieces**, each fetched with one request. A piece stays
+//! queued until there is room for another request; no reader has to ask for it. Its bytes return to
+//! the budget once all of its samples have been read. A reader waits only for pieces, and every
+//! piece ends in one of three ways: with bytes, with an error after the last attempt, or by being
+//! dropped, in which case its samples are read directly. Therefore, no reader waits forever.
 
 mod responses;
 mod round;
@@ -25,64 +25,73 @@ use crate::machine::{CancelToken, cancel};
 use crate::model::store::ReadCompletion;
 use crate::model::{BatchIndex, Lookahead, ObjectCache, Prefetcher, Store};
 
-/// Interval of the search for lost requests.
+/// Interval between searches for lost requests.
 const LOOK: Duration = Duration::from_secs(1);
-/// Maximum number of threads for a store whose requests block.
+/// Maximum number of fetch threads for a store whose requests block.
 const THREADS: usize = 128;
 
 pub(super) struct Fetcher {
     store: Arc<dyn Store>,
     parts: Parts,
     order: Lookahead,
-    /// What this machine keeps of the store.
+    /// Local cache for objects in this store, if there is one.
     keep: Option<Arc<dyn ObjectCache>>,
     counts: Arc<Counts>,
     opened: Instant,
-    /// Ends requests that block, once the fetcher is closed.
+    /// Token that cancels blocking requests when the fetcher is closed.
     stop: CancelToken,
     closed: Arc<AtomicBool>,
     state: Mutex<State>,
-    /// Signals work, or that the fetcher is closed.
+    /// Notified when there is work to do or the fetcher is closed.
     work: Condvar,
 }
 
 struct State {
     closed: bool,
-    /// The batches that were not planned yet; `None` while nothing is followed.
+    /// Batches that have not been planned yet, or `None` while no order is active.
     batches: Option<Box<dyn Iterator<Item = (BatchIndex, Vec<u64>)> + Send>>,
-    /// The plan begins at `from` and continues at `next`.
+    /// First batch of the plan.
     from: BatchIndex,
+    /// First batch after the plan.
     next: BatchIndex,
-    /// The first place that no batch has reached.
+    /// First batch after those passed to `start` or `done` so far.
     reached: BatchIndex,
-    /// Samples of a batch that did not fit into the last round.
+    /// Samples that were taken from the order but did not fit into the last round.
     pending: VecDeque<(BatchIndex, u64)>,
-    /// The piece of each planned sample, by place.
+    /// For each planned sample, the batches that need it and the pieces that contain it, ordered by
+    /// batch.
     samples: HashMap<u64, VecDeque<(BatchIndex, u64)>>,
     pieces: HashMap<u64, Piece>,
-    /// Pieces to be requested, in the order in which they are needed; and those whose time will
-    /// come.
+    /// Pieces to request, ordered by the first batch that needs them.
     queue: BTreeSet<(BatchIndex, u64)>,
+    /// Failed pieces, ordered by the time of their next attempt.
     later: BTreeSet<(Instant, u64)>,
-    /// Requests in flight by number, oldest first.
+    /// Requests in flight, by request number, oldest first.
     flights: BTreeMap<u64, Flight>,
-    /// Their weight.
+    /// Total weight in flight.
     weight: usize,
-    /// Bytes of all pieces.
+    /// Total number of bytes of all pieces.
     held: usize,
-    /// Bytes of the planned samples that this machine keeps, by place. They bound how far the plan
-    /// looks ahead, as what is kept may be dropped until then.
+    /// Number of cached bytes of planned samples, by batch. These bytes count against the budget,
+    /// which limits how far ahead the plan looks. Otherwise the cache might evict them before they
+    /// are read.
     kept: BTreeMap<BatchIndex, usize>,
-    /// Planned batches that need nothing. They bound the plan too.
+    /// Planned batches without samples. Their number limits the plan as well.
     empty: BTreeSet<BatchIndex>,
+    /// Number of threads that wait for work.
     idle: usize,
+    /// Number of threads.
     threads: usize,
-    /// Whether a request was answered before the call returned, as a store does that blocks.
+    /// Whether the store has completed a request before its `fetch` returned, as a blocking store
+    /// does.
     blocks: bool,
+    /// Time of the last search for lost requests.
     looked: Instant,
-    /// Whether a warning has said that the store does not answer. The next answer ends the outage.
+    /// Whether a warning has been logged that the store is not responding. Reset by the next
+    /// successful response.
     told: bool,
     pace: Pace,
+    /// Last number assigned to a piece or a request.
     numbers: u64,
 }
 
@@ -126,10 +135,11 @@ impl Fetcher {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fills `to` with `range`, the part of `sample`. Returns false if the sample was not planned.
+    /// Fills `to` with the bytes of `sample`, which are at `range` of its object. Returns false if
+    /// the sample is neither planned nor cached, or if its piece was dropped.
     ///
     /// # Errors
-    /// The error of the request after its last attempt.
+    /// The error of the request's last attempt, or an error if the reader was cancelled.
     pub(super) fn read(self: &Arc<Self>, sample: u64, range: Range<u64>, to: &mut [u8]) -> Result<bool> {
         let taken = {
             let mut state = self.lock();
@@ -139,7 +149,7 @@ impl Fetcher {
             })
         };
         let Some((place, number, object, start, answer)) = taken else {
-            // Samples that are kept are not planned.
+            // A cached sample has no piece.
             let kept = self.keep.as_ref().zip(self.parts.part(sample));
             let tier = kept.and_then(|(keep, (object, part))| {
                 (part == range).then(|| keep.get(self.parts.object(object), range.start, to))?
@@ -170,13 +180,13 @@ impl Fetcher {
         read
     }
 
-    /// Whether `sample` is planned, and was not read yet.
+    /// Returns whether `sample` is planned and has not been read yet.
     #[cfg(feature = "parquet")]
     pub(super) fn is_planned(&self, sample: u64) -> bool {
         self.lock().samples.contains_key(&sample)
     }
 
-    /// Plans if there is room, and wakes or starts a thread if there is work.
+    /// Plans a round if there is enough free budget. If there is work, wakes or starts a thread.
     fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         self.plan(&mut state);
         if !state.has_work() {
@@ -193,15 +203,15 @@ impl Fetcher {
         if let Err(e) = started {
             state.threads -= 1;
             if state.threads == 0 {
-                // Samples are then read directly.
+                // Without a prefetch thread, samples are read directly.
                 state.reset();
                 drop(state);
-                tracing::warn!("cannot start a thread that reads ahead, samples are read on request: {e}");
+                tracing::warn!("cannot start a prefetch thread, so samples are read on demand: {e}");
             }
         }
     }
 
-    /// Sends requests until the fetcher is closed.
+    /// The main loop of a fetch thread: sends requests until the fetcher is closed.
     fn run(self: Arc<Self>) {
         let mut state = self.lock();
         loop {
@@ -230,11 +240,11 @@ impl Fetcher {
         }
     }
 
-    /// Sends the request of a piece.
+    /// Sends a request for the piece `number`.
     fn send(self: &Arc<Self>, mut guard: MutexGuard<'_, State>, number: u64, hedge: bool) {
         let state = &mut *guard;
         let flight = state.number();
-        let piece = state.pieces.get_mut(&number).expect("a job is a piece");
+        let piece = state.pieces.get_mut(&number).expect("`job` returns only existing pieces");
         piece.flying += 1;
         piece.hedged |= hedge;
         piece.attempts += u32::from(!hedge);
@@ -249,9 +259,9 @@ impl Fetcher {
         state.pace.sent();
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
         self.counts.hedges.fetch_add(u64::from(hedge), Ordering::Relaxed);
-        // While this thread may be blocked, another one sends what is left.
+        // This thread may block in `fetch`, so let another thread send the remaining requests.
         self.go_on(guard);
-        // A panic drops the reply, which answers with an error.
+        // A panic drops the reply, which then reports an error to `answered`.
         let fetch = || self.stop.during(|| self.store.fetch(self.parts.object(object), range, reply));
         let _ = catch_unwind(AssertUnwindSafe(fetch));
     }
@@ -263,17 +273,18 @@ impl State {
         self.numbers
     }
 
-    /// Takes a request that is no longer in flight.
+    /// Removes a request from those in flight. Returns `None` if it has already been removed.
     fn land(&mut self, flight: u64) -> Option<Flight> {
         let landed = self.flights.remove(&flight)?;
         self.weight -= landed.weight;
         Some(landed)
     }
 
-    /// Takes the first planned occurrence of `sample`. The caller gives it back.
+    /// Takes the first planned occurrence of `sample` and returns its batch and its piece. The
+    /// caller must call `give_back` when it is done with the piece.
     fn take(&mut self, sample: u64) -> Option<(BatchIndex, u64)> {
         let Some(planned) = self.samples.get_mut(&sample) else {
-            // It is read directly, so it need not be planned.
+            // The caller reads the sample directly, so remove it from the samples to plan.
             if let Some(at) = self.pending.iter().position(|(_, other)| *other == sample) {
                 self.pending.remove(at);
             }
@@ -286,7 +297,7 @@ impl State {
         Some(taken)
     }
 
-    /// One of the piece's samples was read or dropped.
+    /// Records that one sample of the piece `number` was read or dropped.
     fn give_back(&mut self, number: u64) {
         if let Some(piece) = self.pieces.get_mut(&number) {
             piece.left -= 1;
@@ -294,7 +305,8 @@ impl State {
         }
     }
 
-    /// Forgets the piece if nobody needs it and no request may still write its bytes.
+    /// Removes the piece `number` if no reader needs it. If requests for it are in flight, cancels
+    /// them first and keeps the piece until they have ended.
     fn release(&mut self, number: u64) {
         let Some(piece) = self.pieces.get(&number) else { return };
         if piece.left > 0 {
@@ -312,7 +324,7 @@ impl State {
         self.pieces.remove(&number);
     }
 
-    /// Drops the planned samples of places that `is_dropped`.
+    /// Drops the planned samples of all batches for which `is_dropped` returns true.
     fn drop_places(&mut self, is_dropped: impl Fn(BatchIndex) -> bool) {
         self.pending.retain(|(place, _)| !is_dropped(*place));
         self.kept.retain(|place, _| !is_dropped(*place));
@@ -334,7 +346,8 @@ impl State {
         self.batches = None;
         self.pending.clear();
         self.drop_places(|_| true);
-        // Readers still hold samples of pieces that are no longer requested.
+        // The remaining pieces have waiting readers or requests in flight. They are not requested
+        // again, so release their readers.
         let waiting: Vec<u64> = self.pieces.keys().copied().collect();
         for number in waiting {
             let piece = self.pieces.get_mut(&number).expect("a key of the map");
@@ -347,7 +360,7 @@ impl State {
         self.later.clear();
     }
 
-    /// Whether the pace allows another request.
+    /// Returns whether the pace allows another request.
     fn has_room(&self) -> bool {
         self.pace.has_room(self.flights.len(), self.weight)
     }
@@ -356,7 +369,7 @@ impl State {
         self.has_room() && !self.queue.is_empty() || !self.later.is_empty()
     }
 
-    /// The piece to request now, and whether for a second time at once.
+    /// Returns the piece to request now, and whether the request is a hedge.
     fn job(&mut self, now: Instant) -> Option<(u64, bool)> {
         while let Some(&(at, number)) = self.later.first()
             && at <= now
@@ -382,12 +395,13 @@ impl State {
         self.queue.pop_first().map(|(_, number)| (number, false))
     }
 
-    /// The next time at which there may be work without a signal.
+    /// Returns the next time at which there may be work without a notification.
     fn wakes(&self) -> Option<Instant> {
         let later = self.later.first().map(|(at, _)| *at);
         let unhedged = |flight: &&Flight| self.pieces.get(&flight.piece).is_some_and(|piece| !piece.hedged);
         let late = self.pace.late().and_then(|late| {
-            // A late request that may not be sent twice is looked at again with the lost ones.
+            // A request that is already late but may not be hedged yet is checked again at the next
+            // search for lost requests.
             let begun = self.flights.values().find(unhedged)?.begun;
             (begun + late > Instant::now()).then_some(begun + late)
         });
@@ -396,7 +410,7 @@ impl State {
     }
 }
 
-/// The fetcher of one loader.
+/// The `Prefetcher` handle held by a loader. Dropping it closes the fetcher.
 pub(super) struct Following(pub(super) Arc<Fetcher>);
 
 impl Prefetcher for Following {
@@ -420,7 +434,7 @@ impl Prefetcher for Following {
     fn done(&self, place: BatchIndex) {
         let mut state = self.0.lock();
         state.drop_places(|other| other == place);
-        // Batches end in any order.
+        // Batches may complete out of order.
         let after = self.0.order.after(place);
         if after > state.reached {
             state.reached = after;

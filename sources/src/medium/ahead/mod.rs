@@ -1,12 +1,12 @@
-//! Reads ahead of need from a store.
+//! Prefetches samples from stores.
 //!
-//! 1. [`Remote`]: a store with the objects of a dataset; reads the parts of samples, ahead or on
-//!    request. The only place where requests are repeated.
-//! 2. `request`: what all requests share.
-//! 3. `fetcher`: follows the order of one loader and keeps requests in flight.
-//! 4. `piece`: one request and its answer.
-//! 5. `plan`: merges the parts of neighboring samples into requests.
-//! 6. `pace`: how many requests are in flight, and when one is late.
+//! 1. [`Remote`]: a store, as a dataset uses it. Reads the byte ranges of samples, either from
+//!    prefetched data or on demand. All retries happen in this module.
+//! 2. `request`: definitions shared by all requests: byte ranges, counters and the retry policy.
+//! 3. `fetcher`: prefetches in the order of one loader and keeps requests in flight.
+//! 4. `piece`: one request and its response.
+//! 5. `plan`: merges the ranges of adjacent samples into requests.
+//! 6. `pace`: controls the number of requests in flight, and decides when a request is late.
 
 mod fetcher;
 mod pace;

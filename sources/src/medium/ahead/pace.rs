@@ -1,85 +1,94 @@
-//! Number of requests in flight, found while they run: about the smallest with which bytes arrive as
-//! fast as with more. All times are given, so that tests need no clock.
+//! Chooses how many requests to keep in flight: roughly the smallest number that saturates the
+//! link. Callers pass in all timestamps, so tests do not need a clock.
 //!
-//! Trials with more and with fewer requests compare rates. The search goes down too, because the
-//! first number may be too high: what a link cannot carry waits in the buffer of a router. When the
-//! buffer overflows, the lost bytes come again after seconds, and the loader waits for the sample
-//! that they belong to.
+//! The search is a hill climb. Each trial uses more or fewer requests and compares the resulting
+//! rate with the best rate so far. The search also tries fewer requests, because the initial number
+//! may be too high: requests beyond the bandwidth-delay product queue up in a router's buffer. When
+//! that buffer overflows, the lost bytes are retransmitted seconds later, and the loader waits for
+//! the sample that contains them.
 //!
-//! Requests have a **weight**, because a large one fills the link as several small ones do. The
-//! window is the weight that may be in flight.
+//! Each request has a **weight**, because a large request fills the link like several small ones.
+//! The window is the total weight that may be in flight.
 
 use std::time::Duration;
 
-/// Bytes of a request of weight 1. A smaller one weighs 1 too.
+/// Number of bytes in a request of weight 1. Smaller requests also have weight 1.
 const UNIT: u64 = 256 << 10;
-/// Weight in flight at first. A first batch of 256 samples then takes two round trips.
+/// Initial window. With this window, the first batch (256 samples) takes two round trips.
 const FIRST: f64 = 128.0;
-/// Smallest weight that a trial leaves in flight.
+/// Minimum window that a trial uses.
 const LEAST: f64 = 16.0;
-/// Maximum weight in flight: the bytes of 512 MiB.
+/// Maximum window: 512 MiB.
 const HEAVIEST: f64 = 2048.0;
-/// Maximum number of requests in flight. With HTTP/1, each has a connection, and a process may
-/// often have 1,024 files open.
+/// Maximum number of requests in flight. With HTTP/1, each needs a connection, and many systems
+/// limit a process to 1,024 open files.
 const MOST: usize = 512;
-/// Factor by which a trial has more or fewer requests; and by which it has more after a rest, when a
-/// full link is more likely than at first.
+/// Factor by which a trial raises or lowers the window.
 const STEP: f64 = 1.4;
+/// Factor by which a trial raises the window after the longest waiting period, when the link is
+/// more likely to be full than at the start.
 const SMALL_STEP: f64 = 1.2;
-/// A trial with more requests keeps them if the rate grows by this factor, and one with fewer if
-/// this part of the rate is left.
+/// A trial with more requests succeeds if the rate is at least this multiple of the best rate.
 const FASTER: f64 = 1.08;
+/// A trial with fewer requests succeeds if the rate is at least this fraction of the best rate.
 const AS_FAST: f64 = 0.97;
-/// Another trial with more follows if the rate grew by this part of what the requests did. Less
-/// means that the link is full.
+/// The window is raised again if the rate grew by at least this fraction of the window's growth.
+/// Smaller growth means that the link is full.
 const MOST_OF_IT: f64 = 0.6;
-/// Rounds until a trial counts. The first three answers over a new connection take longer than the
-/// others, each for several round trips. A trial with fewer requests opens none.
+/// Number of warm-up rounds before a trial starts to measure. The first three responses over a new
+/// connection are slow: each takes several round trips.
 const SETTLE: u32 = 8;
+/// Number of warm-up rounds of a trial with fewer requests, which opens no connections.
 const SETTLE_FEWER: u32 = 3;
-/// Rounds after that, whose rate is compared.
+/// Number of rounds that a trial measures.
 const COMPARED: u32 = 2;
-/// Rounds between a failed trial with more requests and one with fewer. The rate of the second half
-/// is what the trial is compared with.
+/// Number of rounds between a failed trial with more requests and a trial with fewer. The rate over
+/// the second half of these rounds becomes the new reference.
 const SHORT_REST: u32 = 16;
-/// Rounds until more requests are tried again: the minimum and the maximum. Each failure doubles
-/// them, because a trial with new connections may fail by accident.
+/// Minimum number of rounds until more requests are tried again. Each failed trial doubles the
+/// waiting period. The period starts small, because a trial that opens connections may fail by
+/// chance.
 const LEAST_REST: u32 = 8;
+/// Maximum number of rounds until more requests are tried again.
 const REST: u32 = 128;
-/// Minimum answers of a round.
+/// Minimum number of responses per round.
 const ANSWERS: u32 = 8;
-/// Pause after a refusal within which further ones belong to the same overload.
+/// Refusals that are less than this apart belong to one overload.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Number of recent times of requests.
+/// Number of recent latencies that are kept.
 const TIMES: usize = 256;
-/// Requests before the first late one can be told, and the maximum share of requests that are sent
-/// twice.
+/// Minimum number of latency samples before a request can count as late.
 const KNOWN: usize = 32;
+/// Maximum fraction of requests that are hedged.
 const HEDGED: f64 = 0.05;
-/// A request is late after this many times the 95th percentile, but not earlier than [`SOON`].
+/// A request counts as late after this multiple of the 95th percentile of the latencies, but not
+/// before [`SOON`].
 const LATE: f64 = 2.0;
+/// Minimum latency before a request can count as late.
 const SOON: Duration = Duration::from_millis(50);
 
-/// Weight of a request for this many bytes.
+/// Returns the weight of a request for this many bytes.
 pub(super) fn weight(bytes: u64) -> usize {
     usize::try_from(bytes.div_ceil(UNIT)).unwrap_or(usize::MAX).max(1)
 }
 
-/// What a window is for.
+/// What the current window is being used to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trial {
-    /// Measures the rate of the first window.
+    /// Measures the rate with the initial window.
     First,
+    /// Measures the rate with a larger window.
     More,
+    /// Measures the rate with a smaller window.
     Fewer,
-    /// Stays until the network may have changed, and tries more after that, or fewer.
-    Rest {
-        more: bool,
-    },
+    /// Keeps the window for a while. Then tries again, because the network may have changed: with
+    /// more requests if `more` is true, and with fewer otherwise.
+    Rest { more: bool },
 }
 
 impl Trial {
-    /// Rounds that do not count, and all rounds. `rest` is the number of rounds until more is tried.
+    /// Returns the number of warm-up rounds and the total number of rounds. `rest` is the number of
+    /// rounds until more requests are tried.
     fn rounds(self, rest: u32) -> (u32, u32) {
         match self {
             Trial::Rest { more: false } => (SHORT_REST / 2, SHORT_REST),
@@ -90,16 +99,18 @@ impl Trial {
     }
 }
 
-/// Answers of some rounds.
+/// Statistics of the responses in one or more rounds.
 #[derive(Default)]
 struct Answers {
+    /// Number of responses.
     number: u32,
-    /// Those after which more requests were waiting to be sent.
+    /// Number of responses that arrived while more requests were queued.
     full: u32,
+    /// Total weight of the responses.
     weight: f64,
-    /// Weight in flight at each answer, as a sum.
+    /// Weight in flight, summed over all responses.
     flying: f64,
-    /// Weight times seconds from the request to the answer, as a sum.
+    /// Product of weight and latency in seconds, summed over all responses.
     spent: f64,
 }
 
@@ -112,31 +123,39 @@ impl Answers {
         self.spent += other.spent;
     }
 
-    /// The weight that arrives in a second: by Little's law, what is in flight divided by the time
-    /// that it takes. Answers that arrive in bursts, as they do at first, would make a count of them
-    /// depend on when it begins.
+    /// Returns the rate in weight per second by Little's law: the mean weight in flight divided by
+    /// the mean latency. Counting responses directly would depend on when the count starts, because
+    /// responses arrive in bursts at first.
     fn rate(&self) -> f64 {
         self.flying / f64::from(self.number.max(1)) * self.weight / self.spent.max(1e-6)
     }
 }
 
 pub(super) struct Pace {
+    /// Maximum weight in flight.
     window: f64,
-    /// The window that is best so far, and its rate.
+    /// Best window so far.
     base: f64,
+    /// Rate that was measured with the best window.
     best: f64,
     trial: Trial,
-    /// Rounds of the next rest before more requests are tried.
+    /// Length in rounds of the next waiting period before more requests are tried.
     rest: u32,
-    /// Rounds since the window has changed, the answers of those that count, and of this round.
+    /// Number of rounds since the window changed.
     rounds: u32,
+    /// Responses of the measured rounds.
     counted: Answers,
+    /// Responses of the current round.
     round: Answers,
-    /// Time of the last refusal, after which the window grows slowly.
+    /// Time of the last refusal. After a refusal, trials end and the window grows slowly.
     refused: Option<Duration>,
+    /// Recent latencies in seconds.
     times: Vec<f64>,
+    /// Index in `times` of the next latency to replace.
     next: usize,
+    /// Number of requests that have been sent.
     sent: u64,
+    /// Number of requests that have been hedged.
     hedges: u64,
 }
 
@@ -159,18 +178,19 @@ impl Pace {
         }
     }
 
-    /// Whether another request may be sent while `requests` with this weight are in flight.
+    /// Returns whether another request may be sent while `requests` requests with the total weight
+    /// `weight` are in flight.
     pub(super) fn has_room(&self, requests: usize, weight: usize) -> bool {
         requests == 0 || requests < MOST && weight < self.window as usize
     }
 
-    /// Counts a request that is sent.
+    /// Records that a request was sent.
     pub(super) fn sent(&mut self) {
         self.sent += 1;
     }
 
-    /// Counts an answer of `bytes` after `took`, with `flying` in flight before it. `full` says
-    /// whether more requests were waiting to be sent.
+    /// Records a response of `bytes` bytes with latency `took`. `flying` is the total weight that
+    /// was in flight before this response. `full` is true if more requests were queued.
     pub(super) fn answered(&mut self, took: Duration, bytes: u64, flying: usize, full: bool) {
         if self.times.len() < TIMES {
             self.times.push(took.as_secs_f64());
@@ -179,11 +199,12 @@ impl Pace {
         }
         self.next = (self.next + 1) % TIMES;
         let weight = weight(bytes) as f64;
-        // A few very late answers would hide the others. They may also be of an earlier window.
+        // Cap the latency: a few very late responses would dominate the sum, and their requests may
+        // have been sent with an earlier window.
         let typical = self.late().map_or(took, |late| took.min(late));
         let (flying, spent) = (flying as f64, weight * typical.as_secs_f64());
         self.round.add(&Answers { number: 1, full: u32::from(full), weight, flying, spent });
-        // The answers to as much as is in flight take one round trip.
+        // A round ends once a full window of responses has arrived, which takes one round trip.
         if self.round.weight < self.window || self.round.number < ANSWERS {
             return;
         }
@@ -191,13 +212,14 @@ impl Pace {
         if 10 * round.full >= 9 * round.number {
             self.turn(&round);
         } else if self.trial == Trial::More {
-            // A loader that wants no more says nothing about the network. Or it waits for a sample
-            // whose bytes were lost, because there were too many.
+            // Too few requests were queued, so the round says nothing about the network. Either the
+            // loader does not need more requests, or it is waiting for a sample whose bytes were
+            // lost in an overload.
             self.failed();
         }
     }
 
-    /// Ends a round.
+    /// Ends a round in which enough requests were queued.
     fn turn(&mut self, round: &Answers) {
         if self.refused.is_some() {
             self.window = (self.window + 1.0).min(HEAVIEST);
@@ -229,7 +251,8 @@ impl Pace {
             }
             Trial::More => return self.failed(),
             Trial::Fewer if rate >= AS_FAST * self.best => {
-                // Small losses would add up if each were compared with the one before.
+                // Compare with the best rate, not the previous one, so that small losses cannot add
+                // up.
                 (self.base, self.best) = (self.window, rate.max(self.best));
                 Trial::Fewer
             }
@@ -238,7 +261,7 @@ impl Pace {
         self.start(next);
     }
 
-    /// Ends a trial with more requests that is of no use.
+    /// Ends a trial in which more requests did not increase the rate.
     fn failed(&mut self) {
         self.rest = (2 * self.rest).min(REST);
         self.start(Trial::Rest { more: false });
@@ -255,7 +278,8 @@ impl Pace {
         (self.trial, self.rounds, self.counted) = (trial, 0, Answers::default());
     }
 
-    /// A server has refused a request because it has too much to do.
+    /// Records that an overloaded server refused a request, and halves the window once per
+    /// overload.
     pub(super) fn refused(&mut self, now: Duration) {
         if self.refused.is_none_or(|last| now >= last + PAUSE) {
             self.refused = Some(now);
@@ -263,7 +287,8 @@ impl Pace {
         }
     }
 
-    /// Time after which a request is late, if known.
+    /// Returns the latency beyond which a request counts as late, or `None` until enough latencies
+    /// have been recorded.
     pub(super) fn late(&self) -> Option<Duration> {
         if self.times.len() < KNOWN {
             return None;
@@ -274,7 +299,7 @@ impl Pace {
         Some(Duration::from_secs_f64(LATE * *p95).max(SOON))
     }
 
-    /// Whether a late request may be sent a second time. Counts it if so.
+    /// Returns whether a late request may be hedged. If so, counts the hedge.
     pub(super) fn hedge(&mut self) -> bool {
         let may = self.refused.is_none() && (self.hedges + 1) as f64 <= HEDGED * self.sent as f64;
         self.hedges += u64::from(may);
@@ -288,30 +313,36 @@ mod tests {
 
     use super::*;
 
-    /// A link with a router, over which requests of one size are answered in turns.
+    /// Simulates a bottleneck link behind a router. All requests have the same size and are served
+    /// in order.
     struct Link {
-        /// Bytes per second, seconds of a round trip, and bytes that the router holds back.
+        /// Bandwidth in bytes per second.
         rate: f64,
+        /// Round-trip time in seconds.
         delay: f64,
+        /// Size of the router's buffer in bytes.
         buffer: f64,
+        /// Size of a request in bytes.
         size: u64,
     }
 
-    /// A connection's first answer takes this many further round trips.
+    /// Number of additional round trips before the first response over a new connection.
     const COLD: f64 = 3.0;
-    /// Of the requests that the router has no room for, one of this many loses bytes, which come
-    /// again after some seconds. The others wait at their senders, which have learnt to.
+    /// Of the requests that overflow the router's buffer, one in this many loses bytes.
     const LOSES: u64 = 64;
+    /// Delay in seconds until lost bytes are retransmitted.
     const AGAIN: f64 = 1.0;
-    /// Bytes that are fetched ahead of a sample that does not come.
+    /// Number of bytes that can be prefetched beyond a sample that has not arrived yet.
     const AHEAD: u64 = 256 << 20;
 
     impl Link {
-        /// The share of the link over `seconds` after the first ten, and the window that was best.
+        /// Returns the utilization of the link over `seconds` seconds, after ten seconds of
+        /// warm-up, and the best window.
         fn run(&self, seconds: f64) -> (f64, usize) {
             let at = |seconds: f64| Duration::from_secs_f64(seconds);
             let (mut pace, mut now, mut free, mut warm) = (Pace::new(), 0.0, 0.0f64, 0);
-            // Requests by the time of their answer; and those without an answer, oldest first.
+            // `flying` maps the arrival time of each response to its request. `open` contains the
+            // requests without a response, oldest first.
             let (mut flying, mut open) = (BTreeMap::new(), BTreeSet::new());
             let (mut number, mut bytes, size) = (0, 0, self.size as f64);
             while now < 10.0 + seconds {
@@ -323,7 +354,7 @@ mod tests {
                     let waits = begin - (now + self.delay + cold);
                     let loses = waits * self.rate > self.buffer && number % LOSES == 0;
                     let lost = if loses { AGAIN } else { 0.0 };
-                    // Others go first while a connection is slow.
+                    // While a new connection is slow, other requests overtake it.
                     free = (now + self.delay).max(free) + size / self.rate;
                     let answer = free.max(begin + size / self.rate) + lost;
                     flying.insert((at(answer), number), at(now));
@@ -342,19 +373,19 @@ mod tests {
             (bytes as f64 / seconds / self.rate, pace.base as usize)
         }
 
-        /// The weight that fills the link.
+        /// Returns the bandwidth-delay product, as a weight.
         fn product(&self) -> f64 {
             (self.rate * self.delay / self.size as f64 + 1.0) * weight(self.size) as f64
         }
     }
 
     #[test]
-    fn as_many_requests_fly_as_fill_the_link_and_not_many_more() {
+    fn the_window_fills_the_link_and_little_more() {
         let links = [(1.0, 0.03), (1.0, 0.2), (10.0, 0.03), (0.1, 0.2)].map(|of| (of, 110_000));
         let blocks = [(1.0, 0.03), (1.0, 0.2), (10.0, 0.03)].map(|of| (of, 2_000_000));
         for ((gbit, delay), size) in links.into_iter().chain(blocks) {
             let rate = gbit * 1.25e8;
-            // A router holds back about as much as is on the way.
+            // The router's buffer is about one bandwidth-delay product.
             let link = Link { rate, delay, buffer: rate * delay, size };
             let (share, window) = link.run(100.0);
             let what = format!("{gbit} Gbit/s, {delay} s, {size} bytes: {share} of the link with {window}");
@@ -364,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_follows_a_network_that_changes() {
+    fn the_window_follows_a_changing_network() {
         let mut pace = Pace::new();
         let mut answers = |number: usize, seconds: &dyn Fn(usize) -> f64| {
             for _ in 0..number {
@@ -373,17 +404,17 @@ mod tests {
             }
             pace.base
         };
-        // A full link, on which everything waits for all that is in flight.
+        // A saturated link: every request waits for all others in flight.
         assert_eq!(answers(20_000, &|flying| flying as f64 / 1000.0), LEAST);
-        // A distant one, where nothing waits.
+        // A link with high latency and no queuing.
         assert!(answers(200_000, &|_| 0.1) >= MOST as f64);
         assert!(answers(200_000, &|flying| 0.1 + (flying.saturating_sub(100)) as f64 / 1000.0) < 250.0);
     }
 
     #[test]
-    fn a_trial_that_fails_by_accident_is_repeated_soon() {
+    fn a_trial_that_fails_by_accident_repeats_soon() {
         let (mut pace, mut answers) = (Pace::new(), 0);
-        // A distant network. The connections that the first trial opens are slow.
+        // A link with high latency. The connections that the first trial opens are slow at first.
         while pace.base <= FIRST {
             let slow = pace.trial == Trial::More && answers < 5_000;
             let seconds = if slow { 0.3 } else { 0.2 };
@@ -391,7 +422,7 @@ mod tests {
             pace.answered(Duration::from_secs_f64(seconds), 1000, flying, true);
             answers += 1;
         }
-        assert!(answers < 12_000, "{answers} answers, of which {FIRST} take a round trip");
+        assert!(answers < 12_000, "{answers} answers, {FIRST} of them per round trip");
     }
 
     #[test]
@@ -418,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn late_requests_are_known_and_few_are_sent_twice() {
+    fn late_requests_are_detected_and_few_are_hedged() {
         let mut pace = Pace::new();
         assert_eq!(pace.late(), None);
         for n in 0..1000u64 {

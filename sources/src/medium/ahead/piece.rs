@@ -1,4 +1,4 @@
-//! A piece: one request, its attempts in flight, and the answer for which readers wait.
+//! A piece: one request, its attempts in flight, and the response that readers wait for.
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -9,21 +9,23 @@ use crate::machine::cancel;
 use crate::model::BatchIndex;
 use crate::model::store::Canceller;
 
-/// A request without progress for this long is lost, and repeated. Stores report silence much
-/// earlier; this is for one that never answers.
+/// A request that makes no progress for this long counts as lost and is retried. Stores should
+/// report a stalled connection much earlier; this limit catches a store that never responds.
 pub(super) const LOST: Duration = Duration::from_secs(120);
 
-/// Bytes of one object that are one request.
+/// One request for bytes of one object.
 pub(super) struct Piece {
     pub(super) object: u32,
     pub(super) range: Range<u64>,
+    /// The first batch that needs the piece.
     pub(super) place: BatchIndex,
-    /// Samples that were not read yet.
+    /// Number of samples that have not been read yet.
     pub(super) left: usize,
     pub(super) answer: Arc<Answer>,
     pub(super) answered: bool,
+    /// Number of attempts so far, without hedges.
     pub(super) attempts: u32,
-    /// Requests in flight.
+    /// Number of requests in flight for the piece.
     pub(super) flying: usize,
     pub(super) hedged: bool,
 }
@@ -37,13 +39,14 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// Whether nothing has come for too long. A slow link may take longer for the whole answer.
+    /// Returns whether no bytes have arrived for [`LOST`]. The whole response may take longer on a
+    /// slow link.
     pub(super) fn is_lost(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.begun).saturating_sub(self.cancel.progress()) >= LOST
     }
 }
 
-/// The answer to a piece, for which readers wait.
+/// The outcome of a piece, which readers wait for.
 #[derive(Default)]
 pub(super) struct Answer {
     outcome: Mutex<Option<Outcome>>,
@@ -54,9 +57,9 @@ pub(super) struct Answer {
 pub(super) enum Outcome {
     Bytes(Arc<Vec<u8>>),
     Failed(Error),
-    /// The piece was dropped: its samples are read directly.
+    /// The piece was dropped, so its samples must be read directly.
     Dropped,
-    /// The reader was [stopped](CancelToken).
+    /// The reader was [cancelled](CancelToken).
     Cancelled,
 }
 
@@ -86,7 +89,7 @@ mod tests {
     use crate::model::store::ReadCompletion;
 
     #[test]
-    fn a_request_is_lost_after_silence_however_long_it_takes() {
+    fn a_request_is_lost_after_silence_not_after_a_time() {
         let reply = ReadCompletion::new(|_| ());
         let flight = Flight { piece: 0, weight: 1, begun: Instant::now(), cancel: reply.canceller() };
         let limit = flight.begun + LOST;

@@ -1,10 +1,16 @@
-//! Merges the parts of samples into requests.
+//! Merges the byte ranges of samples into requests.
+//!
+//! Each request costs a round trip and counts against the limit of requests in flight, so adjacent
+//! and nearly adjacent ranges of an object share a request. The unused bytes in the gaps cost
+//! bandwidth and memory. Therefore, the size of each gap is limited, and the total size of all gaps
+//! is limited both in proportion to the needed bytes and by the free memory. Merging sorts the
+//! samples of a round.
 
 use std::ops::Range;
 
 use crate::model::BatchIndex;
 
-/// A sample's bytes, and the place of the batch that needs them.
+/// The byte range of a sample, and the batch that needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) place: BatchIndex,
@@ -13,36 +19,39 @@ pub(super) struct Wanted {
     pub(super) range: Range<u64>,
 }
 
-/// One request for the bytes of some samples.
+/// One request, which contains the bytes of one or more samples.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) object: u32,
     pub(super) range: Range<u64>,
-    /// The first place that needs it.
+    /// The first batch that needs the request.
     pub(super) place: BatchIndex,
     pub(super) wanted: Vec<Wanted>,
 }
 
-/// Bytes that nobody needs cost less than another request, up to this many between two samples.
+/// Maximum gap between two samples in one request. Transferring up to this many unused bytes costs
+/// less than a separate request.
 const GAP: u64 = 256 << 10;
-/// A request's own headers take about as many bytes.
+/// Gaps up to this size are always merged, because the headers of a separate request are about as
+/// large.
 const FREE: u64 = 4 << 10;
-/// Larger gaps are at most this part of the bytes that are needed.
+/// Gaps larger than `FREE` add up to at most `1 / WASTE` of the needed bytes.
 const WASTE: u64 = 64;
-/// Maximum bytes of a merged request. More requests share the link better.
+/// Maximum size of a merged request. Smaller requests share the link more evenly.
 const MOST: u64 = 4 << 20;
 
-/// Bytes reserved for the gap next to a sample of `len` bytes.
+/// Returns the number of bytes to reserve for the gap next to a sample of `len` bytes.
 pub(super) fn allowance(len: usize) -> usize {
     len.min(FREE as usize) + len / WASTE as usize
 }
 
-/// Whether `b` begins at most a little after the end of `a`.
+/// Returns whether `b` starts no more than `FREE` bytes after the end of `a` in the same object.
 fn is_next(a: &Wanted, b: &Wanted) -> bool {
     a.object == b.object && b.range.start <= a.range.end + FREE
 }
 
-/// Whether each of `later` is joined to one of `wanted` by parts that lie next to each other.
+/// Returns, for each range in `later`, whether a chain of adjacent ranges connects it to a range in
+/// `wanted`.
 pub(super) fn neighbors(wanted: &[Wanted], later: &[Wanted]) -> Vec<bool> {
     let mut all: Vec<(&Wanted, Option<usize>)> = wanted.iter().map(|part| (part, None)).collect();
     all.extend(later.iter().enumerate().map(|(number, part)| (part, Some(number))));
@@ -56,15 +65,15 @@ pub(super) fn neighbors(wanted: &[Wanted], later: &[Wanted]) -> Vec<bool> {
     joined
 }
 
-/// Number of parts that lie next to another one.
+/// Returns the number of ranges that are adjacent to at least one other range.
 pub(super) fn in_runs(wanted: &[Wanted]) -> usize {
     let mut all: Vec<&Wanted> = wanted.iter().collect();
     all.sort_by_key(|part| (part.object, part.range.start));
     all.chunk_by(|a, b| is_next(a, b)).map(<[_]>::len).filter(|&len| len > 1).sum()
 }
 
-/// The requests for `wanted`, in the order in which they are needed, with at most `room` bytes that
-/// nobody needs.
+/// Merges `wanted` into requests with at most `room` unused bytes in total. The requests are sorted
+/// by the first batch that needs them.
 pub(super) fn pieces(mut wanted: Vec<Wanted>, mut room: u64) -> Vec<Piece> {
     wanted.sort_by_key(|part| (part.object, part.range.start, part.place));
     let (mut pieces, mut used, mut wasted) = (Vec::<Piece>::new(), 0, 0);
@@ -87,7 +96,7 @@ pub(super) fn pieces(mut wanted: Vec<Wanted>, mut room: u64) -> Vec<Piece> {
         let Wanted { object, place, .. } = part;
         pieces.push(Piece { object, range: part.range.clone(), place, wanted: vec![part] });
     }
-    // Stable, so that requests of one batch stay in the order of the file.
+    // A stable sort, so that the requests of one batch stay in file order.
     pieces.sort_by_key(|piece| piece.place);
     pieces
 }
@@ -106,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn later_samples_are_neighbors_if_parts_without_gaps_lead_to_them() {
+    fn a_chain_of_adjacent_ranges_connects_later_samples() {
         let k = 1 << 10;
         let wanted = [want(0, 0, 0, 0..10 * k), want(0, 1, 1, 0..k)];
         let later = [
@@ -123,22 +132,23 @@ mod tests {
     }
 
     #[test]
-    fn neighbors_are_one_request_and_the_first_needed_comes_first() {
+    fn adjacent_ranges_merge_and_the_first_needed_comes_first() {
         let m = 1 << 20;
         let near = [want(1, 5, 0, 512..1000), want(0, 6, 0, 2048..m), want(0, 7, 1, 0..9), want(2, 5, 0, 512..1000)];
         assert_eq!(found(&near), [(0, 512..m, 0, 3), (1, 0..9, 0, 1)]);
-        // A gap of 64 KiB is worth it next to 4 MiB of samples, and not next to 10 KiB.
+        // Merging across a gap of 64 KiB is worthwhile together with about 4 MiB of samples, but
+        // not with 20 kB.
         let gap = |len: u64| [want(0, 0, 0, 0..len), want(0, 1, 0, len + 65_536..2 * len + 65_536)];
         assert_eq!(found(&gap(10_000)).len(), 2);
         let many: Vec<_> = (0..3).map(|n| want(0, 9, 9, n * m..n * m + m)).chain(gap(m / 4)).collect();
         assert_eq!(found(&many), [(0, 0..m / 4, 0, 1), (0, m / 4 + 65_536..m / 2 + 65_536, 0, 1), (9, 0..3 * m, 0, 3)]);
-        // Gaps stay within the memory that is left for them.
+        // The gaps do not exceed their budget.
         let headers: Vec<_> = (0..10).map(|n| want(n, n, 0, n * 1000 + 512..n * 1000 + 1000)).collect();
         let bytes = |room| -> u64 {
             pieces(headers.clone(), room).iter().map(|piece| piece.range.end - piece.range.start).sum()
         };
         assert_eq!([0, 511, 1024, 9 * 512].map(bytes), [4880, 4880, 4880 + 1024, 4880 + 9 * 512]);
-        // Requests stay below the limit.
+        // No merged request exceeds the size limit.
         let large: Vec<_> = (0..10).map(|n| want(n, n, 0, n * m..n * m + m)).collect();
         assert!(found(&large).iter().all(|(_, range, _, _)| range.end - range.start <= MOST));
     }

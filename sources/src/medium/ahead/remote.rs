@@ -1,3 +1,5 @@
+//! [`Remote`]: reads from a store with retries, and uses prefetched bytes if there are any.
+
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,17 +12,18 @@ use crate::machine::cancel;
 use crate::model::{Lookahead, Object, Prefetcher, Store};
 use crate::stats::NetworkStats;
 
-/// Bytes of samples that a source in a store wants to hold ahead of need. Enough for 10 Gbit/s at a
-/// delay of 200 ms, and for the blocks of a windowed shuffle to be read in large requests.
+/// Maximum size in bytes of the prefetch buffer that a source in a store requests. It is large
+/// enough for 10 Gbit/s with a latency of 200 ms, and for reading the blocks of a windowed shuffle
+/// in large requests.
 pub(crate) const AHEAD: usize = 256 << 20;
 
-/// Bytes of samples to hold ahead of need, for objects of these lengths. More than the whole set
-/// would hold the same bytes twice.
+/// Returns the size in bytes of the prefetch buffer for objects of these lengths. The buffer is
+/// never larger than the dataset.
 pub(crate) fn ahead_of(objects: impl Iterator<Item = u64>) -> usize {
     usize::try_from(objects.fold(0, u64::saturating_add)).map_or(AHEAD, |all| all.min(AHEAD))
 }
 
-/// A store from which the samples of a dataset are read.
+/// A store, as a dataset uses it: with retries, prefetching, and counters of its requests.
 pub struct Remote {
     store: Arc<dyn Store>,
     followers: Mutex<Vec<Weak<Fetcher>>>,
@@ -28,7 +31,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Reads files of `store`.
+    /// Creates a reader of objects in `store`.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Remote { store, followers: Mutex::default(), counts: Arc::default() }
     }
@@ -37,11 +40,12 @@ impl Remote {
         &*self.store
     }
 
-    /// Fills `to` from offset `at` of `object` with the part of `sample`. Waits for the request that
-    /// contains it, if there is one.
+    /// Fills `to` with the bytes of `sample`, which start at offset `at` of `object`. If a prefetch
+    /// request contains them, waits for that request.
     ///
     /// # Errors
-    /// With the URL, the range and the cause. Never transient: the request was repeated.
+    /// If the bytes cannot be read. The error states the URL and the cause, and also the range if
+    /// the request was retried. It is never transient, because retries have already failed.
     pub(crate) fn read(&self, sample: u64, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         if to.is_empty() {
             return Ok(());
@@ -61,26 +65,28 @@ impl Remote {
         followers.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Whether a loader fetches the part of `sample` ahead, and has not read it yet.
+    /// Returns whether a loader has planned to prefetch `sample` and has not read it yet.
     #[cfg(feature = "parquet")]
     pub(crate) fn is_planned(&self, sample: u64) -> bool {
         self.followers().iter().any(|follower| follower.is_planned(sample))
     }
 
-    /// Reads without a plan, and repeats what fails.
+    /// Fills `to` with the bytes of `object` from offset `at` on, without prefetching, but with
+    /// retries.
     ///
     /// # Errors
     /// The errors of [`read`](Remote::read).
     pub(crate) fn direct(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         if cancel::CancelToken::current().is_some() {
-            // The store may go on to write after this call.
+            // After a cancelled call, the store may still be writing, so it must write to a
+            // separate buffer.
             to.copy_from_slice(&self.bytes(object, at, to.len() as u64)?);
             return Ok(());
         }
         self.attempts(object, at..at + to.len() as u64, || self.store.read(object, at, to))
     }
 
-    /// The `len` bytes of `object` from `at` on, like [`direct`](Remote::direct).
+    /// Like [`direct`](Remote::direct), but returns `len` bytes of `object` from offset `at` on.
     ///
     /// # Errors
     /// The errors of [`read`](Remote::read).
@@ -95,7 +101,7 @@ impl Remote {
         })
     }
 
-    /// Reads `range` of `object` by `request`, and repeats it if it fails.
+    /// Runs `request`, which reads `range` of `object`, with retries.
     fn attempts<T>(&self, object: &Object, range: Range<u64>, mut request: impl FnMut() -> Result<T>) -> Result<T> {
         let mut attempt = 1;
         loop {
@@ -118,7 +124,7 @@ impl Remote {
         }
     }
 
-    /// The objects below `url`.
+    /// Lists the objects below `url`.
     ///
     /// # Errors
     /// If they cannot be listed.
@@ -127,7 +133,7 @@ impl Remote {
         self.repeated(move |store| store.list(&prefix))
     }
 
-    /// Like [`list`](Remote::list), but never a listing that was kept.
+    /// Like [`list`](Remote::list), but bypasses cached listings.
     ///
     /// # Errors
     /// If they cannot be listed.
@@ -136,10 +142,10 @@ impl Remote {
         self.repeated(move |store| store.list_now(&prefix))
     }
 
-    /// Runs `request`, which asks for no bytes, and repeats it if it fails.
+    /// Runs `request`, which transfers no sample bytes, with retries.
     ///
     /// # Errors
-    /// The error of the last attempt. Never transient.
+    /// The error of the last attempt, which is no longer transient.
     pub fn repeated<T: Send + 'static>(
         &self,
         request: impl Fn(&dyn Store) -> Result<T> + Clone + Send + 'static,
@@ -164,12 +170,12 @@ impl Remote {
         }
     }
 
-    /// What was asked of the store so far.
+    /// Returns the counters of the requests to the store so far.
     pub(crate) fn network(&self) -> NetworkStats {
         self.counts.stats()
     }
 
-    /// Follows `order`, if it has room.
+    /// Starts prefetching in `order`. Returns `None` if the order has no byte budget.
     pub(crate) fn follow(&self, order: Lookahead, parts: Parts) -> Option<Box<dyn Prefetcher>> {
         if order.bytes() == 0 {
             return None;

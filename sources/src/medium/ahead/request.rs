@@ -1,4 +1,5 @@
-//! What all requests share: the parts of a dataset, counts, and the rules for trying again.
+//! Definitions shared by all requests: the byte ranges of a dataset, counters, and the retry
+//! policy.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,26 +12,28 @@ use crate::model::Position;
 use crate::model::{BatchIndex, Lookahead, NextUse, Object, Tier};
 use crate::stats::{NetworkStats, Tally};
 
-/// Attempts of a request, and the pauses between them, each four times as long as the one before.
-/// Together they bridge an outage of a minute and a half.
+/// Maximum number of attempts per request. Together with their pauses, they bridge an outage of
+/// about 90 seconds.
 pub(super) const ATTEMPTS: u32 = 12;
-/// The attempt after which a warning is logged.
+/// Number of the attempt after which a warning is logged.
 pub(super) const TOLD: u32 = 4;
+/// Nominal pause after the first attempt. Each later pause is four times as long as the previous
+/// one, up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Finds the number of a sample's object, and the range in it.
+/// Returns the index of a sample's object, and the sample's byte range in that object.
 type Find = dyn Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync;
 
-/// The objects of a dataset, and the part that each sample needs.
+/// The objects of a dataset, and the byte range that each sample needs.
 pub(crate) struct Parts {
     objects: Arc<[Object]>,
     find: Box<Find>,
 }
 
 impl Parts {
-    /// `find` returns the number of the object of a sample, and the range in it. `None` for a
-    /// sample that is not read ahead.
+    /// Creates the parts. `find` returns the index of a sample's object and the byte range in that
+    /// object, or `None` if the sample is not prefetched.
     pub(crate) fn new(
         objects: Arc<[Object]>,
         find: impl Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync + 'static,
@@ -46,14 +49,15 @@ impl Parts {
         &self.objects[number as usize]
     }
 
-    /// A hash of the versions of all objects, by which samples have the same number everywhere.
+    /// Returns a hash of the versions of all objects. Datasets with equal hashes number their
+    /// samples identically.
     pub(super) fn identity(&self) -> u64 {
         identity(self.objects.iter())
     }
 }
 
-/// The order of reads in which each sample of `order` is `width` reads: the first of sample `n` has
-/// the number `n * width`.
+/// Converts an order of samples to an order of reads, with `width` reads per sample. The first read
+/// of sample `n` has the number `n * width`.
 pub(crate) fn wide(order: Lookahead, width: usize) -> Lookahead {
     let width = width as u64;
     let (all, samples, bytes) = (order.clone(), order.clone(), order.bytes());
@@ -69,7 +73,7 @@ pub(crate) fn wide(order: Lookahead, width: usize) -> Lookahead {
     Lookahead::new(bytes, move |epoch| all.batches(epoch), reads).with_next(next)
 }
 
-/// A hash of the versions of `objects`, in this order.
+/// Returns a hash of the versions of `objects`. It depends on their order.
 pub(crate) fn identity<'a>(objects: impl Iterator<Item = &'a Object>) -> u64 {
     let mut bytes = Vec::new();
     for object in objects {
@@ -81,7 +85,7 @@ pub(crate) fn identity<'a>(objects: impl Iterator<Item = &'a Object>) -> u64 {
     fnv1a(&bytes)
 }
 
-/// Counts of requests.
+/// Counters of requests.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) requests: AtomicU64,
@@ -89,16 +93,16 @@ pub(crate) struct Counts {
     pub(crate) retries: AtomicU64,
     pub(crate) hedges: AtomicU64,
     pub(crate) refusals: AtomicU64,
-    /// Bytes of samples that were read.
+    /// Number of bytes that were delivered to samples.
     pub(crate) used: AtomicU64,
-    /// Reads and bytes that a cache answered from memory, and from its folder.
+    /// Number of reads and number of bytes served from a cache, first in memory, then on disk.
     pub(crate) kept: [[AtomicU64; 2]; 2],
-    /// Whether a store keeps anything.
+    /// Whether a store has a cache.
     pub(crate) cached: AtomicBool,
     pub(crate) times: Mutex<Times>,
 }
 
-/// Times of answers. A tally has one writer, hence the lock.
+/// Latency statistics. They are behind a mutex because a tally supports only one writer.
 #[derive(Default)]
 pub(crate) struct Times {
     pub(crate) answers: Tally,
@@ -112,14 +116,15 @@ impl std::fmt::Debug for Times {
 }
 
 impl Counts {
-    /// Counts a read of `len` bytes that were kept in `tier`.
+    /// Counts a read of `len` bytes from the cache tier `tier`.
     pub(super) fn kept(&self, tier: Tier, len: usize) {
         let [reads, bytes] = &self.kept[usize::from(tier == Tier::Folder)];
         reads.fetch_add(1, Ordering::Relaxed);
         bytes.fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    /// Counts an answer of `bytes` bytes after `took`, whose first byte came after `first`.
+    /// Counts a response of `bytes` bytes. `took` is its latency, and `first` is the time until its
+    /// first byte.
     pub(super) fn answered(&self, took: Duration, first: Duration, bytes: usize) {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,25 +155,25 @@ impl Counts {
     }
 }
 
-/// Pause after attempt `attempt`, between half and all of its length. Requests that fail together
-/// are not repeated together.
+/// Returns the pause after attempt `attempt`: a random duration between half of the nominal pause
+/// and all of it, so that requests that fail together are not retried together.
 pub(super) fn pause(attempt: u32, salt: u64) -> Duration {
     let full = (PAUSE * 4u32.saturating_pow(attempt - 1).min(1 << 20)).min(LONGEST_PAUSE);
     let random = (salt ^ u64::from(attempt)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     full.mul_f64(0.5 + random as f64 / f64::from(1 << 25))
 }
 
-/// Logs that a request is repeated. The user hears of it after a second, long before the last
-/// attempt, because nothing else says why the loader waits.
+/// Logs a retry. The user sees a warning after about a second, long before the last attempt,
+/// because nothing else would explain why the loader is waiting.
 pub(super) fn repeats(attempt: u32, error: &Error) {
     if attempt == TOLD {
-        tracing::warn!("no answer after {attempt} attempts; up to {ATTEMPTS} take about a minute and a half: {error}");
+        tracing::warn!("no answer after {attempt} of {ATTEMPTS} attempts, which take up to 90 seconds: {error}");
     } else {
-        tracing::debug!("read again after attempt {attempt}: {error}");
+        tracing::debug!("retry after attempt {attempt}: {error}");
     }
 }
 
-/// The final error of a request for `range` of `object`.
+/// Returns the final error of a request for `range` of `object` that failed `attempts` times.
 pub(super) fn given_up(error: Error, object: &Object, range: Range<u64>, attempts: u32) -> Error {
     let note = match attempts {
         0 | 1 => String::new(),
@@ -183,13 +188,13 @@ mod tests {
     use crate::warnings::Warnings;
 
     #[test]
-    fn a_request_that_fails_again_and_again_is_told_once() {
+    fn repeated_failures_of_a_request_are_logged_once() {
         let told = Warnings::default();
         tracing::subscriber::with_default(told.clone(), || {
             (1..ATTEMPTS).for_each(|attempt| repeats(attempt, &Error::in_source("connection refused")));
         });
         let told = told.0.lock().unwrap();
         assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("no answer after 4 attempts") && told[0].contains("connection refused"), "{told:?}");
+        assert!(told[0].contains("no answer after 4 of") && told[0].contains("connection refused"), "{told:?}");
     }
 }

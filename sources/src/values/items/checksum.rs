@@ -1,3 +1,5 @@
+//! Verifies whole files against the hashes in an index.
+
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 
@@ -11,25 +13,25 @@ use crate::error::{Error, Result};
 use crate::machine::cancel;
 use crate::medium::HeldFile;
 
-/// Bytes that are hashed at a time, of a file on this machine, and of one in a store.
+/// Number of bytes that are read and hashed at a time, for a local file and for a file in a store.
 const PIECES: [u64; 2] = [1 << 20, 16 << 20];
 
-/// Names of hashes in Python, the fastest first.
+/// Names of hashes in Python, fastest first.
 const NAMES: [&str; 11] =
     ["xxh3_64", "xxh3_128", "xxh128", "xxh64", "xxh32", "sha1", "sha256", "sha512", "sha384", "sha224", "md5"];
 
 /// The hash of a file in an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Checksum {
-    /// Its name in Python's `hashlib` or in `xxhash`.
+    /// Name in Python's `hashlib` or `xxhash`.
     pub(crate) name: String,
-    /// In hexadecimal.
+    /// Expected hash in hexadecimal.
     pub(crate) expected: String,
 }
 
 enum State {
     Digest(Box<dyn DynDigest>),
-    /// A hash of 32 or 64 bits, with the number of its digits.
+    /// A hash of 32 or 64 bits, and its number of hexadecimal digits.
     Short(Box<dyn Hasher>, usize),
     Long(Box<XxHash3_128>),
 }
@@ -69,22 +71,24 @@ impl State {
 }
 
 impl Checksum {
-    /// The fastest of the hashes in an index that is known here, or else one that is not.
+    /// Returns the fastest supported hash among `hashes`, or an unsupported one if none is
+    /// supported.
     pub(crate) fn fastest(hashes: &BTreeMap<String, String>) -> Option<Self> {
         let known = NAMES.iter().find_map(|name| hashes.get_key_value(*name));
         let (name, expected) = known.or_else(|| hashes.first_key_value())?;
         Some(Checksum { name: name.clone(), expected: expected.to_lowercase() })
     }
 
-    /// Whether the hash can be computed here.
+    /// Returns whether this hash is supported.
     pub(crate) fn is_known(&self) -> bool {
         NAMES.contains(&&*self.name)
     }
 
-    /// Reads a whole file and compares its hash, if it is [known](Checksum::is_known).
+    /// Reads the whole file and compares its hash. Does nothing if the hash is not
+    /// [supported](Checksum::is_known).
     ///
     /// # Errors
-    /// If it differs, or the file cannot be read, with the file.
+    /// If the hash differs or the file cannot be read. The error names the file.
     pub(crate) fn check(&self, file: &HeldFile) -> Result<()> {
         let Some(mut state) = State::named(&self.name) else { return Ok(()) };
         let (mut at, mut scratch) = (0, Vec::new());
@@ -112,7 +116,8 @@ mod tests {
 
     #[test]
     fn hashes_are_those_of_python() {
-        // hashlib and xxhash, of the bytes 0 to 255 five thousand times: more than a piece.
+        // The expected hashes come from hashlib and xxhash. The data is the bytes 0 to 255,
+        // repeated 5,000 times, which is more than one chunk.
         let bytes: Vec<u8> = (0..=255).cycle().take(256 * 5000).collect();
         let file = HeldFile::in_memory("memory".into(), bytes);
         for (name, expected) in HASHES {
@@ -128,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_known_hash_is_checked() {
+    fn the_fastest_supported_hash_is_checked() {
         let of = |names: &[&str]| {
             let hashes = names.iter().map(|name| ((*name).to_owned(), "0".to_owned())).collect();
             Checksum::fastest(&hashes).map(|checksum| checksum.name)

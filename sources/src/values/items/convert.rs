@@ -6,7 +6,7 @@ use crate::model::Numbers;
 use crate::model::value::Element;
 use crate::values::record::Found;
 
-/// Numbers of 16 bits, which a field holds as `f32`.
+/// Converts an array of 16-bit floats to `f32`, the element type of the field.
 pub(crate) fn widened(bytes: &[u8], shape: &[usize], made: &mut Vec<u8>) -> Found<'static> {
     let start = made.len();
     let widened = bytes.as_chunks::<2>().0.iter().flat_map(|two| f16::from_le_bytes(*two).to_f32().to_le_bytes());
@@ -14,17 +14,17 @@ pub(crate) fn widened(bytes: &[u8], shape: &[usize], made: &mut Vec<u8>) -> Foun
     Found::array(Element::F32, shape, Part::since(start, made))
 }
 
-/// An array of `bfloat16`, which a field holds as `f32`.
+/// Converts a `bfloat16` array to `f32`, the element type of the field.
 pub(crate) fn widened_brain(bytes: &[u8], shape: &[usize], made: &mut Vec<u8>) -> Found<'static> {
     let start = made.len();
     made.extend(bytes.as_chunks::<2>().0.iter().flat_map(|&[low, high]| [0, 0, low, high]));
     Found::array(Element::F32, shape, Part::since(start, made))
 }
 
-/// A number in decimal text, as `i64` if `whole` and as `f64` otherwise.
+/// Parses a decimal number, as `i64` if `whole` and as `f64` otherwise.
 ///
 /// # Errors
-/// If the text is not a number, or does not fit.
+/// If the text is not a number, or if the number does not fit into the type.
 pub(crate) fn decimal(bytes: &[u8], whole: bool, made: &mut Vec<u8>) -> Result<Found<'static>> {
     let start = made.len();
     let text = std::str::from_utf8(bytes).unwrap_or("").trim();
@@ -42,12 +42,12 @@ pub(crate) fn decimal(bytes: &[u8], whole: bool, made: &mut Vec<u8>) -> Result<F
     Ok(Found::number(element, Part::since(start, made)))
 }
 
-/// A Pillow image with its size, its mode and its pixels, as an RGB array: an `.npy` file, which is
-/// decoded like other images.
+/// Converts a Pillow image, which is stored as size, mode and pixels, to an RGB array in the form
+/// of an `.npy` file, which is decoded like any other image.
 ///
 /// # Errors
-/// If the size does not match the bytes, or the mode has no RGB without a color profile or a
-/// palette.
+/// If the size does not match the number of bytes, or if converting the mode to RGB would require a
+/// color profile or a palette.
 pub(crate) fn pil(bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
     let bad = |cause: String| Error::in_source(format!("a Pillow image {cause}"));
     let cut = || bad(format!("is cut short at {} bytes", bytes.len()));
@@ -62,7 +62,7 @@ pub(crate) fn pil(bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
         b"RGBA" | b"RGBX" => 4,
         _ => {
             let mode = String::from_utf8_lossy(&mode[..mode.len().min(16)]).into_owned();
-            return Err(bad(format!("has the mode {mode:?}; L, LA, RGB and RGBA are read, so convert it first")));
+            return Err(bad(format!("has the mode {mode:?}: expected L, LA, RGB or RGBA; convert it first")));
         }
     };
     if width.checked_mul(height).and_then(|area| area.checked_mul(channels)) != Some(pixels.len()) {

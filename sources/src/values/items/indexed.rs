@@ -5,23 +5,23 @@ use crate::machine::file;
 use crate::medium::tree::INDEX;
 use crate::medium::{At, Medium};
 
-/// Maximum size of an `index.json`. One of 100,000 files has about 64 MiB.
+/// Maximum size of an `index.json`. The index of a dataset with 100,000 files is about 64 MiB.
 const MOST_INDEX: u64 = 1 << 30;
 
-/// A folder of files with an `index.json` that lists them.
+/// A folder with an `index.json` that lists its files.
 pub(crate) struct Indexed {
     pub(crate) medium: Medium,
     folder: PathBuf,
-    /// The index.
+    /// Content of the index.
     pub(crate) path: PathBuf,
     pub(crate) text: Vec<u8>,
 }
 
 impl Indexed {
-    /// Reads the index in a folder, or the index itself.
+    /// Reads the index of a folder. `at` is either the folder or the index file.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the index cannot be read.
     pub(crate) fn read(at: &At) -> Result<Self> {
         let (path, medium) = (&*at.path, at.medium.clone());
         let is_folder = if medium.is_store() { !path.ends_with(INDEX) } else { file::is_folder(path)? };
@@ -31,7 +31,7 @@ impl Indexed {
         Ok(Indexed { folder: folder.to_owned(), text: medium.read(&index, MOST_INDEX)?, path: index, medium })
     }
 
-    /// The path of the file `name`.
+    /// Returns the path of the file `name`.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.medium.join(&self.folder, name)
     }

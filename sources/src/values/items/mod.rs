@@ -1,12 +1,12 @@
-//! Samples that lie in files one after the other, as other libraries pack them.
+//! Reads samples that are stored one after the other in files, as other libraries pack them.
 //!
-//! 1. `set`: [`Items`], the files of a dataset with the place of each sample.
-//! 2. `convert`: values in encodings that a batch cannot hold as they are.
+//! 1. `set`: [`Items`], the files of a dataset and the offsets of their samples.
+//! 2. `convert`: converts encodings that batches do not support.
 //! 3. `indexed`: a folder of files that an `index.json` lists.
-//! 4. `offsets`: the head of a file, a table of offsets of 32 bits.
-//! 5. `unpack`: compressed files, which are decompressed once.
+//! 4. `offsets`: parses the table of 32-bit offsets at the start of a file.
+//! 5. `unpack`: decompresses compressed files once.
 //! 6. `rows`: [`Rows`], the source of samples with typed columns.
-//! 7. `checksum`: hashes of whole files.
+//! 7. `checksum`: verifies the hashes of whole files.
 
 mod checksum;
 mod convert;

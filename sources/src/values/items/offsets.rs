@@ -1,17 +1,16 @@
 use crate::error::{Error, Result, collected};
 use crate::medium::HeldFile;
 
-/// Length of the head of a file of `samples` samples: their number, then their offsets. `None` if
-/// no file can have so many.
+/// Returns the length of the head of a file with `samples` samples. The head consists of the number
+/// of samples and their offsets. Returns `None` if the length overflows.
 pub(crate) fn head_bytes(samples: u64) -> Option<u64> {
     u32::try_from(samples).ok().map(|samples| 4 * (u64::from(samples) + 2))
 }
 
-/// The offsets of a file of `len` bytes that begins with `head`, which has the offsets of `samples`
-/// samples.
+/// Parses the sample offsets of a file of `len` bytes from its first bytes, `head`.
 ///
 /// # Errors
-/// If the file has another number of samples, or an offset is wrong.
+/// If the file contains a different number of samples, or if an offset is invalid.
 pub(crate) fn offsets(head: &[u8], samples: u64, len: u64) -> Result<Vec<u64>> {
     let words = head.as_chunks::<4>().0;
     let Some((found, offsets)) = words.split_first() else {
@@ -38,10 +37,10 @@ pub(crate) fn offsets(head: &[u8], samples: u64, len: u64) -> Result<Vec<u64>> {
     Ok(offsets)
 }
 
-/// The offsets of `file` on this machine, with `samples` samples.
+/// Reads the offsets of the local `file` with `samples` samples.
 ///
 /// # Errors
-/// If it cannot be read, and those of [`offsets`].
+/// If the file cannot be read. The errors of [`offsets`] also apply.
 pub(crate) fn read_offsets(file: &HeldFile, samples: u64) -> Result<Vec<u64>> {
     let (len, mut scratch) = (file.len(), Vec::new());
     let head = file.get(0, head_bytes(samples).unwrap_or(len), &mut scratch)?;

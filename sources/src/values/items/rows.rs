@@ -1,3 +1,6 @@
+//! [`Rows`]: the source for formats that store samples one after the other, all with the same typed
+//! columns. A [`Layout`] finds the columns in the bytes of a sample; all other code is shared.
+
 use std::ops::Range;
 use std::path::Path;
 
@@ -12,14 +15,15 @@ use crate::options::Options;
 use crate::values::pixels::{self, Candidate, Channels, Colors};
 use crate::values::record::{Cell, Column, Columns, Found, Holds};
 
-/// The range of each column in the bytes of a sample.
+/// Byte ranges of the columns in a sample.
 pub(crate) type Places = ArrayVec<Range<usize>, MAX_COLUMNS>;
 
-/// The places of columns in a sample of `len` bytes that begins with `head`: the lengths of the
-/// columns without a fixed size, as 32 bits, then the values.
+/// Finds the byte ranges of the columns in a sample of `len` bytes that begins with `head`. A
+/// sample stores the lengths of its variable-length columns as 32-bit numbers, followed by the
+/// values.
 ///
 /// # Errors
-/// If the columns do not fill the sample.
+/// If the lengths of the columns do not add up to `len`.
 pub(crate) fn places<'n>(
     columns: impl Iterator<Item = (&'n str, Option<usize>)> + Clone,
     head: &[u8],
@@ -42,34 +46,35 @@ pub(crate) fn places<'n>(
     Ok(places)
 }
 
-/// The layout of a sample's columns in its bytes.
+/// The byte layout of a sample's columns.
 pub(crate) trait Layout: Send + Sync {
     /// Name of the format.
     const KIND: &'static str;
 
-    /// Names of the columns.
+    /// Returns the names of the columns.
     fn names(&self) -> &[String];
 
-    /// Number of bytes at the start of a sample that determine the places of its columns.
+    /// Returns the number of bytes at the start of a sample that determine the ranges of its
+    /// columns.
     fn head(&self) -> usize;
 
-    /// The places of the columns in sample `row` of `len` bytes, which begins with `head`.
+    /// Returns the ranges of the columns in sample `row` of `len` bytes, which begins with `head`.
     ///
     /// # Errors
-    /// If a column leaves the sample.
+    /// If a column exceeds the sample.
     fn places(&self, row: usize, head: &[u8], len: usize) -> Result<Places>;
 
-    /// Type of a column. `first` reads its value in the first sample.
+    /// Returns the type of a column. `first` reads the column's value in the first sample.
     ///
     /// # Errors
-    /// If its encoding is not read, or `first` fails.
+    /// If the encoding is not supported, or if `first` fails.
     fn holds(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds>;
 
-    /// The value of `column` of sample `row` in its `bytes`, with little-endian numbers. Appends to
-    /// `made` what it makes of them.
+    /// Decodes the value of `column` in sample `row` from `bytes`, which contains little-endian
+    /// numbers. Appends converted bytes to `made`.
     ///
     /// # Errors
-    /// If the bytes are not in the column's encoding.
+    /// If the bytes do not match the column's encoding.
     fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>>;
 }
 
@@ -78,15 +83,15 @@ pub(crate) struct Rows<L> {
     items: Items,
     layout: L,
     columns: Columns,
-    /// Column of arrays of pixels that is the image.
+    /// The column of pixel arrays that contains the image, if there is one.
     pixels: Option<(usize, Channels)>,
 }
 
 impl<L: Layout> Rows<L> {
-    /// The samples of `items`. `path` is the dataset's, for messages.
+    /// Opens the samples of `items`. `path` is the path of the dataset, for messages.
     ///
     /// # Errors
-    /// If there are no samples, a column that is used has an encoding that is not read, or the
+    /// If there are no samples, if a column that is used has an unsupported encoding, or if the
     /// options do not match the columns.
     pub(crate) fn new(path: &Path, items: Items, layout: L, options: &Options) -> Result<Self> {
         Self::open(items, layout, options).map_err(|e| e.at_path(path))
@@ -98,10 +103,14 @@ impl<L: Layout> Rows<L> {
         }
         if layout.names().len() > MAX_COLUMNS {
             let columns = layout.names().len();
-            return Err(Error::in_source(format!("{columns} columns; at most {MAX_COLUMNS} are read")));
+            return Err(Error::in_source(format!(
+                "the dataset has {columns} columns; at most {MAX_COLUMNS} are supported"
+            )));
         }
         if cfg!(target_endian = "big") {
-            return Err(Error::in_source("its numbers are little-endian, and this machine is not"));
+            return Err(Error::in_source(
+                "the data is little-endian, which is not supported on this big-endian machine",
+            ));
         }
         let wanted = options.wanted();
         let named = |name: &String| [&wanted.image, &wanted.label].iter().any(|named| named.as_ref() == Some(name));
@@ -112,7 +121,7 @@ impl<L: Layout> Rows<L> {
             match layout.holds(column, &mut first) {
                 Ok(holds) => Ok(Column::new(name, holds)),
                 Err(e) if chosen(name) => Err(e),
-                // It is not used, so its encoding does not matter.
+                // The column is not used, so its encoding does not matter.
                 Err(_) => Ok(Column::new(name, Holds::Bytes)),
             }
         };
@@ -139,7 +148,7 @@ impl<L: Layout> Rows<L> {
                 if items.files.remote().is_none() {
                     return (0..items.len()).try_for_each(|row| text(row, &mut |text| see(row, text)));
                 }
-                // Each waits for an answer.
+                // The threads mostly wait for responses from the store.
                 let texts = on_threads(ASKING, &(0..items.len()).collect::<Vec<_>>(), |&row| {
                     let mut found = None;
                     text(row, &mut |text| found = Some(text.to_owned())).map(|()| found)
@@ -152,8 +161,8 @@ impl<L: Layout> Rows<L> {
         Ok(Rows { items, layout, columns, pixels })
     }
 
-    /// The values of sample `index`, which is `item`. Other bytes than those are appended to
-    /// `made`.
+    /// Returns the values of sample `index`, whose bytes are `item`. Appends bytes that are not
+    /// part of `item` to `made`.
     fn row<'i>(&self, index: usize, item: &'i [u8], made: &mut Vec<u8>) -> Result<Row<'i>> {
         let names = self.layout.names();
         let places = self.layout.places(index, &item[..item.len().min(self.layout.head())], item.len())?;
@@ -175,11 +184,11 @@ impl<L: Layout> Rows<L> {
     }
 }
 
-/// Maximum number of samples that opening looks at to find arrays of pixels. More than one is
-/// needed only if the first ones are damaged.
+/// Maximum number of samples that are examined to find pixel arrays when the dataset is opened.
+/// More than one is needed only if the first samples are damaged.
 const SURVEYED: usize = 64;
 
-/// The columns of arrays, with the shapes in the first sample that is sound.
+/// Returns the columns of arrays, with their shapes in the first undamaged sample.
 fn arrays<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candidate> {
     let (mut scratch, mut made) = (Vec::new(), Vec::new());
     let mut of_row = |row: usize| {
@@ -196,11 +205,11 @@ fn arrays<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candi
     (0..items.len().min(SURVEYED)).find_map(|row| of_row(row).ok()).unwrap_or_default()
 }
 
-/// Bytes of a sample in a store that are read to find a column. Most labels are among them, and
-/// need no second request.
+/// Number of leading bytes that are read from a sample in a store to find a column. Most labels are
+/// within these bytes and do not need a second request.
 const START: u64 = 4096;
 
-/// Reads the bytes of `column` in sample `row`, and of no other column.
+/// Reads only the bytes of `column` in sample `row`.
 fn column_bytes<'a, L: Layout>(
     items: &'a Items,
     layout: &L,
@@ -220,7 +229,7 @@ fn column_bytes<'a, L: Layout>(
     items.peek(row, place.start as u64..place.end as u64, scratch)
 }
 
-/// Calls `with` with the cell of `column` in sample `row`. Reads no other column.
+/// Calls `with` with the cell of `column` in sample `row`. Reads only this column.
 fn with_cell<L: Layout, T>(
     items: &Items,
     layout: &L,
@@ -273,7 +282,7 @@ impl<L: Layout> Source for Rows<L> {
     }
 }
 
-/// The error of a value, with its column.
+/// Adds the column to the error of a value.
 fn of_column(error: Error, column: &str) -> Error {
     Error::new(error.kind(), format!("column {column:?}: {}", error.cause()))
 }

@@ -1,3 +1,5 @@
+//! [`Items`]: files that contain samples one after the other, and the offsets of the samples.
+
 use std::cell::Cell;
 use std::io::Write as _;
 use std::ops::Range;
@@ -12,29 +14,29 @@ use crate::machine::bytes::room;
 use crate::medium::{Files, HeldFile};
 use crate::values::record::Found;
 
-/// Maximum number of columns of a dataset.
+/// Maximum number of columns in a dataset.
 pub(super) const MAX_COLUMNS: usize = 64;
 
-/// The values of the columns of a sample.
+/// Values of a sample's columns.
 pub(super) type Row<'a> = ArrayVec<Found<'a>, MAX_COLUMNS>;
 
-/// The files of a dataset, and the place of each sample in them.
+/// The files of a dataset, and the offsets of the samples in each file.
 pub(crate) struct Items {
     pub(crate) files: Arc<Files<Samples>>,
-    /// The hash of each file, if the index has them.
+    /// Hash of each file, if the index contains one.
     checksums: Vec<Option<Checksum>>,
 }
 
-/// The places of the samples of a file.
+/// The sample offsets of one file.
 pub(crate) enum Samples {
-    /// Start of each sample, then the end of the last.
+    /// Start of each sample, followed by the end of the last sample.
     Offsets(Vec<u64>),
     /// Start and end of each sample.
     Spans(Vec<(u64, u64)>),
 }
 
 impl Samples {
-    /// Whether all lie inside a file of `len` bytes.
+    /// Returns whether all offsets are within a file of `len` bytes.
     fn are_inside(&self, len: u64) -> bool {
         match self {
             Samples::Offsets(offsets) => offsets.is_sorted() && offsets.last().is_some_and(|&end| end <= len),
@@ -59,52 +61,53 @@ impl Samples {
 
 /// A sample that was read.
 pub(super) struct Read<'a> {
-    /// The number of the sample.
+    /// Index of the sample, as text.
     pub(super) key: &'a str,
     pub(super) row: Row<'a>,
-    /// Bytes of the row that are not borrowed.
+    /// Bytes of the row that are not borrowed from the file.
     pub(super) page: &'a [u8],
 }
 
 thread_local! {
-    /// What a parser makes while the scratch memory holds the sample.
+    /// Buffer for the bytes that a parser creates. They are appended to the sample in the scratch
+    /// buffer.
     static MADE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Clears a page and writes the key of sample `index` to it. Returns the key's place.
+/// Clears a page and writes the key of sample `index` to it. Returns the key's range.
 fn begin(page: &mut Vec<u8>, index: usize) -> Range<usize> {
     page.clear();
-    write!(page, "{index}").expect("a Vec takes everything");
+    write!(page, "{index}").expect("writing to a Vec cannot fail");
     0..page.len()
 }
 
 impl Items {
-    /// Samples in `files`.
+    /// Creates the set of samples in `files`.
     ///
     /// # Errors
-    /// If offsets are not in ascending order or leave the file, with the file.
+    /// If the offsets are not in ascending order or exceed the file. The error names the file.
     pub(crate) fn new(files: Vec<(HeldFile, Samples)>) -> Result<Self> {
         if let Some((file, _)) = files.iter().find(|(file, samples)| !samples.are_inside(file.len())) {
             let len = file.len();
-            let cause = format!("the places of its samples are not in ascending order inside its {len} bytes");
+            let cause = format!("the sample offsets are not in ascending order within its {len} bytes");
             return Err(Error::in_source(cause).at_path(&file.path));
         }
         Ok(Items { files: Arc::new(Files::new(files, Samples::len)?), checksums: Vec::new() })
     }
 
-    /// The same with the hash of each file.
+    /// Sets the hash of each file.
     pub(crate) fn with_checksums(self, checksums: Vec<Option<Checksum>>) -> Self {
         Items { checksums, ..self }
     }
 
-    /// Checks the hashes of the files that begin in `samples`.
+    /// Verifies the hashes of the files whose first sample is in `samples`.
     pub(crate) fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
         let chosen = self.files.each().zip(&self.checksums).filter(|((.., start), _)| samples.contains(start));
         let chosen = chosen.filter_map(|((file, ..), sum)| Some((file, sum.as_ref()?)));
         let (known, unknown): (Vec<_>, Vec<_>) = chosen.partition(|(_, sum)| sum.is_known());
         if let Some((file, sum)) = unknown.first() {
             tracing::warn!(
-                "{}: the index has no hash of this file that can be computed here, only {}: {} files are not compared",
+                "{}: the index has only the unsupported hash {}, so {} files are not verified",
                 file.path.display(),
                 sum.name,
                 unknown.len()
@@ -117,22 +120,22 @@ impl Items {
         self.files.len()
     }
 
-    /// The file of sample `index`.
+    /// Returns the path of the file that contains sample `index`.
     pub(crate) fn path(&self, index: usize) -> &Path {
         self.files.path(index)
     }
 
-    /// Bytes of sample `index`.
+    /// Returns the number of bytes of sample `index`.
     pub(crate) fn len_of(&self, index: usize) -> usize {
         let (_, samples, place) = self.files.locate(index);
         let span = samples.span(place);
         (span.end - span.start) as usize
     }
 
-    /// Reads sample `index`. `parse` gets its bytes, and appends bytes that it makes from them.
+    /// Reads sample `index`. `parse` receives its bytes, and may append converted bytes.
     ///
     /// # Errors
-    /// If the file has changed or cannot be read, and those of `parse`, with the file.
+    /// If the file has changed or cannot be read, or if `parse` fails. The error names the file.
     pub(super) fn read<'a>(
         &'a self,
         index: usize,
@@ -146,7 +149,7 @@ impl Items {
         Ok(Read { key: std::str::from_utf8(&page[key]).expect("digits"), row, page })
     }
 
-    /// The row of sample `index`, and the place of its key.
+    /// Reads the row of sample `index`, and returns the range of its key.
     fn row<'a>(
         &'a self,
         index: usize,
@@ -166,7 +169,7 @@ impl Items {
         let mut made = MADE.take();
         let key = begin(&mut made, index);
         let item = &scratch[..len];
-        // The sample stays in the scratch memory, and what was made of it follows there.
+        // The sample stays in the scratch buffer, and the converted bytes are appended to it.
         let moved = |found: Found<'_>| -> Found<'a> { found.map(|part| part.moved(item, 0, len)) };
         let row = parse(item, &mut made).map(|row| row.into_iter().map(moved).collect::<Row<'a>>());
         let copied = room(scratch, (len + made.len()) as u64).map(|to| to[len..].copy_from_slice(&made));
@@ -175,11 +178,11 @@ impl Items {
         Ok((row?, len + key.start..len + key.end))
     }
 
-    /// Reads the part `within` of the bytes of sample `index`, or what there is of it. Not a read
-    /// of the loader's order, whose bytes are fetched ahead.
+    /// Reads the range `within` of sample `index`, up to the end of the sample. Meant for reads
+    /// outside the loader's order.
     ///
     /// # Errors
-    /// If the file has changed or cannot be read, with the file.
+    /// If the file has changed or cannot be read. The error names the file.
     pub(crate) fn peek<'a>(&'a self, index: usize, within: Range<u64>, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let (file, samples, place) = self.files.open(index)?;
         let span = samples.span(place);

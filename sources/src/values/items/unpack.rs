@@ -1,7 +1,8 @@
-//! Compressed files of a dataset. Only an uncompressed file can be read at random, so each is
-//! decompressed once, when the dataset is opened, into the file next to it that the original
-//! library would write. No process reads a part of it: it appears under its name when it is whole.
-//! Of several processes that open the dataset at once, one decompresses and the others wait.
+//! Decompresses the files of a dataset. Random access requires an uncompressed file, so each file
+//! is decompressed once, when the dataset is opened. The copy is placed next to the compressed
+//! file, under the name that the original library would use. It is renamed into place when it is
+//! complete, so no process sees a partial file. If several processes open the dataset at the same
+//! time, one of them decompresses each file, and the others wait.
 
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
@@ -12,19 +13,19 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::machine::{attempt, cancel, file, is_stopped};
 
-/// Maximum size of a decompressed file. Offsets in it have 32 bits.
+/// Maximum size of a decompressed file, in which offsets have 32 bits.
 const MOST: u64 = 1 << 32;
 
-/// Maximum time to wait for another process that decompresses the same file.
+/// Maximum time to wait while another process decompresses the same file.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Bytes that one byte of a Snappy block can stand for: three bytes copy at most 64.
+/// Maximum expansion ratio of a Snappy block, in which three bytes expand to at most 64.
 const SNAPPY_RATIO: usize = 22;
 
-/// Bytes of a decompressed block that are written between two looks at the stop.
+/// Number of bytes of a decompressed block that are written between two checks of the cancel token.
 const SLICE: usize = 1 << 20;
 
-/// A compression.
+/// A compression method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unpack {
     Gzip,
@@ -33,10 +34,10 @@ pub(crate) enum Unpack {
 }
 
 impl Unpack {
-    /// The compression with this name, in MosaicML's and LitData's indexes.
+    /// Finds a compression method by its name in the indexes of MosaicML and LitData.
     ///
     /// # Errors
-    /// If it is not read.
+    /// If the method is not supported.
     pub(crate) fn named(name: &str) -> Result<Self> {
         Ok(match name {
             "gz" => Unpack::Gzip,
@@ -44,14 +45,14 @@ impl Unpack {
             "zstd" => Unpack::Zstd,
             _ => {
                 return Err(Error::in_source(format!(
-                    "the compression {name:?} is not read, only zstd, gz and snappy; decompress the files next to the \
+                    "compression {name:?} is not supported, only zstd, gz and snappy; decompress the files next to the \
                      compressed ones, or write the dataset without compression"
                 )));
             }
         })
     }
 
-    /// Decompresses `packed` into `to`, at most `most` bytes and one more. Returns their number.
+    /// Decompresses up to `most + 1` bytes of `packed` into `to`. Returns the number of bytes.
     fn run(self, packed: File, most: u64, to: &mut impl Write) -> io::Result<u64> {
         let limit = most.saturating_add(1);
         match self {
@@ -65,11 +66,12 @@ impl Unpack {
                 if len as u64 != most {
                     return Ok(len as u64);
                 }
-                // The claim decides the memory, so it must be possible.
+                // The claimed length determines the size of the allocation, so check that it is
+                // plausible.
                 if len / SNAPPY_RATIO > block.len() {
                     let held = block.len();
                     return Err(io::Error::other(format!(
-                        "{held} bytes of Snappy cannot hold the {len} that they claim"
+                        "a Snappy block of {held} bytes cannot expand to the claimed {len} bytes"
                     )));
                 }
                 let mut plain = Vec::new();
@@ -85,7 +87,7 @@ impl Unpack {
     }
 }
 
-/// Decompresses zstd frames, one after the other.
+/// Decompresses consecutive zstd frames.
 fn zstd_frames(packed: File, limit: u64, to: &mut impl Write) -> io::Result<u64> {
     let (mut packed, mut total) = (BufReader::new(packed), 0);
     while !io::BufRead::fill_buf(&mut packed)?.is_empty() && total < limit {
@@ -102,13 +104,13 @@ fn zstd_frames(packed: File, limit: u64, to: &mut impl Write) -> io::Result<u64>
     Ok(total)
 }
 
-/// Checks that no decompressed copy would replace a file that the dataset consists of. `files` are
-/// the names of the files in the index, each with the name of its copy if it is compressed.
+/// Checks that no decompressed copy would replace a file of the dataset. `files` contains the file
+/// names in the index, each with the name of its copy if the file is compressed.
 ///
 /// # Errors
-/// If a copy has the name of one of the files.
+/// If a copy would have the name of a file of the dataset.
 pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
-    // The index may write one name in several ways.
+    // An index may spell the same path in several ways.
     fn parts(name: &str) -> Vec<Component<'_>> {
         Path::new(name).components().filter(|part| *part != Component::CurDir).collect()
     }
@@ -121,7 +123,7 @@ pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
             && let Some(of) = originals.get(&parts(copy))
         {
             return Err(Error::in_source(format!(
-                "shard {number}: {name:?} would be decompressed to {copy:?}, and replace the file of shard {of}; \
+                "shard {number}: {name:?} would be decompressed to {copy:?}, which would replace the file of shard {of}; \
                  correct the names in the index, or write the dataset again"
             )));
         }
@@ -129,41 +131,43 @@ pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
     Ok(())
 }
 
-/// Makes sure that `target` has the content of the compressed file `packed`, of `len` bytes.
+/// Ensures that `target` contains the decompressed content of the file `packed`, which is `len`
+/// bytes long.
 ///
-/// The copy gets the modification time of `packed`, so a copy with another time or length is not of
-/// this version of `packed`, or was written by another library. It is written again. Where that is
-/// impossible, in a read-only folder, it is compared with `packed` on each opening.
+/// The copy gets the modification time of `packed`. A copy with a different time or length was made
+/// from a different version of `packed` or by another library, and is written again. If it cannot
+/// be written, for example in a read-only folder, the copy is compared with `packed` each time the
+/// dataset is opened.
 ///
 /// # Errors
-/// If `packed` does not decompress to `len` bytes, or its folder cannot be written to and has no
-/// equal copy. Also if the calling thread is [stopped](crate::CancelToken).
+/// If `packed` does not decompress to `len` bytes, if the folder is not writable and contains no
+/// copy with the same content, or if the calling thread is [cancelled](crate::CancelToken).
 pub(crate) fn unpacked(packed: &Path, target: &Path, len: u64, unpack: Unpack) -> Result<()> {
     if is_copy(packed, target, len) {
         return Ok(());
     }
     let named = |e: Error| if e.path().is_some() { e } else { e.at_path(packed) };
     if len > MOST {
-        return Err(named(Error::in_source(format!(
-            "claims {len} bytes when decompressed; at most {MOST} are possible"
-        ))));
+        return Err(named(Error::in_source(format!("claims {len} bytes when decompressed; the limit is {MOST}"))));
     }
     let file = file::open(packed).map_err(|e| Error::io(packed, &e))?;
     let alone = locked(&file, packed).map_err(named)?;
     let copied = copy((&file, packed), target, len, unpack, alone).map_err(named);
-    // A process that was forked meanwhile would keep the lock.
+    // Unlock explicitly, because a process that was forked in the meantime would otherwise keep the
+    // lock.
     let _ = file.unlock();
     copied
 }
 
-/// Writes the copy of the compressed file, which is open and has the path `packed`.
+/// Writes the copy of the open compressed file `file`, whose path is `packed`.
 fn copy((file, packed): (&File, &Path), target: &Path, len: u64, unpack: Unpack, alone: bool) -> Result<()> {
-    // Another process may have written it during the wait for the lock.
+    // Another process may have written the copy while this one waited for the lock.
     if is_copy(packed, target, len) {
         return Ok(());
     }
     if alone {
-        // They have no writer, because the compressed file is locked.
+        // No process is writing the partial files of this copy, because this process holds the
+        // lock.
         let _ = attempt::remove_abandoned_of(target, |own| target.file_name().is_some_and(|name| name == own));
     }
     tracing::info!("{}: decompressed once, to {len} bytes", packed.display());
@@ -175,19 +179,19 @@ fn copy((file, packed): (&File, &Path), target: &Path, len: u64, unpack: Unpack,
     let Err(e) = moved else {
         if !has_time_of(file, target) {
             tracing::warn!(
-                "{}: its modification time could not be set to that of {}, so each opening decompresses it again; put \
-                 the dataset on a file system that keeps modification times, or move the compressed file elsewhere: \
-                 without it the decompressed one is used",
+                "{}: cannot copy the modification time of {}, so each opening decompresses it again: use a file system \
+                 that preserves modification times, or move the compressed file elsewhere, so that only the decompressed \
+                 file is used",
                 target.display(),
                 packed.display()
             );
         }
         return Ok(());
     };
-    // An error of the folder and not of the compressed file.
+    // An error with a path comes from the folder, not from the compressed file.
     if e.path().is_some() {
         if is_equal(file, target, len, unpack) {
-            tracing::info!("{e}; the file that is there is the same, and is used");
+            tracing::info!("{e}; using the existing file, which has the same content");
             return Ok(());
         }
         cancel::check()?;
@@ -195,8 +199,9 @@ fn copy((file, packed): (&File, &Path), target: &Path, len: u64, unpack: Unpack,
     Err(e)
 }
 
-/// Whether `target` is the copy of `packed` by its length and its time. Without `packed`, which
-/// other libraries may remove, it is the data.
+/// Returns whether `target` is a copy of `packed`, judging by its length and modification time. If
+/// `packed` does not exist, because another library removed it, `target` is the only data and
+/// counts as a copy.
 fn is_copy(packed: &Path, target: &Path, len: u64) -> bool {
     let Ok(found) = fs::metadata(target) else { return false };
     let same_time = || match fs::metadata(packed) {
@@ -206,17 +211,17 @@ fn is_copy(packed: &Path, target: &Path, len: u64) -> bool {
     found.is_file() && found.len() == len && same_time()
 }
 
-/// Whether the file at `target` has the modification time of `packed`.
+/// Returns whether the file at `target` has the modification time of `packed`.
 fn has_time_of(packed: &File, target: &Path) -> bool {
     let times = [packed.metadata(), fs::metadata(target)].map(|found| found.and_then(|found| found.modified()).ok());
     times[0] == times[1]
 }
 
-/// Locks the compressed file, so that one process of many decompresses it. Returns whether it is
-/// locked: some file systems have no locks, and waiting ends at last.
+/// Locks the compressed file, so that only one process decompresses it. Returns whether the lock
+/// was acquired, because some file systems do not support locks, and the wait is limited.
 ///
 /// # Errors
-/// If the calling thread is stopped while it waits.
+/// If the calling thread is cancelled while it waits for the lock.
 fn locked(file: &File, path: &Path) -> Result<bool> {
     let start = Instant::now();
     loop {
@@ -231,7 +236,8 @@ fn locked(file: &File, path: &Path) -> Result<bool> {
     }
 }
 
-/// The file from its start. Where locks are mandatory, only its handle can read it.
+/// Returns the file, positioned at its start. The handle is reused because, where locks are
+/// mandatory, only this handle can read the file.
 fn from_start(packed: &File) -> io::Result<File> {
     let mut packed = packed.try_clone()?;
     packed.rewind()?;
@@ -249,8 +255,9 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack
     match (found, to.failed) {
         (_, Some(e)) => Err(no_room(partial, &e)),
         (Ok(found), None) if found == len => {
-            // Without its time the copy is written again by the next opening. The time is compared
-            // when the copy has its name: some file systems ignore it without an error.
+            // If the modification time is not set, the copy is written again when the dataset is
+            // next opened. The time is checked after the rename, because some file systems silently
+            // ignore it.
             let _ = modified.and_then(|modified| to.file.get_ref().set_modified(modified));
             Ok(())
         }
@@ -262,7 +269,7 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack
     }
 }
 
-/// Whether the file at `target` has the content of `packed`.
+/// Returns whether the file at `target` has the content of `packed`.
 fn is_equal(packed: &File, target: &Path, len: u64, unpack: Unpack) -> bool {
     let Ok(copy) = file::open(target) else { return false };
     if copy.metadata().is_ok_and(|found| found.len() != len) {
@@ -272,7 +279,7 @@ fn is_equal(packed: &File, target: &Path, len: u64, unpack: Unpack) -> bool {
     from_start(packed).and_then(|packed| unpack.run(packed, len, &mut compared)).is_ok_and(|found| found == len)
 }
 
-/// A writer that refuses bytes that differ from those of a file.
+/// A writer that fails if the written bytes differ from the content of a file.
 struct Compared(BufReader<File>);
 
 impl Write for Compared {
@@ -294,8 +301,8 @@ impl Write for Compared {
     }
 }
 
-/// A writer that remembers its own errors, which are not those of the compressed file, and ends
-/// when the calling thread is stopped.
+/// A writer that records its own errors, to distinguish them from errors of the compressed file,
+/// and that fails when the calling thread is cancelled.
 struct Sink {
     file: BufWriter<File>,
     failed: Option<io::Error>,
@@ -332,7 +339,7 @@ fn no_room(path: &Path, error: &io::Error) -> Error {
     Error::new(
         crate::error::ErrorKind::Io,
         format!(
-            "cannot write the decompressed file: {error}; make its folder writable, with room for the decompressed data, \
+            "cannot write the decompressed file: {error}; make its folder writable and large enough for the decompressed data, \
              or decompress the files yourself"
         ),
     )
@@ -359,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_another_version_is_written_again_even_if_it_is_newer_and_as_long() {
+    fn a_copy_of_a_different_version_is_written_again() {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         let unpack = || unpacked(&packed, &target, 3, Unpack::Gzip).unwrap();
@@ -367,12 +374,12 @@ mod tests {
         unpack();
         let written = fs::metadata(&target).unwrap().modified().unwrap();
         assert_eq!(written, fs::metadata(&packed).unwrap().modified().unwrap());
-        // The archive that the new file comes from kept its time.
+        // Simulates an archive that was unpacked with an old modification time.
         fs::write(&packed, gzip(b"two")).unwrap();
         set_time(&packed, 1_000_000_000);
         unpack();
         assert_eq!(fs::read(&target).unwrap(), b"two");
-        // A file that another library wrote later, of the version before.
+        // Simulates another library that wrote a file of the previous version later.
         fs::write(&target, b"one").unwrap();
         unpack();
         assert_eq!(fs::read(&target).unwrap(), b"two");
@@ -381,9 +388,9 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_written_an_equal_copy_is_used_and_another_is_an_error() {
+    fn a_read_only_folder_needs_an_equal_copy() {
         let folder = tempfile::tempdir().unwrap();
-        // The name of a file that is being written would be too long.
+        // The name of the temporary file is too long, so the copy cannot be written.
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x".repeat(250)));
         fs::write(&packed, gzip(b"one")).unwrap();
         for (copy, used) in [(&b"one"[..], true), (b"two", false), (b"on", false), (b"ones", false), (b"", false)] {
@@ -399,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_open_at_once_decompress_once_and_remove_what_ended_ones_left() {
+    fn concurrent_processes_decompress_once_and_clean_up() {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         let content = vec![7; 1 << 20];
@@ -411,7 +418,7 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     unpacked(&packed, &target, 1 << 20, Unpack::Gzip).unwrap();
-                    // Each file is whole when it has its name.
+                    // Once a file has its final name, it is complete.
                     assert_eq!(fs::read(&target).unwrap().len(), 1 << 20);
                 });
             }
@@ -422,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_ends_the_wait_for_a_lock_and_the_decompression() {
+    fn a_cancel_ends_the_wait_and_the_decompression() {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         fs::write(&packed, gzip(&vec![7; 1 << 20])).unwrap();
@@ -436,20 +443,20 @@ mod tests {
         let begun = Instant::now();
         cancelled(CancelToken::new(move || begun.elapsed() > Duration::from_millis(50)).during(unpack));
         other.unlock().unwrap();
-        // The tenth look is in the middle of the file.
+        // Cancel at the tenth check, which is in the middle of the file.
         let looks = AtomicUsize::new(0);
         cancelled(CancelToken::new(move || looks.fetch_add(1, Ordering::Relaxed) > 9).during(unpack));
         unpacked(&packed, &target, 1 << 20, Unpack::Gzip).unwrap();
     }
 
     #[test]
-    fn a_snappy_block_that_claims_more_than_it_can_hold_is_refused_before_its_memory_is_taken() {
+    fn an_implausible_snappy_length_is_refused_early() {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.snappy"), folder.path().join("x"));
-        // Its first bytes are the length of what it holds.
+        // A block starts with the length of its content.
         fs::write(&packed, [0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0]).unwrap();
         let e = unpacked(&packed, &target, u64::from(u32::MAX), Unpack::Snappy).unwrap_err();
-        assert!(e.cause().contains("7 bytes of Snappy cannot hold the 4294967295"), "{e}");
+        assert!(e.cause().contains("a Snappy block of 7 bytes cannot expand to the claimed 4294967295"), "{e}");
         let zeros = vec![0; 3 << 20];
         fs::write(&packed, snap::raw::Encoder::new().compress_vec(&zeros).unwrap()).unwrap();
         unpacked(&packed, &target, 3 << 20, Unpack::Snappy).unwrap();
@@ -457,26 +464,29 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_whose_time_was_not_kept_is_noticed() {
+    fn a_copy_with_a_lost_time_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         fs::write(&packed, gzip(b"one")).unwrap();
         unpacked(&packed, &target, 3, Unpack::Gzip).unwrap();
         let file = File::open(&packed).unwrap();
         assert!(has_time_of(&file, &target));
-        // As a file system that stores whole days leaves it.
+        // Simulates a file system that stores modification times in whole days.
         set_time(&target, 86_400);
         assert!(!has_time_of(&file, &target));
     }
 
     #[test]
-    fn a_copy_that_would_replace_a_file_of_the_dataset_is_refused() {
+    fn a_copy_must_not_replace_a_file_of_the_dataset() {
         for (files, refused) in [
             (&[("x.zstd", Some("x"))][..], None),
             (&[("x", None), ("x", None)], None),
             (&[("x", Some("x"))], Some("shard 0: \"x\" would be decompressed to \"x\"")),
             (&[("x.zstd", Some("./x.zstd"))], Some("shard 0: ")),
-            (&[("a.zstd", Some("b.zstd")), ("b.zstd", Some("b"))], Some("and replace the file of shard 1; correct")),
+            (
+                &[("a.zstd", Some("b.zstd")), ("b.zstd", Some("b"))],
+                Some("which would replace the file of shard 1; correct"),
+            ),
             (&[("a", None), ("b.zstd", Some("a"))], Some("shard 1: \"b.zstd\" would be decompressed to \"a\"")),
         ] {
             let found = check_copies(files);
@@ -488,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_another_process_holds_is_waited_for() {
+    fn a_lock_of_a_different_process_is_awaited() {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         fs::write(&packed, gzip(b"one")).unwrap();
@@ -498,7 +508,7 @@ mod tests {
             let waits = scope.spawn(|| unpacked(&packed, &target, 3, Unpack::Gzip));
             std::thread::sleep(Duration::from_millis(100));
             assert!(!waits.is_finished() && !target.exists());
-            // The other process has written it.
+            // Simulates another process that has written the copy.
             fs::write(&target, b"two").unwrap();
             let time = fs::metadata(&packed).unwrap().modified().unwrap();
             File::options().write(true).open(&target).unwrap().set_modified(time).unwrap();

@@ -4,10 +4,11 @@ use super::nodes::{Array, Id, Known, Node, Nodes, Tensor};
 use crate::values::elements::Dtype;
 
 impl Known {
-    /// The function or class of this name. Those of PyTorch only if `torch`.
+    /// Returns the known function or class of this name. PyTorch's names are known only if `torch`
+    /// is true.
     pub(super) fn of(module: &str, name: &str, torch: bool) -> Option<Self> {
         let builtins = ["builtins", "__builtin__"];
-        // NumPy 2 renamed `core`.
+        // NumPy 2 renamed `core` to `_core`.
         let numpy = |part: &str| {
             module.strip_prefix("numpy.").is_some_and(|rest| {
                 rest.strip_prefix("_core.").or(rest.strip_prefix("core.")).is_some_and(|rest| rest == part)
@@ -18,7 +19,7 @@ impl Known {
             "bytes" if builtins.contains(&module) => Known::Bytes,
             "bytearray" if builtins.contains(&module) => Known::ByteArray,
             "OrderedDict" if module == "collections" => Known::OrderedDict,
-            "ndarray" if module == "numpy" => Known::NdArray,
+            "ndarray" if module == "numpy" => Known::Numbers,
             "dtype" if module == "numpy" => Known::Dtype,
             "_reconstruct" if numpy("multiarray") => Known::Reconstruct,
             "scalar" if numpy("multiarray") => Known::Scalar,
@@ -48,7 +49,7 @@ fn storage(name: &str) -> Option<Dtype> {
     Some(Dtype::little(kind, size))
 }
 
-/// The result of calling `function` with `arguments`, or the cause of an error.
+/// Evaluates a call of `function` with `arguments`. The error is the cause, without a location.
 pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> Result<Node<'a>, String> {
     let wrong = || Err(format!("unexpected arguments of {function:?}"));
     Ok(match (function, arguments) {
@@ -66,7 +67,7 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> 
             _ => return wrong(),
         },
         (Known::OrderedDict, []) => Node::Dict(Vec::new()),
-        (Known::Reconstruct, &[class, ..]) if matches!(nodes[class], Node::Known(Known::NdArray)) => Node::Unbuilt,
+        (Known::Reconstruct, &[class, ..]) if matches!(nodes[class], Node::Known(Known::Numbers)) => Node::Unbuilt,
         (Known::Dtype, &[name, ..]) => match nodes.text(name).and_then(dtype) {
             Some(dtype) => Node::Dtype(dtype),
             None => return wrong(),
@@ -86,7 +87,7 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> 
             _ => return wrong(),
         },
         (Known::RebuildTensor, &[storage, offset, shape, strides, ..]) => {
-            // The seventh argument may say that the elements are to be negated.
+            // The seventh argument may contain metadata, for example that the elements are negated.
             let plain = |id: &Id| match &nodes[*id] {
                 Node::None => true,
                 Node::Dict(pairs) => pairs.is_empty(),
@@ -108,7 +109,7 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> 
     })
 }
 
-/// The object that `target` becomes when its state is set, or the cause of an error.
+/// Evaluates an opcode that sets the state of `target`. The error is the cause, without a location.
 pub(super) fn build<'a>(nodes: &Nodes<'a>, target: Id, state: Id) -> Result<Node<'a>, String> {
     let state = match &nodes[state] {
         Node::Tuple(state) => &state[..],
@@ -128,7 +129,7 @@ pub(super) fn build<'a>(nodes: &Nodes<'a>, target: Id, state: Id) -> Result<Node
     }
 }
 
-/// The storage with this persistent id, or the cause of an error.
+/// Returns the storage with this persistent id. The error is the cause, without a location.
 pub(super) fn storage_of<'a>(nodes: &Nodes<'a>, id: Id) -> Result<Node<'a>, String> {
     let Node::Tuple(parts) = &nodes[id] else { return Err("a persistent id that is not a tuple".to_owned()) };
     let &[tag, class, key, _device, elements] = &parts[..] else {
@@ -143,7 +144,7 @@ pub(super) fn storage_of<'a>(nodes: &Nodes<'a>, id: Id) -> Result<Node<'a>, Stri
     Ok(Node::Storage { key, dtype: *dtype, elements })
 }
 
-/// Refuses Fortran order where it differs from C order.
+/// Rejects Fortran order if it differs from C order for this shape.
 fn check_order(fortran: bool, shape: &[usize]) -> Result<(), String> {
     if fortran && shape.iter().filter(|&&side| side != 1).count() > 1 {
         return Err("an array in Fortran order; store numpy.ascontiguousarray of it".to_owned());
@@ -166,7 +167,7 @@ fn array<'a>(nodes: &Nodes<'a>, dtype: Id, shape: Vec<usize>, data: Id) -> Resul
     Ok(Node::Array(Array { dtype, shape, data }))
 }
 
-/// Maximum number of axes. Samples have fewer.
+/// Maximum number of axes in a pickle. Samples support fewer.
 const MAX_AXES: usize = 8;
 
 fn lengths(nodes: &Nodes<'_>, tuple: Id) -> Option<Vec<usize>> {
@@ -178,12 +179,12 @@ fn lengths(nodes: &Nodes<'_>, tuple: Id) -> Option<Vec<usize>> {
     (sides.len() <= MAX_AXES).then(|| sides.iter().map(length).collect())?
 }
 
-/// A simple type, such as `f4` or `|u1`.
+/// Parses the name of a simple type, such as `f4` or `|u1`.
 fn dtype(name: &str) -> Option<Dtype> {
     let plain = name.trim_start_matches(['<', '>', '|', '=']);
     let kind = *plain.as_bytes().first().filter(|kind| kind.is_ascii_alphabetic())?;
     let size: usize = plain[1..].parse().ok()?;
-    // Text has a number of characters, of four bytes each.
+    // The size of a text type is its number of characters, each of which takes four bytes.
     let size = if kind == b'U' { size.checked_mul(4)? } else { size };
     Some(Dtype { kind, size, big_endian: name.starts_with('>') })
 }

@@ -1,10 +1,11 @@
 use super::nodes::{Id, Node, Nodes};
 use crate::error::{Error, Result};
 
-/// Maximum depth of nested values, as of JSON.
+/// Maximum nesting depth of values.
 const MAX_DEPTH: usize = 64;
 
-/// Maximum number of values. Values may be shared, so a short pickle may stand for long JSON.
+/// Maximum number of values. Values may be shared, so a short pickle may expand to a long JSON
+/// text.
 const MOST: usize = 1 << 20;
 
 /// Maximum length of the JSON.
@@ -13,7 +14,7 @@ const MOST_BYTES: usize = 64 << 20;
 /// Appends the value at `id` to `to` as JSON.
 ///
 /// # Errors
-/// If it has no form in JSON, or is too large or too deep.
+/// If the value cannot be represented in JSON, or if it is too large or nested too deeply.
 pub(crate) fn append_json(nodes: &Nodes<'_>, id: Id, to: &mut Vec<u8>) -> Result<()> {
     let most = to.len() + MOST_BYTES;
     Writer { nodes, to, left: MOST, most }.value(id, 0)
@@ -85,11 +86,11 @@ impl Writer<'_, '_> {
         if !float.is_finite() {
             return Err(Error::in_source(format!("pickle: {float} in a nested value; JSON has finite numbers only")));
         }
-        serde_json::to_writer(&mut *self.to, &float).expect("a Vec takes everything");
+        serde_json::to_writer(&mut *self.to, &float).expect("writing to a Vec cannot fail");
         Ok(())
     }
 
     fn text(&mut self, text: &str) {
-        serde_json::to_writer(&mut *self.to, text).expect("a Vec takes everything");
+        serde_json::to_writer(&mut *self.to, text).expect("writing to a Vec cannot fail");
     }
 }

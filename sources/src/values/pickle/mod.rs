@@ -1,10 +1,12 @@
-//! Python's pickles of plain data, without running any of their code.
+//! Reads Python pickles of plain data without running any code in them.
 //!
-//! 1. `nodes`: the values of a pickle. Containers refer to their elements by number, so a container
+//! 1. `nodes`: the values of a pickle. Containers refer to their elements by index, so a container
 //!    that contains itself is harmless.
-//! 2. `allowed`: the functions of NumPy and PyTorch that rebuild arrays, recognized by name.
-//! 3. `read`: the opcodes. Those that create other objects are refused by name and offset.
-//! 4. `json`: nested values as JSON.
+//! 2. `allowed`: the functions of NumPy and PyTorch that rebuild arrays. They are recognized by
+//!    name and never called.
+//! 3. `read`: interprets the opcodes. An opcode that creates any other object is rejected with an
+//!    error that states its name and offset.
+//! 4. `json`: converts nested values to JSON.
 
 mod allowed;
 mod json;

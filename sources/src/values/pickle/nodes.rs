@@ -3,11 +3,11 @@ use std::ops::Index;
 
 use crate::values::elements::Dtype;
 
-/// Number of a value in its pickle.
+/// Index of a value in its pickle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Id(pub(super) u32);
 
-/// A value. Bytes and text borrow from the pickle where it stores them as they are.
+/// A value. Bytes and text are borrowed from the pickle if it stores them unescaped.
 #[derive(Debug)]
 pub(crate) enum Node<'a> {
     None,
@@ -19,7 +19,7 @@ pub(crate) enum Node<'a> {
     Tuple(Vec<Id>),
     List(Vec<Id>),
     Dict(Vec<(Id, Id)>),
-    /// A NumPy array, or a scalar, which has no axes.
+    /// A NumPy array or scalar. A scalar has no axes.
     Array(Array),
     Tensor(Box<Tensor>),
     /// A function or a class with a known name.
@@ -27,7 +27,7 @@ pub(crate) enum Node<'a> {
     Dtype(Dtype),
     /// An array whose content has not been read yet.
     Unbuilt,
-    /// A file of a `.pt` archive.
+    /// A storage, which is a file in a `.pt` archive.
     Storage {
         key: Id,
         dtype: Dtype,
@@ -40,34 +40,34 @@ pub(crate) enum Node<'a> {
 pub(crate) struct Array {
     pub(crate) dtype: Dtype,
     pub(crate) shape: Vec<usize>,
-    /// The node of its bytes, which are as long as the shape says.
+    /// Node that contains the bytes, whose length matches the shape.
     pub(crate) data: Id,
 }
 
-/// A PyTorch tensor. Its elements are in a file of the archive.
+/// A PyTorch tensor, whose elements are in a separate file of the archive.
 #[derive(Debug, Clone)]
 pub(crate) struct Tensor {
     pub(crate) dtype: Dtype,
     pub(crate) shape: Vec<usize>,
     pub(crate) strides: Vec<usize>,
-    /// First element in the storage.
+    /// Index of the first element in the storage.
     pub(crate) offset: u64,
-    /// The name of the storage: a node of text.
+    /// Text node with the name of the storage.
     pub(crate) storage: Id,
-    /// Number of elements of the storage.
+    /// Number of elements in the storage.
     pub(crate) elements: u64,
 }
 
-/// A function or a class that pickles of plain data call. Nothing is called here: the call is
-/// recognized, and its arguments are data.
+/// A function or class that pickles of plain data call. Nothing is executed: calls are recognized
+/// by name, and their arguments are interpreted as data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// `_codecs.encode`: bytes in protocols 0 to 2.
+    /// `_codecs.encode`, which represents bytes in protocols 0 to 2.
     Encode,
     Bytes,
     ByteArray,
     OrderedDict,
-    NdArray,
+    Numbers,
     Reconstruct,
     FromBuffer,
     Scalar,
@@ -95,7 +95,8 @@ impl<'a> Nodes<'a> {
         self.root
     }
 
-    /// The text at `id`. Python 2 wrote names as bytes.
+    /// Returns the text at `id`, which may also be stored as bytes, because Python 2 wrote names as
+    /// bytes.
     pub(crate) fn text(&self, id: Id) -> Option<&str> {
         match &self[id] {
             Node::Text(text) => Some(text),
@@ -104,7 +105,7 @@ impl<'a> Nodes<'a> {
         }
     }
 
-    /// The bytes of an array.
+    /// Returns the bytes of an array.
     pub(crate) fn bytes(&self, array: &Array) -> &[u8] {
         match &self[array.data] {
             Node::Bytes(bytes) => bytes,
@@ -122,7 +123,7 @@ impl<'a> Index<Id> for Nodes<'a> {
 }
 
 impl Node<'_> {
-    /// Name of the type, for messages.
+    /// Returns the name of the type, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Node::None => "None",

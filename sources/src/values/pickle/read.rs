@@ -1,20 +1,29 @@
+//! Interprets pickle opcodes on a stack machine without calling anything. Python's `pickletools`
+//! documents the opcodes.
+//!
+//! Each opcode pushes a node or combines nodes. A call is recognized by the name of its function,
+//! and `allowed` evaluates it as data; all other functions and classes are rejected. Lengths are
+//! checked against the remaining bytes before memory is allocated, and the numbers of nodes and of
+//! copied bytes are limited, so memory use is proportional to the length of the pickle.
+
 use std::borrow::Cow;
 
 use super::allowed;
 use super::nodes::{Id, Known, Node, Nodes};
 use crate::error::{Error, Result};
 
-/// Reads a pickle of plain data: numbers, text, bytes, tuples, lists, dicts, and NumPy arrays of
-/// numbers, in protocols 0 to 5. Memory is at most in proportion to the pickle's length.
+/// Reads a pickle of plain data in protocols 0 to 5. Plain data is numbers, text, bytes, tuples,
+/// lists, dicts, and NumPy arrays of numbers. Memory use is at most proportional to the length of
+/// the pickle.
 ///
 /// # Errors
-/// If the pickle is damaged, or creates any other object; the message has the opcode and its
-/// offset. No code of a pickle is run.
+/// If the pickle is damaged or creates any other object. The message states the opcode and its
+/// offset. No code in the pickle is ever run.
 pub(crate) fn read(bytes: &[u8]) -> Result<Nodes<'_>> {
     Machine::new(bytes, false).run()
 }
 
-/// As [`read`], for the `data.pkl` of a `.pt` archive, whose tensors refer to other files of it.
+/// Like [`read`], but for the `data.pkl` of a `.pt` archive, in which tensors refer to other files.
 pub(crate) fn read_torch(bytes: &[u8]) -> Result<Nodes<'_>> {
     Machine::new(bytes, true).run()
 }
@@ -24,19 +33,19 @@ const MOST: usize = 1 << 24;
 
 struct Machine<'a> {
     bytes: &'a [u8],
-    /// Offset of the next byte.
+    /// Offset of the next byte to read.
     at: usize,
     nodes: Nodes<'a>,
     stack: Vec<Id>,
-    /// Lengths of the stack at the marks.
+    /// Length of the stack at each mark.
     marks: Vec<usize>,
     memo: Vec<Option<Id>>,
-    /// Bytes that calls have copied.
+    /// Number of bytes copied by calls.
     copied: usize,
     torch: bool,
 }
 
-/// The opcode and the cause. The caller adds the offset.
+/// Result of one opcode. The error is the cause; the caller adds the opcode and the offset.
 type Step = std::result::Result<(), String>;
 
 impl<'a> Machine<'a> {
@@ -95,11 +104,11 @@ impl<'a> Machine<'a> {
                 let storage = allowed::storage_of(&self.nodes, id)?;
                 self.push(storage)
             }
-            _ => Err("this creates an object that is not plain data, and is refused".to_owned()),
+            _ => Err("this creates an object that is not plain data, which is not supported".to_owned()),
         }
     }
 
-    /// Marks the stack, or removes or repeats values of it.
+    /// Evaluates an opcode that marks the stack, or removes or duplicates values.
     fn arrange(&mut self, opcode: u8) -> Step {
         match opcode {
             b'(' => self.marks.push(self.stack.len()),
@@ -114,7 +123,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Reads a number or a constant.
+    /// Evaluates an opcode that reads a number or a constant.
     fn number(&mut self, opcode: u8) -> Step {
         let node = match opcode {
             b'N' => Node::None,
@@ -142,7 +151,7 @@ impl<'a> Machine<'a> {
         self.push(node)
     }
 
-    /// Reads bytes.
+    /// Evaluates an opcode that reads bytes.
     fn string(&mut self, opcode: u8) -> Step {
         let length = match opcode {
             b'S' => {
@@ -156,7 +165,7 @@ impl<'a> Machine<'a> {
         self.push_bytes(length)
     }
 
-    /// Reads a text.
+    /// Evaluates an opcode that reads a string.
     fn text(&mut self, opcode: u8) -> Step {
         let length = match opcode {
             b'V' => {
@@ -170,7 +179,7 @@ impl<'a> Machine<'a> {
         self.push_text(length)
     }
 
-    /// Makes a list, a tuple or a dict.
+    /// Evaluates an opcode that builds a list, a tuple or a dict.
     fn collection(&mut self, opcode: u8) -> Step {
         let node = match opcode {
             b']' => Node::List(Vec::new()),
@@ -187,7 +196,7 @@ impl<'a> Machine<'a> {
         self.push(node)
     }
 
-    /// Adds items to a list, or pairs to a dict.
+    /// Evaluates an opcode that adds items to a list or pairs to a dict.
     fn fill(&mut self, opcode: u8) -> Step {
         match opcode {
             b'a' => {
@@ -210,7 +219,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Gets a value from the memo, or puts one there.
+    /// Evaluates an opcode that reads or writes the memo.
     fn memo(&mut self, opcode: u8) -> Step {
         let place = match opcode {
             b'g' | b'p' => self.parsed("a number")?,
@@ -221,13 +230,13 @@ impl<'a> Machine<'a> {
         if matches!(opcode, b'g' | b'h' | b'j') { self.get(place) } else { self.put(place) }
     }
 
-    /// Reads a number in a line.
+    /// Parses a number on its own line.
     fn parsed<T: std::str::FromStr>(&mut self, what: &str) -> std::result::Result<T, String> {
         let line = self.line()?;
         line.parse().map_err(|_| format!("{line:?} is not {what}"))
     }
 
-    /// Reads the name of a function or a class.
+    /// Evaluates an opcode that reads the name of a function or a class.
     fn name(&mut self, opcode: u8) -> Step {
         if opcode == b'c' {
             let (module, name) = (self.line()?, self.line()?);
@@ -241,7 +250,7 @@ impl<'a> Machine<'a> {
         self.global(&module, &name)
     }
 
-    /// Calls one of the known functions.
+    /// Evaluates a call of one of the known functions.
     fn call(&mut self) -> Step {
         let (arguments, function) = (self.pop()?, self.pop()?);
         let (&Node::Known(function), Node::Tuple(arguments)) = (&self.nodes[function], &self.nodes[arguments]) else {
@@ -249,7 +258,7 @@ impl<'a> Machine<'a> {
         };
         let made = allowed::call(&self.nodes, function, arguments)?;
         if let Node::Bytes(Cow::Owned(bytes)) = &made {
-            // A shared value may be converted many times.
+            // A shared value may be converted many times, so limit the total number of bytes.
             self.copied += bytes.len();
             if self.copied > self.bytes.len() {
                 return Err(format!("{} bytes converted in a pickle of {}", self.copied, self.bytes.len()));
@@ -266,13 +275,14 @@ impl<'a> Machine<'a> {
     }
 
     fn push(&mut self, node: Node<'a>) -> Step {
-        // `MOST` bounds the number.
+        // `MOST` limits the number of nodes.
         self.stack.push(Id(self.nodes.nodes.len() as u32));
         self.nodes.nodes.push(node);
         Ok(())
     }
 
-    /// Length of the stack without its last `count` values, which are above the last mark.
+    /// Returns the length of the stack without its last `count` values, which must be above the
+    /// last mark.
     fn room(&self, count: usize) -> std::result::Result<usize, String> {
         let floor = self.marks.last().copied().unwrap_or(0);
         let from = self.stack.len().checked_sub(count).filter(|&from| from >= floor);
@@ -288,7 +298,7 @@ impl<'a> Machine<'a> {
         self.room(1).map(|last| self.stack[last])
     }
 
-    /// Takes the values above the last mark.
+    /// Removes and returns the values above the last mark.
     fn marked(&mut self) -> std::result::Result<Vec<Id>, String> {
         let mark = self.marks.pop().ok_or("there is no mark")?;
         Ok(self.stack.split_off(mark))
@@ -319,7 +329,8 @@ impl<'a> Machine<'a> {
 
     fn put(&mut self, place: usize) -> Step {
         let top = self.top()?;
-        // Picklers number entries one after the other, and each takes a byte.
+        // Picklers number memo entries consecutively, and each entry takes at least one byte of the
+        // pickle.
         if place > self.bytes.len() {
             return Err(format!("entry {place} of the memo in a pickle of {} bytes", self.bytes.len()));
         }
@@ -379,7 +390,7 @@ impl<'a> Machine<'a> {
         self.push(Node::Text(Cow::Borrowed(text)))
     }
 
-    /// A two's complement of `length` bytes, little-endian.
+    /// Reads a little-endian two's complement integer of `length` bytes.
     fn integer(&mut self, length: usize) -> Step {
         let bytes = self.take(length)?;
         let sign = if bytes.last().is_some_and(|last| last & 0x80 != 0) { 0xff } else { 0 };
@@ -401,7 +412,7 @@ fn pairs(items: &[Id]) -> std::result::Result<Vec<(Id, Id)>, String> {
     }
 }
 
-/// The bytes of a quoted string of Python 2, such as `'a\x00\n'`.
+/// Returns the bytes of a quoted Python 2 string, such as `'a\x00\n'`.
 fn unquoted(line: &str) -> std::result::Result<Vec<u8>, String> {
     let line = line.trim_end();
     let quote = line.chars().next().filter(|quote| matches!(quote, '\'' | '"')).ok_or("a string without quotes")?;
@@ -433,7 +444,8 @@ fn unquoted(line: &str) -> std::result::Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// A line of Python's encoding `raw-unicode-escape`: Latin-1, with escapes for other characters.
+/// Decodes a line in Python's encoding `raw-unicode-escape`, which is Latin-1 with escapes for
+/// other characters.
 fn unescaped(line: &[u8]) -> std::result::Result<Cow<'_, str>, String> {
     if let (Ok(text), true) = (std::str::from_utf8(line), line.is_ascii() && !line.contains(&b'\\')) {
         return Ok(Cow::Borrowed(text));
@@ -444,7 +456,7 @@ fn unescaped(line: &[u8]) -> std::result::Result<Cow<'_, str>, String> {
         let digits = match (byte, after.first()) {
             (b'\\', Some(b'u')) => 4,
             (b'\\', Some(b'U')) => 8,
-            // A backslash that escapes nothing stands for itself.
+            // A backslash without an escape is a literal backslash.
             _ => {
                 text.push(char::from(byte));
                 rest = after;
@@ -459,7 +471,7 @@ fn unescaped(line: &[u8]) -> std::result::Result<Cow<'_, str>, String> {
     Ok(Cow::Owned(text))
 }
 
-/// Name of an opcode in Python's `pickletools`.
+/// Returns the name of an opcode in Python's `pickletools`.
 fn name_of(opcode: u8) -> Cow<'static, str> {
     Cow::Borrowed(match opcode {
         b'P' => "PERSID",

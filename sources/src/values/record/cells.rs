@@ -3,18 +3,18 @@ use crate::model::{Numbers, Value};
 /// The value of one column in one row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Cell<'a> {
-    /// The row has no value. It becomes no field.
+    /// The row has no value, so the sample does not have the field.
     Null,
     Bytes(&'a [u8]),
     Text(&'a str),
-    /// Numbers of any shape, in the machine's byte order. One number has no axes.
+    /// Numbers of any shape in native byte order. A scalar has no axes.
     Numbers(Numbers<'a>),
     /// JSON text.
     Json(&'a str),
 }
 
 impl<'a> Cell<'a> {
-    /// The bytes of a cell of bytes.
+    /// Returns the bytes, if the cell contains bytes.
     pub(crate) fn bytes(self) -> Option<&'a [u8]> {
         match self {
             Cell::Bytes(bytes) => Some(bytes),
@@ -22,7 +22,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// The value of the field.
+    /// Converts the cell to a field value.
     pub(crate) fn value(self) -> Option<Value<'a>> {
         match self {
             Cell::Null => None,
@@ -32,7 +32,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// The integer in a cell of one integer that fits an `i64`.
+    /// Returns the integer, if the cell contains a single integer that fits into an `i64`.
     pub(crate) fn integer(self) -> Option<i64> {
         match self {
             Cell::Numbers(numbers) => numbers.integer(),

@@ -11,35 +11,35 @@ use crate::model::value::{AXES, Element};
 #[cfg(any(feature = "arrays", feature = "chunks", feature = "lmdb"))]
 use crate::values::pixels::{self, Channels, Colors};
 
-/// The value of one column in one row, as a format finds it.
+/// The value of one column in one row, in the form in which a format provides it.
 #[derive(Debug, Clone)]
 pub(crate) enum Found<'a> {
     /// The row has no value.
     Null,
     Bytes(Part<'a>),
-    /// UTF-8, which [`cell`](Found::cell) checks.
+    /// Text. [`cell`](Found::cell) checks that it is UTF-8.
     Text(Part<'a>),
     /// JSON text.
     Json(Part<'a>),
-    /// Numbers in the machine's byte order, as many as the shape says. One number has no axes.
+    /// Numbers in native byte order. Their number must match the shape. A scalar has no axes.
     Numbers {
         element: Element,
         shape: ArrayVec<usize, AXES>,
         data: Part<'a>,
     },
-    /// Path of the file that has the value, in UTF-8.
+    /// Path of the file that contains the value, in UTF-8.
     Path(Part<'a>),
-    /// Numbers with more axes than a field can have.
+    /// Numbers with more axes than a field supports.
     TooManyAxes(Vec<usize>),
 }
 
 impl<'a> Found<'a> {
-    /// One number.
+    /// Creates a scalar.
     pub(crate) fn number(element: Element, data: Part<'a>) -> Self {
         Found::Numbers { element, shape: ArrayVec::new(), data }
     }
 
-    /// An array.
+    /// Creates an array.
     pub(crate) fn array(element: Element, shape: &[usize], data: Part<'a>) -> Self {
         match shape.try_into() {
             Ok(shape) => Found::Numbers { element, shape, data },
@@ -47,7 +47,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Name of the type, for messages.
+    /// Returns the name of the type, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Found::Null => "nothing",
@@ -58,7 +58,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// The same value with other places of its bytes.
+    /// Applies `place` to the location of the value's bytes.
     pub(crate) fn map<'b>(self, place: impl FnOnce(Part<'a>) -> Part<'b>) -> Found<'b> {
         match self {
             Found::Null => Found::Null,
@@ -71,18 +71,18 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// The bytes of the file, if this is a path. The path is relative to `root` and leads below it,
-    /// unless it may lead `anywhere`.
+    /// Reads the file if this value is a path. The path is relative to `root` and must stay below
+    /// it, unless `anywhere` is true.
     ///
     /// # Errors
-    /// If the path leads elsewhere, or the file cannot be read.
+    /// If the path leaves `root` although `anywhere` is false, or if the file cannot be read.
     pub(crate) fn opened(self, root: &Path, anywhere: bool, page: &mut Vec<u8>) -> Result<Self> {
         let Found::Path(path) = &self else { return Ok(self) };
         let path = utf8(path.of(page))?;
         if !anywhere && !is_below(path) {
             return Err(Error::in_source(format!(
-                "the bytes of the image are in another file, and {path:?} is not a relative path below {}; name the \
-                 column with TableOptions::image to allow such paths",
+                "the image is in a separate file, but {path:?} is not a relative path below {}; choose the column with \
+                 TableOptions::image to allow such paths",
                 root.display()
             )));
         }
@@ -93,10 +93,11 @@ impl<'a> Found<'a> {
         Ok(Found::Bytes(Part::since(start, page)))
     }
 
-    /// The image, if this is an array of its pixels: an `.npy` file, which its codec reads.
+    /// Converts a pixel array to an image in the form of an `.npy` file, which the codec for `.npy`
+    /// images reads.
     ///
     /// # Errors
-    /// If the numbers are not pixels of such an image, or this is another value.
+    /// If the shape does not match `channels`, or if the value is not an array of `u8`.
     #[cfg(any(feature = "arrays", feature = "chunks", feature = "lmdb"))]
     pub(crate) fn image(self, channels: Channels, colors: Colors, page: &mut Vec<u8>) -> Result<Self> {
         let start = page.len();
@@ -110,20 +111,20 @@ impl<'a> Found<'a> {
                 pixels::append(page, &pixels, shape, channels, colors)?;
             }
             other => {
-                let cause = format!("{}, where other samples have arrays of uint8", other.kind());
+                let cause = format!("{}, but other samples have arrays of uint8", other.kind());
                 return Err(Error::in_source(cause));
             }
         }
         Ok(Found::Bytes(Part::since(start, page)))
     }
 
-    /// The value, with the page that it may lie in.
+    /// Converts the value to a cell, which may borrow from `page`.
     ///
     /// # Errors
-    /// If text is not UTF-8, or the bytes of numbers do not have their shape.
+    /// If text is not UTF-8, or if the number of bytes does not match the shape.
     ///
     /// # Panics
-    /// For a path, which the format reads first.
+    /// If the value is a path, which the format must replace by the content of the file first.
     pub(crate) fn cell<'p>(&self, page: &'p [u8]) -> Result<Cell<'p>>
     where
         'a: 'p,

@@ -1,3 +1,6 @@
+//! Decides how each column is used in a sample, based on its name, its type and the user's options.
+//! The documentation of [`Columns::new`] contains the table of rules.
+
 use std::io::Write;
 use std::sync::Arc;
 
@@ -12,14 +15,14 @@ use crate::model::sample::{Lacks, MAX_FIELDS, are_one};
 use crate::model::{Classes, Sample};
 use crate::options::Wanted;
 
-/// Names of the column of images, in the order of preference. They decide only between several
-/// columns of images.
-const IMAGES: [&str; 6] = ["image", "img", "image", "jpg", "jpeg", "png"];
+/// Common names of the image column, in order of preference. They matter only if there are several
+/// image columns.
+const IMAGES: [&str; 6] = ["image", "img", "picture", "jpg", "jpeg", "png"];
 
-/// Names of the column of labels, in the order of preference.
+/// Common names of the label column, in order of preference.
 const LABELS: [&str; 6] = ["label", "labels", "class", "cls", "category", "target"];
 
-/// Whether a column of this name has labels, if its type allows that.
+/// Returns whether a column of this name contains labels, provided that its type allows labels.
 pub(crate) fn is_label(name: &str) -> bool {
     LABELS.iter().any(|label| name.eq_ignore_ascii_case(label))
 }
@@ -29,7 +32,7 @@ pub(crate) fn is_label(name: &str) -> bool {
 pub(crate) enum Holds {
     /// Encoded images.
     Images,
-    /// Bytes of another or an unknown kind.
+    /// Bytes of a different or unknown type.
     Bytes,
     Text,
     /// One integer per row.
@@ -38,12 +41,13 @@ pub(crate) enum Holds {
     Numbers,
     /// JSON text, for nested values.
     Json,
-    /// Values of this name, which are not read. The column is left out, unless the user chose it.
+    /// Unsupported values; the string describes them in messages. The column is skipped unless the
+    /// user chose it, which is an error.
     Unread(&'static str),
 }
 
 impl Holds {
-    /// Type of a column of bytes whose first value is `first`.
+    /// Returns the type of a byte column whose first value is `first`.
     pub(crate) fn of_bytes(first: &[u8]) -> Self {
         if format::of(first).is_some() { Holds::Images } else { Holds::Bytes }
     }
@@ -62,13 +66,13 @@ impl Column {
     }
 }
 
-/// Use of each column in a sample.
+/// How each column is used in a sample.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Columns {
     image: Option<usize>,
     label: Option<usize>,
     labels: Option<Arc<Labels>>,
-    /// Columns that become fields.
+    /// The columns that become fields.
     pub(super) fields: Vec<Field>,
     lacks: Lacks,
 }
@@ -79,15 +83,16 @@ pub(super) struct Field {
     pub(super) column: usize,
     /// Name of the field.
     pub(super) name: String,
-    /// For a column of images: the name for each of [`FORMATS`], such as `mask.png`.
+    /// Field name for each of [`FORMATS`], such as `mask.png`. Empty unless the column contains
+    /// images.
     pub(super) images: Vec<String>,
 }
 
-/// All columns of a dataset.
+/// Looks up columns among all columns of a dataset.
 struct All<'a>(&'a [Column]);
 
 impl All<'_> {
-    /// Place of the column of this name.
+    /// Returns the index of the column called `name`.
     fn named(&self, name: &str) -> Result<usize> {
         let mut found = (0..self.0.len()).filter(|&place| self.0[place].name == *name);
         match (found.next(), found.next()) {
@@ -97,16 +102,17 @@ impl All<'_> {
         }
     }
 
-    /// Place of the first column with one of these names, by preference the first, that `fits`.
+    /// Returns the index of the column that has one of `names` and whose type satisfies `fits`.
+    /// Earlier names take precedence.
     fn preferred(&self, names: &[&str], fits: fn(Holds) -> bool) -> Option<usize> {
         let is = |column: &Column, name: &str| fits(column.holds) && column.name.eq_ignore_ascii_case(name);
         names.iter().find_map(|name| self.0.iter().position(|column| is(column, name)))
     }
 
-    /// Warns of columns that are not read.
+    /// Warns about columns of unsupported types.
     ///
     /// # Errors
-    /// If one of them was chosen.
+    /// If the user chose a column of an unsupported type.
     fn check_read(&self, chosen: Option<&[usize]>) -> Result<()> {
         for (place, Column { name, holds }) in self.0.iter().enumerate() {
             let Holds::Unread(what) = holds else { continue };
@@ -115,7 +121,7 @@ impl All<'_> {
                     return Err(Error::config(format!("column {name:?} holds {what}, which are not read")));
                 }
                 Some(_) => {}
-                None => tracing::warn!("column {name:?} holds {what}, which are not read; it is left out"),
+                None => tracing::warn!("column {name:?} is skipped: it holds {what}, which are not read"),
             }
         }
         Ok(())
@@ -137,14 +143,14 @@ impl All<'_> {
     fn label(&self, wanted: &Wanted) -> Result<Option<usize>> {
         let is_label = |holds| matches!(holds, Holds::Integers | Holds::Text);
         let name = match (&wanted.label, wanted.without_label) {
-            (Some(_), true) => return Err(Error::config("label and without_label exclude each other")),
+            (Some(_), true) => return Err(Error::config("label and without_label cannot be combined")),
             (Some(name), false) => name,
             (None, true) => return Ok(None),
             (None, false) => return Ok(self.preferred(&LABELS, is_label)),
         };
         let place = self.named(name)?;
         if !is_label(self.0[place].holds) {
-            let cause = format!("column {name:?} has no labels, which are integers or text: {}", shown(self.0));
+            let cause = format!("column {name:?} has no labels (integers or text): {}", shown(self.0));
             return Err(Error::config(cause));
         }
         Ok(Some(place))
@@ -156,18 +162,18 @@ impl Columns {
     ///
     /// | column | in the sample |
     /// |---|---|
-    /// | the first of images, by preference one called `image` | the image: `jpg`, `png`, … |
+    /// | the first image column, preferably named `image` | the image: `jpg`, `png`, … |
     /// | integers or text called `label`, `class`, … | the label |
-    /// | further images, such as masks | `<column>.png` or another format |
+    /// | other image columns, such as masks | `<column>.png` or a different extension |
     /// | text | `<column>.txt` |
     /// | numbers and arrays | `<column>.npy` |
     /// | nested values | `<column>.json` |
     /// | other bytes | `<column>.bin` |
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a wanted column is missing or has another
-    /// type, if two columns become one field, or if there are more columns than a sample can have
-    /// fields. The message lists the columns.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a chosen column is missing or has the
+    /// wrong type, if two columns would become the same field, or if there are more columns than a
+    /// sample can have fields. The message lists the columns.
     pub(crate) fn new(columns: &[Column], wanted: &Wanted) -> Result<Self> {
         let all = All(columns);
         let names = wanted.columns.as_ref();
@@ -200,14 +206,14 @@ impl Columns {
         let (fields, most) = (names.len() + usize::from(self.image.is_some()), MAX_FIELDS);
         if fields > most {
             return Err(Error::config(format!(
-                "{fields} columns would be fields, a sample has at most {most}; choose with TableOptions::columns"
+                "{fields} columns would become fields, but a sample has at most {most}: choose some with TableOptions::columns"
             )));
         }
         Ok(())
     }
 
-    /// The same with only the fields that are among `names`, which may lack an ending, and their
-    /// parts: `mask.first_class` is a part of `mask`.
+    /// Limits the fields to `names`, which may lack an extension, and to their parts. For example,
+    /// `mask.first_class` is a part of `mask`.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn only(&self, names: &[String]) -> Self {
         let mut less = self.clone();
@@ -218,32 +224,33 @@ impl Columns {
         less
     }
 
-    /// Whether a sample contains the column.
+    /// Returns whether samples contain the column with the index `place`.
     pub(crate) fn uses(&self, place: usize) -> bool {
         self.used().any(|used| used == place)
     }
 
-    /// Places of the columns that samples need.
+    /// Iterates over the indices of the columns that samples need.
     pub(crate) fn used(&self) -> impl Iterator<Item = usize> {
         self.image.into_iter().chain(self.fields.iter().map(|field| field.column)).chain(self.label)
     }
 
-    /// Place of the column of images.
+    /// Returns the index of the image column.
     pub(crate) fn image(&self) -> Option<usize> {
         self.image
     }
 
-    /// Place of the column of labels.
+    /// Returns the index of the label column.
     pub(crate) fn label(&self) -> Option<usize> {
         self.label
     }
 
-    /// The same with the classes of the labels: `names` of integers, if the dataset has some, or
-    /// those of labels that are text. `find` finds the value of one of the `rows` rows in a column.
-    /// `classes` and `lenient` are those of [`learn`](Columns::learn).
+    /// Adds the class names of the labels. They are `names` if the labels are integers and the
+    /// dataset has names, or else the distinct values of a text column. `find` returns the value of
+    /// a column in one of the `rows` rows. `classes` and `lenient` are as in
+    /// [`learn`](Columns::learn).
     ///
     /// # Errors
-    /// Those of `find` and of [`learn`](Columns::learn).
+    /// The errors of `find` and of [`learn`](Columns::learn).
     pub(crate) fn learned<'a>(
         mut self,
         columns: &[Column],
@@ -272,12 +279,12 @@ impl Columns {
         Ok(self)
     }
 
-    /// Numbers labels that are text. `each` calls its argument with the number and the label of
-    /// each row. `classes` is the user's list; with `lenient`, a class that is not in it is an
-    /// error of its samples only.
+    /// Assigns numbers to text labels. `each` calls its argument with the index and the label of
+    /// each row. `classes` is the user's class list. If `lenient` is true, a class that is not in
+    /// the list causes errors only when its samples are read.
     ///
     /// # Errors
-    /// If a class is not in the list.
+    /// If a class is not in the list and `lenient` is false.
     pub(crate) fn learn(
         &mut self,
         classes: Option<&Classes>,
@@ -297,7 +304,7 @@ impl Columns {
         Ok(())
     }
 
-    /// Names of the classes, if the labels have names.
+    /// Returns the class names, if the labels have names.
     pub(crate) fn classes(&self) -> &[String] {
         match self.labels.as_deref() {
             Some(Labels::Names { classes, .. } | Labels::Named(classes)) => classes,
@@ -305,25 +312,25 @@ impl Columns {
         }
     }
 
-    /// Names of the fields besides the image. That of further images has no ending, which
-    /// depends on their format.
+    /// Returns the names of the fields other than the image. The names of additional image columns
+    /// have no extension, because the extension depends on the format of each image.
     pub(crate) fn field_names(&self) -> Vec<String> {
         self.fields.iter().map(|field| field.shown().to_owned()).collect()
     }
 
-    /// Label in `cell`, a cell of the column of labels.
+    /// Returns the label in `cell`, a cell of the label column.
     ///
     /// # Errors
-    /// If the cell is neither empty, an integer, nor a class.
+    /// If the cell is not empty and contains neither an integer nor a class name.
     pub(crate) fn label_of(&self, cell: Cell<'_>) -> Result<Option<i64>> {
-        let labels = self.labels.as_deref().expect("there is a column of labels");
+        let labels = self.labels.as_deref().expect("there is a label column");
         match cell {
             Cell::Null => Ok(None),
             Cell::Text(text) => labels.of(text).map(Some).map_err(Error::in_source),
             cell => {
                 let label = cell.integer().ok_or_else(|| Error::in_source("the label is not an integer"))?;
                 match labels {
-                    // Libraries that name classes write a missing label as a negative number.
+                    // Libraries that name classes store a negative number for a missing label.
                     Labels::Named(_) if label < 0 => Ok(None),
                     Labels::Named(names) if label as usize >= names.len() => {
                         Err(Error::in_source(format!("label {label}, but the dataset names {} classes", names.len())))
@@ -334,11 +341,12 @@ impl Columns {
         }
     }
 
-    /// Reads the sample of `row`, whose key is its number. `find` finds the row's value of a
-    /// column.
+    /// Reads the sample of `row`. Its key is the row number. `find` returns the value of a column
+    /// in the row.
     ///
     /// # Errors
-    /// Those of `find`, with the column, and those of [`sample`](Columns::sample).
+    /// The errors of `find`, to which the name of the column is added, and the errors of
+    /// [`sample`](Columns::sample).
     pub(crate) fn read<'a>(
         &'a self,
         row: usize,
@@ -346,7 +354,7 @@ impl Columns {
         mut find: impl FnMut(usize, &mut Vec<u8>) -> Result<Found<'a>>,
     ) -> Result<Sample<'a>> {
         scratch.clear();
-        write!(scratch, "{row}").expect("memory takes everything");
+        write!(scratch, "{row}").expect("writing to a Vec cannot fail");
         let key = scratch.len();
         let mut found = ArrayVec::<(usize, Found<'a>), { MAX_FIELDS + 1 }>::new();
         for place in self.used() {
@@ -360,10 +368,11 @@ impl Columns {
         })
     }
 
-    /// Builds the sample of a row under `key`. `cell` returns the row's cell of a column.
+    /// Builds the sample of a row, with the key `key`. `cell` returns the cell of a column in the
+    /// row.
     ///
     /// # Errors
-    /// Those of `cell`, and for a label that is not an integer or a class.
+    /// The errors of `cell`. Also fails if the label is neither an integer nor a class name.
     pub(crate) fn sample<'a>(
         &'a self,
         key: &'a str,
@@ -407,7 +416,8 @@ impl Field {
         Field { column, name: format!("{stem}.{ending}"), images }
     }
 
-    /// Name of the field, without the name of an image's format, which depends on the row.
+    /// Returns the name of the field. The name of an image field has no extension, because the
+    /// extension depends on the row.
     fn shown(&self) -> &str {
         match self.images.is_empty() {
             true => &self.name,
@@ -415,7 +425,8 @@ impl Field {
         }
     }
 
-    /// Name of the field for this cell. For an image it depends on the format.
+    /// Returns the name of the field for this cell. The name of an image field depends on the
+    /// format of the image.
     fn name_of(&self, cell: Cell<'_>) -> &str {
         let format = cell
             .bytes()
@@ -425,7 +436,7 @@ impl Field {
     }
 }
 
-/// The columns, for a message.
+/// Lists the columns for a message.
 fn shown(columns: &[Column]) -> String {
     let of = |column: &Column| format!("{:?} ({:?})", column.name, column.holds).to_lowercase();
     let shown: Vec<String> = columns.iter().take(20).map(of).collect();
@@ -443,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn types_and_names_decide_the_use_of_a_column() {
+    fn types_and_names_determine_the_use_of_a_column() {
         let list = columns(&[
             ("Mask", Holds::Images),
             ("image", Holds::Images),
@@ -466,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wanted_name_that_two_columns_have_is_refused() {
+    fn a_chosen_name_of_two_columns_is_refused() {
         let list = columns(&[("ints", Holds::Numbers), ("ints", Holds::Integers), ("a", Holds::Text)]);
         let wanted = |name: &str| Wanted { columns: Some(vec![name.to_owned()]), ..Wanted::default() };
         let e = Columns::new(&list, &wanted("ints")).unwrap_err().to_string();
@@ -475,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn wanted_columns_of_another_type_are_refused_with_the_list() {
+    fn a_chosen_column_of_the_wrong_type_is_refused() {
         let list = columns(&[("image", Holds::Images), ("caption", Holds::Text)]);
         let wanted = |image: &str| Wanted { image: Some(image.to_owned()), ..Wanted::default() };
         let cause = |image| Columns::new(&list, &wanted(image)).unwrap_err().to_string();
@@ -485,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn text_labels_are_numbered_in_sorted_order_or_by_the_list() {
+    fn text_labels_are_numbered_by_name_or_by_the_list() {
         let list = columns(&[("label", Holds::Text)]);
         let texts = ["dog", "cat", "7"];
         let learned = |classes: Option<&Classes>| {

@@ -1,74 +1,83 @@
+//! Determines in one pass whether the labels of a column are integers or class names.
+//!
+//! Integers are used unchanged, and integers without leading zeros need no memory. As soon as a
+//! value is not a number, all values of the column are class names. Earlier values have not been
+//! stored, so they are visited a second time. Class names are numbered in sorted order, which does
+//! not depend on the order of the rows. Memory use is proportional to the number of classes, not to
+//! the number of rows.
+
 use std::collections::HashMap;
 
 use crate::model::Classes;
 
-/// Type of the labels of a column.
+/// The kind of labels in a column.
 #[derive(Debug)]
 pub(crate) enum Labels {
     /// Integers.
     Numbers,
-    /// Integers, which the dataset names.
+    /// Integers with class names from the dataset.
     Named(Vec<String>),
-    /// Names of classes, with their numbers.
+    /// Class names, which are assigned numbers.
     Names { classes: Vec<String>, numbers: HashMap<String, i64> },
 }
 
-/// Determines the type of a column's labels from its values, one after the other.
+/// Determines the type of a column's labels by examining its values one by one.
 #[derive(Debug, Default)]
 pub(crate) struct Learner {
-    /// Whether a value is a number but not an integer.
+    /// Whether any value is a number but not an integer.
     floats: bool,
-    /// The first row with a value that is not a number.
+    /// First row whose value is not a number.
     text: Option<usize>,
-    /// Values from that row on, as class names, each with its first row.
+    /// Class names: the values from the row `text` on, each with its first row.
     names: HashMap<String, usize>,
-    /// Number of integers, and of values that are no numbers.
+    /// Number of values that are integers.
     integers: usize,
+    /// Number of values that are not numbers.
     texts: usize,
-    /// Integers that begin with zeros, such as `007`, each with the first row and its text.
+    /// Integers with leading zeros, such as `007`. For each, the first row and its text.
     padded: HashMap<i64, (usize, String)>,
-    /// The first row with a mark for a missing value, before any text.
+    /// First row with a missing-value marker, if it occurs before any text.
     missing: Option<usize>,
-    /// The last row that was seen, plus 1.
+    /// Index of the last examined row, plus 1.
     rows: usize,
 }
 
-/// Texts that programs write for a missing value.
+/// Strings that programs write for a missing value.
 const MISSING: [&str; 8] = ["na", "n/a", "nan", "null", "none", "nil", "?", "<na>"];
 
-/// Whether `value` stands for a missing value where the others are numbers.
+/// Returns whether `value` represents a missing value in a column of numbers.
 fn is_missing(value: &str) -> bool {
     value.len() <= 4 && MISSING.iter().any(|missing| missing.eq_ignore_ascii_case(value))
 }
 
-/// A class that is missing in the given list.
+/// A class that is not in the given list.
 #[derive(Debug)]
 pub(crate) struct Unknown {
     pub(crate) name: String,
     pub(crate) row: usize,
-    /// Number of other such classes.
+    /// Number of other classes that are not in the list.
     pub(crate) others: usize,
 }
 
 impl Unknown {
-    /// Description of the error.
+    /// Returns the error message.
     pub(crate) fn cause(&self, list: Option<&Classes>) -> String {
         let (name, listed) = (&self.name, list.map_or(0, |list| list.names().len()));
-        let others = if self.others > 0 { format!(", nor are {} others", self.others) } else { String::new() };
+        let others = if self.others > 0 { format!(" (and {} more)", self.others) } else { String::new() };
         format!(
-            "class {name:?} is not in the list of {listed} classes{others}; add to the list, or skip these samples with \
+            "class {name:?}{others} is not in the list of {listed} classes; add the missing names, or skip these samples with \
              OnError::Skip"
         )
     }
 }
 
 impl Learner {
-    /// A learner for values that are class names, even if they look like numbers.
+    /// Creates a learner for values that are class names, even if they look like numbers.
     pub(crate) fn names() -> Self {
         Learner { text: Some(0), ..Learner::default() }
     }
 
-    /// Sees the value of `row`.
+    /// Examines the value of `row`.
     pub(crate) fn see(&mut self, row: usize, value: &str) {
         self.rows = self.rows.max(row + 1);
         let is_integer = whole(value).is_some();
@@ -93,14 +102,15 @@ impl Learner {
         self.name(row, value);
     }
 
-    /// The numbers of integers and of texts, and the first row with a text, if there are both. All
-    /// of them are then class names.
+    /// If the column contains both integers and text, returns the number of integers, the number of
+    /// text values, and the first row with text. In this case, all values are class names.
     pub(crate) fn mixed(&self) -> Option<(usize, usize, usize)> {
         self.text.filter(|_| self.integers > 0).map(|row| (self.integers, self.texts, row))
     }
 
-    /// The first two labels, with their rows, that are the same integer with other zeros before it:
-    /// `007` and `07`. They may be two classes. `again` is that of [`labels`](Learner::labels).
+    /// Returns the first two labels that are the same integer with a different number of leading
+    /// zeros, such as `007` and `07`, and their rows. Such labels may be two different classes.
+    /// `again` is as in [`labels`](Learner::labels).
     pub(crate) fn alike(&self, again: impl Fn(usize, &mut dyn FnMut(usize, &str))) -> Option<[(usize, String); 2]> {
         if self.text.is_some() || self.padded.is_empty() {
             return None;
@@ -125,16 +135,16 @@ impl Learner {
         }
     }
 
-    /// Returns the labels, or `None` if the values are numbers and not all are integers. If only
-    /// later rows have text, calls `again` to revisit the values of the rows before them. With
-    /// `list`, its names are the classes.
+    /// Returns the labels, or `None` if the values are numbers but not all of them are integers. If
+    /// the first rows contain no text but later rows do, calls `again` to revisit the values of the
+    /// first rows. If `list` is given, its names are the classes.
     pub(crate) fn labels(
         mut self,
         list: Option<&Classes>,
         again: impl Fn(usize, &mut dyn FnMut(usize, &str)),
     ) -> (Option<Labels>, Option<Unknown>) {
-        // A mark for a missing value is an error of its sample, unless there are no numbers at all, or
-        // a list says what the classes are.
+        // A missing-value marker makes only its own sample fail, unless there are no numbers at all
+        // or a list defines the classes.
         let marks_are_names = list.is_some() || self.integers == 0 && !self.floats;
         let revisited = match (self.text, self.missing.filter(|_| marks_are_names)) {
             (Some(text), _) => text,
@@ -161,7 +171,8 @@ impl Learner {
 }
 
 impl Labels {
-    /// A class with a name that usually stands for a missing value. `none` is often meant.
+    /// Returns a class name that usually represents a missing value, and is therefore probably
+    /// unintended.
     pub(crate) fn doubtful(&self) -> Option<&str> {
         let Labels::Names { classes, .. } = self else { return None };
         let is_doubtful = |name: &&String| is_missing(name) && !name.eq_ignore_ascii_case("none");
@@ -188,13 +199,13 @@ impl Labels {
     }
 }
 
-/// The integer in `value`, if it is digits with zeros before them.
+/// Returns the integer in `value`, if `value` consists of digits with leading zeros.
 fn padded(value: &str) -> Option<i64> {
     let is_padded = value.len() > 1 && value.starts_with('0') && value.bytes().all(|byte| byte.is_ascii_digit());
     value.parse().ok().filter(|_| is_padded)
 }
 
-/// Parses an integer, also in the form of a float, such as `3.0`.
+/// Parses an integer, which may be written as a float, such as `3.0`.
 pub(crate) fn whole(value: &str) -> Option<i64> {
     value.parse().ok().or_else(|| {
         let float: f64 = value.parse().ok()?;

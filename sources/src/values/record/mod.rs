@@ -1,15 +1,16 @@
-//! Records: rows of typed columns, as other libraries store them, as samples.
+//! Converts rows of typed columns, as other libraries store them, to samples.
 //!
-//! A format reads its columns and the cells of a row. Everything else has its home here, so every
-//! format has the same rules:
-//! - `columns`: the use of each column in a sample (image, label, field or nothing), from its
-//!   name, its type, and the user's options.
-//! - `schema_diff`: the error for files of one dataset with different columns.
-//! - `labels`: labels of a column, which are integers or names of classes.
-//! - `cells`: the value of a column in a row, and `column_value`: where a format finds it.
-//! - `sniff`: the type of a column of bytes, by its first values.
-//! - `rows`: rows that name their own cells, such as dicts. A survey of some rows finds the
-//!   columns.
+//! A format reads its columns and the cells of each row. This module does everything else, so that
+//! all formats follow the same rules:
+//! - `columns`: decides how each column is used in a sample (image, label, field or not at all),
+//!   based on its name, its type, and the user's options.
+//! - `schema_diff`: the error for a dataset whose files have different columns.
+//! - `labels`: the labels in a column, which are integers or class names.
+//! - `cells`: the value of a column in a row. `column_value`: the form in which a format provides
+//!   this value.
+//! - `sniff`: determines the type of a byte column from its first values.
+//! - `rows`: rows that name their own cells, such as dicts. The columns are found by a survey of
+//!   some rows.
 
 mod cells;
 mod column_value;

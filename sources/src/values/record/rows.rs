@@ -10,7 +10,7 @@ use crate::model::{Classes, Sample};
 use crate::options::Wanted;
 use crate::values::pixels::{self, Candidate, Channels, Colors};
 
-/// A cell of a row that names its own cells, such as a dict.
+/// A named cell of a row, such as an entry of a dict.
 #[derive(Debug, Clone)]
 pub(crate) struct Named<'a> {
     pub(crate) name: Cow<'a, str>,
@@ -18,34 +18,35 @@ pub(crate) struct Named<'a> {
 }
 
 impl Named<'_> {
-    /// The cell of a row that was read from `record`, which has moved to byte `start` of the page.
+    /// Adjusts the cell of a row that was read from `record`, after `record` has been copied to
+    /// offset `start` of the page.
     pub(crate) fn moved<'b>(self, record: &[u8], start: usize) -> Named<'b> {
         let content = self.content.map(|part| part.moved(record, start, 0));
         Named { name: Cow::Owned(self.name.into_owned()), content }
     }
 }
 
-/// Finds the columns of rows that name their own cells.
+/// Surveys rows that name their own cells, in order to find the columns.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     columns: Vec<Column>,
-    /// For each column of numbers: their type, and the shape in its first row.
+    /// Element type of each column of numbers, and its shape in the first row.
     shapes: Vec<Option<(Element, Vec<usize>)>>,
-    /// Whether bytes of readable text are text.
+    /// Whether byte values that are readable text are treated as text.
     text_in_bytes: bool,
     rows: usize,
 }
 
 impl Survey {
-    /// A survey of rows whose format stores text as bytes.
+    /// Creates a survey for a format that stores text as bytes.
     pub(crate) fn with_text_in_bytes() -> Self {
         Survey { text_in_bytes: true, ..Survey::default() }
     }
 
-    /// Sees the cells of a row.
+    /// Examines the cells of a row.
     ///
     /// # Errors
-    /// If a column has another type in this row than in the rows before.
+    /// If a column has a different type in this row than in earlier rows.
     pub(crate) fn see(&mut self, row: &[Named<'_>], page: &[u8]) -> Result<()> {
         self.rows += 1;
         for Named { name, content } in row {
@@ -75,7 +76,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Type of a cell. `None` if the cell does not tell.
+    /// Returns the type of a cell, or `None` if the cell does not determine it.
     fn holds(&self, content: &Found<'_>, page: &[u8]) -> Option<Holds> {
         Some(match content {
             Found::Null => return None,
@@ -95,22 +96,22 @@ impl Survey {
         })
     }
 
-    /// Type of the column called `name`.
+    /// Returns the type of the column called `name`.
     pub(crate) fn holds_of(&self, name: &str) -> Option<Holds> {
         self.columns.iter().find(|column| column.name == name).map(|column| column.holds)
     }
 
-    /// Sorts the columns by name, for formats without an order of their own.
+    /// Sorts the columns by name, for formats that define no column order.
     pub(crate) fn sort(&mut self) {
         let mut both: Vec<_> = self.columns.drain(..).zip(self.shapes.drain(..)).collect();
         both.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
         (self.columns, self.shapes) = both.into_iter().unzip();
     }
 
-    /// Decides the use of each column.
+    /// Ends the survey and decides how each column is used.
     ///
     /// # Errors
-    /// Those of [`Columns::new`], and for arrays of pixels whose layout is unclear.
+    /// The errors of [`Columns::new`]. Also fails if the layout of pixel arrays is ambiguous.
     pub(crate) fn finish(mut self, wanted: &Wanted) -> Result<Rows> {
         let encoded = self.columns.iter().any(|column| column.holds == Holds::Images);
         let candidates = self.columns.iter().zip(&self.shapes).enumerate();
@@ -133,17 +134,17 @@ impl Survey {
     }
 }
 
-/// Whether bytes are readable text.
+/// Returns whether `bytes` is readable text.
 fn is_text(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(|text| !text.contains(|c: char| c.is_control() && !c.is_whitespace()))
 }
 
-/// Rows that name their own cells, as samples.
+/// Converts rows that name their own cells to samples.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     columns: Vec<Column>,
     uses: Columns,
-    /// Column of arrays of pixels that is the image.
+    /// The column of pixel arrays that contains the image, if there is one.
     pixels: Option<(usize, Channels)>,
     colors: Colors,
     /// Whether the user chose the columns.
@@ -152,10 +153,10 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Numbers labels that are text, as [`Columns::learn`].
+    /// Assigns numbers to text labels, like [`Columns::learn`].
     ///
     /// # Errors
-    /// Those of [`Columns::learn`].
+    /// The errors of [`Columns::learn`].
     pub(crate) fn learn(
         &mut self,
         classes: Option<&Classes>,
@@ -169,34 +170,33 @@ impl Rows {
         self.uses.learn(classes, lenient, |see| each(&column.name, see))
     }
 
-    /// Sets the order of the colors in arrays of pixels. Returns whether the images are such
-    /// arrays.
+    /// Sets the color order of pixel arrays. Returns whether the image is a pixel array.
     #[cfg_attr(not(feature = "lmdb"), allow(dead_code))]
     pub(crate) fn set_colors(&mut self, colors: Colors) -> bool {
         self.colors = colors;
         self.pixels.is_some()
     }
 
-    /// Name of the column of labels.
+    /// Returns the name of the label column.
     pub(crate) fn label(&self) -> Option<&str> {
         self.uses.label().map(|place| &*self.columns[place].name)
     }
 
-    /// Names of the fields, as [`Columns::field_names`].
+    /// Returns the field names, like [`Columns::field_names`].
     pub(crate) fn field_names(&self) -> Vec<String> {
         self.uses.field_names()
     }
 
-    /// Names of the classes, if the labels are text.
+    /// Returns the class names, if the labels are text.
     pub(crate) fn classes(&self) -> &[String] {
         self.uses.classes()
     }
 
-    /// Builds the sample of `row` under `key`. `page` holds the parts of the row that are not
-    /// borrowed.
+    /// Builds the sample of `row`, with the key `key`. `page` contains the parts of the row that
+    /// are not borrowed.
     ///
     /// # Errors
-    /// If a cell has another type than its column, or a name that no row of the survey has.
+    /// If a cell has a different type than its column, or a name that did not occur in the survey.
     pub(crate) fn sample<'a>(
         &'a self,
         key: Part<'a>,
@@ -214,7 +214,7 @@ impl Rows {
                 None => {
                     let surveyed = self.surveyed;
                     return Err(Error::in_source(format!(
-                        "{name:?} is in none of the {surveyed} samples that opening looked at; list the columns with \
+                        "{name:?} is in none of the {surveyed} samples that were examined on opening; list the columns with \
                          TableOptions::columns"
                     )));
                 }
@@ -243,7 +243,7 @@ impl Rows {
                     content.cell(page)
                 }
                 (holds, content) => {
-                    let cause = format!("{}, where other samples have {holds:?}", content.kind());
+                    let cause = format!("{}, but other samples have {holds:?}", content.kind());
                     Err(Error::in_source(cause.to_lowercase()))
                 }
             };

@@ -2,8 +2,9 @@ use std::path::Path;
 
 use crate::error::Error;
 
-/// The error for a file whose columns are not those of the file `first`, with the first difference.
-/// `same` tells whether the columns at a place, which have the same name, have the same type.
+/// Creates the error for a file whose columns differ from those of the file `first`. The message
+/// states the first difference. `same` returns whether the columns at an index, which have equal
+/// names, also have the same type.
 pub(crate) fn other_columns(first: &Path, wanted: &[String], found: &[String], same: impl Fn(usize) -> bool) -> Error {
     let lacked = wanted.iter().find(|name| !found.contains(name));
     let added = found.iter().find(|name| !wanted.contains(name));
@@ -12,8 +13,8 @@ pub(crate) fn other_columns(first: &Path, wanted: &[String], found: &[String], s
         (Some(name), _) => format!("{name:?} is missing"),
         (None, Some(name)) => format!("{name:?} is new"),
         (None, None) => match pairs.find(|(place, (wanted, found))| wanted != found || !same(*place)) {
-            Some((_, (wanted, found))) if wanted != found => format!("{found:?} is in the place of {wanted:?}"),
-            Some((_, (name, _))) => format!("{name:?} has another type"),
+            Some((_, (wanted, found))) if wanted != found => format!("{found:?} is in the position of {wanted:?}"),
+            Some((_, (name, _))) => format!("{name:?} has a different type"),
             None => "a name is repeated".to_owned(),
         },
     };
@@ -39,8 +40,8 @@ mod tests {
         };
         assert_eq!(told(&["a", "b"], &["a"], 9), "\"b\" is missing");
         assert_eq!(told(&["a"], &["a", "b"], 9), "\"b\" is new");
-        assert_eq!(told(&["a", "b"], &["b", "a"], 9), "\"b\" is in the place of \"a\"");
-        assert_eq!(told(&["a", "b"], &["a", "b"], 1), "\"b\" has another type");
+        assert_eq!(told(&["a", "b"], &["b", "a"], 9), "\"b\" is in the position of \"a\"");
+        assert_eq!(told(&["a", "b"], &["a", "b"], 1), "\"b\" has a different type");
         assert_eq!(told(&["a", "a"], &["a"], 9), "a name is repeated");
     }
 }

@@ -5,15 +5,17 @@ use super::columns::Holds;
 use crate::error::Result;
 use crate::format;
 
-/// Number of values that tell the type of a column, and of rows in which they are looked for.
+/// Maximum number of values that determine the type of a column, and maximum number of rows that
+/// are searched for them.
 const SNIFFED: usize = 5;
 const LOOKED_AT: usize = 1000;
 
-/// The type of a column of bytes of `rows` rows, by its first values. `find` finds the value of a
-/// row. Most of the values must be images, by their first bytes or by the name of their file.
+/// Determines the type of a byte column with `rows` rows from its first values. `find` returns the
+/// value of a row. The column contains images if most of these values are images, judging by their
+/// first bytes or file names.
 ///
 /// # Errors
-/// Those of `find`.
+/// The errors of `find`.
 pub(crate) fn sniffed<'a>(
     rows: usize,
     mut find: impl FnMut(usize, &mut Vec<u8>) -> Result<Found<'a>>,
@@ -46,7 +48,7 @@ mod tests {
     use crate::medium::Part;
 
     #[test]
-    fn most_of_the_first_values_of_a_column_of_images_are_images() {
+    fn most_first_values_determine_an_image_column() {
         let bytes = |bytes: &'static [u8]| Found::Bytes(Part::Borrowed(bytes));
         let (jpeg, sound) = (bytes(b"\xff\xd8\xff\xe0"), bytes(b"RIFF\0\0\0\0WAVEfmt "));
         let path = |path: &'static str| Found::Path(Part::Borrowed(path.as_bytes()));

@@ -1,18 +1,18 @@
-// u8 (N, H, W, 3) to f32, f16, bf16 or u8 in (N, 3, H, W) or (N, H, W, 3), in one pass: normalizes,
-// runs the effects on values, and mixes.
+// Converts u8 (N, H, W, 3) to f32, f16, bf16 or u8 in (N, 3, H, W) or (N, H, W, 3). A single pass
+// normalizes, applies the effects on values, and mixes samples.
 //
-// A thread takes P neighboring pixels of a row. It reads their 3 P bytes as three words, and the
-// stores of a warp are contiguous. One template has three entry points per type and layout:
+// A thread converts P adjacent pixels of a row. It reads their 3 P bytes as three words, and the
+// stores of a warp are contiguous. One template provides three entry points per type and layout:
 //   f16_nchw      without records; P pixels fill 16 bytes of a plane (4 f32, 8 f16), or 8 (u8)
 //   f16_nchw_ops  with records (or null); two groups of P pixels per thread
-//   f16_nchw_any  with records (or null); P = 1, for widths that P does not divide
+//   f16_nchw_any  with records (or null); P = 1, for widths that are not a multiple of P
 // blockIdx.y is the sample, so all threads of a block take the same branches on a record. Records
-// are read in words of 16 bytes. Reading their fields one by one made the pixels wait twice as long
-// as for their own bytes.
+// are read in words of 16 bytes. Reading the fields of a record one by one delayed the pixels twice
+// as long as loading the pixels.
 //
-// Arithmetic uses round-to-nearest intrinsics in the order of the host path, so both give the same
-// bits. The file is compiled with contraction off. `convert.ptx` is the compiled form (see
-// README.md).
+// Arithmetic uses round-to-nearest intrinsics in the same order as on the host, so both produce the
+// same bits. The file is compiled without contraction of multiply-adds. `convert.ptx` is the
+// compiled form (see README.md).
 
 #include "records.cuh"
 
@@ -31,7 +31,8 @@ struct F16 {
     }
 };
 
-// compute_70 has no bf16 conversion. This rounds the bits to nearest even. A NaN stays a NaN.
+// compute_70 has no instruction that converts to bf16. This code rounds the bits to nearest even,
+// and keeps NaN.
 struct Bf16 {
     typedef u16 Bits;
     static __device__ __forceinline__ u32 bits(float v) {
@@ -41,8 +42,8 @@ struct Bf16 {
     }
 };
 
-// Halves are rounded up, as by Rust's `round`. The sum is rounded towards zero, so it reaches a
-// whole number only if the exact sum does.
+// Rounds ties up, like Rust's `round` for positive values. The addition rounds toward zero, so the
+// sum reaches an integer only if the exact sum does.
 struct U8 {
     typedef u8 Bits;
     static __device__ __forceinline__ u32 bits(float v) {
@@ -59,7 +60,7 @@ template <> struct Word<4> { typedef u32 Type; };
 template <> struct Word<8> { typedef uint2 Type; };
 template <> struct Word<16> { typedef uint4 Type; };
 
-// The 3 P bytes of P pixels.
+// The 3 P bytes of P pixels, as three words.
 template <int P> struct Raw {
     typedef typename Word<P>::Type W;
     union { W word[3]; u32 part[3 * P / 4]; } u;
@@ -68,8 +69,8 @@ template <int P> struct Raw {
         for (int i = 0; i < 3; i++) u.word[i] = __ldg(reinterpret_cast<const W*>(from) + i);
     }
     __device__ __forceinline__ u32 byte(int i) const { return (u.part[i / 4] >> (8 * (i % 4))) & 0xffu; }
-    // Value of a byte, 0 to 255. The byte goes into the mantissa of 2^23: one instruction at full
-    // rate, where a conversion runs at a quarter of it.
+    // Returns a byte as a float, 0 to 255. Inserting the byte into the mantissa of 2^23 takes one
+    // instruction at full rate; a conversion instruction runs at a quarter of that rate.
     __device__ __forceinline__ float value(int i) const {
         return __fsub_rn(__uint_as_float(__byte_perm(u.part[i / 4], 0x4b000000u, 0x7440 + i % 4)), 8388608.0f);
     }
@@ -84,15 +85,16 @@ template <> struct Raw<1> {
     __device__ __forceinline__ float value(int i) const { return float(bytes[i]); }
 };
 
-// Returns the width of `rect` if it contains one of the P pixels of row `y` from column `x` on,
-// else 0. A pixel at column x is inside if the unsigned x - rect.x is less than the width.
+// Returns the width of `rect` if it contains at least one of the P pixels of row `y` from column
+// `x` on, otherwise 0. A pixel at column x is inside if x - rect.x, as an unsigned number, is less
+// than the width.
 template <int P> __device__ __forceinline__ u32 reach(const Rect& rect, u32 x, u32 y) {
     return y - rect.y < rect.height && x + P > rect.x && x < rect.x + rect.width ? rect.width : 0;
 }
 
 #include "effects_on_values.cuh"
 
-// Reads a value that is aligned to 16 bytes in words of 16 bytes.
+// Reads a value in words of 16 bytes. The value must be aligned to 16 bytes.
 template <class T> union Words {
     uint4 word[sizeof(T) / 16];
     T value;
@@ -124,8 +126,9 @@ template <class T, int P> struct Packed {
     }
 };
 
-// A thread takes G groups of one sample, a block's width apart. It requests the bytes of all groups
-// before it works on any, because only many requests in flight keep the memory busy.
+// A thread converts G groups of one sample, which are one block width apart. It requests the bytes
+// of all groups before it processes any, because saturating the memory requires many requests in
+// flight.
 template <class T, int P, int G, bool Nchw, bool Ops>
 __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, const SampleOps* all, u32 count, u32 height, u32 width,
                                         const Normalize& norm) {
@@ -197,7 +200,7 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
                 #pragma unroll
                 for (int i = 0; i < 3 * P; i++) v[i] = __fmaf_rn(norm.scale[i % 3], own[g].value(i), norm.bias[i % 3]);
             }
-            // Unchanged bytes are copied.
+            // Without records, bytes are copied unchanged.
             const auto bits = [&](int i) { return !Ops && sizeof(Bits) == 1 ? own[g].byte(i) : T::bits(v[i]); };
             if constexpr (P == 1) {
                 if (active) {
@@ -215,10 +218,10 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
                     }
                 }
             } else {
-                // A thread's three words are adjacent here, so direct stores would leave gaps
-                // between the lanes of a warp. The warp passes them through shared memory and
-                // stores 32 adjacent words at a time. A stride of three words has no bank
-                // conflicts.
+                // In this layout, the three words of a thread are adjacent, so direct stores would
+                // leave gaps between the lanes of a warp. The warp passes them through shared
+                // memory and stores 32 adjacent words at a time. A stride of three words does not
+                // cause bank conflicts.
                 typedef typename Packed<T, P>::W W;
                 __shared__ W stage[4][96];
                 W* const mine = stage[threadIdx.x / 32];
@@ -246,9 +249,10 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
     }
 }
 
-// BOUNDS: maximum threads per block, and minimum blocks per multiprocessor. The minimum limits the
-// registers, because more of them would cost more in occupancy than they save (measured on an H200:
-// f16 with records runs at 90 % of a copy with the limit, and at 82 % without).
+// BOUNDS: maximum number of threads per block, and minimum number of blocks per multiprocessor. The
+// minimum limits the registers per thread: more registers would cost more in occupancy than they
+// gain (measured on an H200: f16 with records runs at 90 % of the speed of a plain copy with the
+// limit, and at 82 % without).
 #define ENTRY(name, T, P, G, BOUNDS, nchw, with_ops)                                                                                    \
     extern "C" __global__ void __launch_bounds__ BOUNDS                                                                                 \
         name(T::Bits* out, const u8* in, const SampleOps* ops, u32 count, u32 height, u32 width, Normalize norm) {                      \
@@ -265,15 +269,15 @@ ENTRIES(f32, F32, 4, 2, (128))
 ENTRIES(f16, F16, 8, 1, (128, 5))
 ENTRIES(bf16, Bf16, 8, 1, (128, 5))
 ENTRIES(u8, U8, 8, 1, (128, 5))
-// Without records, u8 in (N, H, W, 3) is copied, so it has no such entry point.
+// Without records, u8 in (N, H, W, 3) is only copied, so it needs no entry point.
 ENTRY(f32_nhwc, F32, 4, 2, (128), false, false)
 ENTRY(f16_nhwc, F16, 8, 1, (128), false, false)
 ENTRY(bf16_nhwc, Bf16, 8, 1, (128), false, false)
 
-// Writes labels as rows of `classes` shares. The sample's own class gets `weight`, and its
-// partner's class the rest. Then the share `smoothing` is spread evenly over the classes
-// (torchvision's MixUp on one-hot labels, then label smoothing). A label outside 0..classes adds
-// nothing.
+// Writes soft labels with `classes` columns. The sample's class gets `weight`, and the partner's
+// class gets 1 - `weight`. Then a fraction `smoothing` of the total is spread evenly over the
+// classes (torchvision's MixUp on one-hot labels, followed by label smoothing). A label outside
+// 0..classes contributes nothing.
 extern "C" __global__ void __launch_bounds__(128)
 soft_labels(float* out, const long long* labels, const SampleOps* ops, u32 count, u32 classes, float smoothing) {
     const u32 k = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,27 +1,30 @@
-// An image on the device, as the effects on pixels see it: u8 (H, W, 3). One block works on one
-// image. All of its threads call each method together, and return together when the image is done.
+// An image on the device, u8 (H, W, 3), to which effects on pixels are applied. One block works on
+// one image. All threads of the block call each method together, and return from it together once
+// the whole image has been processed.
 
-// A tile of the blur, and the largest distance of a pixel that is added.
+// Size of a tile of the blur, and its maximum radius in pixels.
 enum { BLURRED_COLUMNS = 64, BLURRED_ROWS = 16, MOST_RADIUS = 31 };
 
 // Shared memory of the block.
 struct Scratch {
-    // New levels, and the number of pixels with each level, for each channel.
+    // For each channel, the new value of each channel value.
     u8 table[3][256];
+    // For each channel, the number of pixels with each value.
     u32 counts[3][256];
     u64 sum;
-    // Weights of a blur, and its sums of rows for a tile.
+    // Weights of a blur, and the row sums of a tile.
     float weights[MOST_RADIUS + 1];
     float sums[BLURRED_ROWS * (BLURRED_COLUMNS + 2 * MOST_RADIUS) * 3];
 };
 
-// Levels are 0 to 255. NaN becomes 0, as in Rust.
+// Converts to a channel value, 0 to 255. NaN becomes 0, as in Rust.
 __device__ __forceinline__ u32 level(float v) { return u32(fminf(fmaxf(v, 0.0f), 255.0f)); }
 
-// `a * b + c`, rounded to a double and then to a float.
+// Returns `a * b + c`, rounded to a double and then to a float.
 __device__ __forceinline__ float fused(float a, float b, float c) { return float(double(a) * double(b) + double(c)); }
 
-// Every sum here is exact in a double, so one fused multiply-add rounds the same.
+// The host adds in doubles, in which every sum is exact, so a fused multiply-add rounds
+// identically.
 __device__ __forceinline__ u32 gray(const u32 (&rgb)[3]) {
     return u32(__fmaf_rn(float(rgb[2]), 0.114f, __fmaf_rn(float(rgb[1]), 0.587f, float(rgb[0]) * 0.2989f)));
 }
@@ -32,13 +35,13 @@ __device__ __forceinline__ float blend(float value, float other, const float (&s
 
 struct Image {
     u8* data;
-    // Room for a copy of the image.
+    // Memory for a copy of the image, which `save` fills.
     u8* copy;
     u32 height, width;
     u32 pixels;
 
-    // Calls `f` with red, green and blue of each pixel of this thread. If `Store`, stores the
-    // values that `f` leaves there. Four pixels are three words.
+    // Calls `f` with the red, green and blue of each pixel that this thread processes. If `Store`
+    // is set, stores the values that `f` assigns. Four pixels are processed as three words.
     template <bool Store, class F> __device__ __forceinline__ void visit(F f) const {
         const u32 fours = reinterpret_cast<size_t>(data) % 4 == 0 ? pixels / 4 : 0;
         u32* const words = reinterpret_cast<u32*>(data);
@@ -72,10 +75,11 @@ struct Image {
         __syncthreads();
     }
 
-    // Changes each pixel on its own.
+    // Modifies each pixel independently.
     template <class F> __device__ __forceinline__ void map(F f) const { visit<true>(f); }
 
-    // Replaces each level by its entry in the table: one for all channels, or one for each.
+    // Replaces each channel value by its entry in the table: one table for all channels, or one per
+    // channel.
     __device__ __forceinline__ void look_up(Scratch& scratch, u32 tables) const {
         visit<true>([&](u32 (&rgb)[3]) {
             #pragma unroll
@@ -83,14 +87,15 @@ struct Image {
         });
     }
 
-    // Replaces each level by `f` of it. `f` is called once for each of the 256 levels.
+    // Replaces each channel value `v` by `f(v)`. `f` is called once for each of the 256 possible
+    // values.
     template <class F> __device__ __forceinline__ void map_levels(Scratch& scratch, F f) const {
         for (u32 v = threadIdx.x; v < 256; v += blockDim.x) scratch.table[0][v] = u8(f(v));
         __syncthreads();
         look_up(scratch, 1);
     }
 
-    // Counts the pixels with each level of each channel.
+    // Counts, for each channel, the pixels with each value.
     __device__ __forceinline__ void count_levels(Scratch& scratch) const {
         for (u32 i = threadIdx.x; i < 3 * 256; i += blockDim.x) scratch.counts[i / 256][i % 256] = 0;
         __syncthreads();
@@ -100,7 +105,7 @@ struct Image {
         });
     }
 
-    // Copies the image, for an effect that reads the pixels around.
+    // Copies the image for an effect that reads surrounding pixels.
     __device__ __forceinline__ void save() const {
         const u32 bytes = pixels * 3;
         const bool even = (reinterpret_cast<size_t>(data) | reinterpret_cast<size_t>(copy)) % 4 == 0;
@@ -112,7 +117,7 @@ struct Image {
         __syncthreads();
     }
 
-    // Sum of `f` over all pixels.
+    // Returns the sum of `f` over all pixels.
     template <class F> __device__ __forceinline__ u64 sum(Scratch& scratch, F f) const {
         if (threadIdx.x == 0) scratch.sum = 0;
         __syncthreads();

@@ -1,44 +1,52 @@
-// Baseline JPEGs to u8 (H, W, 3): Huffman decoding, inverse DCT, upsampling, color, crop, resize
-// and flip.
+// Decodes baseline JPEGs to u8 (H, W, 3): Huffman decoding, inverse DCT, upsampling, color
+// conversion, crop, resize and flip.
 //
-// Eight entry points, queued one after the other. blockIdx.y is the sample. Samples whose pixels
-// are already in place are skipped.
+// Eight entry points run one after the other. blockIdx.y is the sample. Samples whose pixels are
+// already in place are skipped.
 //   jpeg_axes      the resize filter of each axis, as tables
 //   jpeg_tables    the Huffman tables, in the form that the next three kernels use
 //   jpeg_follow    the decoder state at each line of the long segments, one thread per line
 //   jpeg_starts    the blocks that begin in each line, from these states
 //   jpeg_huffman   entropy-coded bytes to coefficients, one thread per short segment or line
 //   jpeg_idct      coefficients to samples, one thread per block
-//   jpeg_turn      samples to upright pixels, for images that EXIF turns
+//   jpeg_turn      samples to upright pixels, for images with an EXIF orientation
 //   jpeg_resize    samples to pixels of the output, one block of threads per eight rows
 //
-// All arithmetic is the host's, in its order, so both give the same bits. Up to the pixels it is
-// that of `jpeg/src/kernels/scalar.rs` and `jpeg/src/rows.rs`, and from there on that of
-// `transform/resize/axis.rs` and `transform/resize/scalar.rs`. The file is compiled with
-// contraction off. `jpeg.ptx` is the compiled form (see README.md).
+// Huffman decoding is serial within a segment, so a JPEG without restart markers would occupy one
+// thread. Huffman codes are self-synchronizing, however: `jpeg_follow` decodes all lines of 256
+// bytes in parallel from guessed states, and repeats this until the states agree (Weissenberger and
+// Schmidt, "Massively Parallel Huffman Decoding on GPUs", 2018). The result is exact. The cost is
+// that each line is decoded at least twice: for its state, and for its coefficients. Images that do
+// not synchronize are left to the host.
 //
-// Records come from the host and are trusted. Entropy-coded bytes are not. For any bytes, decoding
-// ends soon and stays inside its memory. If the bytes are invalid or cannot be decoded in parallel,
-// the sample is marked in `faults`. Later kernels skip it, and the host decodes it.
+// All arithmetic is the same as on the host, in the same order, so both produce the same bits. Up
+// to the pixels, the code corresponds to `jpeg/src/kernels/scalar.rs` and `jpeg/src/rows.rs`, and
+// from there on to `transform/resize/axis.rs` and `transform/resize/scalar.rs`. The file is
+// compiled without contraction of multiply-adds. `jpeg.ptx` is the compiled form (see README.md).
+//
+// Records come from the host and are trusted. Entropy-coded bytes are not trusted. Whatever they
+// are, decoding ends in bounded time and stays inside its memory. If the bytes are invalid or
+// cannot be decoded in parallel, the sample's flag in `faults` is set. Later kernels skip the
+// sample, and the host decodes it.
 
 #include "records.cuh"
 
 typedef signed short i16;
 
-// The samples of a launch: from `first` to before `end`.
+// The samples of a launch: from `first` up to, but excluding, `end`.
 struct Samples { u32 end, first; };
 
 enum Upsampling { NONE, H2V1, H1V2, H2V2, REPLICATE };
 enum Color { GRAY, YCBCR, RGB };
 
-// The head: quantization tables, Huffman tables, segments.
+// The head of a sample consists of quantization tables, Huffman tables (`Spec`) and segments.
 struct Spec { u8 counts[16], symbols[256]; };
 struct Segment {
     u32 byte, bytes, first, counted;
-    enum : u32 { CUT = 1u << 31 };      // in `counted`: more MCUs follow those that are needed
+    enum : u32 { CUT = 1u << 31 };      // flag in `counted`: the segment continues after the needed MCUs
     __device__ __forceinline__ u32 count() const { return counted & ~CUT; }
-    // The most bits that may follow the last of these MCUs. In a whole segment, they only fill its
-    // last byte.
+    // Maximum number of bits that may follow the last needed MCU. After the last MCU of a complete
+    // segment, only padding up to the next byte is allowed.
     __device__ __forceinline__ u32 most_left() const { return counted & CUT ? ~0u : 7; }
 };
 
@@ -54,9 +62,10 @@ __device__ __forceinline__ const Segment* segments_of(const DecodeOps& o, const 
 
 enum { MOST_TAPS = 32 };
 
-// A table of the filter along one axis of `n` outputs. It is followed by n (start, taps), then by
-// MOST_TAPS / 2 rows of n pairs of coefficients. An odd last tap is paired with 0. The sample's
-// record for `jpeg_resize` precedes its tables. `DecodeOps::axes_bytes` counts the same bytes.
+// Start of a table with the filter along one axis of `n` outputs. It is followed by n pairs (start,
+// taps), and then by MOST_TAPS / 2 rows of n pairs of coefficients. An odd last tap is paired with
+// 0. The sample's record for `jpeg_resize` precedes its two tables. `DecodeOps::axes_bytes`
+// computes the same size.
 struct __align__(16) Axis { u32 precision, start, end, unused; };
 __device__ __forceinline__ u32 axis_bytes(u32 n) { return (16 + n * (8 + MOST_TAPS * 2) + 15) / 16 * 16; }
 __device__ __forceinline__ u8* axis_of(u8* axes, u32 sample, u32 axis, u32 width, u32 height) {
@@ -64,9 +73,9 @@ __device__ __forceinline__ u8* axis_of(u8* axes, u32 sample, u32 axis, u32 width
     return axes + size_t(sample) * (sizeof(DecodeOps) + across + axis_bytes(height)) + sizeof(DecodeOps) + (axis ? across : 0);
 }
 
-// A record for `jpeg_resize`. Its planes follow the coefficients, `planes` times 64 bytes from
-// their start. The pixels of a turned image replace its coefficients, as one upright plane per
-// color.
+// The record for `jpeg_resize`. The planes start `planes` times 64 bytes after the start of the
+// coefficients. If an image has an EXIF orientation, its upright pixels overwrite its coefficients,
+// as one plane per color.
 __device__ __forceinline__ DecodeOps* view_of(u8* axes, u32 sample, u32 width, u32 height) {
     return reinterpret_cast<DecodeOps*>(axis_of(axes, sample, 0, width, height)) - 1;
 }
@@ -81,8 +90,8 @@ __device__ __forceinline__ void write_view(DecodeOps* to, const DecodeOps& o, u3
     for (u32 i = 0; i < o.count; i++) to->parts[i] = {1, 1, i, 1, 1, NONE, o.region.width, o.region.height};
 }
 
-// Calls `each` with every positive weight of an output, not yet scaled to a sum of 1, and returns
-// the first position.
+// Calls `each` with every positive weight of an output, before the weights are normalized to a sum
+// of 1. Returns the position of the first weight.
 template <class Each>
 __device__ __forceinline__ u32 weigh(double middle, double radius, double narrow, u32 length, Each each) {
     const u32 low = u32(fmax(middle - radius, 0.0));
@@ -127,8 +136,8 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
             const u32 first = weigh(middle, radius, narrow, length, [&](u32, double weight) {
                 sum += weight, most = fmax(most, weight), taps++;
             });
-            // Division is monotonic, so the largest weight gives the largest quotient. Doubles that
-            // are not negative compare like their bits.
+            // Division is monotonic, so the largest weight has the largest quotient. Non-negative
+            // doubles compare like their bit patterns.
             atomicMax(&largest, u64(__double_as_longlong(most / sum)));
             if (output == 0) head.start = first;
             if (output == outputs - 1) head.end = first + taps;
@@ -136,8 +145,8 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
             starts[reversed ? outputs - 1 - output : output] = make_uint2(first, min(taps, u32(MOST_TAPS)));
         }
         __syncthreads();
-        // The host rounds this product with halves up, so its limit of 32768 is 32767.5 before
-        // rounding.
+        // The host rounds this product with ties up, so its limit of 32768 corresponds to 32767.5
+        // before rounding.
         u32 precision = 0;
         const double most = __longlong_as_double((long long)largest);
         while (precision < 21 && most * double(2u << precision) < 32767.5) precision++;
@@ -160,26 +169,28 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
 
 // --- Huffman decoding ------------------------------------------------------------------------------------------------------------
 
-// Shorter segments are decoded in one piece. If the longest segment of a sample has fewer than
-// WORTH bytes, none of its segments is cut, because finding the pieces would take longer.
+// Only segments of LONG bytes or more are cut into pieces, and only in samples that have a segment
+// of WORTH bytes or more. Otherwise, finding the pieces would take longer than decoding in parallel
+// saves.
 enum { LONG = 1024, WORTH = 2048 };
 
 enum { MOST_TABLES = 4, MOST_BLOCKS = 10 };     // two tables of DC differences, two of AC coefficients
-// Bits that are looked up at once.
+// Number of bits per table lookup.
 enum { DC_BITS = 9, AC_BITS = 11 };
-// Codes of at least this length may need more bits than are looked up.
+// Codes of this length or longer may not fit into one lookup.
 enum { LONG_CODE = 9 };
 
-// Position in a block: 1 + the index of the latest coefficient, or 0 before the DC difference. The
-// block is complete from DONE on. A valid block ends at DONE or by an end-of-block code. ASIDE
-// receives values that are not coefficients.
+// A position in a block is 1 + the index of the latest coefficient, or 0 before the DC difference.
+// Positions from DONE on mean that the block is complete. A valid block ends exactly at DONE or
+// with an end-of-block code. ASIDE is a dummy position for values that are not coefficients.
 enum { DONE = 64, ASIDE = 65, ENDED = 128, STUCK = 192 };
 
-// Entry of a table for the next bits: length of the code and its value in bits | advance of the
-// position in the block << 8 | what to add to these bits for the value << 16.
+// Creates the table entry for the next bits: length of the code and its value in bits | advance of
+// the position in the block << 8 | offset from these bits to the value << 16.
 //
-// The looked-up bits contain the code and the first bit of the value, its sign. Entries of longer
-// codes are STUCK, and the decoder tries one length after another.
+// The looked-up bits contain the code and the first bit of the value, which determines the value's
+// sign. Entries of longer codes are STUCK; for these, the decoder tries one code length after the
+// other.
 __device__ __forceinline__ u32 entry(u32 length, u32 symbol, u32 bits, u32 looked, bool dc) {
     const u32 size = symbol & 15, run = dc ? 0 : symbol >> 4;
     if (length + (size != 0) > bits) return STUCK << 8;
@@ -188,15 +199,15 @@ __device__ __forceinline__ u32 entry(u32 length, u32 symbol, u32 bits, u32 looke
     return (length + size) | advance << 8 | (negative * (1 - (1u << size)) - (code << size)) << 16;
 }
 
-// A sample's tables. `jpeg_tables` writes them, and later kernels copy them to shared memory.
+// The tables of a sample. `jpeg_tables` writes them, and later kernels copy them to shared memory.
 struct __align__(16) Tables {
-    // For each length from LONG_CODE on: one past its last code, aligned to the top of 16 bits, and
-    // the offset from a code to the index of its symbol.
+    // For each code length from LONG_CODE on: `limit` is one past the last code, left-aligned in 16
+    // bits, and `offset` is the difference between a code and the index of its symbol.
     u32 limit[MOST_TABLES][17 - LONG_CODE];
     u32 offset[MOST_TABLES][17 - LONG_CODE];
     u8 symbols[MOST_TABLES][256];
-    // For each block in an MCU: offset of its table in `dc` | offset in `ac` << 12 | numbers of
-    // both tables << 24 and << 26 | part << 28
+    // For each block in an MCU: offset of its table in `dc` | offset in `ac` << 12 | indices of
+    // both tables << 24 and << 26 | component << 28
     u32 choice[12];
     u32 dc[2 << DC_BITS];
     u32 ac[2 << AC_BITS];
@@ -206,8 +217,8 @@ struct __align__(16) Tables {
     __device__ __forceinline__ static u32 part_of(u32 choice) { return choice >> 28; }
     __device__ __forceinline__ static u32 number_of(u32 choice, bool dc) { return choice >> (dc ? 24 : 26) & 3; }
 
-    // Finds the code of LONG_CODE or more bits at the start of 16 bits. Returns its length | symbol
-    // << 8, or 0 if there is none.
+    // Finds the code of LONG_CODE or more bits at the start of the 16-bit `window`. Returns its
+    // length | symbol << 8, or 0 if no code matches.
     __device__ __forceinline__ u32 find(u32 table, u32 window) const {
         u32 length = LONG_CODE;
         #pragma unroll
@@ -218,15 +229,16 @@ struct __align__(16) Tables {
     }
 };
 
-// A sample's tables as `jpeg_tables` writes them.
+// Everything that `jpeg_tables` writes for a sample.
 struct __align__(16) Built {
     Tables tables;
-    // Replace `dc` and `ac` where the coefficients are not needed.
+    // The following tables replace `dc` and `ac` in kernels that do not need the coefficients.
     //
-    // A DC difference as in `dc`. If the bits contain the end of the block after it, the entry
-    // counts both, and the length of the code for the end << 5 is added.
+    // A DC difference as in `dc`. If the bits also contain an end-of-block code after it, the entry
+    // covers both and also contains the length of that code << 5.
     u32 dc_twice[2 << DC_BITS];
-    // One symbol, as in `ac` | two symbols << 16 if the bits contain both, otherwise the same one.
+    // One symbol as in `ac`, and in the upper 16 bits two symbols if the bits contain both,
+    // otherwise the one symbol again.
     u32 twice[2 << AC_BITS];
 
     // Copies the tables with all threads of a block.
@@ -241,27 +253,27 @@ struct __align__(16) Built {
 };
 
 static_assert(sizeof(Built) == 42288, "as DecodeOps::TABLES_BYTES");
-// The longest code for the end of a block that `dc_twice` counts.
+// Maximum length of an end-of-block code that `dc_twice` covers.
 enum { SHORT_END = 7 };
 
-// blockIdx.x is the table. A table that the sample lacks becomes one without codes, because kernels
-// copy all of `Tables` and must not read unwritten memory.
+// blockIdx.x is the index of the table. A table that the sample does not have is written without
+// codes, because kernels copy all of `Tables` and must not read unwritten memory.
 extern "C" __global__ void __launch_bounds__(128)
 jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) {
     __shared__ u32 limits[17], offsets[17];
-    __shared__ u32 end_index, end_code, end_length;     // code for the end of a block
+    __shared__ u32 end_index, end_code, end_length;     // end-of-block code
     const u32 table = blockIdx.x;
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
         const DecodeOps& o = all[n];
         if (o.kind == 0) continue;
         Tables& tables = all_built[n].tables;
         const Spec& spec = specs_of(o, arena)[table];
-        u32 dc = 0;     // a bit for each table of DC differences
+        u32 dc = 0;     // one bit per table of DC differences
         for (u32 part = 0; part < o.count; part++) dc |= 1u << (o.choice[part] & 3);
-        // Two tables are for DC differences, and two for AC coefficients.
+        // There are always two tables for DC differences, and two for AC coefficients.
         if (__popc(dc) == 1) dc |= 1u << o.tables;
         const bool exists = table < o.tables;
-        // The table of AC coefficients after these DC differences, if there is only one.
+        // The AC table that is used after this DC table, if there is exactly one.
         u32 follower = ~0u;
         for (u32 part = 0; part < o.count; part++) {
             const u32 ac = o.choice[part] >> 8 & 3;
@@ -347,19 +359,19 @@ jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) 
 }
 
 // Reads the bits of a lane's piece. Global memory is read 16 bytes at a time, long before the bytes
-// are needed, because a lane that waits stalls its warp. Until then they are words in shared
-// memory.
+// are needed, because a lane that waits stalls its whole warp. Words that have been read are kept
+// in a ring buffer in shared memory.
 struct Bits {
     enum { RING = 16 };     // words
-    // Maximum number of bits that a lane takes between two calls of `fill`: three words by lookup,
-    // then one code that is searched for.
+    // Maximum number of bits that a lane consumes between two calls of `fill`: three words by
+    // lookup, then one code by search.
     enum { LOOKED_UP = 96, MOST = LOOKED_UP + 31 };
 
     const uint4* chunks;
     u32 last;           // last chunk that is read
     u32* ring;          // word i is at ring[i % RING * 32]
-    u32 filled;         // words that were put into the ring
-    uint4 ahead;        // the words after those
+    u32 filled;         // number of words put into the ring so far
+    uint4 ahead;        // the next words
     u32 origin;         // the first bit of the first chunk
     u32 position;       // bits from there
 
@@ -371,7 +383,7 @@ struct Bits {
         origin = bit / 128 * 128;
         position = bit % 128;
         filled = 0;
-        // Brings the later chunks into the cache while the first one is read.
+        // Prefetch the later chunks into the cache while the first one is read.
         asm volatile("prefetch.global.L1 [%0];" :: "l"(chunks + min(2u, last)));
         ahead = __ldg(chunks);
         put();
@@ -387,7 +399,7 @@ struct Bits {
         filled += 4;
         ahead = __ldg(chunks + min(filled / 4, last));
     }
-    // At most four words are taken until the next call, so the ring stays filled.
+    // Until the next call, a lane consumes at most four words, so the ring never runs empty.
     __device__ __forceinline__ void fill() {
         static_assert(31 + MOST < 5 * 32 && 6 + 3 <= RING, "the ring has what is needed, and room for a chunk");
         if (filled - position / 32 < 6) put();
@@ -398,8 +410,8 @@ struct Bits {
     }
 };
 
-// Words of shared memory from an address in a register. From an array, the compiler asks for the
-// address of shared memory again in each turn of a loop, which takes about as long as the read
+// Words in shared memory, at an address that is kept in a register. For an ordinary array, the
+// compiler reloads the address in each loop iteration, which takes about as long as the read itself
 // (compute capability 9.0).
 struct Shared {
     u32 at;
@@ -414,15 +426,16 @@ struct Shared {
     }
 };
 
-// Decoder of a lane between two calls of `fill`: the next bits, and the position in the block.
+// State of a lane's decoder between two calls of `fill`: the next bits, and the position in the
+// block.
 struct Rounds {
     enum { WORDS = 4 };
-    // The next bits. A table's entry says how many to shift out, and is trusted to say at most 25.
+    // The next bits. A table entry contains the number of bits to shift out, at most 25.
     u32 words[WORDS];
-    // 128 - the bits that may still be taken | position in the block << 8
+    // 128 - the remaining bit budget | position in the block << 8
     u32 stand;
     u32 budget;
-    // Bits of a code and value that are looked up.
+    // Maximum number of bits that a code and its value take in one lookup.
     enum { MOST = 25 };
     static_assert(Bits::LOOKED_UP - 1 + MOST <= WORDS * 32, "the words have all bits that are taken");
 
@@ -444,7 +457,7 @@ struct Rounds {
         for (u32 i = 0; i < WORDS; i++) words[i] = __funnelshift_l(i + 1 < WORDS ? words[i + 1] : 0, words[i], found);
         stand += found & 0xff1f;
     }
-    // Decodes one symbol, unless the block or the bits have ended. Returns the position, from 1 on,
+    // Decodes one symbol, unless the block or the bits have ended. Returns the 1-based position
     // that receives the value, or ASIDE.
     __device__ __forceinline__ u32 round(const u32* look, u32 shift, u32& value) {
         const bool was_on = on();
@@ -453,8 +466,8 @@ struct Rounds {
         step(found);
         return was_on && stand < ASIDE << 8 ? stand >> 8 : ASIDE;
     }
-    // Returns a DC difference of `dc_twice`, or 0 if its code is not there. Skips the end of the
-    // block too, unless the bits end before that.
+    // Returns a DC difference found in `dc_twice`, or 0 if its code is not in the table. Also skips
+    // an end-of-block code that follows, unless the bits end before that code.
     __device__ __forceinline__ u32 difference(const Shared& look) {
         const u32 found = look[words[0] >> (32 - DC_BITS)], end = found >> 5 & 7, own = (found & 31) - end;
         const u32 value = __funnelshift_l(words[0], 0, own) + (found >> 16);
@@ -462,8 +475,8 @@ struct Rounds {
         step(stops ? own | 1 << 8 : found);
         return stand < STUCK << 8 ? value : 0;
     }
-    // Skips one or two symbols, whose values do not matter. Near the end of the block or of the
-    // bits, it skips one.
+    // Skips one or two symbols without computing their values. Near the end of the block or of the
+    // bits, skips only one.
     __device__ __forceinline__ void skip(const Shared& look) {
         const bool near = ((stand + (17 << 8 | AC_BITS)) & 0xc080) != 0;
         const u32 looked = look[words[0] >> (32 - AC_BITS)] >> (near ? 0 : 16);
@@ -474,17 +487,17 @@ struct Rounds {
     __device__ __forceinline__ u32 taken() const { return (stand & 255) - (128 - budget); }
 };
 
-// Number of symbols of a block between two calls of `fill`: FEW if no lane's block has more,
-// otherwise ROUNDS.
+// Number of symbols of a block that are decoded between two calls of `fill`: FEW if no lane's block
+// has more symbols, otherwise ROUNDS.
 enum { FEW = 2, ROUNDS = 12 };
 
-// Searches for a code, and reads the value after it. Returns false if there is no such code.
+// Searches for a code and reads the value after it. Returns false if no code matches.
 __device__ __forceinline__ bool find_one(const Tables& tables, Bits& bits, u32 choice, u32& place, u32& value) {
     place -= STUCK;
     const u32 window = bits.peek(), found = tables.find(Tables::number_of(choice, place == 0), window >> 16);
     if (found == 0) return false;
     const u32 length = found & 255, size = found >> 8 & 15, run = place == 0 ? 0 : found >> 12;
-    // EXTEND in T.81 F.2.2.1.
+    // This is EXTEND in T.81 F.2.2.1.
     const u32 behind = window << length, negative = ~u32(int(behind) >> 31);
     value = (behind >> 1 >> (31 - size)) + (negative & (1 - (1u << size)));
     place += size == 0 && run < 15 && place != 0 ? u32(ENDED) : run + 1;
@@ -492,8 +505,8 @@ __device__ __forceinline__ bool find_one(const Tables& tables, Bits& bits, u32 c
     return true;
 }
 
-// Decodes up to ROUNDS symbols of a block. `own` receives the coefficients. Returns false if a code
-// does not exist.
+// Decodes up to ROUNDS symbols of a block, and writes the coefficients to `own`. Returns false if a
+// code is invalid.
 __device__ __forceinline__ bool decode_some(const Tables& tables, Bits& bits, u32 choice, u32& place, i16* own) {
     const bool dc = place == 0;
     const u32* const ac = tables.ac + Tables::ac_of(choice);
@@ -515,23 +528,24 @@ __device__ __forceinline__ bool decode_some(const Tables& tables, Bits& bits, u3
     return sense;
 }
 
-// Whether a block may end at this position. A run that leads past the block may not end it.
+// Returns whether a block may end at this position. A run that extends past the end of the block is
+// invalid.
 __device__ __forceinline__ bool is_sound(u32 place) { return place == DONE || place >= ENDED; }
 
-// A piece of a segment: blocks whose first bit and previous DC coefficients are known.
+// A piece of a segment: consecutive blocks whose first bit and preceding DC coefficients are known.
 struct __align__(16) Start {
-    u32 bit, end;       // start of the first block, end of the segment; from the sample's first byte
-    u32 block, count;   // first block, counted over the image, and number of blocks
+    u32 bit, end;       // start of the first block, end of the segment; relative to the sample's first byte
+    u32 block, count;   // index of the first block in the image, and number of blocks
     u32 dc[3];
-    u32 most_left;      // the most bits that may follow the last of these blocks
+    u32 most_left;      // maximum number of bits after the last of these blocks
 };
 
 // --- starts of the pieces of long segments
 
-// Bytes of a line. The scratch has one Start per line of the arena.
+// Number of bytes per line. The scratch memory contains one Start per line of the arena.
 enum { LINE = 256 };
 
-// The first line that may have a piece.
+// Returns the first line that may contain a piece.
 __device__ __forceinline__ u32 first_line(const DecodeOps& o) {
     return (o.count * 128 + o.tables * u32(sizeof(Spec)) + o.segments * u32(sizeof(Segment))) / LINE;
 }
@@ -541,10 +555,10 @@ struct Extent { u32 from, to; };    // bits
 struct Line {
     Segment segment;
     Extent extent;
-    bool any, first;    // whether it has a piece; whether that is its segment's first
+    bool any, first;    // whether it contains a piece; whether that is the first of its segment
 
-    // A piece begins with its line. The first piece of a segment begins with the segment, and ends
-    // with the first whole line.
+    // Each piece begins at the start of a line, except the first piece of a segment, which begins
+    // with the segment and extends to the end of the first whole line.
     __device__ __forceinline__ Line(const DecodeOps& o, const Segment* segments, u32 line) {
         u32 low = 0, high = o.segments;
         while (high - low > 1) {
@@ -559,8 +573,8 @@ struct Line {
     }
 };
 
-// Decoder state at the end of a piece: bits past the end | block in the MCU << 8 | position in the
-// block << 16. 0 is the start of an MCU.
+// Decoder state at the end of a piece: bits past the end | index of the block in the MCU << 8 |
+// position in the block << 16. The state 0 is the start of an MCU.
 struct State {
     u32 ahead, b, place;
     __device__ __forceinline__ State(u32 code) : ahead(code & 255), b(code >> 8 & 255), place(code >> 16) {}
@@ -568,7 +582,7 @@ struct State {
     __device__ __forceinline__ u32 code() const { return ahead | b << 8 | place << 16; }
 };
 
-// Sums over a piece: the blocks that begin in it, and their DC differences.
+// Sums over a piece: the number of blocks that begin in it, and the sums of their DC differences.
 struct Gain {
     u32 count, dc[3];
     __device__ __forceinline__ Gain operator+(const Gain& other) const {
@@ -584,8 +598,9 @@ __device__ __forceinline__ void add(Gain& sums, u32 part, u32 difference) {
 
 enum { TURNS = 2, SKIPS = 6 };
 
-// Decodes a piece, and returns only its exit state, its gain, and the start of its first block.
-// After invalid bytes it continues at the start of an MCU.
+// Decodes a piece without storing coefficients. Returns its exit state, and writes its gain to
+// `sums` and the start of its first block to `first`. After invalid bits, continues as if an MCU
+// began there.
 __device__ __forceinline__ u32 follow(const Tables& tables, const DecodeOps& o, const u8* arena, u32* ring, const Extent& piece,
                                       u32 entry, Gain& sums, u32& first) {
     const u32 blocks = o.blocks;
@@ -598,7 +613,7 @@ __device__ __forceinline__ u32 follow(const Tables& tables, const DecodeOps& o, 
     while (bits.position < limit) {
         bits.fill();
         Rounds rounds(bits, place, limit - bits.position);
-        // Each turn decodes a small block, or part of a large one.
+        // Each iteration decodes a small block or a part of a large one.
         #pragma unroll 1
         for (u32 turn = 0; turn < TURNS; turn++) {
             place = rounds.place();
@@ -636,7 +651,7 @@ __device__ __forceinline__ u32 follow(const Tables& tables, const DecodeOps& o, 
     return State(bits.position - limit, b, place).code();
 }
 
-// State of a line before the gains of the previous lines are known. It then becomes a Start.
+// Data of a line before the gains of the previous lines are known. A Start then overwrites it.
 struct __align__(16) Followed {
     u32 entry, exit;    // states
     u32 first;          // the bit at which the first block begins
@@ -648,19 +663,19 @@ static_assert(sizeof(Followed) == sizeof(Start), "one takes the place of the oth
 
 enum { TILE = 128 };    // lines
 
-// Limits on lines that follow each other without synchronizing: passes of `jpeg_follow` over a
-// tile, and lines at the start of a tile that `jpeg_starts` decodes again. Photographs need a few
-// passes, and noise needs some thirty. Regular patterns never synchronize and would be decoded one
-// line after the other, so the host decodes such samples. A chain that is shorter than a tile never
-// changes the tile's end.
+// Limits for lines that fail to synchronize: the number of passes of `jpeg_follow` over a tile, and
+// the number of lines at the start of a tile that `jpeg_starts` decodes again. Photographs need a
+// few passes, and noise needs about thirty. Regular patterns never synchronize and would be decoded
+// one line after the other, so the host decodes such samples. Because a chain is shorter than a
+// tile, decoding lines again never changes the end of the tile.
 enum { PASSES = 48, CHAIN = 32 };
 static_assert(CHAIN < TILE, "tiles do not wait for each other");
 
 // Huffman codes are self-synchronizing: decoding from a wrong position soon agrees with decoding
-// from the right one (Weissenberger and Schmidt, 2018). Each line is decoded as if an MCU began
-// there, then again from the end of the previous line, until no end changes. After that, only lines
-// before the tile can change its ends. Lines whose entry changed are dealt to the first threads, so
-// that few warps have work.
+// from the right one (Weissenberger and Schmidt, 2018). Each line is first decoded as if an MCU
+// began at its start, and then again from the exit state of the previous line, until no exit state
+// changes. After that, only lines before the tile can still change its states. Lines whose entry
+// state has changed are compacted onto the first threads, so that few warps have work.
 extern "C" __global__ void __launch_bounds__(TILE)
 jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, Samples samples) {
     __shared__ Tables tables;
@@ -675,7 +690,7 @@ jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena
         if (o.kind == 0 || o.longest < WORTH || o.place != n) continue;
         const Segment* const segments = segments_of(o, arena);
         const u32 lines = o.bytes / LINE + 1;
-        bool copied = false, lost = false;      // the same in all threads
+        bool copied = false, lost = false;      // uniform across the threads
         for (u32 tile = first_line(o) + blockIdx.x * TILE; tile < lines && !lost; tile += gridDim.x * TILE) {
             const Line line(o, segments, tile + threadIdx.x);
             if (!__syncthreads_or(line.any)) continue;
@@ -717,8 +732,8 @@ jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena
 
 enum { SUMMERS = 256 };
 
-// Sums all lines before this thread's line in its segment. `carried` is the sum before the first
-// thread, and on return the sum before the next tile.
+// Returns the sum over all lines that precede this thread's line in its segment. `carried` is the
+// sum before the first thread's line; on return, it is the sum before the next tile.
 __device__ __forceinline__ Gain sum_before(const Gain& own, bool first, Gain* sums, bool* firsts, Gain& carried) {
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     Gain sum = own;
@@ -734,7 +749,7 @@ __device__ __forceinline__ Gain sum_before(const Gain& own, bool first, Gain* su
     sums[threadIdx.x] = sum;
     firsts[threadIdx.x] = cut;
     __syncthreads();
-    Gain before = carried;      // all warps before this one
+    Gain before = carried;      // sum of all previous warps
     for (u32 i = 0; i < warp; i++) before = firsts[i * 32 + 31] ? sums[i * 32 + 31] : before + sums[i * 32 + 31];
     if (!cut) sum = before + sum;
     __syncthreads();
@@ -747,8 +762,8 @@ __device__ __forceinline__ Gain sum_before(const Gain& own, bool first, Gain* su
     return result;
 }
 
-// Makes the ends of tiles fit the lines after them, then finds where the pieces of long segments
-// begin.
+// Decodes the first lines of each tile again, until they agree with the end of the previous tile.
+// Then computes where the pieces of long segments begin.
 extern "C" __global__ void __launch_bounds__(SUMMERS)
 jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, Samples samples) {
     __shared__ Tables tables;
@@ -763,8 +778,9 @@ jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, con
         const u32 begin = first_line(o), lines = o.bytes / LINE + 1;
         Start* const own_starts = starts + o.at / LINE;
         Followed* const followed = reinterpret_cast<Followed*>(own_starts);
-        // Each thread decodes a tile again as far as the end of the previous line changes it. That
-        // end is right, because no thread changes the last line of a tile.
+        // Each thread decodes lines of one tile again, as long as the exit state of the previous
+        // line changes them. The exit state of the previous tile is final, because no thread
+        // changes the last line of a tile.
         bool changed = false, lost = false;
         const u32 from = begin + (1 + threadIdx.x) * TILE;
         for (u32 tile = from; tile < lines; tile += SUMMERS * TILE) {
@@ -804,7 +820,7 @@ jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, con
                                  {before.dc[0], before.dc[1], before.dc[2]},
                                  own.gain.count < rest ? ~0u : s.most_left()};
             }
-            // The segment ends before its last block begins.
+            // If the segment ends before its last block begins, the data is invalid.
             if (line.any && line.extent.to == end && own.gain.count < rest) faults[n] = 1;
         }
     }
@@ -814,15 +830,16 @@ jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, con
 
 // Shared memory of a warp's lanes.
 struct __align__(16) Lanes {
-    enum { STRIDE = 36 };       // words: lanes read and write blocks 16 bytes at a time, in different banks
-    u32 blocks[32 * STRIDE];    // coefficients of each lane's block, 0 until decoded; and ASIDE
+    enum { STRIDE = 36 };       // in words: lanes access blocks 16 bytes at a time, in different banks
+    u32 blocks[32 * STRIDE];    // coefficients of each lane's block, initially 0, and ASIDE
     u32 ring[Bits::RING * 32];
 };
 
-// A block that is not kept.
+// Index of blocks outside the window, which are not stored.
 enum : u32 { NOWHERE = ~0u };
 
-// The place of a block in the scratch. The record's fields that it needs are kept in registers.
+// Computes the index of a block in the scratch memory. Keeps the needed fields of the record in
+// registers.
 struct Place {
     u32 x, y, b;
     u32 mcus, blocks, row, rows, column, columns, first;
@@ -844,10 +861,11 @@ struct Place {
     }
 };
 
-// Starts of a sample's pieces: first its segments, then the lines of the long ones.
+// Starts of a sample's pieces: first those of its segments, then those of the lines of long
+// segments.
 struct Pieces {
     const Segment* segments;
-    const Start* starts;    // of the first line
+    const Start* starts;    // start of the first line
     u32 short_ones, count, blocks;
     bool in_one;
     __device__ __forceinline__ Pieces(const DecodeOps& o, const u8* arena, const Start* all)
@@ -855,7 +873,7 @@ struct Pieces {
           blocks(o.blocks), in_one(o.longest < WORTH) {
         count = short_ones + (in_one ? 0 : o.bytes / LINE + 1 - first_line(o));
     }
-    // A long segment, or a line without a piece, has no blocks.
+    // For a long segment, or for a line without a piece, the result has no blocks.
     __device__ __forceinline__ Start operator[](u32 i) const {
         if (i >= short_ones) return starts[i - short_ones];
         const Segment s = segments[i];
@@ -864,9 +882,10 @@ struct Pieces {
     }
 };
 
-// Decodes pieces `i`, `i + step` and so on. Returns false if the bytes of one are invalid. Lanes
-// whose block ends wait until the warp has decoded ROUNDS symbols. Then they store their blocks and
-// begin the next ones. Coefficients are stored in zigzag order, as `jpeg_idct` reads them.
+// Decodes pieces `i`, `i + step` and so on. Returns false if the bytes of a piece are invalid. A
+// lane that has finished a block waits until the warp has decoded ROUNDS symbols. Then all such
+// lanes store their blocks and begin the next ones. Coefficients are stored in zigzag order, which
+// `jpeg_idct` expects.
 __device__ __forceinline__ bool decode(const Tables& tables, Lanes& lanes, const DecodeOps& o, const Pieces& pieces, u32 i,
                                        u32 step, const u8* arena, i16* coefficients) {
     const u32 lane = threadIdx.x % 32;
@@ -881,7 +900,7 @@ __device__ __forceinline__ bool decode(const Tables& tables, Lanes& lanes, const
         bits.fill();
         if (place >= DONE) {
             if (place != ENDED) {
-                // The block that was begun.
+                // The current block.
                 const u32 part = Tables::part_of(choice),
                           level = (part == 0 ? dc[0] : part == 1 ? dc[1] : dc[2]) + u32(own[0]);
                 if (part == 0) dc[0] = level; else if (part == 1) dc[1] = level; else dc[2] = level;
@@ -919,7 +938,7 @@ __device__ __forceinline__ bool decode(const Tables& tables, Lanes& lanes, const
     }
 }
 
-// Each thread takes one piece of a sample after the other.
+// Each thread decodes pieces of a sample, one after the other.
 extern "C" __global__ void __launch_bounds__(128)
 jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, Samples samples,
              const Start* starts) {
@@ -930,7 +949,8 @@ jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena
     for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
         const DecodeOps& o = all[n];
         if (o.kind == 0) continue;
-        // Other blocks may write the fault meanwhile, so one thread decides for all.
+        // Other thread blocks may set the fault at the same time, so one thread decides for all
+        // threads of the block.
         const bool lost = threadIdx.x == 0 && faults[o.place] != 0;
         if (lost && o.place != n) faults[n] = 1;
         const Pieces pieces(o, arena, starts);
@@ -951,8 +971,8 @@ template <int Shift> __device__ __forceinline__ int scaled(u32 sum) {
     return min(max(int(sum + (1u << (Shift - 1))) >> Shift, -32768), 32767);
 }
 
-// One dimension of the transform of eight values `Step` apart, in place (Loeffler, Ligtenberg and
-// Moschytz, 1989; 13-bit constants).
+// One-dimensional transform, in place, of eight values that are `Step` apart (Loeffler, Ligtenberg
+// and Moschytz, 1989; 13-bit constants).
 template <int Shift, int Step> __device__ __forceinline__ void transform(int* x) {
     const int x0 = x[0], x1 = x[Step], x2 = x[2 * Step], x3 = x[3 * Step];
     const int x4 = x[4 * Step], x5 = x[5 * Step], x6 = x[6 * Step], x7 = x[7 * Step];
@@ -974,14 +994,14 @@ template <int Shift, int Step> __device__ __forceinline__ void transform(int* x)
     }
 }
 
-// Place in the block, row by row, of each coefficient in zigzag order.
+// Row-major index in the block of each coefficient in zigzag order.
 #define ZIGZAG                                                                                                                          \
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28, 35, 42, 49,    \
     56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63
 
-// The planes of a sample: one component after the other.
+// The plane of a component. The planes of a sample are stored one after the other.
 struct Plane {
-    u32 first;          // its first block
+    u32 first;          // index of its first block
     u32 wide, high;     // in blocks
     __device__ __forceinline__ Plane(const DecodeOps& o, u32 part) {
         const Component& p = o.parts[part];
@@ -1002,7 +1022,7 @@ jpeg_idct(u8* planes, const i16* coefficients, const u32* faults, const u8* aren
         __syncthreads();
         const u32 blocks = o.columns * o.rows * o.blocks;
         for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < blocks; i += gridDim.x * blockDim.x) {
-            // Neighboring threads take neighboring blocks of a component.
+            // Adjacent threads transform adjacent blocks of a component.
             u32 part = 0;
             if (o.count == 3) part = (i >= o.columns * o.rows * o.parts[1].first) + (i >= o.columns * o.rows * o.parts[2].first);
             const Component& p = o.parts[part];
@@ -1042,27 +1062,28 @@ jpeg_idct(u8* planes, const i16* coefficients, const u32* faults, const u8* aren
 // --- pixels ----------------------------------------------------------------------------------------------------------------------
 
 enum { ROWS = 8 };  // rows of the output per block
-enum { GROUP = 4 }; // rows that share the weights of the sums across
-enum { ANY = 255 }; // for a template's parameters: the record says which
+enum { GROUP = 4 }; // rows that share horizontal weights
+enum { ANY = 255 }; // template parameter: read the value from the record
 
 __device__ __forceinline__ u32 word(const u8* at) { return __ldg(reinterpret_cast<const u32*>(at)); }
 
-// Bytes 0 and 2, or 1 and 3, of a word as two 16-bit numbers, and back. Numbers are cut to 8 bits.
-// A weighted sum of two or four bytes is computed for two such numbers at once.
+// `evens` and `odds` return bytes 0 and 2, or 1 and 3, of a word as two 16-bit numbers.
+// `interleave` does the reverse, and truncates to 8 bits. Weighted sums of bytes are computed for
+// two such numbers at once.
 __device__ __forceinline__ u32 evens(u32 bytes) { return bytes & 0x00ff00ff; }
 __device__ __forceinline__ u32 odds(u32 bytes) { return bytes >> 8 & 0x00ff00ff; }
 __device__ __forceinline__ u32 interleave(u32 even, u32 odd) { return (even & 0x00ff00ff) | (odd & 0x00ff00ff) << 8; }
 __device__ __forceinline__ u32 both(u32 value) { return value | value << 16; }
 
-// One component's samples at four neighboring pixels of the stored image. If `up` is a constant,
-// the compiler keeps only its case.
+// Reads one component's samples at four adjacent pixels of the stored image. If `up` is a constant,
+// the compiler keeps only the code for that case.
 struct Four {
     const u8* zero;     // row 0 of the component, at a multiple of 4 bytes
     u32 stride;
     u32 down, last;     // rows of pixels per sample; the last row
-    // The triangle filter reads bytes from two words. `pick` selects four neighboring samples:
-    // those of the pixels, one to their left and one to their right. For REPLICATE, `behind` is the
-    // first pixel and `pick` the number of pixels per sample.
+    // The triangle filter reads bytes from two words. `pick` selects four adjacent samples: the two
+    // samples that belong to the pixels, the one to their left and the one to their right. For
+    // REPLICATE, `behind` is the first pixel, and `pick` is the number of pixels per sample.
     u32 behind, pick;
 
     // `x` is a multiple of 4. The whole row of the plane is readable.
@@ -1079,21 +1100,21 @@ struct Four {
         } else if (up == REPLICATE) {
             behind = x, pick = p.across;
         } else {
-            // The filter uses an edge sample in place of its missing neighbor.
+            // At an edge, the filter uses the edge sample in place of the missing neighbor.
             const int own = x / 2, from = (own - 1) & ~3, right = p.width - 1;
             const int low = max(from, left), high = min(from + 4, left + int(stride) - 4);
             pick = u32(max(own - 1, left) - from) | u32(own - from) << 4 | u32(max(min(own + 1, right) - from, 0)) << 8 |
                    u32(max(min(own + 2, right) - from, 0)) << 12;
             zero += low, behind = high - low;
         }
-        // Otherwise the compiler would compute this address again for each row.
+        // Prevents the compiler from computing this address again for each row.
         asm("" : "+l"(zero));
     }
     __device__ __forceinline__ u32 around(u32 row) const {
         const u8* const at = zero + u64(row) * stride;
         return __byte_perm(word(at), word(at + behind), pick);
     }
-    // The four values at row `y`.
+    // Returns the four values in row `y`.
     __device__ __forceinline__ u32 at(u32 up, u32 y) const {
         if (up == NONE) return word(zero + u64(y) * stride);
         if (up == REPLICATE) {
@@ -1114,25 +1135,25 @@ struct Four {
             const u32 b = around(far);
             even = 3 * even + evens(b), odd = 3 * odd + odds(b);
         }
-        // The samples of the first and the last two pixels, and their left and right neighbors.
+        // The samples of the first two and the last two pixels, and their left and right neighbors.
         const u32 own = __byte_perm(even, odd, 0x3254), before = __byte_perm(even, odd, 0x5410), after = __byte_perm(even, odd, 0x7632);
         const u32 shift = up == H2V1 ? 2 : 4;
         return interleave((3 * own + before + both(up == H2V1 ? 1 : 8)) >> shift, (3 * own + after + both(up == H2V1 ? 2 : 7)) >> shift);
     }
 };
 
-// Byte `i` of a word of bytes with a sign.
+// Returns byte `i` of a word of signed bytes.
 __device__ __forceinline__ int signed_byte(u32 bytes, int i) { return (signed char)(bytes >> (8 * i)); }
 __device__ __forceinline__ u32 byte(int value) { return u32(max(min(value, 255), 0)); }
 
-// A pixel is red | green << 8 | blue << 16. Its top byte is arbitrary. Weights are not negative. A
-// sum never rounds to more than a byte, because its weights, at most 32, sum to at most 1 plus 16
-// units of 2^-14.
+// Weighted sums of pixels. A pixel is red | green << 8 | blue << 16, and its top byte is arbitrary.
+// Weights are not negative. A sum always rounds to a byte, because its weights, of which there are
+// at most 32, add up to at most 1 plus 16 units of 2^-14.
 struct Sums {
     u32 red, green, blue;
     __device__ __forceinline__ void clear(u32 precision) { red = green = blue = 1u << (precision - 1); }
     __device__ __forceinline__ void add(u32 r, u32 g, u32 b, u32 weight) { red += r * weight, green += g * weight, blue += b * weight; }
-    // Adds two pixels. Their weights are a pair of 16-bit numbers.
+    // Adds two pixels. `weights` contains their weights, as two 16-bit numbers.
     __device__ __forceinline__ void add_pair(u32 first, u32 second, u32 weights) {
         const u32 red_green = __byte_perm(first, second, 0x5140), blues = __byte_perm(first, second, 0x0062);
         red = __dp2a_lo(weights, red_green, red), green = __dp2a_hi(weights, red_green, green), blue = __dp2a_lo(weights, blues, blue);
@@ -1140,13 +1161,13 @@ struct Sums {
     __device__ __forceinline__ u32 pixel(u32 precision) const {
         return red >> precision | green >> precision << 8 | blue >> precision << 16;
     }
-    // For a precision of 24.
+    // Returns the pixel, for sums with a precision of 24 bits.
     __device__ __forceinline__ u32 tops() const { return __byte_perm(__byte_perm(red, green, 0x0073), blue, 0x0710); }
 };
 
-// --- turned images
+// --- EXIF orientation
 
-// Writes the region's pixels, upright, over the coefficients, which are no longer needed.
+// Writes the region's upright pixels over the coefficients, which are no longer needed.
 extern "C" __global__ void __launch_bounds__(128)
 jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all, Samples samples) {
     for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
@@ -1160,7 +1181,7 @@ jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all,
         u8* const out = turned + size_t(o.block) * 128;
         const u32 first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
         for (u32 i = first; i < quads * high; i += step) {
-            // Neighboring threads write neighboring pixels.
+            // Adjacent threads write adjacent pixels.
             const u32 quad = transposed ? i / high : i % quads, row = transposed ? i % high : i / quads;
             u32 values[3] = {0, 0, 0};
             for (u32 part = 0; part < o.count; part++) {
@@ -1197,18 +1218,19 @@ jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all,
 
 // --- the resize
 
-// Rows of the output, sorted by their source rows, because the vertical sums pass over these once.
+// Rows of the output in the order of their source rows, because the vertical sums pass over the
+// source rows only once.
 struct Strip {
     u32 rows;
-    bool reversed;      // whether the output has them in the opposite order
+    bool reversed;      // whether the output order is reversed
     u32 starts[ROWS], ends[ROWS];
-    // For each source row of an output row: its weight there and in the next output row, with a
-    // precision of 24.
+    // For each source row of an output row, its weight in that output row and in the next one, with
+    // a precision of 24 bits.
     uint2 weights[ROWS][MOST_TAPS];
 };
 
-// Writes a line of vertical sums, rounded to bytes, for each row of the strip. A thread takes four
-// columns from `x` on. Where the image shrinks, it converts a source pixel once for the two
+// Writes a line of vertical sums, rounded to bytes, for each row of the strip. A thread processes
+// four columns from `x` on. When downscaling, it converts each source pixel only once for the two
 // output rows that use it.
 template <u32 Luma, u32 Chroma, u32 Colors>
 __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const Strip& strip, const DecodeOps& o, const u8* planes) {
@@ -1221,12 +1243,12 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
         a.stand(o, planes, 0, first, x + quad * 4);
         if (color != GRAY) b.stand(o, planes, 1, second, x + quad * 4), c.stand(o, planes, 2, third, x + quad * 4);
         u32 y = strip.starts[0], begin = y, half = 32768;
-        asm("" : "+r"(half));      // as a constant it would displace others
+        asm("" : "+r"(half));      // as a constant it would evict other constants from registers
         const auto clear = [&](Sums (&sums)[4]) {
             #pragma unroll
             for (int i = 0; i < 4; i++) sums[i].clear(24);
         };
-        // Row `k` of the output has the sums `now`, and the row after it has `next`.
+        // `now` contains the sums of output row `k`, and `next` those of row `k + 1`.
         const auto step = [&](Sums (&now)[4], Sums (&next)[4], u32 k) {
             const u32 end = strip.ends[k], following = k + 1 < rows ? strip.starts[k + 1] : end;
             u32 tap = y - strip.starts[k];
@@ -1239,7 +1261,8 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
                 for (int i = 0; i < 4; i++) {
                     u32 red, green, blue;
                     if (color == YCBCR) {
-                        // Factors of JFIF 1.02, times 2^16. Luma is also times 2^16, plus a half.
+                        // The factors are those of JFIF 1.02, times 2^16. `luma` is also multiplied
+                        // by 2^16, plus one half for rounding.
                         const int luma = __byte_perm(one, half, 0x4054 | i << 8), cb = signed_byte(cbs, i), cr = signed_byte(crs, i);
                         red = byte((luma + 91881 * cr) >> 16);
                         green = byte((luma - 22554 * cb - 46802 * cr) >> 16);
@@ -1256,7 +1279,8 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
             lines[(strip.reversed ? rows - 1 - k : k) * quads + quad] =
                 make_uint4(now[0].tops(), now[1].tops(), now[2].tops(), now[3].tops());
             clear(now);
-            // The next row keeps its sum so far, unless it needs rows before `begin`.
+            // Keep the partial sum of the next row, unless that row needs source rows before
+            // `begin`.
             if (begin <= following && following <= y) {
                 begin = y;
             } else if (k + 1 < rows) {
@@ -1274,10 +1298,10 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
     }
 }
 
-// Vertical sums go to lines in dynamic shared memory, and horizontal sums read them. It holds
-// `words` pixels and 16 more bytes. The line of the widest region fits, with ends at multiples of
-// 4. Fewer than 7 blocks per multiprocessor hide less latency, and more spill too many registers
-// (measured on an H200).
+// Vertical sums are written to lines in dynamic shared memory, from which horizontal sums are
+// computed. This memory has space for `words` pixels and 16 more bytes, enough for the line of the
+// widest region with both ends rounded to multiples of 4. Fewer than 7 blocks per multiprocessor
+// hide less latency; more than 7 spill too many registers (measured on an H200).
 extern "C" __global__ void __launch_bounds__(128, 7)
 jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, Samples samples, u32 height, u32 width, u32 words) {
     extern __shared__ uint4 lines[];
@@ -1296,12 +1320,12 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, Sample
         const Rect shown = o.shown;
         const bool flipped = o.flipped, ycc = o.color == YCBCR && o.parts[0].upsampling == NONE;
         const u32 second = o.parts[1].upsampling, third = o.parts[2].upsampling;
-        // The lines begin at a multiple of four pixels of the stored image.
+        // Lines begin at a multiple of four pixels in the stored image.
         const u32 left = (o.region.x + across.start) / 4 * 4, origin = left - o.region.x;
         const u32 quads = (across.end - origin + 3) / 4;
         const u32 most = max(min(words / 4 / quads, u32(ROWS)), 1u), fill = o.fill;
         for (u32 from = top; from < bottom; from += most) {
-            // The rows of the output that show the image.
+            // The rows of the output in which the image is visible.
             const u32 low = max(from, shown.y), high = min(min(from + most, bottom), shown.y + shown.height);
             __syncthreads();
             if (low < high) {
@@ -1326,7 +1350,7 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, Sample
                 }
                 __syncthreads();
             }
-            // The warp stays together, because its threads combine their pixels.
+            // Keep the warp converged, because its threads combine their pixels.
             const u32 lane = threadIdx.x % 32, end = min(from + most, bottom);
             for (u32 x = threadIdx.x; x - lane < width; x += blockDim.x) {
                 const u32 column = x - shown.x;
@@ -1357,7 +1381,8 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, Sample
                         if (y >= end) break;
                         const u32 pixel = inside && y >= low && y < high ? sums[i].pixel(across.precision) : fill;
                         if (width % 4 == 0) {
-                            // Of each four threads, three store a word of their 12 bytes.
+                            // Four threads have 12 bytes together, of which three threads store one
+                            // word each.
                             const u32 part = lane % 4, other = __shfl_down_sync(~0u, pixel, 1);
                             if (part < 3 && x < width) *reinterpret_cast<u32*>(to + part) = pixel >> (8 * part) | other << (24 - 8 * part);
                         } else if (x < width) {

@@ -7,30 +7,32 @@ typedef unsigned long long u64;
 // A rectangle in pixels.
 struct Rect { u32 x, y, width, height; };
 
-// An effect of any operation.
+// An effect of any kind.
 struct __align__(16) Effect {
     // The record of the effect.
     u32 words[11];
-    // Number of the operation among those that run in the same place, from 1 on.
+    // Code of the kind of effect, counted from 1 separately for effects on pixels and effects
+    // on values.
     u32 code;
 };
 static_assert(sizeof(Effect) == 48, "Effect");
 
-// Work of the device on one sample besides normalizing: one record per sample, copied to the
-// device with its batch. If the host mixes, the effects on values wait in the same record.
+// What the device does with one sample in addition to normalizing it. Each sample has one
+// record, which is copied to the device with its batch. If the host mixes the batch, the
+// record stores the effects on values until the batch is mixed.
 //
-// The order is fixed: effects on pixels, normalization, effects on values, then mixing with a
-// partner, which has its own record.
+// The order of the operations is fixed: effects on pixels, normalization, effects on values,
+// then mixing. The partner that a sample is mixed with has its own record.
 struct __align__(16) SampleOps {
-    // 0, MIX or CUT.
+    // Kind of mixing: 0 (none), MIX or CUT.
     u32 mixing;
-    // Place of the partner in the batch.
+    // The partner's row in the batch.
     u32 partner;
-    // MIX: share of this sample. CUT: share of this sample's label.
+    // MIX: weight of this sample. CUT: weight of this sample's label.
     float weight;
     // Number of effects on pixels, plus 2^16 times the number of effects on values.
     u32 effects;
-    // CUT: the part that shows the partner, in pixels of the output.
+    // CUT: the part of the output that shows the partner, in pixels.
     Rect cut;
     Effect values[3];
     Effect pixels[16];
@@ -41,73 +43,86 @@ enum { MIX = 1, CUT = 2 };
 
 enum { TRANSPOSED = 1, MIRRORED = 2, FLIPPED = 4 };
 
-// One component on the grid of MCUs.
+// Layout of one color component in the MCUs of an image.
 struct Component {
-    // Blocks in an MCU, across and down.
+    // Number of blocks across an MCU.
     u32 h;
+    // Number of blocks down an MCU.
     u32 v;
-    // Index of its first block in an MCU.
+    // Index of the component's first block within an MCU.
     u32 first;
-    // Pixels per sample.
+    // Number of pixels per component sample, horizontally.
     u32 across;
+    // Number of pixels per component sample, vertically.
     u32 down;
-    // 0 is none, 1 twice across, 2 twice down, 3 both. 4 repeats samples.
+    // Kind of upsampling. 0: none, 1: 2x horizontally, 2: 2x vertically, 3: 2x in both
+    // directions, 4: repeats samples.
     u32 upsampling;
-    // Samples that hold pixels of the image.
+    // Number of columns of component samples that belong to the image.
     u32 width;
+    // Number of rows of component samples that belong to the image.
     u32 height;
 };
 static_assert(sizeof(Component) == 32, "Component");
 
-// Work of the decode kernels on one sample: one record per sample, copied to the device with
-// its batch. A record of zeros leaves the sample unchanged, because its pixels crossed the
-// bus.
+// What the decode kernels do with one sample. Each sample has one record, which is copied to
+// the device with its batch. Kernels skip a record of zeros, which marks a sample whose pixels
+// were decoded on the host and copied to the device.
 struct __align__(16) DecodeOps {
-    // 0: the pixels are in place.
+    // 0 if the pixels are already on the device, so that there is nothing to decode.
     u32 kind;
     u32 segments;
-    // Offset and size of the head and the data in the arena, in bytes.
+    // Offset of the head and its data in the arena, in bytes.
     u32 at;
+    // Size of the head and its data in the arena, in bytes.
     u32 bytes;
-    // The sample's first block in the scratch of coefficients and of planes.
+    // Index of the sample's first block, both in the scratch memory for coefficients and in
+    // the scratch memory for planes.
     u32 block;
-    // MCUs in a row of the whole image.
+    // Number of MCUs per row of the whole image.
     u32 mcus;
-    // The window, in MCUs.
+    // First column of the window that is decoded, in MCUs.
     u32 column;
+    // Width of the window, in MCUs.
     u32 columns;
+    // First row of the window, in MCUs.
     u32 row;
+    // Height of the window, in MCUs.
     u32 rows;
-    // Blocks in an MCU.
+    // Number of blocks per MCU.
     u32 blocks;
-    // 0 is gray, 1 YCbCr, 2 RGB.
+    // Color space. 0: gray, 1: YCbCr, 2: RGB.
     u32 color;
-    // Number of parts.
+    // Number of elements of `parts` that are used.
     u32 count;
-    // Huffman tables in the head.
+    // Number of Huffman tables in the head.
     u32 tables;
-    // Place in the batch for which the record was written. A copy of the record keeps it.
+    // Row in the batch for which the record was written. If the record is copied to another
+    // row, the copy keeps this value.
     u32 place;
     // Number of blocks in the window.
     u32 kept;
     Component parts[3];
-    // DC table of each part, plus 256 times its AC table.
+    // For each element of `parts`, the index of its DC table plus 256 times the index of its
+    // AC table.
     u32 choice[3];
-    // Bytes of the longest segment.
+    // Size of the longest segment in bytes.
     u32 longest;
-    // The part of the image that the resize may read: its corner in the stored image, and
-    // its size in the upright image.
+    // Part of the image that the resize may read. The corner is in coordinates of the stored
+    // image, and the size is that of the upright image.
     Rect region;
-    // The part of the output that shows the image, after flips.
+    // Part of the output that shows the source image, after flips.
     Rect shown;
     u32 mirrored;
     u32 flipped;
-    // Color of the rest of the output: red, plus 2^8 times green, plus 2^16 times blue.
+    // Color of the output outside `shown`: red, plus 2^8 times green, plus 2^16 times blue.
     u32 fill;
-    // Steps from the stored image to the upright one: TRANSPOSED, MIRRORED and FLIPPED.
+    // Steps that turn the stored image into the upright one: any of TRANSPOSED, MIRRORED and
+    // FLIPPED.
     u32 turned;
-    // The part of the region that becomes the output: start and end.
+    // Start and end of the region's columns that are resized to the output.
     double across[2];
+    // Start and end of the region's rows that are resized to the output.
     double down[2];
 };
 static_assert(sizeof(DecodeOps) == 256, "DecodeOps");
@@ -116,56 +131,57 @@ enum { BRIGHTNESS, CONTRAST, POSTERIZE, SOLARIZE, ADD, INVERT, AUTOCONTRAST, EQU
 enum { SATURATION, HUE, GRAYSCALE, PERMUTED };
 enum { FILLED = 16777216, BILINEAR = 33554432, PERSPECTIVE = 67108864 };
 
-// Replaces each level by another one, which may depend on the levels of the whole image.
+// Maps each level to a new level. The mapping may depend on the levels of the whole image.
 struct Tone {
-    // BRIGHTNESS and the other numbers.
+    // Kind of effect, such as BRIGHTNESS.
     u32 kind;
-    // BRIGHTNESS: the factor. CONTRAST: shares of the image and of its mean gray. POSTERIZE:
-    // the bits that are kept, as a mask. SOLARIZE: the threshold. ADD: what is added, and the
-    // level from which on nothing is added.
+    // BRIGHTNESS: the factor. CONTRAST: the weights of the image and of its mean gray.
+    // POSTERIZE: the mask of the bits that are kept. SOLARIZE: the threshold. ADD: the number
+    // that is added, and the level from which on nothing is added.
     float by[2];
 };
 static_assert(sizeof(Tone) == 12, "Tone");
 
-// Changes the color of each pixel on its own.
+// Changes the color of each pixel independently.
 struct Tint {
-    // SATURATION and the other numbers.
+    // Kind of effect, such as SATURATION.
     u32 kind;
-    // SATURATION: shares of the pixel and of its gray. HUE: the turn of the color circle, in
-    // circles.
+    // SATURATION: weights of the pixel and of its gray value. HUE: rotation of the hue, in
+    // full turns.
     float by[2];
-    // PERMUTED: the old channel of each new one, in two bits each from the lowest on.
+    // PERMUTED: for each new channel, the index of the old channel in two bits, starting with
+    // the lowest bits.
     u32 channels;
 };
 static_assert(sizeof(Tint) == 16, "Tint");
 
 // torchvision's `adjust_sharpness`: blends with a smoothed image.
 struct Sharpen {
-    // Share of the smoothed image.
+    // Weight of the smoothed image.
     float share;
 };
 static_assert(sizeof(Sharpen) == 4, "Sharpen");
 
-// torchvision's `gaussian_blur` with the same standard deviation across and down.
+// torchvision's `gaussian_blur` with the same standard deviation along both axes.
 struct Blur {
-    // Weight of the neighbors at distance 1, in units of the pixel's own weight.
+    // Weight of the neighbors at distance 1, relative to the weight of the pixel itself.
     double near;
-    // Largest distance of a pixel that is added.
+    // Radius of the kernel.
     u32 radius;
     u32 unused;
 };
 static_assert(sizeof(Blur) == 16, "Blur");
 
-// Moves the pixels of the image: each pixel of the output is read from another position.
+// Moves the pixels of the image: each output pixel is read from a source position.
 //
 // Positions are computed as in torchvision's `_affine_grid`, `_perspective_grid` and PyTorch's
 // `grid_sample`, with the same sums and products of 32-bit floats.
 struct Warp {
-    // The first six numbers map a position of the output to a source position, in units of
-    // half the image. The last two divide it if PERSPECTIVE is set.
+    // The first six numbers map an output position to a source position, in units of half the
+    // image's sides. With PERSPECTIVE, the last two numbers define the divisor.
     float map[8];
-    // Red, green and blue of positions outside the image, from the lowest byte on, and the
-    // bits FILLED, BILINEAR and PERSPECTIVE.
+    // Color of positions outside the image (red in the lowest byte, then green and blue), and
+    // the bits FILLED, BILINEAR and PERSPECTIVE.
     u32 mode;
 };
 static_assert(sizeof(Warp) == 36, "Warp");
@@ -180,7 +196,7 @@ struct Erase {
 };
 static_assert(sizeof(Erase) == 28, "Erase");
 
-// A rectangle of the output that is filled with noise: each value is drawn for itself.
+// A rectangle of the output that is filled with noise. Each value is drawn separately.
 struct Noise {
     // The rectangle, in pixels of the output.
     Rect rect;
@@ -188,7 +204,7 @@ struct Noise {
     float mean[3];
     // Standard deviation of the values.
     float deviation;
-    // Random numbers of the rectangle.
+    // Seed of the rectangle.
     u32 seed[2];
 };
 static_assert(sizeof(Noise) == 40, "Noise");

@@ -1,13 +1,14 @@
-// Effects on pixels: u8 (N, H, W, 3), changed in place before they are normalized.
+// Applies effects on pixels to u8 (N, H, W, 3), in place, before normalization.
 //
-// One block retouches one sample. It runs the sample's effects one after the other, so an effect
-// may look at the whole image. The device code of an effect is next to its host code, in
+// One block retouches one sample. It applies the sample's effects one after the other, so each
+// effect can read the whole image. The device code of an effect is next to its host code, in
 // `transform/ops`.
 //
-// `copies` has room for a copy of each image. It is the memory that the conversion writes next.
+// `copies` points to memory for a copy of each image. The conversion overwrites this memory next.
 //
-// All arithmetic is the host's, in its order, so both give the same bits. The file is compiled with
-// contraction off. `retouch.ptx` is the compiled form (see README.md).
+// All arithmetic is the same as on the host, in the same order, so both produce the same bits. The
+// file is compiled without contraction of multiply-adds. `retouch.ptx` is the compiled form (see
+// README.md).
 
 #include "records.cuh"
 #include "image.cuh"

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Host slots with known bytes, and the bytes expected on the device.
+//! Host slots with known contents, and the bytes expected on the device.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(super) fn array(name: &str, dtype: Dtype, shape: &[usize], role: Role) -> (F
     (Field { name: name.into(), dtype, shape: shape.into() }, role)
 }
 
-/// The spec of `arrays`, with rows of five shares if `shares`.
+/// Returns the spec of `arrays`, with five soft labels per sample if `shares` is set.
 pub(super) fn spec_of(arrays: Vec<(Field, Role)>, dtype: Dtype, shares: bool) -> Spec {
     let target = Target { dtype, layout: Layout::Nhwc, normalize: Normalize::UNIT, retouched: false };
     let field = Field { name: "soft_label".into(), dtype: Dtype::F32, shape: vec![5] };
@@ -31,7 +31,8 @@ pub(super) fn spec_of(arrays: Vec<(Field, Role)>, dtype: Dtype, shares: bool) ->
     Spec::new(&schema, target, shares.then_some(Shares { field, smoothing: 0.1 }))
 }
 
-/// The simulated conversion writes one byte per byte, for any dtype.
+/// Returns the spec of an image and a label. The simulated conversion writes one byte per input
+/// byte, whatever the dtype.
 pub(super) fn spec(dtype: Dtype) -> Spec {
     spec_of(vec![image("image", 8, 9), label()], dtype, false)
 }
@@ -51,7 +52,7 @@ pub(super) fn records(of: usize) -> (Field, Role) {
 pub(super) const CONVERTED: Dtype = Dtype::F32;
 pub(super) const COPIED: Dtype = Dtype::U8;
 
-/// Bytes per sample in each span of the host.
+/// Returns the number of bytes per sample in each host span.
 pub(super) fn host_bytes(spec: &Spec) -> Vec<usize> {
     let of = |array: &Array| match array.origin {
         Origin::Copied { span } => Some((span, array.field.sample_bytes())),
@@ -60,7 +61,7 @@ pub(super) fn host_bytes(spec: &Spec) -> Vec<usize> {
     };
     let mut spans: Vec<(usize, usize)> = spec.arrays.iter().filter_map(of).collect();
     spans.sort_unstable();
-    assert!(spans.iter().enumerate().all(|(i, (span, _))| i == *span), "every span is copied, once");
+    assert!(spans.iter().enumerate().all(|(i, (span, _))| i == *span), "every span is copied once");
     spans.into_iter().map(|(_, bytes)| bytes).collect()
 }
 
@@ -68,19 +69,19 @@ pub(super) fn count(number: u64) -> usize {
     if number == BATCHES - 1 { BATCH - 1 } else { BATCH }
 }
 
-/// The bytes of batch `number` of `epoch` on the host, span by span.
+/// Returns the bytes of batch `number` of `epoch` on the host, span by span.
 pub(super) fn content(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
     let mut rng = Rng::new(1, epoch, number);
     let random = |bytes: usize| (0..bytes * count(number)).map(|_| rng.next_u64() as u8).collect();
     host_bytes(spec).into_iter().map(random).collect()
 }
 
-/// The bytes of the same batch on the device, array by array.
+/// Returns the bytes of the same batch on the device, array by array.
 pub(super) fn arrived(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
     let host = content(spec, epoch, number);
     let copied = |array: usize| match spec.arrays[array].origin {
         Origin::Copied { span } | Origin::Converted { span, .. } => &host[span],
-        Origin::Shares { .. } => panic!("nothing is made of shares"),
+        Origin::Shares { .. } => panic!("no array is computed from soft labels"),
     };
     let of = |array: &Array| {
         let (from, records) = match array.origin {
@@ -99,19 +100,20 @@ pub(super) fn arrived(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
 }
 
 pub(super) struct HostSlot {
-    // The simulated copy may read these bytes while a wrong ring lets them be refilled. They are
-    // atomic, so the result is a wrong batch and no undefined behavior.
+    // If the ring is wrong, the simulated copy may read these bytes while they are being refilled.
+    // They are atomic, so the result is a wrong batch instead of undefined behavior.
     fields: Vec<(Box<[AtomicU8]>, usize)>,
     info: BatchInfo,
     home: Option<Sender<HostSlot>>,
 }
 
-/// Key of sample `place` of batch `number`. Its length differs from the previous key's.
+/// Returns the key of sample `place` of batch `number`. Its length differs from that of the
+/// previous key.
 pub(super) fn key(number: u64, place: usize) -> String {
     format!("{number}/{place}/").repeat((number as usize + place) % 5 + 1)
 }
 
-/// How batch `number` is mixed.
+/// Returns the mixing parameters of batch `number`.
 pub(super) fn mixing(number: u64) -> Option<Mixing> {
     (number % 2 == 1).then_some(Mixing { weight: number as f32 / BATCHES as f32, cut: None })
 }
@@ -126,8 +128,8 @@ impl FullSlot for HostSlot {
     fn bytes(&self, span: usize) -> &[u8] {
         let (bytes, len) = &self.fields[span];
         let bytes = &bytes[..*len];
-        // SAFETY: the ring uses only address and length of the slice. The simulated device reads
-        // the bytes as atomics.
+        // SAFETY: the ring uses only the address and the length of the slice. The simulated device
+        // reads the bytes as atomics.
         unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
     }
 }
@@ -141,7 +143,7 @@ impl Drop for HostSlot {
     }
 }
 
-/// Loaders with two slots, which take up to `delay` microseconds per batch.
+/// A simulated loader with two host slots, which takes up to `delay` microseconds per batch.
 pub(super) struct Maker {
     spec: Spec,
     free: Receiver<HostSlot>,

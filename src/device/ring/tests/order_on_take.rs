@@ -1,9 +1,9 @@
-//! A ring that orders batches when they are taken, as in a decoder: one thread requests them, and
-//! others take them.
+//! Tests a ring that orders batches when they are taken, as in a decoder: one thread requests
+//! batches, and other threads take them.
 
 use super::*;
 
-/// A ring whose consumer's stream is busy until the sender is dropped.
+/// Opens a ring whose consumer's stream is busy until the returned sender is dropped.
 fn open_busy(sim: &Sim) -> (Ring<Sim>, crossbeam::channel::Sender<()>) {
     let ring = open(sim, CONVERTED, 0).unwrap();
     ring.order_when_taken();
@@ -14,7 +14,7 @@ fn open_busy(sim: &Sim) -> (Ring<Sim>, crossbeam::channel::Sender<()>) {
     (ring, gate)
 }
 
-/// Queues a kernel on `stream` that reads the batch, slowly, and orders nothing itself.
+/// Queues a slow kernel that reads the batch on `stream`, without adding any waits.
 fn read_there(stream: &SimStream, batch: &Held<Sim>, seen: &Seen) {
     let (slot, memory, seen) = (batch.slot(), batch.shared.memory.clone(), seen.clone());
     let (epoch, number, offset) = (slot.info.epoch(), slot.info.number(), slot.offset);
@@ -26,8 +26,9 @@ fn read_there(stream: &SimStream, batch: &Held<Sim>, seen: &Seen) {
     });
 }
 
-/// Number of torn batches of an epoch that one thread requests. This thread takes and reads them on
-/// `streams` streams in turn, or on the wrong one.
+/// Returns the number of torn batches in one epoch. A separate thread requests the batches, and
+/// this thread takes them alternately on `streams` streams and reads them. If `wrong` is set, each
+/// batch is read on a different stream than the one on which it was taken.
 fn torn(streams: usize, wrong: bool) -> usize {
     let sim = Sim::new(Mistake::None, 60);
     let (mut ring, gate) = open_busy(&sim);
@@ -43,8 +44,8 @@ fn torn(streams: usize, wrong: bool) -> usize {
     for (number, batch) in taken.into_iter().enumerate() {
         let on = &streams[number % streams.len()];
         batch.take_on(Some(on.twin())).unwrap();
-        // A former mistake of the Python package: the stream of the request instead of the
-        // answer's.
+        // Regression: the Python package once used the stream of the request instead of that of the
+        // response.
         let used = if wrong { &streams[(number + 1) % streams.len()] } else { on };
         read_there(used, &batch, &seen);
     }
@@ -54,9 +55,9 @@ fn torn(streams: usize, wrong: bool) -> usize {
     let known = [1].into_iter().chain(4..4 + streams.len());
     assert!(
         known.into_iter().all(|stream| !waits.iter().any(|wait| wait.0 == answering && wait.1 == stream)),
-        "the thread that asks touches no stream of the consumer's"
+        "the requesting thread touches no stream of the consumer"
     );
-    assert!(!waits.iter().any(|wait| wait.1 == 1), "the consumer's stream has nothing to do with it");
+    assert!(!waits.iter().any(|wait| wait.1 == 1), "no wait goes into the consumer's stream");
     drop(gate);
     let seen = seen.lock().unwrap();
     assert_eq!(seen.len(), BATCHES as usize);
@@ -68,11 +69,11 @@ fn a_batch_is_ordered_on_the_stream_where_it_is_taken() {
     for streams in [1, 2, 3, 2] {
         assert_eq!(torn(streams, false), 0, "on {streams} streams");
     }
-    assert!((0..20).any(|_| torn(2, true) > 0), "otherwise this shows nothing");
+    assert!((0..20).any(|_| torn(2, true) > 0), "the test detects a wrong stream");
 }
 
 #[test]
-fn a_batch_without_its_own_stream_is_taken_on_the_consumers() {
+fn a_batch_without_a_stream_is_taken_on_the_consumers() {
     let sim = Sim::new(Mistake::None, 20);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     ring.order_when_taken();
@@ -87,7 +88,7 @@ fn a_batch_without_its_own_stream_is_taken_on_the_consumers() {
     all_right(&seen.lock().unwrap(), 1);
 }
 
-/// The simulation panics if an event is recorded or waited for in a capture.
+/// The simulation panics if an event or a wait gets into a capture.
 #[test]
 fn a_capture_of_the_users_stream_is_never_entered() {
     let sim = Sim::new(Mistake::None, 5);
@@ -97,7 +98,7 @@ fn a_capture_of_the_users_stream_is_never_entered() {
     ring.start(Course::one(0, 0..BATCHES));
     let (first, second) = (next(&mut ring).unwrap().unwrap(), next(&mut ring).unwrap().unwrap());
     assert_eq!(first.take_on(None).unwrap_err().kind(), ErrorKind::Capturing);
-    // The batch was not taken, so its slot is reused without a mark in any stream.
+    // The batch was not taken, so its slot is reused without recording an event in any stream.
     drop(first);
     let (side, seen) = (sim.stream().unwrap(), Seen::default());
     second.take_on(Some(side.twin())).unwrap();
@@ -119,9 +120,9 @@ fn a_capture_of_the_users_stream_is_never_entered() {
     assert!(seen.len() == 9 && seen.iter().all(|(_, _, right)| *right), "{seen:?}");
 }
 
-/// Another framework's batches are dropped while every slot is held, and no other batch is taken.
+/// Another framework drops its batches while every slot is in use, and no further batch is taken.
 #[test]
-fn a_dropped_batch_of_another_framework_frees_its_slot_without_a_further_call() {
+fn a_dropped_foreign_batch_frees_its_slot_without_more_calls() {
     let sim = Sim::new(Mistake::None, 5);
     let (mut ring, _gate) = open_busy(&sim);
     let side = sim.stream().unwrap();
@@ -133,8 +134,8 @@ fn a_dropped_batch_of_another_framework_frees_its_slot_without_a_further_call() 
     }
     let asks = std::thread::spawn(move || next(&mut ring).unwrap().map(|batch| batch.info().number()));
     std::thread::sleep(Duration::from_millis(30));
-    // The mark covers the work of all streams, so the consumer's work must end before the slot is
-    // written.
+    // The event covers the work in all streams, so the consumer's work must end before the slot is
+    // overwritten.
     drop(_gate);
     drop(kept);
     assert_eq!(asks.join().unwrap().unwrap(), SLOTS as u64);

@@ -1,5 +1,5 @@
-//! The ring in orders of threads that a seed chooses: the copy thread, the consumer, the loader and
-//! the streams of the simulated device run one at a time.
+//! Tests the ring under thread schedules that a seed chooses. Only one of the copy thread, the
+//! consumer, the loader and the streams of the simulated device runs at any time.
 
 use super::*;
 use crate::scheduler;
@@ -8,15 +8,16 @@ use crate::scheduler;
 #[derive(Debug)]
 struct Drawn {
     what: usize,
-    /// Pauses of the device and of the loader, in microseconds.
+    /// Maximum pause of the device, in microseconds.
     device: usize,
+    /// Maximum time that the loader takes per batch, in microseconds.
     loader: u64,
-    /// For each run: its first batch, the number of batches that are taken, and whether the run is
-    /// ended before the next begins.
+    /// For each run: its first batch, the number of batches to take, and whether the run ends
+    /// before the next one begins.
     runs: Vec<(u64, u64, bool)>,
-    /// Number of batches that the consumer keeps.
+    /// Number of batches that the consumer holds at the same time.
     keeps: usize,
-    /// Whether the ring is dropped before the kept batches.
+    /// Whether the ring is dropped before the held batches.
     ring_goes_first: bool,
 }
 
@@ -39,7 +40,7 @@ impl Drawn {
     }
 }
 
-/// Kinds of batches.
+/// Number of kinds of batches.
 const KINDS: usize = 4;
 
 fn kind(what: usize) -> Spec {
@@ -51,7 +52,8 @@ fn kind(what: usize) -> Spec {
     }
 }
 
-/// Runs the ring with a mistake. Returns the number of batches, and of those that were not whole.
+/// Runs the ring with a deliberate mistake. Returns the number of batches and the number of torn
+/// batches.
 fn run(drawn: &Drawn, mistake: Mistake) -> [u64; 2] {
     let sim = Sim::new(mistake, drawn.device);
     let mut ring = open_spec(&sim, kind(drawn.what), drawn.loader).unwrap();
@@ -91,7 +93,7 @@ fn run(drawn: &Drawn, mistake: Mistake) -> [u64; 2] {
     [seen.len() as u64, seen.iter().filter(|(_, _, whole)| !whole).count() as u64]
 }
 
-/// Orders of threads for each choice.
+/// Number of thread schedules for each [`Drawn`] value.
 const ORDERS: u64 = 10;
 
 #[test]
@@ -106,7 +108,7 @@ fn the_order_of_threads_tears_no_batch() {
     println!("{}; {} batches", explored.covered, explored.counts[0]);
 }
 
-/// The schedules prove something only if they find a ring that is wrong.
+/// The schedules are meaningful only if they detect a ring with a mistake.
 #[test]
 fn the_order_of_threads_shows_each_missing_wait() {
     crate::process::own_process!(the_order_of_threads_shows_each_missing_wait);
@@ -128,8 +130,8 @@ fn the_order_of_threads_shows_each_missing_wait() {
             let [_, torn] = run(&Drawn { what, ..Drawn::new(seed) }, mistake);
             [u64::from(torn > 0)]
         });
-        let found = found.expect("a batch is torn, and nothing else fails");
+        let found = found.expect("a torn batch is the only failure");
         println!("{mistake:?} with kind {what}: found by {} of {}", found.counts[0], found.covered);
-        assert!(found.counts[0] > 0, "{mistake:?} with kind {what} goes unseen");
+        assert!(found.counts[0] > 0, "{mistake:?} with kind {what} is not detected");
     }
 }

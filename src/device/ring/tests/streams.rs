@@ -1,20 +1,19 @@
-//! Batches that are used on streams other than the consumer's.
+//! Tests batches that are used on streams other than the consumer's.
 
 use super::*;
 
-/// How the ring learns of the use of a batch.
+/// What the test tells the ring about the use of a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Told {
     Nothing,
     /// Another framework has the address.
     Exported,
-    /// The batch is used on this stream, and on a second one if there is one.
+    /// The batch is used on the test's stream, and on a second one if there is one.
     Stream,
 }
 
-/// Like `read`, but on `stream` instead of the consumer's, like a framework that has the batch's
-/// address. With `wait`, it makes its stream wait for the batch; otherwise the ring must have done
-/// so.
+/// Like `read`, but on `stream`, as a framework that has the batch's address would do. With `wait`,
+/// this function makes the stream wait for the batch; otherwise, the ring must have done so.
 fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen, wait: bool) {
     let (slot, memory, seen) = (batch.slot(), batch.shared.memory.clone(), seen.clone());
     let spec = &batch.shared.form(&slot.info).spec;
@@ -24,14 +23,15 @@ fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen, wait: bool) {
         if wait {
             ready();
         }
-        // Later than the consumer's own stream.
+        // Read the batch later than the consumer's stream would.
         std::thread::sleep(Duration::from_micros(500));
         let right = images.iter().enumerate().all(|(i, &byte)| memory[offset + i].load(Relaxed) == byte);
         seen.lock().unwrap().push((epoch, number, right));
     });
 }
 
-/// Torn batches of an epoch that another framework reads on `streams` other streams.
+/// Returns the number of torn batches in an epoch that another framework reads on `streams`
+/// streams.
 fn torn_elsewhere(streams: usize, told: Told) -> usize {
     let sim = Sim::new(Mistake::None, 60);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
@@ -45,7 +45,7 @@ fn torn_elsewhere(streams: usize, told: Told) -> usize {
         for other in &others {
             if told == Told::Stream {
                 batch.use_on(other.twin()).unwrap();
-                // Each field of a batch makes this call.
+                // Call it twice: a framework does so for each field of a batch.
                 batch.use_on(other.twin()).unwrap();
             }
             read_on(other, &batch, &seen, told != Told::Stream);
@@ -58,24 +58,24 @@ fn torn_elsewhere(streams: usize, told: Told) -> usize {
 }
 
 #[test]
-fn a_batch_that_another_framework_has_is_written_after_its_work_on_any_stream() {
+fn a_slot_is_reused_after_foreign_work_on_any_stream() {
     for _ in 0..5 {
         assert_eq!(torn_elsewhere(1, Told::Exported), 0);
     }
-    assert!((0..20).any(|_| torn_elsewhere(1, Told::Nothing) > 0), "otherwise this shows nothing");
+    assert!((0..20).any(|_| torn_elsewhere(1, Told::Nothing) > 0), "the test detects a ring that is not told");
 }
 
 #[test]
-fn a_batch_that_is_used_on_a_stream_is_waited_for_there_and_written_after_its_work() {
+fn a_slot_is_reused_after_the_work_of_a_named_stream() {
     for streams in [1, 2, 3, 1, 2] {
         assert_eq!(torn_elsewhere(streams, Told::Stream), 0, "on {streams} streams");
     }
 }
 
-/// The consumer's stream is busy with other work for a long time. Neither the reader nor the next
-/// batches wait for it.
+/// Other work blocks the consumer's stream for a long time. Neither the reader nor the next batches
+/// wait for this work.
 #[test]
-fn use_on_another_stream_does_not_wait_for_the_consumers() {
+fn use_on_does_not_wait_for_the_consumers_stream() {
     let sim = Sim::new(Mistake::None, 5);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     let (other, seen) = (sim.stream().unwrap(), Seen::default());
@@ -95,7 +95,7 @@ fn use_on_another_stream_does_not_wait_for_the_consumers() {
 }
 
 #[test]
-fn a_batch_dropped_while_its_stream_is_captured_waits_for_the_end_of_the_capture() {
+fn a_batch_dropped_during_a_capture_is_released_after_it() {
     let sim = Sim::new(Mistake::None, 5);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     let other = sim.stream().unwrap();

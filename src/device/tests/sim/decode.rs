@@ -1,8 +1,8 @@
-//! The kernels of `device/nvidia/kernels/jpeg.cu` in plain Rust: from the records and the arena
-//! alone, one symbol and one pixel after another. `follow` decides which samples are left to the
-//! host because their codes do not synchronize.
+//! A model of the kernels in `device/nvidia/kernels/jpeg.cu` in plain Rust. It reads only the
+//! records and the arena, and decodes symbol by symbol and pixel by pixel. `follow` decides which
+//! samples are left to the host because their codes do not synchronize.
 //!
-//! The inverse transform and the resize are the host's own; other tests compare them with
+//! The model uses the host's inverse transform and resize, which other tests compare with
 //! references.
 
 use warpfeed_jpeg::bitstream::CUT;
@@ -13,15 +13,15 @@ use crate::decode::{Pixels, Rect, Size};
 use crate::transform::{Plan, Resizer, Window};
 
 const RECORD: usize = 256;
-/// Index in the block, row by row, of each coefficient in zigzag order.
+/// Row-major index in the block of each coefficient in zigzag order.
 const NATURAL: [usize; 64] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
     28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
     47, 55, 62, 63,
 ];
 
-/// Decodes a batch of records into `out`, u8 (N, H, W, 3), and returns for each sample whether its
-/// data is invalid. If a record says that the pixels are in place, they stay.
+/// Decodes a batch of records into `out`, u8 (N, H, W, 3). Returns, for each sample, whether it is
+/// left to the host. If a record says that the pixels are already in place, they remain unchanged.
 pub(in crate::device) fn decode(
     records: &[u8],
     arena: &[u8],
@@ -40,7 +40,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-/// A record's words.
+/// The words of a record.
 struct Record([u32; RECORD / 4]);
 
 impl Record {
@@ -86,7 +86,7 @@ struct Component {
     tables: (usize, usize),
 }
 
-/// The samples of one part in the window.
+/// The samples of one component inside the window.
 struct Plane {
     samples: Vec<u8>,
     stride: usize,
@@ -100,9 +100,9 @@ impl Plane {
     }
 }
 
-/// What precedes the data of a sample, and the data.
+/// A sample's data, and the head that precedes it.
 struct Head<'a> {
-    /// Head and data together.
+    /// The head followed by the data.
     bytes: &'a [u8],
     quant: &'a [u8],
     tables: Vec<Lookup>,
@@ -114,13 +114,13 @@ impl<'a> Head<'a> {
         let bytes = &arena[record.word(2)..][..record.word(3)];
         let (quant, rest) = bytes.split_at(parts.len() * 128);
         let (specs, rest) = rest.split_at(record.word(13) * 272);
-        // The host checked the codes. DC symbols are not needed here.
+        // The host has validated the codes. DC symbols need no check here.
         let tables = specs.chunks_exact(272).map(|spec| Lookup::new(&Spec::read(spec)?, true).ok());
-        let tables = tables.collect::<Option<_>>().expect("tables that were checked");
+        let tables = tables.collect::<Option<_>>().expect("the host has checked the tables");
         Head { bytes, quant, tables, segments: rest.chunks_exact(16).take(record.word(1)).collect() }
     }
 
-    /// DC and AC table of a part.
+    /// Returns the DC table and the AC table of a component.
     fn tables_of(&self, part: &Component) -> (&Lookup, &Lookup) {
         (&self.tables[part.tables.0], &self.tables[part.tables.1])
     }
@@ -138,7 +138,7 @@ impl<'a> Head<'a> {
         sample.synchronizes()
     }
 
-    /// The coefficients of the window's blocks, in the order of its MCUs. `None` if the data is
+    /// Returns the coefficients of the window's blocks, in MCU order, or `None` if the data is
     /// invalid.
     fn coefficients(&self, record: &Record, parts: &[Component]) -> Option<Vec<[i16; 64]>> {
         let [column, columns, row, rows, blocks] = [6, 7, 8, 9, 10].map(|i| record.word(i));
@@ -168,7 +168,7 @@ impl<'a> Head<'a> {
         Some(coefficients)
     }
 
-    /// The samples of part `i`.
+    /// Returns the samples of component `i`.
     fn plane(&self, record: &Record, (i, part): (usize, &Component), coefficients: &[[i16; 64]]) -> Plane {
         let [column, columns, row, rows, blocks] = [6, 7, 8, 9, 10].map(|i| record.word(i));
         let (wide, high) = (columns * part.h, rows * part.v);
@@ -186,7 +186,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Decodes one sample. `None` if the host decodes it.
+/// Decodes one sample. Returns `None` if it is left to the host.
 fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option<()> {
     let parts = record.parts();
     let head = Head::new(record, &parts, arena);
@@ -196,18 +196,18 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
     let coefficients = head.coefficients(record, &parts)?;
     let planes: Vec<Plane> = parts.iter().enumerate().map(|part| head.plane(record, part, &coefficients)).collect();
     let pixels = upright(record, &parts, &planes);
-    Resizer::new().run(&pixels, &plan(record, output), out).expect("a plan of a record");
+    Resizer::new().run(&pixels, &plan(record, output), out).expect("a valid plan");
     Some(())
 }
 
-/// The pixels of the record's region, upright.
+/// Returns the upright pixels of the record's region.
 fn upright(record: &Record, parts: &[Component], planes: &[Plane]) -> Pixels {
     let (region, turned) = (record.rect(44), record.word(55));
     let (width, height) = (region.width as usize, region.height as usize);
     let mut pixels = Pixels::new();
     let rgb = pixels.reset(region.size());
     for (i, pixel) in rgb.as_chunks_mut::<3>().0.iter_mut().enumerate() {
-        // Maps the upright image back to the stored one: flipped, mirrored, transposed.
+        // Map the position in the upright image back to the stored image: flip, mirror, transpose.
         let (mut x, mut y) = (i % width, i / width);
         if turned & 4 != 0 {
             y = height - 1 - y;
@@ -230,14 +230,14 @@ fn upright(record: &Record, parts: &[Component], planes: &[Plane]) -> Pixels {
     pixels
 }
 
-/// The plan that resizes the record's region to an output.
+/// Returns the plan that resizes the record's region to the output.
 fn plan(record: &Record, output: Size) -> Plan {
     let [left, right, top, bottom] = [56, 58, 60, 62].map(|i| record.double(i));
     let (region, shown) = (record.rect(44), record.rect(48));
     let mut plan = Plan::resized_crop(region.size(), Rect::full(region.size()), output, shown);
     plan.window = Window { x: left, y: top, width: right - left, height: bottom - top };
     (plan.flip, plan.vertical_flip) = (record.word(52) != 0, record.word(53) != 0);
-    // A record holds the position after flips, and a plan holds the position before them.
+    // A record contains the position after flips, and a plan the position before flips.
     if plan.flip {
         plan.target.x = output.width - shown.x - shown.width;
     }
@@ -248,7 +248,8 @@ fn plan(record: &Record, output: Size) -> Plan {
     plan
 }
 
-/// Value of a part at a pixel of the image, by libjpeg-turbo's "fancy" upsampling.
+/// Returns the value of a component at a pixel of the image, using libjpeg-turbo's "fancy"
+/// upsampling.
 fn upsampled(part: &Component, plane: &Plane, x: usize, y: usize) -> u8 {
     let (across, down) = (x / part.across, y / part.down);
     let beside = |at: usize, odd: bool, end: usize| if odd { (at + 1).min(end - 1) } else { at.saturating_sub(1) };
@@ -263,35 +264,35 @@ fn upsampled(part: &Component, plane: &Plane, x: usize, y: usize) -> u8 {
     value as u8
 }
 
-/// JFIF 1.02, with factors in 16 bits.
+/// Converts YCbCr to RGB (JFIF 1.02), with 16-bit fixed-point factors.
 fn color(y: u8, cb: u8, cr: u8) -> [u8; 3] {
     let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
     let rgb = [91881 * cr, -22554 * cb - 46802 * cr, 116130 * cb];
     rgb.map(|sum| (y + ((sum + 32768) >> 16)).clamp(0, 255) as u8)
 }
 
-/// The bits of a segment, one after another, followed by zeros.
+/// Reads the bits of a segment one by one, followed by zeros.
 struct Bits<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl Bits<'_> {
-    /// At most 16 bits.
+    /// Returns the next `count` bits (at most 16) without consuming them.
     fn peek(&self, count: usize) -> u32 {
         let at = |i: usize| u32::from(self.bytes.get(self.at / 8 + i).copied().unwrap_or(0));
         let three = at(0) << 16 | at(1) << 8 | at(2);
         three << (8 + self.at % 8) >> (32 - 16) >> (16 - count)
     }
 
-    /// The next symbol, or `None` if no code begins here.
+    /// Reads the next symbol. Returns `None` if the next bits are not a code.
     fn symbol(&mut self, table: &Lookup) -> Option<usize> {
         let (symbol, length) = table.find(self.peek(16) as u16)?;
         self.at += usize::from(length);
         Some(symbol.into())
     }
 
-    /// EXTEND in T.81 F.2.2.1.
+    /// Reads a value of `size` bits (EXTEND in T.81 F.2.2.1).
     fn value(&mut self, size: usize) -> i32 {
         let bits = self.peek(size) as i32;
         self.at += size;
@@ -330,7 +331,7 @@ mod tests {
             let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
             let faults = decode(&batch.records, &batch.arena, size, &mut out);
             // Some generated images are regular patterns, whose codes do not synchronize.
-            assert!(faults.iter().filter(|&&fault| fault).count() <= 2, "sound images have no faults");
+            assert!(faults.iter().filter(|&&fault| fault).count() <= 2, "intact images have no faults");
             for (i, (found, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
                 let untouched = vec![0xa5; batch.sample_bytes()];
                 assert!(faults[i] || found == expected.as_ref().unwrap_or(&untouched), "sample {i} of seed {seed}");
@@ -348,7 +349,8 @@ mod tests {
         }
         let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
         let faults = decode(&batch.records, &batch.arena, size, &mut out);
-        // A short segment needs no synchronization, and noise synchronizes.
+        // Only the first image is left to the host: short segments need no synchronization, and
+        // noise synchronizes.
         assert_eq!(faults, [true, false, false]);
         for (i, (found, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
             assert!(faults[i] || Some(found) == expected.as_deref(), "sample {i}");
@@ -356,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn crops_from_12_megapixels_equal_the_hosts_also_with_sof1_and_16_bit_tables() {
+    fn crops_from_12_megapixels_and_16_bit_tables_equal_the_hosts() {
         let mut batch = coded::Coded::new((60, 80));
         let regions = [Rect::new(3200, 2400, 800, 600), Rect::new(1001, 777, 300, 200)];
         coded::add_large(&mut batch, Size::new(4000, 3000), (2, 2), &regions);
@@ -365,11 +367,11 @@ mod tests {
         assert_eq!(faults, [false; 4]);
         let found = out.chunks(batch.sample_bytes()).map(|pixels| Some(pixels.to_vec()));
         assert!(found.eq(batch.expected.iter().cloned()));
-        assert!(batch.expected[0] != batch.expected[2], "other tables are other pixels");
+        assert!(batch.expected[0] != batch.expected[2], "different tables give different pixels");
     }
 
     #[test]
-    fn bits_after_the_last_mcu_of_a_segment_are_a_fault_where_it_is_decoded_to_the_end() {
+    fn bits_after_the_last_mcu_of_a_complete_segment_are_a_fault() {
         let (batch, expected) = coded::with_rests((48, 48));
         let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
         let faults = decode(&batch.records, &batch.arena, batch.size, &mut out);

@@ -1,36 +1,39 @@
 //! Decides whether the lines of a sample's long segments synchronize soon enough for `jpeg_follow`
-//! and `jpeg_starts` of `jpeg.cu` to decode them in parallel. If they do, each line begins in the
-//! state that serial decoding reaches there.
+//! and `jpeg_starts` in `jpeg.cu` to decode them in parallel. If they do, each line begins in the
+//! state that serial decoding reaches at that point.
 
 use warpfeed_jpeg::internal::Lookup;
 
 use crate::batch::DecodeOps;
 
-/// Constants of `jpeg.cu`.
+/// Constants of the same names in `jpeg.cu`.
 const LINE: usize = DecodeOps::LINE;
 const TILE: usize = 128;
 const LONG: usize = 1024;
 const WORTH: usize = DecodeOps::WORTH;
-/// Limits on the passes over a tile, and on the lines at its start that are decoded again.
+/// Limits on the passes over a tile, and on the lines at the start of a tile that are decoded
+/// again.
 const PASSES: usize = 48;
 const CHAIN: usize = 32;
 
-/// A sample's part of the arena.
+/// A sample's section of the arena.
 pub(super) struct Sample<'a> {
     /// The arena from the sample's head on.
     pub(super) bytes: &'a [u8],
-    /// Bytes of head and data together, and of the head alone.
+    /// Number of bytes of the head and the data together.
     pub(super) len: usize,
+    /// Number of bytes of the head.
     pub(super) head: usize,
-    /// First byte and length of each segment, and length of the longest.
+    /// Offset and length of each segment.
     pub(super) segments: Vec<(usize, usize)>,
+    /// Length of the longest segment.
     pub(super) longest: usize,
     /// DC and AC table of each block in an MCU.
     pub(super) tables: Vec<(&'a Lookup, &'a Lookup)>,
 }
 
-/// Decoder state at the end of a line: bits past the end, block in the MCU, and coefficients of the
-/// block that are done.
+/// Decoder state at the end of a line: bits past the end, index of the block in the MCU, and number
+/// of decoded coefficients of the block.
 type State = (usize, usize, usize);
 
 /// A line that contains a piece of a long segment.
@@ -56,7 +59,8 @@ impl Sample<'_> {
             && (TILE..lines.len()).step_by(TILE).all(|tile| self.join(&lines, &mut ends, tile))
     }
 
-    /// Makes passes over a tile until no state changes. Returns `false` if that takes too many.
+    /// Repeats passes over a tile until no state changes. Returns `false` if this takes too many
+    /// passes.
     fn follow(&self, lines: &[Option<Line>], ends: &mut [Ends]) -> bool {
         for pass in 0..=PASSES {
             let before: Vec<State> = std::iter::once(State::default()).chain(ends.iter().map(|ends| ends.1)).collect();
@@ -65,7 +69,7 @@ impl Sample<'_> {
                 let Some(line) = line else { continue };
                 let entry = if line.first { State::default() } else { before };
                 if pass == 0 || entry != ends.0 {
-                    // In the first pass, each line starts with an MCU.
+                    // In the first pass, assume that each line starts with an MCU.
                     *ends = (entry, self.decode(line, entry));
                     changed = true;
                 }
@@ -78,7 +82,7 @@ impl Sample<'_> {
     }
 
     /// Decodes the first lines of the tile at `tile` again, from the end of the previous tile.
-    /// Returns `false` if that takes too many lines.
+    /// Returns `false` if too many lines would have to be decoded again.
     fn join(&self, lines: &[Option<Line>], ends: &mut [Ends], tile: usize) -> bool {
         for i in tile..lines.len().min(tile + TILE) {
             let Some(line) = lines[i].filter(|line| !line.first && ends[i - 1].1 != ends[i].0) else { return true };
@@ -90,7 +94,7 @@ impl Sample<'_> {
         true
     }
 
-    /// `Line` in `jpeg.cu`.
+    /// Returns the line with index `line`, like `Line` in `jpeg.cu`.
     fn line(&self, line: usize) -> Option<Line> {
         let at = self.segments.partition_point(|segment| segment.0 <= line * LINE).saturating_sub(1);
         let (byte, bytes) = self.segments[at];
@@ -101,7 +105,7 @@ impl Sample<'_> {
         any.then_some(Line { from: from * 8, to: ((line + 1) * LINE).min(end) * 8, first })
     }
 
-    /// The 16 bits at `bit`, with zeros after the arena.
+    /// Returns the 16 bits at `bit`. Bits past the end of the arena are zeros.
     fn peek(&self, bit: usize) -> u16 {
         let at = |i: usize| u32::from(self.bytes.get(bit / 8 + i).copied().unwrap_or(0));
         let three = at(0) << 16 | at(1) << 8 | at(2);
@@ -113,7 +117,7 @@ impl Sample<'_> {
         while bit < line.to {
             let (dc, ac) = self.tables[b];
             let Some((symbol, length)) = (if place == 0 { dc } else { ac }).find(self.peek(bit)) else {
-                // Continues at the start of an MCU.
+                // Skip one bit, and continue as if an MCU began there.
                 (bit, b, place) = (bit + 1, 0, 0);
                 continue;
             };

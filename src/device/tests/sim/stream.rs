@@ -10,7 +10,7 @@ use crossbeam::channel::{Sender, unbounded};
 use super::State;
 use crate::sampler::Rng;
 
-/// Work of a stream; `None` ends the stream.
+/// A piece of work for a stream, or `None` to end the stream.
 pub(super) type Work = Option<Box<dyn FnOnce(&mut Pace) + Send>>;
 
 /// Random pauses of one stream.
@@ -28,12 +28,12 @@ impl Pace {
     }
 }
 
-/// A stream: a queue, and the thread that works through it.
+/// A simulated stream: a queue, and a thread that works through the queue.
 pub(crate) struct SimStream {
     pub(super) id: usize,
     queue: Sender<Work>,
     thread: Option<JoinHandle<()>>,
-    /// Whether a test declares the stream as being captured.
+    /// Whether the stream counts as being captured. Tests set this flag.
     pub(crate) capturing: AtomicBool,
 }
 
@@ -44,7 +44,7 @@ impl PartialEq for SimStream {
 }
 
 impl SimStream {
-    /// Starts the thread of stream `id`, and returns its queue too.
+    /// Starts the thread of stream `id`. Returns the stream and its queue.
     pub(super) fn start(id: usize, state: Arc<State>) -> (Self, Sender<Work>) {
         let (queue, work) = unbounded::<Work>();
         let mut pace = Pace { rng: Rng::new(id as u64, 0, 0), state };
@@ -53,29 +53,29 @@ impl SimStream {
         (SimStream { id, queue: queue.clone(), thread: Some(thread), capturing: AtomicBool::new(false) }, queue)
     }
 
-    /// A handle of stream `id`, which does not end it.
+    /// Creates a handle to stream `id`. Dropping the handle does not end the stream.
     pub(super) fn of(id: usize, queue: Sender<Work>) -> Self {
         SimStream { id, queue, thread: None, capturing: AtomicBool::new(false) }
     }
 
-    /// Queues any work, such as the consumer's kernels.
+    /// Queues arbitrary work, such as a kernel of the consumer.
     pub(crate) fn run(&self, work: impl FnOnce(&mut Pace) + Send + 'static) {
         self.queue.send(Some(Box::new(work))).unwrap();
     }
 
-    /// Waits for the work of the stream, without a call of the driver.
+    /// Waits for all work in the stream, without a simulated driver call.
     pub(crate) fn finish(&self) {
         let (done, wait) = crossbeam::channel::bounded(1);
         self.run(move |_| done.send(()).unwrap());
         wait.recv().unwrap();
     }
 
-    /// The number by which others name the stream.
+    /// Returns the handle that other libraries would use for the stream.
     pub(crate) fn raw(&self) -> usize {
         self.id
     }
 
-    /// Another handle of the same stream, which does not end it.
+    /// Creates a second handle to the same stream. Dropping the handle does not end the stream.
     pub(crate) fn twin(&self) -> SimStream {
         Self::of(self.id, self.queue.clone())
     }
@@ -90,17 +90,17 @@ impl Drop for SimStream {
     }
 }
 
-/// (mark last recorded, mark last reached)
+/// The most recently recorded mark and the most recently reached mark of an event.
 pub(super) type Marks = Arc<(Mutex<(u64, u64)>, Condvar)>;
 
 pub(crate) struct SimEvent {
     pub(super) id: usize,
     pub(super) marks: Marks,
-    /// Time at which it was last passed, if it has timing.
+    /// For a timed event, the time at which it last completed.
     pub(super) passed: Option<Arc<Mutex<Instant>>>,
 }
 
-/// Reaches a mark when the last clone is dropped.
+/// Marks an event as reached when it is dropped.
 pub(super) struct Reached(pub(super) Marks, pub(super) u64);
 
 impl Drop for Reached {
@@ -112,7 +112,7 @@ impl Drop for Reached {
 }
 
 impl SimEvent {
-    /// Waits for the mark that is current at the time of the call.
+    /// Returns a function that waits for the mark that is current now.
     pub(crate) fn passed(&self) -> impl FnOnce() + Send + 'static {
         let (marks, mark) = (self.marks.clone(), self.marks.0.lock().unwrap().0);
         move || drop(marks.1.wait_while(marks.0.lock().unwrap(), |at| at.1 < mark).unwrap())

@@ -1,16 +1,17 @@
 use super::*;
 use crate::engine::settings::Bounds;
 
-/// Model of a loader. Computes the counters for a given prefetch.
+/// Model of a loader, which computes the counters for a given prefetch depth.
 struct Load {
     cores: usize,
-    /// Core time of a sample, in seconds.
+    /// CPU time per sample, in seconds.
     computes: f64,
-    /// Samples read per second for each batch ahead.
+    /// Samples read per second for each prefetched batch.
     reads: f64,
-    /// Maximum samples per second of the storage.
+    /// Maximum throughput of the storage, in samples per second.
     storage: f64,
-    /// Seconds of the consumer's long step, one in [`PERIOD`]. The other steps take no time.
+    /// Duration of the consumer's long step. One step in every [`PERIOD`] is long; the other steps
+    /// take no time.
     pause: f64,
 }
 
@@ -22,12 +23,13 @@ const COMPUTES: Load =
     Load { cores: WORKERS, computes: 1e-3, reads: f64::INFINITY, storage: f64::INFINITY, pause: 0.0 };
 
 impl Load {
-    /// Averages as the counters of a one-second window.
+    /// Returns what the counters would read over a one-second window, on average.
     fn window(&self, prefetch: usize) -> Sums {
         let computed = WORKERS as f64 / self.computes;
         let made = computed.min(self.reads * prefetch as f64).min(self.storage);
         let batch = BATCH / made;
-        // All slots fill up during the long step. The other steps take these batches, then wait.
+        // All slots are filled during the long step. The other steps consume these batches, then
+        // wait.
         let ahead = (Settings::slots_for(prefetch) as f64 - 1.0).min(self.pause / batch);
         let waits = ((PERIOD - ahead).max(0.0) * batch).max(0.0);
         let period = if self.pause == 0.0 { PERIOD * batch } else { self.pause + waits };
@@ -47,7 +49,8 @@ impl Load {
     }
 }
 
-/// Returns the prefetch after `windows`, and the number of changes in the second half.
+/// Returns the prefetch depth after `windows` windows, and the number of changes in the second half
+/// of them.
 fn settle(climb: &mut Climb, load: &Load, windows: usize) -> (usize, usize) {
     let mut late = 0;
     for i in 0..windows {
@@ -77,15 +80,15 @@ fn a_bursty_consumer_gets_a_larger_prefetch_depth() {
     let load = Load { pause: 0.1, ..COMPUTES };
     let (prefetch, late) = settle(&mut climb(), &load, 400);
     assert_eq!(prefetch, 16);
-    assert!(late <= 8, "{late} changes in 200 windows: trials get rarer");
+    assert!(late <= 8, "{late} changes in 200 windows: trials become less frequent");
     assert_eq!(load.window(prefetch).samples, best(&load));
 }
 
 #[test]
-fn reads_that_wait_get_the_prefetch_depth_that_saturates_storage() {
+fn slow_reads_raise_prefetch_until_storage_is_saturated() {
     let load = Load { reads: 100.0, storage: 700.0, ..COMPUTES };
     let (prefetch, late) = settle(&mut climb(), &load, 400);
-    assert_eq!(prefetch, 8, "7 are enough");
+    assert_eq!(prefetch, 8, "a depth of 7 already saturates the storage");
     assert!(late <= 8, "{late}");
 }
 
@@ -97,8 +100,8 @@ fn a_consumer_that_does_not_wait_changes_nothing() {
 }
 
 #[test]
-fn cores_busy_with_other_programs_do_not_raise_the_prefetch_depth() {
-    // Another program takes two cores: workers run half of the time and are runnable in the
+fn load_of_other_programs_does_not_raise_prefetch() {
+    // Another program uses two cores: the workers run half of the time, and wait for a core in the
     // other half.
     let shared = Sums {
         seconds: 1.0,
@@ -131,7 +134,7 @@ fn an_epoch_that_begins_at_once_reads_no_counters_again() {
         tuner.begin(&counters);
         tuner.end(&counters);
         let (_, ended) = tuner.state().ended.unwrap();
-        // A time ahead of the clock, as this thread may be held up.
+        // The time is in the future, so that a delay of this thread does not matter.
         let ahead = Instant::now() + Duration::from_secs(60);
         let at = if after.is_zero() { ahead } else { Instant::now().checked_sub(after).unwrap() };
         tuner.state().ended = Some((at, ended));

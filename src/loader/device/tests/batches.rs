@@ -1,20 +1,20 @@
-//! Promise: a batch in device memory needs nothing of a vendor but its `Gpu`. Whatever a program does
-//! with one on NVIDIA's, it can do on the simulated device.
+//! Promise: the only vendor-specific part of a batch in device memory is its `Gpu`. Everything that
+//! a program can do with a batch on an NVIDIA GPU also works on the simulated device.
 
 use super::*;
 use crate::device::DeviceBatch;
 
-/// The bytes at an address of the simulated device, whose memory is the host's.
+/// Reads bytes at an address of the simulated device, whose memory is host memory.
 #[allow(unsafe_code)]
 fn bytes_at(address: u64, len: usize) -> Vec<u8> {
-    // SAFETY: the caller asks for bytes of a batch or of a copy that it holds, and no work writes
-    // there any more.
+    // SAFETY: the caller passes the address of a batch or copy that it still holds, and all writes
+    // to that memory have finished.
     unsafe { std::slice::from_raw_parts(address as *const u8, len) }.to_vec()
 }
 
 #[test]
 #[allow(unsafe_code)]
-fn a_batch_on_any_device_has_the_fields_of_the_host_for_every_way_to_use_it() {
+fn device_batches_have_the_fields_of_host_batches() {
     let loader = loader(&originals(false));
     let sim = Sim::new(Mistake::None, 20);
     let (consumer, other) = (sim.stream().unwrap(), sim.stream().unwrap());
@@ -58,5 +58,5 @@ fn a_batch_on_any_device_has_the_fields_of_the_host_for_every_way_to_use_it() {
     for (copy, pixels) in &kept {
         assert_eq!(bytes_at(copy.device_ptr(), pixels.len()), *pixels, "a copy outlives its batch");
     }
-    assert!(batches.device_stats().batches >= 6, "those of the next epoch count, too");
+    assert!(batches.device_stats().batches >= 6, "batches of the next epoch are included");
 }

@@ -1,4 +1,4 @@
-//! Epochs follow each other on a device as they do on the host.
+//! Epoch boundaries behave the same on a device as on the host.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -10,10 +10,11 @@ use crate::error::Error;
 use crate::sampler::Sampler;
 use crate::source::{Sample, Source};
 
-/// Number of samples of an epoch.
+/// Number of samples per epoch.
 const EPOCH: u64 = 20;
 
-/// Epoch e has the samples e * EPOCH and following, so that a read shows its epoch.
+/// An order in which epoch e starts at sample e * EPOCH, so that the index of a sample reveals its
+/// epoch.
 struct Apart;
 
 impl Sampler for Apart {
@@ -26,12 +27,12 @@ impl Sampler for Apart {
     }
 }
 
-/// Images that record the epochs of their reads.
+/// A source that counts its reads per epoch.
 struct Recorded {
     images: Vec<Vec<u8>>,
     reads: Mutex<HashMap<u64, u64>>,
     fails: fn(u64) -> bool,
-    /// Time that each read takes.
+    /// Duration of each read.
     pause: Duration,
 }
 
@@ -44,7 +45,7 @@ impl Recorded {
         Arc::new(Recorded { images: originals(false), reads: Mutex::default(), fails, pause: Duration::ZERO })
     }
 
-    /// Waits until `reads` samples of `epoch` were read.
+    /// Waits until `reads` samples of `epoch` have been read.
     fn until(&self, epoch: u64, reads: u64) {
         while self.of(epoch) < reads {
             std::thread::sleep(Duration::from_millis(1));
@@ -62,7 +63,7 @@ impl Source for Recorded {
     }
 
     fn read<'a>(&'a self, index: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        // Reads that waited would be left to other threads.
+        // Wait busily, because blocking reads would be moved to other threads.
         let begun = Instant::now();
         while begun.elapsed() < self.pause {}
         *self.reads.lock().unwrap().entry(index as u64 / EPOCH).or_default() += 1;
@@ -90,7 +91,7 @@ fn opened(loader: Loader) -> (Batches<Held<Sim>>, Sim) {
     (Batches::new(ring, &shared), sim)
 }
 
-/// The pixels of an epoch.
+/// Returns the pixels of an epoch.
 fn all((batches, sim): &mut (Batches<Held<Sim>>, Sim), epoch: u64) -> Vec<Vec<u8>> {
     batches.epoch(epoch).map(|batch| pixels(sim, &batch.unwrap())).collect()
 }
@@ -107,7 +108,8 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
             for _ in 0..4 {
                 found.push(pixels(&opened.1, &epoch.next().unwrap().unwrap()));
             }
-            // Three slots on the device and four on the host; one of them has the last batch.
+            // There are three slots on the device and four on the host. One of these holds the last
+            // batch.
             while source.of(number + 1) < 16 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -124,7 +126,8 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
 #[test]
 fn whatever_is_asked_for_next_is_what_a_fresh_loader_delivers() {
     let mut opened = open(&Recorded::new(), DecodeOn::Gpu, u64::MAX);
-    // After `epochs(1)` nothing is prepared, and checkpoints do not say that the order is stateful.
+    // With `epochs(1)`, later epochs are not prepared, and checkpoints do not mark the order as
+    // stateful.
     let mut plain = open(&Recorded::new(), DecodeOn::Gpu, 1);
     for (epoch, taken) in [(0, 9), (1, 9), (1, 9), (1, 2), (2, 9), (5, 5), (6, 0), (7, 1), (0, 9), (0, 9), (0, 9)] {
         let some = |(batches, sim): &mut (Batches<Held<Sim>>, Sim)| {
@@ -142,19 +145,19 @@ fn nothing_is_prepared_after_the_last_of_the_epochs() {
     (0..2).for_each(|epoch| assert_eq!(all(&mut opened, epoch).len(), 5));
     assert_eq!(all(&mut opened, 3).len(), 5, "a later epoch can still be requested");
     drop(opened);
-    assert_eq!([0, 1, 2, 3, 4].map(|epoch| source.of(epoch)), [20, 20, 0, 20, 0], "nothing was read in vain");
+    assert_eq!([0, 1, 2, 3, 4].map(|epoch| source.of(epoch)), [20, 20, 0, 20, 0], "every read was needed");
 }
 
 #[test]
 fn failures_are_listed_when_their_batch_is_delivered() {
     let skip = |max_skipped| OnError::Skip { max_skipped };
     for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
-        // One sample of batch 3 of epoch 0, and all samples of the first batch of epoch 1.
+        // Fail one sample in batch 3 of epoch 0, and all samples in the first batch of epoch 1.
         let source = Recorded::failing(|index| index == 13 || (EPOCH..EPOCH + 4).contains(&index));
         let open = |max_skipped| opened(loader(&source).decode_on(decode_on).on_error(skip(max_skipped)));
         let (mut batches, _sim) = open(10);
         drop(batches.epoch(0).next());
-        // All batches of the epoch were made, and the ring has those that fit the device.
+        // Wait until all batches of the epoch have been made and the device is full.
         let mut epoch = batches.epoch(0);
         for number in 0..5 {
             epoch.next().unwrap().unwrap();
@@ -175,7 +178,7 @@ fn failures_are_listed_when_their_batch_is_delivered() {
             batches.sample_errors().iter().map(|f| (f.epoch, f.batch, f.error.sample().unwrap())).collect();
         assert_eq!(listed, [(0, 3, 13), (1, 0, 20), (1, 0, 21), (1, 0, 22), (1, 0, 23)]);
 
-        // Only delivered failures count against the limit.
+        // Only the failures in delivered batches count against the limit.
         let (mut batches, _sim) = open(1);
         for epoch in [0, 0, 2] {
             assert_eq!(batches.epoch(epoch).filter(|batch| batch.is_ok()).count(), 5, "{decode_on:?}");
@@ -229,7 +232,7 @@ fn too_many_failures_are_an_error_in_the_batch_of_the_last() {
             Err(e) => assert_eq!(found.as_ref().unwrap().to_string(), e.to_string()),
         }
     }
-    assert!(made.len() == 4 && made == expected, "the epoch goes on after the batch");
+    assert!(made.len() == 4 && made == expected, "the epoch continues after the batch");
     let samples = |faults: Vec<crate::engine::SampleError>| faults.iter().map(|f| f.error.sample()).collect::<Vec<_>>();
     assert_eq!(samples(batches.sample_errors()), samples(host.sample_errors()));
     assert_eq!(batches.checkpoint(), host.checkpoint());
@@ -241,7 +244,7 @@ fn the_balance_learns_nothing_from_cancelled_parts() {
     let (mut batches, _sim) = opened(loader(&Arc::new(slow)).decode_on(DecodeOn::Auto));
     let run = batches.handle().0.run.clone();
     for epoch in 0..15 {
-        // A part is cancelled while it waits for a worker, or while a worker fills it.
+        // Cancel parts while they wait for a worker, and while a worker fills them.
         drop(batches.epoch(epoch));
         let _ = batches.epoch(epoch).next().unwrap().unwrap();
         let [decoding, copying] = run.balance.times();
@@ -254,7 +257,7 @@ fn the_balance_learns_nothing_from_cancelled_parts() {
 
 #[test]
 fn an_epoch_that_could_not_be_prepared_begins_on_request() {
-    /// Panics when it is first asked for epoch 1.
+    /// An order that panics when epoch 1 is requested for the first time.
     struct Once(AtomicUsize);
 
     impl Sampler for Once {

@@ -1,5 +1,6 @@
-//! Each call of the driver fails, once or with all calls after it, until none is left. Batches before
-//! it are whole, the consumer gets the error, and nothing refers to the device afterwards.
+//! Makes each driver call fail in turn, either alone or together with all later calls. Batches
+//! before the failure must be complete, the consumer must receive the error, and afterwards nothing
+//! may refer to the device.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use super::*;
 use crate::error::Error;
 use crate::source::{Sample, Source};
 
-/// Images that know whether something still holds them.
+/// A source with a token that reveals whether anything still refers to it.
 struct Watched(Samples, #[allow(dead_code)] Arc<()>);
 
 impl Source for Watched {
@@ -21,21 +22,22 @@ impl Source for Watched {
     }
 }
 
-/// Batches that arrived, and the errors.
+/// The batches that arrived, and the errors.
 type Seen = (Vec<Vec<u8>>, Vec<Error>);
 
-/// Lets each call of `run` fail. Returns the number of calls by what they do.
+/// Makes each driver call in `run` fail in turn. Returns the number of failed calls by type.
 fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
     let (expected, none) = run(&Sim::new(Mistake::None, 0));
     assert!(none.is_empty() && !expected.is_empty());
     let mut swept = BTreeMap::new();
     let all = std::env::var_os("WARPFEED_SWEEP_ALL").is_some();
     for lasts in [true, false] {
-        // The number of calls depends on how often a thread looks whether its copies are done.
+        // The number of calls varies between runs, because threads poll for the completion of their
+        // copies.
         let (mut missed, mut next) = (0, 0);
         loop {
             let n = next;
-            // Most of the later calls ask whether something is done.
+            // Most of the later calls poll for completion.
             next += if all { 1 } else { 1 + n / 12 };
             let sim = Sim::new(Mistake::None, 0);
             if lasts {
@@ -47,7 +49,7 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
             let whole = batches.iter().zip(&expected).all(|(found, expected)| found.is_empty() || found == expected);
             let failed = sim.first_failure();
             let what = format!("call {n}, {failed:?}, lasts: {lasts}: {errors:?}");
-            assert!(whole, "{what}: other pixels");
+            assert!(whole, "{what}: wrong pixels");
             let told = |e: &Error| e.kind() == ErrorKind::Cuda && e.cause().contains("simulated error");
             assert!(errors.iter().all(told), "{what}");
             let all = batches.len() == expected.len() && batches.iter().all(|batch| !batch.is_empty());
@@ -56,7 +58,7 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
             while !sim.is_idle() && since.elapsed() < Duration::from_secs(20) {
                 std::thread::sleep(Duration::from_micros(50));
             }
-            assert!(sim.is_idle(), "{what}: something is left");
+            assert!(sim.is_idle(), "{what}: the device is not idle");
             match failed {
                 Some(call) => *swept.entry(call).or_default() += 1,
                 None => missed += 1,
@@ -69,7 +71,7 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
     swept
 }
 
-/// Runs an epoch, and asks for another one after it.
+/// Runs an epoch, and then requests another one.
 fn epoch(sim: &Sim, loader: &Loader) -> Seen {
     let (mut batches, mut errors) = (Vec::new(), Vec::new());
     let opened = sim.stream().and_then(|stream| loader.clone().on_device::<_, Held<Sim>>(sim.clone(), stream));
@@ -93,7 +95,7 @@ fn epoch(sim: &Sim, loader: &Loader) -> Seen {
 }
 
 #[test]
-fn every_call_of_the_driver_fails_once_while_batches_are_prepared() {
+fn every_driver_call_may_fail_while_batches_are_prepared() {
     let images = originals(true);
     let token = Arc::new(());
     for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
@@ -118,7 +120,7 @@ fn every_call_of_the_driver_fails_once_while_batches_are_prepared() {
 }
 
 #[test]
-fn every_call_of_the_driver_fails_once_while_a_decoder_answers() {
+fn every_driver_call_may_fail_while_a_decoder_answers() {
     let images = originals(true);
     let swept = sweep(|sim| {
         let (mut batches, mut errors) = (Vec::new(), Vec::new());
@@ -131,7 +133,7 @@ fn every_call_of_the_driver_fails_once_while_a_decoder_answers() {
                 batch.shared.consumer.finish();
                 batches.push(arrived(&batch, None));
             }
-            // Its place among the answers.
+            // Keep the position of the response.
             Err(e) => {
                 batches.push(Vec::new());
                 errors.push(e);

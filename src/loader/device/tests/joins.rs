@@ -1,4 +1,5 @@
-//! Mosaics and copy-paste for a device: workers join the images, to the bits of the host.
+//! Mosaics and copy-paste on a device: workers compose the images, and the result is bit-identical
+//! to the host's.
 
 use super::*;
 use crate::loader::tests::mosaics::{FILL, SIDE, loader};
@@ -9,7 +10,7 @@ fn plain() -> Augment {
 }
 
 #[test]
-fn joined_images_and_their_annotations_are_those_of_the_host() {
+fn combined_images_and_annotations_match_the_host() {
     let jitter = || plain().jitter(ColorJitter::new().hue(0.3));
     for augment in [jitter().copy_paste(CopyPaste::new()), jitter().mosaic(Mosaic::new().probability(0.7))] {
         let opened = || loader(augment.clone()).batch_size(5).decode_on(DecodeOn::Gpu);
@@ -17,7 +18,7 @@ fn joined_images_and_their_annotations_are_those_of_the_host() {
             let mut batches = opened().host().unwrap();
             let bytes = |batch: Result<crate::batch::HostBatch>| batch.unwrap().field(name).unwrap().bytes().to_vec();
             let expected: Vec<Vec<u8>> = batches.epoch(1).map(bytes).collect();
-            // The simulated device marks the images that it converts.
+            // Apply the mark that the simulated device leaves on the images that it converts.
             let expected: Vec<Vec<u8>> =
                 if name == "image" { expected.into_iter().map(all_converted).collect() } else { expected };
             let (found, left) = field_on_device(opened(), 1, 0, Some(name)).unwrap();
@@ -27,7 +28,7 @@ fn joined_images_and_their_annotations_are_those_of_the_host() {
 }
 
 #[test]
-fn a_loader_says_that_workers_decode_joined_images() {
+fn a_loader_reports_that_workers_decode_combined_images() {
     let said = |loader: Loader| {
         let warnings = Warnings::default();
         tracing::subscriber::with_default(warnings.clone(), || drop(on_device(loader, 0, 0).unwrap()));
@@ -37,7 +38,7 @@ fn a_loader_says_that_workers_decode_joined_images() {
         [(plain().mosaic(Mosaic::new()), "mosaic"), (plain().copy_paste(CopyPaste::new()), "copy_paste")]
     {
         let loader = loader(augment);
-        let text = format!("the workers decode the images that {step} changes, because only the host can run it");
+        let text = format!("workers decode the images that {step} changes, because only the host supports it");
         assert_eq!(said(loader.clone().decode_on(DecodeOn::Gpu)), [text]);
         assert!(said(loader.decode_on(DecodeOn::Cpu)).is_empty());
     }

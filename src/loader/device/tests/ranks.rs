@@ -1,4 +1,4 @@
-//! Ranks that train in step, on simulated devices.
+//! Ranks that train in lockstep on simulated devices.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -11,10 +11,10 @@ use crate::sampler::LastBatch;
 use crate::source::{Sample, Source};
 
 const EPOCHS: u64 = 2;
-/// Samples of a global batch. Eight ranks do not divide it.
+/// Number of samples per global batch. It is not divisible by eight ranks.
 const GLOBAL: usize = 20;
 
-/// Images whose reads take different times for each case and rank.
+/// A source whose read times differ between cases and ranks.
 struct Uneven {
     originals: Arc<[Vec<u8>]>,
     pace: u64,
@@ -34,12 +34,12 @@ impl Source for Uneven {
     }
 }
 
-/// Place of a batch in the run: epoch and number.
+/// Epoch and number of a batch.
 type At = (u64, u64);
-/// Samples of a batch: index, whether it counts, and pixels.
+/// The samples of a batch. Each has an index, a flag that says whether it is valid, and pixels.
 type Share = Vec<(u64, bool, Vec<u8>)>;
 
-/// A run: what is trained, and how events are ordered.
+/// A run: the samples, and the number that determines the order of events.
 #[derive(Clone)]
 struct Case {
     originals: Arc<[Vec<u8>]>,
@@ -58,8 +58,8 @@ impl Case {
         loader.global_batch_size(GLOBAL).last_batch(self.last).rank(rank, world)
     }
 
-    /// Trains `steps` batches on `world` ranks, from `state` on. Returns the shares of all ranks,
-    /// and the state of each.
+    /// Trains `steps` batches on `world` ranks, starting at `state`. Returns the batches of all
+    /// ranks, and the final state of each rank.
     fn train(
         &self,
         world: usize,
@@ -72,7 +72,7 @@ impl Case {
             .map(|rank| {
                 let loader = self.loader(rank, world);
                 let loader = state.map_or(loader.clone(), |state| loader.resume(state.clone()));
-                // The ranks share a device in every second case.
+                // In every second case, the ranks share a device.
                 let own = Sim::new(Mistake::None, rank * 10);
                 let sim = if self.number.is_multiple_of(2) { device.clone() } else { own };
                 let (give, in_step) = (give.clone(), in_step.clone());
@@ -86,14 +86,15 @@ impl Case {
                 panic!("case {}: {e} after {:?} on {world} ranks", self.number, seen.keys().last());
             });
             let shares = seen.entry(at).or_insert_with(|| vec![Share::new(); world]);
-            assert!(shares[rank].is_empty(), "rank {rank} gets batch {at:?} once");
+            assert!(shares[rank].is_empty(), "rank {rank} receives batch {at:?} only once");
             shares[rank] = share;
         }
         (seen, threads.into_iter().map(|thread| thread.join().unwrap()).collect())
     }
 }
 
-/// One rank: asks for its batch, waits for all others, and reads the batch on the device.
+/// Runs one rank. In each step, it requests its batch, waits for all other ranks, and reads the
+/// batch on the device.
 fn train_rank(
     rank: usize,
     loader: Loader,
@@ -109,7 +110,7 @@ fn train_rank(
     for epoch in batches.first_epoch()..EPOCHS {
         for batch in batches.epoch(epoch).take(left) {
             let batch = batch.unwrap();
-            // As an all-reduce, which ends when all ranks have begun it.
+            // Simulates an all-reduce, which ends once all ranks have joined it.
             in_step.wait();
             let (info, bytes) = (&batch.slot().info, pixels(sim, &batch));
             let images = bytes.chunks(bytes.len() / info.len()).map(<[u8]>::to_vec);
@@ -125,10 +126,10 @@ fn train_rank(
 }
 
 #[test]
-fn eight_ranks_in_step_share_each_batch_in_any_order_of_events_and_go_on_with_five() {
+fn eight_ranks_share_each_batch_and_continue_with_five() {
     let originals: Arc<[Vec<u8>]> = originals(false).into();
     for number in 0..6 {
-        let last = [LastBatch::ObjectCache, LastBatch::Drop, LastBatch::Pad][number as usize % 3];
+        let last = [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad][number as usize % 3];
         let case = Case { originals: originals.clone(), number, last };
         let mut alone = case.loader(0, 1).host().unwrap();
         let mut expected = BTreeMap::<At, Share>::new();
@@ -142,7 +143,7 @@ fn eight_ranks_in_step_share_each_batch_in_any_order_of_events_and_go_on_with_fi
         }
         let stop = 1 + Rng::new(number, 2, 2).below(expected.len() as u64 - 1) as usize;
         let (mut seen, states) = case.train(8, None, stop);
-        assert!(states.iter().all(|state| *state == states[0]), "every rank saves the same");
+        assert!(states.iter().all(|state| *state == states[0]), "all ranks have the same checkpoint");
         let (after, _) = case.train(5, Some(&states[0]), expected.len() - stop);
         assert!(after.keys().all(|at| !seen.contains_key(at)));
         seen.extend(after);

@@ -1,4 +1,4 @@
-//! Images that the device cannot decode go back to the workers.
+//! Images that the device cannot decode are returned to the workers.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use crate::engine::SampleError;
 use crate::error::Error;
 use crate::source::{Sample, Source};
 
-/// Images of which every fifth contains an invalid code.
+/// Returns images, every fifth of which contains an invalid code.
 fn damaged() -> Vec<Vec<u8>> {
     let mut images = originals(false);
     for image in images.iter_mut().skip(4).step_by(5) {
@@ -22,9 +22,9 @@ fn damaged() -> Vec<Vec<u8>> {
 /// that the device leaves to the host are read twice.
 struct Reads {
     samples: Samples,
-    /// Behavior of a second read.
+    /// What happens when a sample is read a second time.
     second: Second,
-    /// Number of reads of each sample, and the threads of all second reads.
+    /// Number of reads per sample, and the names of the threads that read a sample again.
     state: Mutex<(HashMap<usize, u32>, Vec<String>)>,
 }
 
@@ -42,7 +42,7 @@ impl Reads {
         Arc::new(Reads { samples: Samples::new(samples.map(sample).collect()), second, state: Mutex::default() })
     }
 
-    /// Samples that were read twice, and the threads that read them again.
+    /// Returns the samples that were read twice, and the threads that read them again.
     fn again(&self) -> (Vec<usize>, Vec<String>) {
         let mut state = self.state.lock().unwrap();
         let mut twice: Vec<usize> = state.0.drain().filter(|read| read.1 > 1).map(|read| read.0).collect();
@@ -82,13 +82,13 @@ type Opened = (Batches<Held<Sim>>, Sim);
 fn open(loader: Loader) -> Opened {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
-    // Reads of a second epoch would look like reads of samples that the device left to the host.
+    // Do not prepare the next epoch, because its reads would look like repairs.
     let loader = loader.decode_on(DecodeOn::Gpu).epochs(0);
     let OnDevice { ring, shared } = loader.on_device(sim.clone(), consumer).unwrap();
     (Batches::new(ring, &shared), sim)
 }
 
-/// The batches of an epoch from `first` on, up to an error.
+/// Returns the batches of an epoch from `first` on, up to the first error, and that error.
 fn epoch((opened, sim): &mut Opened, epoch: u64, first: u64) -> (Vec<Vec<u8>>, Option<Error>) {
     let mut batches = Vec::new();
     for batch in opened.epoch_from(epoch, first) {
@@ -106,12 +106,12 @@ fn damaged_images_are_decoded_by_workers() {
     let (batches, error) = epoch(&mut open(reading(&source)), 0, 0);
     let (twice, threads) = source.again();
     assert!(error.is_none() && twice.len() > 3, "{twice:?} were damaged");
-    assert!(batches == on_host(reading(&source), 0), "in order, and to the bit");
+    assert!(batches == on_host(reading(&source), 0), "the batches are in order and bit-identical");
     assert!(threads.iter().all(|thread| thread.starts_with("warpfeed-") && thread != "warpfeed-copy"), "{threads:?}");
 }
 
-/// JPEGs of all kinds with changed bytes, which become invalid codes, coefficients after the last
-/// of their block, restart markers, or other valid codes.
+/// Returns JPEGs of all types in which some bytes were changed. The changes result in invalid
+/// codes, coefficients past the end of a block, restart markers, or different valid codes.
 fn with_noise() -> Samples {
     let mut rng = Rng::new(11, 0, 0);
     let sample = |(n, mut jpeg): (usize, Vec<u8>)| {
@@ -127,7 +127,7 @@ fn with_noise() -> Samples {
 }
 
 #[test]
-fn damage_counts_alike_wherever_an_image_is_decoded() {
+fn damage_counts_equally_wherever_an_image_is_decoded() {
     let loader = || Loader::source(with_noise()).batch_size(8).workers(2).augment(Augment::resize(32, 32)).epochs(0);
     let mut host = loader().host().unwrap();
     let expected: Vec<_> = host.epoch(0).map(|batch| batch.unwrap().images().bytes().to_vec()).collect();
@@ -136,8 +136,8 @@ fn damage_counts_alike_wherever_an_image_is_decoded() {
     assert!(error.is_none() && found == expected, "{error:?}");
     let [found, expected] = [opened.0.stats().damaged, host.stats().damaged];
     assert!(found == expected && expected > 40, "{found} on the device, {expected} on the host");
-    // Coefficients after the last of a block: the device leaves such images to workers, who count
-    // none.
+    // The device leaves images with coefficients past the end of a block to the workers, which do
+    // not count them as damaged.
     let samples = with_noise();
     let noticed = (0..samples.len()).filter(|&n| {
         let sample = samples.read(n, &mut Vec::new()).map(|sample| check(&sample.field("jpg").unwrap()));
@@ -152,7 +152,7 @@ fn a_sample_that_cannot_be_read_again_fails_alone() {
     let skipping = reading(&source).on_error(OnError::Skip { max_skipped: 48 });
     let mut opened = open(skipping);
     let (batches, error) = epoch(&mut opened, 0, 0);
-    assert!(error.is_none() && batches.len() == 6, "the epoch goes on: {error:?}");
+    assert!(error.is_none() && batches.len() == 6, "the epoch continues: {error:?}");
     let (twice, _) = source.again();
     let faults: Vec<SampleError> = opened.0.sample_errors();
     let mut failed: Vec<String> = faults.iter().map(|fault| fault.error.to_string()).collect();
@@ -161,15 +161,15 @@ fn a_sample_that_cannot_be_read_again_fails_alone() {
     assert!(failed.iter().all(|error| error.contains("the disk is gone")), "{failed:?}");
     drop(opened);
 
-    // With the other policy, the first of them is an error after the batches before it.
+    // With `OnError::Stop`, the batches before the first failure are delivered, followed by
+    // the error.
     let (before, error) = epoch(&mut open(reading(&source)), 0, 0);
     assert!(error.unwrap().to_string().contains("the disk is gone"));
     source.again();
     assert!(before == on_host(reading(&source), 0)[..before.len()]);
 }
 
-/// Other images are copied, epochs are abandoned and loaders are dropped while workers decode a
-/// damaged image.
+/// Copies batches, abandons epochs and drops loaders while workers decode a damaged image.
 #[test]
 fn an_epoch_may_be_left_while_workers_decode_again() {
     let source = Reads::new(Second::Waits(Duration::from_millis(3)));
@@ -183,7 +183,7 @@ fn an_epoch_may_be_left_while_workers_decode_again() {
             }
             std::thread::sleep(Duration::from_micros(turn * 400));
         }
-        // Half of the loaders are dropped now.
+        // Drop half of the loaders here.
         if turn % 2 == 0 {
             let (batches, error) = epoch(&mut opened, 7, 0);
             assert!(error.is_none() && batches == expected, "turn {turn}");
@@ -193,7 +193,7 @@ fn an_epoch_may_be_left_while_workers_decode_again() {
 }
 
 #[test]
-fn a_request_of_damaged_images_leaves_the_copy_thread_to_others() {
+fn damaged_requests_do_not_block_the_copy_thread() {
     let damaged: Vec<Vec<u8>> = damaged().into_iter().skip(4).step_by(5).take(8).collect();
     let sim = Sim::new(Mistake::None, 20);
     let decoder = decoder(&sim);

@@ -1,19 +1,20 @@
-//! Images have another size from an epoch on, on the device as on the host.
+//! The image size changes at epoch boundaries on the device, as it does on the host.
 
 use super::*;
 use crate::field::Image;
 use crate::source::BatchIndex;
 use crate::transform::{Mix, RandomErasing};
 
-/// The augmentation of each epoch: sizes that grow, shrink, and return.
+/// Returns an augmentation whose output size changes between epochs: it grows, shrinks, and returns
+/// to the first size.
 fn sized(edit: impl Fn(Augment) -> Augment) -> Augment {
     let of = |augment: Augment| edit(augment.flip(0.5));
     let augment = of(Augment::train(20)).from_epoch(1, of(Augment::train(32)));
     augment.from_epoch(2, of(Augment::resize(50, 17))).from_epoch(3, of(Augment::train(20)))
 }
 
-/// The arrays of the batches of four epochs in one run on the simulated device, and the number of
-/// images that it decoded.
+/// Runs four epochs on the simulated device. Returns the arrays of all batches, and the number of
+/// images that the device decoded.
 fn run(loader: Loader, names: &[&str]) -> (Vec<Vec<Vec<u8>>>, u64) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
@@ -82,7 +83,8 @@ fn device_memory_has_room_for_the_largest_size() {
     let grown = plan(erased);
     let wide = plan(Augment::resize(50, 17).erase(RandomErasing::new(0.5)));
     for (i, grown) in grown.into_iter().enumerate() {
-        // The scratch of an axis is that of the widest image, so a sum may exceed each of them.
+        // The scratch memory for each axis is sized for the largest image along that axis, so the
+        // total can exceed the need of any single size.
         let largest = plans.iter().chain([&wide]).map(|plan| plan[i]).max().unwrap();
         assert!(grown >= largest && grown <= largest + (64 << 10), "{grown} bytes, and {largest} of the largest");
     }

@@ -1,9 +1,11 @@
-//! Which side runs each step of an image, for the main combinations of options.
+//! Checks whether each image step runs on the host or on the device, for the main combinations of
+//! options.
 
 use super::*;
 use crate::transform::{Mix, RandomErasing};
 
-/// The steps that the device runs for batches of u8 and of f32. All others run on the host.
+/// Returns the steps that run on the device, for `u8` batches and for `f32` batches. All other
+/// steps run on the host.
 fn there(loader: Loader) -> [String; 2] {
     [Dtype::U8, Dtype::F32].map(|dtype| {
         let split = loader.split_for(&loader.fields().unwrap(), dtype).unwrap();
@@ -27,12 +29,13 @@ fn options_say_which_side_runs_each_step() {
     };
     let same = |step: &str| [step, step].map(str::to_owned);
     let only_f32 = |step: &str| ["", step].map(str::to_owned);
-    // Decoded by workers, by the device, and with a transform that only the host runs.
+    // From left to right: workers decode, the device decodes, and a custom transform requires the
+    // host.
     assert_eq!(found(Augment::train(32)), (same(""), same("decode"), same("")));
     assert_eq!(found(jitter()), (same("retouch values"), same("decode retouch values"), same("")));
     assert_eq!(found(erase()), (only_f32("values"), same("decode values"), only_f32("values")));
     assert_eq!(found(mix()), (same("values"), same("decode values"), same("values")));
-    // A device resizes in one way only.
+    // A device supports only one resizing method.
     assert_eq!(
         found(jitter().interpolation(Interpolation::Bicubic)),
         (same("retouch values"), same("retouch values"), same(""))

@@ -1,10 +1,11 @@
-//! Stored values come to the device as they are on the host, and images of one channel are refused.
+//! Stored values reach the device unchanged, and opening on a device fails for images with one
+//! channel.
 
 use super::*;
 use crate::field::DenseMap;
 
 #[test]
-fn a_map_of_an_image_comes_to_the_device_unchanged_and_one_channel_is_refused() {
+fn device_maps_are_unchanged_and_one_channel_is_refused() {
     let scan = |seed: u32| {
         let image = image::ImageBuffer::from_fn(40, 30, |x, y| image::Luma([(x * 1409 + y * 727 + seed) as u16]));
         let mut bytes = std::io::Cursor::new(Vec::new());
@@ -22,5 +23,5 @@ fn a_map_of_an_image_comes_to_the_device_unchanged_and_one_channel_is_refused() 
     assert_eq!((there.len(), left), (3, 0));
     assert!(there == here);
     let e = on_device(scans().channels(1), 0, 0).map(drop).unwrap_err();
-    assert_eq!(e.cause(), "channels(1) on a device, which makes images of 3: use .host() for images of 1");
+    assert_eq!(e.cause(), "channels(1): a device supports only 3 channels; use .host() for 1");
 }

@@ -1,10 +1,10 @@
-//! Texts stay on the host and arrive with the batch on the device that has their samples.
+//! Strings stay on the host, and are delivered with the device batch of their samples.
 
 use super::*;
 use crate::field::Text;
 
 #[test]
-fn texts_of_a_batch_on_a_device_are_those_of_its_samples() {
+fn a_device_batch_has_the_texts_of_its_samples() {
     let sample = |(n, bytes): (usize, Vec<u8>)| {
         let sample = OwnedSample::new(format!("{n}")).field("jpg", bytes);
         sample.field("caption.txt", format!("caption {n}").into_bytes())

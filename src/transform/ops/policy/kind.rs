@@ -1,4 +1,4 @@
-/// What a policy may do to a sample.
+/// An effect that a policy may draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Identity,
@@ -21,5 +21,5 @@ pub(super) enum Kind {
     Blur,
 }
 
-/// Receives each effect that is drawn.
+/// Callback that receives the kind and the magnitude or argument of each drawn effect.
 pub(super) type Chosen<'a> = dyn FnMut(Kind, f64) + 'a;

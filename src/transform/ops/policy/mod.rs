@@ -1,8 +1,8 @@
-//! Policies: lists of effects that are drawn for each sample.
+//! Policies: published rules for drawing effects for each sample.
 //!
 //! 1. `kind`: the kinds of effects.
 //! 2. `tables`: the policies of AutoAugment.
-//! 3. `space`: the magnitudes of torchvision's policies, and the effects for them.
+//! 3. `space`: the effects of torchvision's policies, with their magnitudes.
 //! 4. `timm`: the policies that timm describes with a string.
 //! 5. `policy`: [`Policy`].
 

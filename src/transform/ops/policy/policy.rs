@@ -1,3 +1,5 @@
+//! [`Policy`]: draws effects for a sample by a published rule.
+
 use serde::{Deserialize, Serialize};
 
 use super::kind::Chosen;
@@ -38,11 +40,12 @@ impl AutoAugment {
     }
 }
 
-/// A policy that draws other effects for each sample: RandAugment, TrivialAugmentWide, AutoAugment
-/// and AugMix with the effects, magnitudes and defaults of torchvision's transforms v2, or a policy
-/// that timm describes with a string.
+/// Draws different effects for each sample. Available policies are RandAugment, TrivialAugmentWide,
+/// AutoAugment and AugMix, with the effects, magnitudes and defaults of torchvision's transforms
+/// v2, and policies in timm's grammar.
 ///
-/// The effects run on the resized image, after the flips. They give torchvision's levels.
+/// The effects run on the resized image, after the flips, and produce the same pixel values as
+/// torchvision.
 ///
 /// ```
 /// use warpfeed::Augment;
@@ -59,7 +62,7 @@ pub struct Policy {
     /// Number of magnitudes.
     bins: u32,
     sampling: Sampling,
-    /// A setter that the policy does not have.
+    /// Error message for a setter that was called although the policy does not support it.
     #[serde(skip)]
     misuse: Option<&'static str>,
 }
@@ -74,7 +77,7 @@ enum Form {
     Timm(Timm),
 }
 
-/// A policy in timm's grammar, which is written as its text.
+/// A policy in timm's grammar, serialized as its text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 struct Timm {
@@ -99,31 +102,31 @@ impl Policy {
         Policy { form, bins, sampling: Sampling::default(), misuse: None }
     }
 
-    /// torchvision's `RandAugment`: `effects` effects of one `magnitude`, which counts from 0 to 30.
-    /// Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced search
-    /// space" (2020). The usual choice is `rand_augment(2, 9)`.
+    /// torchvision's `RandAugment`: draws `effects` effects, all with the magnitude `magnitude`, 0
+    /// to 30. See Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced
+    /// search space" (2020). The usual choice is `rand_augment(2, 9)`.
     pub fn rand_augment(effects: u32, magnitude: u32) -> Self {
         Self::new(Form::Rand { effects, magnitude }, 31)
     }
 
-    /// torchvision's `TrivialAugmentWide`: one effect of a random magnitude. Müller and Hutter,
-    /// "TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation" (2021).
+    /// torchvision's `TrivialAugmentWide`: draws one effect with a random magnitude. See Müller and
+    /// Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation" (2021).
     pub fn trivial_augment_wide() -> Self {
         Self::new(Form::Trivial, 31)
     }
 
-    /// torchvision's `AutoAugment`: two effects of a learned policy.
+    /// torchvision's `AutoAugment`: draws a pair of effects from a learned policy.
     pub fn auto_augment(policy: AutoAugment) -> Self {
         Self::new(Form::Auto(policy), 10)
     }
 
-    /// torchvision's `AugMix`: the original image, mixed with three chains of one to three effects,
-    /// bilinear. Hendrycks et al., "AugMix: A Simple Data Processing Method to Improve Robustness
-    /// and Uncertainty" (2020).
+    /// torchvision's `AugMix`: mixes the original image with the results of three chains of one to
+    /// three effects. Geometric effects are bilinear. See Hendrycks et al., "AugMix: A Simple Data
+    /// Processing Method to Improve Robustness and Uncertainty" (2020).
     ///
-    /// Masks, boxes, points and maps stay with the original image: chains do not move them.
+    /// Masks, boxes, points and maps match the original image, because chains do not move them.
     ///
-    /// It has no device code. For a batch on a device, workers decode and mix these samples.
+    /// AugMix has no device code. For a batch on a device, workers decode and mix these samples.
     pub fn aug_mix() -> Self {
         let form = Form::Mix { severity: 3, chains: 3, depth: None, alpha: 1.0, all: true };
         Self::new(form, 10).interpolation(Interpolation::Bilinear)
@@ -133,16 +136,20 @@ impl Policy {
     /// `v0r`, `3a` (the three effects of "DeiT III", Touvron et al. 2022) or `augmix-m5-w4-d2`.
     ///
     /// Effects, probabilities and magnitudes are timm's. Each effect rounds as torchvision does.
-    /// Four things differ from timm, which uses Pillow: levels may differ by one; geometric effects
-    /// are bilinear, where timm chooses between bilinear and bicubic at random; they blend the
-    /// border with the fill color; and the blur is a Gaussian, of which Pillow's is an
-    /// approximation. The fill color is ImageNet's mean, (124, 116, 104).
+    /// Four things differ from timm, which uses Pillow:
+    /// - pixel values may differ by one;
+    /// - geometric effects are always bilinear, whereas timm chooses between bilinear and bicubic
+    ///   at random;
+    /// - geometric effects blend the border with the fill color;
+    /// - the blur is an exact Gaussian, which Pillow only approximates.
+    ///
+    /// The fill color is the mean color of ImageNet, (124, 116, 104).
     pub fn timm(text: &str) -> Self {
         Self::new(Form::Timm(text.to_owned().into()), 10).interpolation(Interpolation::Bilinear).fill([124, 116, 104])
     }
 
-    /// Number of magnitudes of [`rand_augment`](Policy::rand_augment) and
-    /// [`trivial_augment_wide`](Policy::trivial_augment_wide); 31 by default.
+    /// Sets the number of magnitudes of [`rand_augment`](Policy::rand_augment) and
+    /// [`trivial_augment_wide`](Policy::trivial_augment_wide). The default is 31.
     #[must_use]
     pub fn bins(mut self, bins: u32) -> Self {
         match self.form {
@@ -152,7 +159,7 @@ impl Policy {
         self
     }
 
-    /// Largest magnitude of [`aug_mix`](Policy::aug_mix), 1 to 10; 3 by default.
+    /// Sets the largest magnitude of [`aug_mix`](Policy::aug_mix), 1 to 10. The default is 3.
     #[must_use]
     pub fn severity(mut self, most: u32) -> Self {
         match &mut self.form {
@@ -162,8 +169,8 @@ impl Policy {
         self
     }
 
-    /// Number of chains of [`aug_mix`](Policy::aug_mix), and of effects in each. `None` draws 1 to
-    /// 3 effects.
+    /// Sets the number of chains of [`aug_mix`](Policy::aug_mix), and the number of effects in
+    /// each. `None` draws 1 to 3 effects.
     #[must_use]
     pub fn chains(mut self, number: u32, effects: Option<u32>) -> Self {
         match &mut self.form {
@@ -173,25 +180,25 @@ impl Policy {
         self
     }
 
-    /// Sets how geometric effects read positions between pixels: [`Interpolation::Nearest`], the
-    /// default as in torchvision, or [`Interpolation::Bilinear`]. A loader refuses the others when it opens.
+    /// Sets how geometric effects sample positions between pixels: with [`Interpolation::Nearest`],
+    /// the default as in torchvision, or [`Interpolation::Bilinear`]. Opening a loader fails for
+    /// other filters.
     #[must_use]
     pub fn interpolation(mut self, interpolation: Interpolation) -> Self {
         self.sampling.bilinear = interpolation == Interpolation::Bilinear;
-        if !interpolation.is_for_warps() {
-            self.misuse = Some(Interpolation::NOT_FOR_WARPS);
-        }
+        self.misuse = interpolation.unfit_for_warps().or(self.misuse);
         self
     }
 
-    /// Red, green and blue of what geometric effects show from outside the image; black by default.
+    /// Sets the color (red, green, blue) of the area outside the image, which geometric effects may
+    /// show. The default is black.
     #[must_use]
     pub fn fill(mut self, color: [u8; 3]) -> Self {
         self.sampling.fill = Some(color);
         self
     }
 
-    /// The kinds and magnitudes that are drawn, one after the other. Not for AugMix.
+    /// Draws the kinds and magnitudes of the effects. Not used for AugMix.
     fn choose(&self, output: Size, rng: &mut Rng, to: &mut Chosen<'_>) {
         match &self.form {
             Form::Rand { effects, magnitude } => {
@@ -222,7 +229,7 @@ impl Policy {
         }
     }
 
-    /// Draws chains of effects with their weights, like torchvision's `AugMix`.
+    /// Draws weighted chains of effects, like torchvision's `AugMix`.
     fn mix(&self, chains: u32, alpha: f64, to: &mut Drawn, rng: &mut Rng, mut chain: impl FnMut(&mut Rng, &mut Drawn)) {
         let whole = dirichlet(alpha, 2, rng);
         let parts = dirichlet(alpha, chains as usize, rng);
@@ -236,7 +243,8 @@ impl Policy {
     }
 }
 
-/// A number of effects of a chain: `depth`, or 1 to 3.
+/// Returns the number of effects in a chain: `depth`, or a random number from 1 to 3 if `depth` is
+/// `None`.
 fn depth_of(depth: Option<u32>, rng: &mut Rng) -> u32 {
     depth.unwrap_or_else(|| 1 + rng.below(3) as u32)
 }
@@ -254,7 +262,8 @@ impl Operation for Policy {
     }
 
     fn bytes_per_pixel(&self) -> u64 {
-        // AugMix has a copy for its effects, the original image, and a sum of floats.
+        // AugMix needs a copy of the image for its effects, the original image, and a sum of
+        // floats.
         if self.without_device_code().is_some() { 3 + 3 + 12 } else { 3 }
     }
 
@@ -267,7 +276,7 @@ impl Operation for Policy {
             if (least..=most).contains(&value) {
                 Ok(())
             } else {
-                refuse(format!("{name} of {value}: needs {least} to {most}"))
+                refuse(format!("{name} of {value}: expected {least} to {most}"))
             }
         };
         let most = EFFECTS_ON_PIXELS as u32;
@@ -286,7 +295,7 @@ impl Operation for Policy {
                 if *alpha > 0.0 && alpha.is_finite() {
                     return Ok(());
                 }
-                refuse(format!("aug_mix: alpha of {alpha}: needs a positive number"))
+                refuse(format!("aug_mix: alpha of {alpha}: expected a positive number"))
             }
             Form::Timm(Timm { text, recipe }) => match recipe {
                 Ok(_) => Ok(()),
@@ -344,7 +353,7 @@ mod tests;
 
 #[cfg(test)]
 impl Policy {
-    /// The effect for one of torchvision's names.
+    /// Returns the effect that torchvision calls `name`.
     pub(in crate::transform::ops) fn effect(name: &str, by: f64, output: Size, sampling: Sampling, to: &mut Drawn) {
         space::push(tests::kind(name), by, output, sampling, to);
     }

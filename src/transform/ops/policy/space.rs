@@ -11,21 +11,23 @@ use crate::transform::ops::warp::{Affine, Sampling, Warp};
 /// The effects of one of torchvision's policies, with their magnitudes.
 pub(super) struct Space {
     kinds: &'static [Kind],
-    /// Largest shear, rotation in degrees, and change of a factor.
+    /// Largest shear.
     shear: f32,
+    /// Largest rotation in degrees.
     rotate: f32,
+    /// Largest change of a factor.
     factor: f32,
     /// Largest translation.
     translate: Translate,
-    /// Bits that the smallest magnitude of `Posterize` keeps, and bits that the largest one drops
-    /// in addition.
+    /// Number of bits that `Posterize` keeps at the smallest magnitude, and how many fewer it keeps
+    /// at the largest.
     bits: (f32, f32),
 }
 
 /// Largest translation.
 enum Translate {
     Pixels(f32),
-    /// Share of the image's side.
+    /// Fraction of the image's side.
     Share(f64),
 }
 
@@ -46,7 +48,7 @@ const ALL: [Kind; 14] = [
     Equalize,
 ]; // fmt: skip
 
-/// Of `RandAugment` and `AutoAugment`, which also inverts.
+/// The effects of `RandAugment` and `AutoAugment`, which also include `Invert`.
 pub(super) const RAND: Space = Space {
     kinds: &ALL,
     shear: 0.3,
@@ -56,7 +58,7 @@ pub(super) const RAND: Space = Space {
     bits: (8.0, 4.0),
 };
 
-/// Of `TrivialAugmentWide`.
+/// The effects of `TrivialAugmentWide`.
 pub(super) const WIDE: Space = Space {
     kinds: &ALL,
     shear: 0.99,
@@ -66,7 +68,7 @@ pub(super) const WIDE: Space = Space {
     bits: (8.0, 6.0),
 };
 
-/// Of `AugMix` without the effects that change brightness, color, contrast and sharpness.
+/// The effects of `AugMix` except those on brightness, color, contrast and sharpness.
 pub(super) const MIX_PART: Space = Space {
     kinds: &[ShearX, ShearY, TranslateX, TranslateY, Rotate, Posterize, Solarize, AutoContrast, Equalize],
     translate: Translate::Share(1.0 / 3.0),
@@ -74,7 +76,7 @@ pub(super) const MIX_PART: Space = Space {
     ..RAND
 };
 
-/// Of `AugMix`.
+/// The effects of `AugMix`.
 pub(super) const MIX: Space = Space {
     kinds: &[
         ShearX,
@@ -94,14 +96,14 @@ pub(super) const MIX: Space = Space {
     ..MIX_PART
 };
 
-/// Element `at` of `torch.linspace(from, to, count)`, counted from the nearer end.
+/// Returns element `at` of `torch.linspace(from, to, count)`, counted from the nearer end.
 fn linspace(from: f32, to: f32, count: u32, at: u32) -> f32 {
     let stride = (to - from) / (count - 1) as f32;
     if at < count / 2 { fused(stride, at as f32, from) } else { fused(-stride, (count - 1 - at) as f32, to) }
 }
 
 impl Space {
-    /// The kinds that are drawn.
+    /// Returns the kinds to draw from.
     #[cfg(test)]
     pub(super) fn kinds(&self) -> &'static [Kind] {
         self.kinds
@@ -112,8 +114,8 @@ impl Space {
         self.kinds[rng.below(self.kinds.len() as u64) as usize]
     }
 
-    /// The magnitude number `level` of `bins`, which has both signs with the same probability if
-    /// the kind has a sign. 0 for kinds without a magnitude.
+    /// Returns the magnitude with index `level` out of `bins`, or 0 for a kind without a magnitude.
+    /// If the magnitude of the kind has a sign, the sign is drawn with equal probability.
     pub(super) fn magnitude(&self, kind: Kind, level: u32, bins: u32, output: Size, rng: &mut Rng) -> f64 {
         let up_to = |most: f32| linspace(0.0, most, bins, level);
         let translate = |side: u32| match self.translate {
@@ -151,7 +153,7 @@ pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, to: &m
         ShearY => shear([0.0, by]),
         TranslateX => Affine { translate: [by.trunc(), 0.0], ..Affine::NONE },
         TranslateY => Affine { translate: [0.0, by.trunc()], ..Affine::NONE },
-        // `rotate` turns the other way.
+        // torchvision's `rotate` turns in the opposite direction.
         Rotate => Affine { angle: -by, ..Affine::NONE },
         Brightness => return to.push(Tone::brightness(1.0 + by)),
         Color => return to.push(Tint::saturation(1.0 + by)),

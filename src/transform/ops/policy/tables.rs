@@ -1,5 +1,6 @@
-//! The published policies of AutoAugment: 25 pairs of effects, of which one is drawn. An effect has
-//! its probability and its magnitude, from 0 to 9, or to 10 in timm's tables.
+//! The published policies of AutoAugment. Each consists of 25 pairs of effects, one of which is
+//! drawn for each sample. Each effect has a probability, and a magnitude from 0 to 9, or from 0 to
+//! 10 in timm's tables.
 
 use super::kind::Kind::{self, *};
 
@@ -35,7 +36,7 @@ pub(super) const IMAGENET: Table = [
     [(Equalize, 0.8, 0), (Equalize, 0.6, 0)],
 ];
 
-/// The same paper's policy for CIFAR-10.
+/// The policy for CIFAR-10 in the same paper.
 pub(super) const CIFAR10: Table = [
     [(Invert, 0.1, 0), (Contrast, 0.2, 6)],
     [(Rotate, 0.7, 2), (TranslateX, 0.3, 9)],
@@ -64,7 +65,7 @@ pub(super) const CIFAR10: Table = [
     [(TranslateY, 0.7, 9), (AutoContrast, 0.9, 0)],
 ];
 
-/// The same paper's policy for SVHN.
+/// The policy for SVHN in the same paper.
 pub(super) const SVHN: Table = [
     [(ShearX, 0.9, 4), (Invert, 0.2, 0)],
     [(ShearY, 0.9, 8), (Invert, 0.7, 0)],
@@ -93,7 +94,7 @@ pub(super) const SVHN: Table = [
     [(ShearX, 0.7, 2), (Invert, 0.1, 0)],
 ];
 
-/// The policy of the EfficientNet implementation for TPUs, timm's `v0`.
+/// Policy of the EfficientNet implementation for TPUs, timm's `v0`.
 pub(super) const V0: Table = [
     [(Equalize, 0.8, 1), (ShearY, 0.8, 4)],
     [(Color, 0.4, 9), (Equalize, 0.6, 3)],

@@ -32,7 +32,7 @@ struct Values {
     values: Option<Vec<f64>>,
 }
 
-/// Removes what timm's names have in addition.
+/// Removes the suffixes of timm's names.
 fn plain(name: &str) -> &str {
     let name = ["Increasing", "Original", "Rel", "Rand"].iter().fold(name, |name, end| name.trim_end_matches(end));
     if name == "GaussianBlur" { "Blur" } else { name }
@@ -64,7 +64,7 @@ pub(super) fn kind(name: &str) -> Kind {
 }
 
 #[test]
-fn magnitudes_are_those_of_torchvision() {
+fn magnitudes_match_torchvision() {
     let Policies { tables, .. } = fixture("policies");
     assert_eq!(tables.len(), 6);
     for Magnitudes { space, bins, width, height, kinds } in tables {
@@ -124,7 +124,8 @@ fn effects_are_as_frequent_as_with_torchvision_and_timm() {
         let ours = frequencies(&policy);
         for (effect, theirs) in &expected {
             let ours = ours.get(plain(effect)).copied().unwrap_or_default();
-            // Five standard deviations of 40,000 draws, and of the 100,000 of the fixture.
+            // Allow five standard deviations of the difference between 40,000 draws here and
+            // 100,000 draws in the fixture.
             assert!(
                 (ours - theirs).abs() < 5.0 * (theirs.max(1e-4) / 28_000.0).sqrt(),
                 "{name}: {effect} {ours} {theirs}"
@@ -141,15 +142,15 @@ struct Arguments {
 }
 
 #[test]
-fn arguments_are_those_of_timm() {
+fn arguments_match_timm() {
     let Arguments { levels, arguments } = fixture("timm");
     assert!(arguments.len() > 20);
     for (name, values) in arguments {
         for (level, theirs) in levels.iter().zip(values) {
             let ours = timm::argument_of(kind(&name), *level, name.ends_with("Increasing"), name.ends_with("Original"));
-            // timm keeps fewer than 0 bits if the magnitude exceeds 10, which Pillow refuses. Its
-            // `Desaturate` gets the share that is removed. The radius of `GaussianBlurRand` is
-            // drawn.
+            // timm keeps fewer than 0 bits if the magnitude exceeds 10, which Pillow rejects. The
+            // argument of its `Desaturate` is the fraction of the color that is removed. The radius
+            // of its `GaussianBlurRand` is random.
             let theirs = match &*name {
                 "PosterizeIncreasing" => theirs.max(0.0),
                 "Desaturate" => 1.0 - theirs,
@@ -191,19 +192,19 @@ fn magnitudes_vary_as_timm_says() {
 #[test]
 fn strings_that_timm_would_misread_are_refused() {
     for (text, cause) in [
-        ("random-m9", "the policy \"random\" is unknown"),
-        ("rand-m9-x3", "the section \"x3\" is unknown; m, n, p, t, mstd, mmax and inc are known"),
-        ("rand-m9-inc", "the section \"inc\" has no number"),
-        ("rand-m9.5", "\"9.5\" in the section \"m9.5\" is not a whole number of 0 to 100"),
-        ("rand-n17", "\"17\" in the section \"n17\" is not a whole number of 0 to 16"),
-        ("rand-p1.5", "\"1.5\" in the section \"p1.5\" is not a number of 0 to 1"),
-        ("rand-tfoo", "the set \"foo\" is unknown"),
-        ("rand-n4-t3aw-m3-n15", "15 different effects of the 14 in the set"),
+        ("random-m9", "unknown policy \"random\""),
+        ("rand-m9-x3", "unknown section \"x3\": expected m, n, p, t, mstd, mmax or inc"),
+        ("rand-m9-inc", "section \"inc\" has no number"),
+        ("rand-m9.5", "section \"m9.5\": expected an integer from 0 to 100, found \"9.5\""),
+        ("rand-n17", "section \"n17\": expected an integer from 0 to 16, found \"17\""),
+        ("rand-p1.5", "section \"p1.5\": expected a number from 0 to 1, found \"1.5\""),
+        ("rand-tfoo", "unknown set \"foo\""),
+        ("rand-n4-t3aw-m3-n15", "15 different effects requested, but the set has 14"),
         ("augmix-b1", "blended mixtures are not supported"),
         ("augmix-b0", "blended mixtures are not supported"),
         ("rand-m9-inc0", "timm takes it as inc1"),
-        ("original-m9", "the section \"m9\" is unknown; mstd is known"),
-        ("", "the policy \"\" is unknown"),
+        ("original-m9", "unknown section \"m9\": expected mstd"),
+        ("", "unknown policy \"\""),
     ] {
         let e = Policy::timm(text).check().unwrap_err();
         assert!(e.cause().contains(cause) && e.cause().contains(&format!("timm({text:?})")), "{e}");
@@ -216,11 +217,11 @@ fn numbers_outside_their_range_are_refused() {
         let e = policy.check().unwrap_err();
         assert!(e.cause().contains(cause), "{e}");
     };
-    refused(Policy::rand_augment(2, 31), "rand_augment: magnitude of 31: needs 0 to 30");
-    refused(Policy::rand_augment(17, 9), "rand_augment: number of effects of 17: needs 0 to 16");
-    refused(Policy::rand_augment(2, 9).bins(1), "rand_augment: bins of 1: needs 2 to 1000");
-    refused(Policy::aug_mix().severity(11), "aug_mix: severity of 11: needs 1 to 10");
-    refused(Policy::aug_mix().chains(0, None), "aug_mix: number of chains of 0: needs 1 to 16");
+    refused(Policy::rand_augment(2, 31), "rand_augment: magnitude of 31: expected 0 to 30");
+    refused(Policy::rand_augment(17, 9), "rand_augment: number of effects of 17: expected 0 to 16");
+    refused(Policy::rand_augment(2, 9).bins(1), "rand_augment: bins of 1: expected 2 to 1000");
+    refused(Policy::aug_mix().severity(11), "aug_mix: severity of 11: expected 1 to 10");
+    refused(Policy::aug_mix().chains(0, None), "aug_mix: number of chains of 0: expected 1 to 16");
     refused(Policy::timm("v0").bins(3), "bins needs rand_augment or trivial_augment_wide");
     refused(Policy::trivial_augment_wide().severity(3), "severity needs aug_mix");
 }

@@ -1,4 +1,4 @@
-//! timm's policies: the grammar of their strings, and the arguments of their effects
+//! timm's policies: parses their strings, and computes the arguments of their effects
 //! (`timm/data/auto_augment.py`).
 
 use super::kind::Chosen;
@@ -15,25 +15,28 @@ use crate::transform::ops::tint::Tint;
 use crate::transform::ops::tone::Tone;
 use crate::transform::ops::warp::{Affine, Sampling, Warp};
 
-/// A policy that a string describes.
+/// A parsed policy.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Recipe {
     effects: Effects,
-    /// Mean magnitude, its standard deviation, and its limit. An infinite deviation draws uniformly
-    /// up to the mean.
+    /// Mean magnitude.
     magnitude: f64,
+    /// Standard deviation of the magnitude. If it is infinite, the magnitude is drawn uniformly
+    /// from 0 to the mean.
     deviation: f64,
+    /// Maximum magnitude.
     limit: f64,
-    /// Whether strength grows with the magnitude, for all kinds.
+    /// Whether the strength grows with the magnitude for all kinds.
     increasing: bool,
-    /// Of AugMix: number of chains, effects in a chain, and the parameter of the weights.
+    /// For AugMix: number of chains, number of effects per chain, and parameter of the distribution
+    /// of the weights.
     pub(super) mix: Option<(u32, Option<u32>, f64)>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum Effects {
-    /// `number` of these kinds, each with this probability. Kinds with weights are drawn at most
-    /// once.
+    /// Draws `number` of these kinds, and applies each with this probability. If the kinds have
+    /// weights, each is drawn at most once.
     Choice {
         kinds: &'static [(Kind, f64)],
         weighted: bool,
@@ -41,7 +44,7 @@ enum Effects {
         probability: f64,
     },
     Pairs(&'static Table, Bits),
-    /// One of the three effects of "DeiT III".
+    /// Draws one of the three effects of "DeiT III".
     Three,
 }
 
@@ -52,7 +55,7 @@ enum Bits {
     Kept,
     /// 4 to 8 bits are kept.
     Original,
-    /// 4 bits, less the magnitude.
+    /// 4 bits minus the magnitude are kept.
     Dropped,
 }
 
@@ -132,32 +135,32 @@ const MIX: [(Kind, f64); 13] = [
     (TranslateY, 1.0),
 ]; // fmt: skip
 
-/// A section of the string: its name, and its number as text.
+/// Splits a section of the string into its name and its number, as text.
 fn section(text: &str) -> Result<(&str, &str), String> {
-    let at = text.find(|c: char| c.is_ascii_digit()).ok_or_else(|| format!("the section {text:?} has no number"))?;
+    let at = text.find(|c: char| c.is_ascii_digit()).ok_or_else(|| format!("section {text:?} has no number"))?;
     Ok(text.split_at(at))
 }
 
-/// A number of at most `most`.
+/// Parses a number of at most `most`.
 fn number(section: &str, text: &str, most: f64) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.0..=most).contains(&value) => Ok(value),
-        _ => Err(format!("{text:?} in the section {section:?} is not a number of 0 to {most}")),
+        _ => Err(format!("section {section:?}: expected a number from 0 to {most}, found {text:?}")),
     }
 }
 
 fn whole(section: &str, text: &str, most: u32) -> Result<u32, String> {
     match text.parse::<u32>() {
         Ok(value) if value <= most => Ok(value),
-        _ => Err(format!("{text:?} in the section {section:?} is not a whole number of 0 to {most}")),
+        _ => Err(format!("section {section:?}: expected an integer from 0 to {most}, found {text:?}")),
     }
 }
 
 impl Recipe {
-    /// Reads a string of timm's grammar.
+    /// Parses a string in timm's grammar.
     ///
     /// # Errors
-    /// The cause, with the section.
+    /// If a section is invalid. The message names the section.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut sections = text.split('-');
         let pairs = |table, bits| Recipe { effects: Effects::Pairs(table, bits), ..Recipe::NONE };
@@ -171,14 +174,14 @@ impl Recipe {
             "3a" => Recipe { effects: Effects::Three, ..Recipe::NONE },
             other => {
                 return Err(format!(
-                    "the policy {other:?} is unknown; rand, augmix, original, originalr, v0, v0r and 3a are known"
+                    "unknown policy {other:?}: expected rand, augmix, original, originalr, v0, v0r or 3a"
                 ));
             }
         };
         for part in sections {
             match section(part)? {
                 ("mstd", value) => recipe.deviation = number(part, value, f64::INFINITY)?,
-                _ => return Err(format!("the section {part:?} is unknown; mstd is known")),
+                _ => return Err(format!("unknown section {part:?}: expected mstd")),
             }
         }
         Ok(recipe)
@@ -197,7 +200,7 @@ impl Recipe {
                     "weights" => (&WEIGHTED[..], true),
                     "3a" => (&THREE[..], false),
                     "3aw" => (&THREE_WEIGHTED[..], true),
-                    _ => return Err(format!("the set {set:?} is unknown; tweights, t3a and t3aw are known")),
+                    _ => return Err(format!("unknown set {set:?}: expected weights, 3a or 3aw")),
                 };
                 least_increasing = true;
                 continue;
@@ -214,17 +217,17 @@ impl Recipe {
                 }
                 ("mmax", value) => recipe.limit = whole(part, value, 100)?.into(),
                 ("inc", "1") => recipe.increasing = true,
-                // timm takes every text as true.
-                ("inc", _) => return Err(format!("the section {part:?}: timm takes it as inc1; leave it out instead")),
+                // timm treats any text as true.
+                ("inc", _) => return Err(format!("section {part:?}: timm takes it as inc1: omit it instead")),
                 _ => {
-                    return Err(format!("the section {part:?} is unknown; m, n, p, t, mstd, mmax and inc are known"));
+                    return Err(format!("unknown section {part:?}: expected m, n, p, t, mstd, mmax or inc"));
                 }
             }
         }
         if weighted && effects as usize > kinds.len() {
-            return Err(format!("{effects} different effects of the {} in the set", kinds.len()));
+            return Err(format!("{effects} different effects requested, but the set has {}", kinds.len()));
         }
-        // timm takes 0 as no limit.
+        // timm treats 0 as no limit.
         recipe.limit = if recipe.limit == 0.0 { 10.0 } else { recipe.limit };
         recipe.increasing |= least_increasing;
         recipe.effects = Effects::Choice { kinds, weighted, number: effects, probability };
@@ -241,9 +244,9 @@ impl Recipe {
                 ("d", value) => depth = Some(whole(part, value, EFFECTS_ON_PIXELS as u32)?).filter(|&depth| depth > 0),
                 ("a", value) => alpha = number(part, value, 1000.0)?.max(f64::MIN_POSITIVE),
                 ("mstd", value) => recipe.deviation = number(part, value, f64::INFINITY)?,
-                // timm takes every text as true, and so b0 as b1.
-                ("b", _) => return Err(format!("the section {part:?}: blended mixtures are not supported")),
-                _ => return Err(format!("the section {part:?} is unknown; m, w, d, a, b and mstd are known")),
+                // timm treats any text as true, so b0 means b1.
+                ("b", _) => return Err(format!("section {part:?}: blended mixtures are not supported")),
+                _ => return Err(format!("unknown section {part:?}: expected m, w, d, a, b or mstd")),
             }
         }
         recipe.effects = Effects::Choice { kinds: &MIX, weighted: false, number: 1, probability: 1.0 };
@@ -251,7 +254,7 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// Maximum number of effects of a sample, outside AugMix.
+    /// Returns the maximum number of effects for a sample if the policy is not AugMix.
     pub(super) fn most(&self) -> usize {
         match self.effects {
             Effects::Choice { number, .. } => number as usize,
@@ -260,7 +263,7 @@ impl Recipe {
         }
     }
 
-    /// Draws one of the kinds that AugMix has in its chains.
+    /// Draws one effect of a chain of AugMix.
     pub(super) fn one(&self, rng: &mut Rng, to: &mut Chosen<'_>) {
         self.choose(rng, to);
     }
@@ -277,7 +280,8 @@ impl Recipe {
                         at -= weight;
                         at < 0.0
                     });
-                    // Rounding may leave a little of the last weight.
+                    // Because of rounding, the loop may end without a result. Then choose the last
+                    // kind with a positive weight.
                     let index = found.or(weights.iter().rposition(|&weight| weight > 0.0)).unwrap_or(0);
                     chosen.push(kinds[index].0);
                     if weighted {
@@ -304,7 +308,8 @@ impl Recipe {
         }
     }
 
-    /// Draws the magnitude of an effect around `mean`, and its argument: timm's `LEVEL_TO_ARG`.
+    /// Draws the magnitude of an effect around `mean`, and converts it to the effect's argument,
+    /// like timm's `LEVEL_TO_ARG`.
     fn level(&self, kind: Kind, mean: f64, bits: Bits, rng: &mut Rng, to: &mut Chosen<'_>) {
         let drawn = if self.deviation == f64::INFINITY {
             rng.range(0.0, mean)
@@ -327,8 +332,8 @@ impl Recipe {
         to(kind, by);
     }
 
-    /// The argument of an effect: timm's `LEVEL_TO_ARG`. `sign` is that of an argument that has
-    /// one.
+    /// Returns the argument of an effect: timm's `LEVEL_TO_ARG`. `sign` applies to arguments that
+    /// have a sign.
     fn argument(&self, kind: Kind, level: f64, bits: Bits, sign: f64) -> f64 {
         let level = level / 10.0;
         match kind {
@@ -373,7 +378,7 @@ pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, to: &m
         Equalize => return to.push(Tone::equalize()),
         Invert => return to.push(Tone::invert()),
         Blur => {
-            // Three standard deviations on each side.
+            // The kernel extends to three standard deviations on each side.
             let radius = ((3.0 * by).ceil() as u32).min(MOST_RADIUS);
             return to.push(Blurred::new(2 * radius + 1, by));
         }
@@ -382,7 +387,7 @@ pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, to: &m
     to.push(Warp::affine(affine, output, sampling));
 }
 
-/// The argument at `level` for tests, with the positive sign.
+/// Returns the argument at `level` with the positive sign, for tests.
 #[cfg(test)]
 pub(super) fn argument_of(kind: Kind, level: f64, increasing: bool, original: bool) -> f64 {
     let bits = if original { Bits::Original } else { Bits::Kept };

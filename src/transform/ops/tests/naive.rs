@@ -1,4 +1,4 @@
-//! The fast path of each effect has the bits of a loop over pixels, which is next to it.
+//! Tests that the fast path of each effect is bit-identical to a simple loop over pixels.
 
 use super::rows::rows;
 use crate::decode::Size;
@@ -12,17 +12,17 @@ use crate::transform::ops::tint::naive::turn_hue;
 use crate::transform::ops::tone::Tone;
 use crate::transform::ops::warp::{Affine, Sampling, Warp};
 
-/// The gray of a pixel.
+/// Returns the gray value of a pixel.
 pub(in crate::transform::ops) fn luma([r, g, b]: [u8; 3]) -> u8 {
     fused(f32::from(b), 0.114, fused(f32::from(g), 0.587, f32::from(r) * 0.2989)) as u8
 }
 
-/// A level with the first share, and `other` with the second one.
+/// Blends a channel value with `other` according to their shares.
 pub(in crate::transform::ops) fn blended(level: u8, other: f32, [own, rest]: [f32; 2]) -> u8 {
     fused(other, rest, f32::from(level) * own).clamp(0.0, 255.0) as u8
 }
 
-/// An effect with its loop over pixels.
+/// An effect and its simple implementation.
 pub(super) type Pair = (OnPixels, Box<dyn Naive>);
 
 pub(super) fn pair<E: Naive + Copy + 'static>(effect: E) -> Pair
@@ -32,7 +32,7 @@ where
     (effect.into(), Box::new(effect))
 }
 
-/// Effects on an image of `size` that no row draws.
+/// Returns effects on an image of `size` that no row draws, each with its simple implementation.
 fn others(size: Size) -> Vec<Pair> {
     let mut effects = vec![pair(Tone::add(90))];
     for factor in [0.0, 0.3, 0.999_999, 1.0, 1.7, 4.0, -0.5] {
@@ -53,7 +53,7 @@ fn others(size: Size) -> Vec<Pair> {
     effects
 }
 
-/// An image of each shape: dark, bright, of all levels, and of one level.
+/// Returns one image of each kind: dark, bright, with all values, and with a single value.
 fn images(size: Size, rng: &mut Rng) -> [Vec<[u8; 3]>; 4] {
     let mut image = |from: u64, levels: u64| {
         (0..size.area()).map(|_| std::array::from_fn(|_| (from + rng.below(levels)) as u8)).collect()
@@ -62,7 +62,7 @@ fn images(size: Size, rng: &mut Rng) -> [Vec<[u8; 3]>; 4] {
 }
 
 #[test]
-fn the_fast_path_of_each_effect_has_the_bits_of_a_loop_over_pixels() {
+fn the_fast_path_of_each_effect_equals_a_simple_loop() {
     let sizes =
         [(1, 1), (1, 9), (7, 1), (2, 3), (3, 3), (21, 5), (22, 6), (63, 2), (64, 4), (65, 3), (130, 3), (40, 30)];
     for (number, (width, height)) in (0..).zip(sizes) {
@@ -80,7 +80,7 @@ fn the_fast_path_of_each_effect_has_the_bits_of_a_loop_over_pixels() {
     }
 }
 
-/// Every kind of pixel: a color, a gray, and two equal channels.
+/// Tests every kind of pixel: colors, grays, and pixels with two equal channels.
 #[test]
 fn the_hue_of_every_kind_of_pixel_turns_as_in_a_loop() {
     let mut rng = Rng::new(1, 2, 3);

@@ -1,5 +1,6 @@
-//! The effects give torchvision's pixels: bit for bit, or within one level where its sums of floats
-//! may round differently. `tests/fixtures/augmentation/make.py` makes the files.
+//! Tests that the effects produce torchvision's pixels, either bit for bit, or within one where
+//! torchvision's float sums may round differently. `tests/fixtures/augmentation/make.py` creates
+//! the fixtures.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +87,7 @@ impl Case {
         drawn
     }
 
-    /// The name of torchvision's function, and the interpolation.
+    /// Returns the name of torchvision's function, including the interpolation.
     fn name(&self) -> String {
         let between = if self.bilinear { "bilinear" } else { "nearest" };
         match &*self.effect {
@@ -104,7 +105,8 @@ impl Case {
     }
 }
 
-/// The cases, each with the levels that are equal, all levels, and the largest difference.
+/// Returns the cases, each with the number of equal values, the total number of values, and the
+/// largest difference.
 fn compared() -> Vec<(Case, usize, usize, u8)> {
     let (size, image_of) = original("image.png");
     let cases: Vec<Case> = serde_json::from_slice(&std::fs::read(path("cases.json")).unwrap()).unwrap();
@@ -124,14 +126,15 @@ fn compared() -> Vec<(Case, usize, usize, u8)> {
 fn each_effect_gives_the_pixels_of_torchvision() {
     for (case, equal, all, most) in compared() {
         let (effect, by) = (&case.effect, case.by);
-        // Of these, torchvision computes weighted sums of floats in another order.
+        // For these effects, torchvision computes weighted sums of floats in a different order.
         let is_near = case.bilinear || matches!(&**effect, "GaussianBlur" | "Hue" | "AugMix");
         assert!(most == 0 || is_near && most == 1, "{} {effect} {by}: {equal} of {all} equal, {most} off", case.name());
         assert!((all - equal) * 100 <= all, "{} {effect} {by}: {equal} of {all} equal", case.name());
     }
 }
 
-/// The resizes by name, each with the levels that are equal, all levels, and the largest difference.
+/// Returns the resizes by name, each with the number of equal values, the total number of values,
+/// and the largest difference.
 fn resized() -> Vec<(String, usize, usize, u8)> {
     let (size, image_of) = original("image.png");
     let mut pixels = Pixels::new();
@@ -175,7 +178,7 @@ fn each_resize_gives_the_pixels_of_torchvision() {
 }
 
 #[test]
-fn the_table_of_the_documentation_is_what_was_compared() {
+fn the_table_of_the_documentation_is_current() {
     let mut rows = BTreeMap::<String, (usize, usize, usize, u8)>::new();
     let effects = compared().into_iter().map(|(case, equal, all, most)| (case.name(), equal, all, most));
     for (name, equal, all, most) in effects.chain(resized()) {
@@ -191,7 +194,7 @@ fn the_table_of_the_documentation_is_what_was_compared() {
     written::part("docs/augmentation.md", ["<!-- parity -->\n", "<!-- end of parity -->"], &table);
 }
 
-/// Boxes before and after an affine transformation.
+/// Fixture with boxes before and after an affine transformation.
 #[derive(Deserialize)]
 struct Moved {
     angle: f64,
@@ -234,7 +237,8 @@ fn an_effect_is_its_record() {
     }
 }
 
-/// A bright pixel and its point, moved forward, are within a pixel of each other.
+/// Moves a bright spot with the pixels, and its position as a point. Both must end up within a
+/// pixel of each other.
 #[test]
 fn points_follow_their_pixels() {
     let size = Size::new(90, 70);
@@ -253,7 +257,7 @@ fn points_follow_their_pixels() {
         let mut seen = 0;
         for (x, y) in [(20, 20), (45, 35), (60, 22), (33, 50), (88, 1)] {
             let mut image = vec![0; 90 * 70 * 3];
-            // A spot of nine pixels, because shrinking may leave out a single one.
+            // The spot has nine pixels, because a single pixel may vanish when the image shrinks.
             for (dx, dy) in (0..9).map(|i| (i % 3, i / 3)) {
                 let (x, y) = ((x + dx - 1_usize).min(89), (y + dy - 1_usize).min(69));
                 image[(y * 90 + x) * 3] = if (dx, dy) == (1, 1) { 255 } else { 200 };

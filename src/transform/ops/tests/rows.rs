@@ -1,5 +1,5 @@
-//! Python's methods, the table of the documentation and the cases of tests are those of the rows.
-//! `WARPFEED_BLESS=1 cargo test --all-features --lib rows` writes them.
+//! Tests that the Python methods, the table in the documentation and the test cases match the rows.
+//! `WARPFEED_BLESS=1 cargo test --all-features --lib rows` regenerates them.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ where
     R::Effect: Naive + Copy + 'static,
     OnPixels: From<R::Effect>,
 {
-    assert_eq!(name, R::NAME, "the list has a row under the name of its setter");
+    assert_eq!(name, R::NAME, "the list names a row after its setter");
     (R::sheet(), R::tried().iter().map(|row| pair(row.effect(rng))).collect())
 }
 
@@ -26,7 +26,8 @@ macro_rules! listed {
         values { $($values:tt)* }
         tests { $tmod:ident::$teffect:ident { $tname:literal $top:ident }, }
     ) => {
-        /// The rows, each with the effects that its values give. The last one is only for tests.
+        /// Returns the rows, each with the effects for its test values. The last row exists only in
+        /// tests.
         pub(super) fn rows(rng: &mut Rng) -> Vec<(Sheet, Vec<Pair>)> {
             vec![$($(row::<ops::$mod::$op>($name, rng),)*)+ row::<ops::$tmod::$top>($tname, rng)]
         }
@@ -34,7 +35,7 @@ macro_rules! listed {
 }
 effects!(listed);
 
-/// The rows that programs can use.
+/// Returns the rows that users can call.
 pub(crate) fn sheets() -> Vec<Sheet> {
     let mut rows = rows(&mut Rng::new(0, 0, 0));
     rows.pop();
@@ -42,19 +43,19 @@ pub(crate) fn sheets() -> Vec<Sheet> {
 }
 
 impl Sheet {
-    /// The call with the values with which it is seen.
+    /// Returns a call with option values for which the effect is visible.
     pub(crate) fn seen(&self, probability: &str) -> String {
         let values: Vec<&str> = self.options.iter().map(|option| option.seen).chain([probability]).collect();
         format!("{}({})", self.name, values.join(", "))
     }
 
-    /// The same as a step in JSON.
+    /// Returns the same call as a step in JSON.
     pub(crate) fn call(&self) -> String {
         let values = self.seen("0.1")[self.name.len() + 1..].replace('(', "[").replace(')', "]");
         format!("{{\"{}\": [{values}}}", self.name)
     }
 
-    /// The method of Python's `Augment`.
+    /// Returns the method of Python's `Augment`.
     fn method(&self) -> String {
         let (mut taken, mut given) = (String::new(), String::new());
         for option in self.options {
@@ -80,7 +81,7 @@ impl Sheet {
         )
     }
 
-    /// The row in the table of the documentation.
+    /// Returns the row of the table in the documentation.
     fn described(&self) -> String {
         let names: Vec<&str> = self.options.iter().map(|option| option.name).chain(["probability"]).collect();
         let doc: Vec<&str> = self.doc.iter().map(|line| line.trim()).collect();
@@ -93,7 +94,7 @@ fn the_documentation_and_python_have_the_rows() {
     let all = |of: &dyn Fn(&Sheet) -> String| sheets().iter().map(of).collect::<String>();
     let table = format!("| setter | effect |\n|---|---|\n{}", all(&Sheet::described));
     written::part("docs/augmentation.md", ["<!-- rows -->\n", "<!-- end of rows -->"], &table);
-    // The packed crate is the library alone.
+    // The published crate contains only the library.
     if Path::new(env!("CARGO_MANIFEST_DIR")).join("python").is_dir() {
         let by = |comment: &str| {
             ["The rows of src/transform/ops, which its tests write.\n", "End of the rows."]
@@ -113,7 +114,7 @@ fn the_documentation_and_python_have_the_rows() {
 }
 
 #[test]
-fn the_first_values_of_a_row_give_an_effect_that_is_seen() {
+fn the_first_values_of_a_row_have_a_visible_effect() {
     let mut rng = Rng::new(5, 0, 0);
     for (sheet, effects) in rows(&mut rng) {
         let size = crate::decode::Size::new(16, 16);

@@ -2,7 +2,7 @@ use std::fs;
 
 use super::*;
 
-/// A tar of one image with a label.
+/// Returns a tar with one image and its label.
 fn shard(number: usize) -> Vec<u8> {
     let mut tar = Vec::new();
     for (name, data) in [("jpg", &b"image"[..]), ("cls", b"0")] {
@@ -23,30 +23,31 @@ fn shard(number: usize) -> Vec<u8> {
     tar
 }
 
-/// With 10,000 shards, an epoch checks each shard that it reads once, and none at its start.
+/// With 10,000 shards, an epoch checks no shard when it starts, and checks each shard that it reads
+/// exactly once.
 #[test]
-fn an_epoch_checks_only_the_shards_that_it_reads_from() {
+fn epoch_checks_only_the_shards_it_reads() {
     let root = tempfile::tempdir().unwrap();
     for number in 0..100 {
         fs::write(root.path().join(format!("{number:02}.tar")), shard(number)).unwrap();
     }
-    // Each file occurs a hundred times: `00.tar, 00.tar, ...`.
+    // The pattern lists each file a hundred times: `00.tar, 00.tar, ...`.
     let tar = Tar::open(root.path().join(format!("{{00..99}}{{{}}}.tar", ",".repeat(99)))).unwrap();
     assert_eq!(tar.shards.each().len(), 10_000);
     let looked = |epoch| tar.shards.each().filter(|(file, ..)| file.looked() == epoch).count();
     for epoch in 1..3 {
         tar.check().unwrap();
-        assert_eq!(looked(epoch), 0, "the start of an epoch waits for no shard");
+        assert_eq!(looked(epoch), 0, "the start of an epoch checks no shard");
         let mut scratch = Vec::new();
         for index in (0..64).map(|i| i * 157 % 10_000).chain(0..8) {
             assert_eq!(tar.read(index, &mut scratch).unwrap().key(), (index / 100).to_string());
         }
-        assert_eq!(looked(epoch), 64 + 7, "64 shards, and 8 of which one was among them");
+        assert_eq!(looked(epoch), 64 + 7, "64 shards, and 7 new ones among the next 8");
     }
 }
 
 #[test]
-fn a_shard_is_checked_in_each_epoch_and_a_changed_one_stays_an_error() {
+fn each_epoch_checks_a_shard_and_a_changed_shard_keeps_failing() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.tar");
     fs::write(&path, shard(0)).unwrap();
@@ -55,7 +56,7 @@ fn a_shard_is_checked_in_each_epoch_and_a_changed_one_stays_an_error() {
     tar.check().unwrap();
     assert_eq!(read().unwrap(), 1);
     fs::OpenOptions::new().append(true).open(&path).unwrap().set_len(4096).unwrap();
-    assert_eq!(read().unwrap(), 1, "it was looked at in this epoch");
+    assert_eq!(read().unwrap(), 1, "already checked in this epoch");
     for _ in 0..2 {
         tar.check().unwrap();
         let error = read().unwrap_err();

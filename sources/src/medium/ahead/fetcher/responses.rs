@@ -1,4 +1,4 @@
-//! Answers to requests: bytes, errors, or none.
+//! Handles the outcomes of requests: bytes, an error, or no response.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,8 @@ use crate::medium::ahead::piece::{Flight, LOST, Outcome};
 use crate::medium::ahead::request::{ATTEMPTS, TOLD, given_up, pause, repeats};
 
 impl Fetcher {
-    /// Takes the answer to a request.
+    /// Handles the response to the request `flight`. `at_once` is true if the store responded
+    /// before its `fetch` returned.
     pub(super) fn answered(self: &Arc<Self>, flight: u64, bytes: Result<Vec<u8>>, at_once: bool) {
         let now = Instant::now();
         let mut guard = self.lock();
@@ -26,7 +27,7 @@ impl Fetcher {
         let len = piece.range.end - piece.range.start;
         let bytes = bytes.and_then(|bytes| match bytes.len() as u64 {
             came if came == len => Ok(bytes),
-            came => Err(Error::in_source(format!("{came} bytes came instead of {len}")).transient()),
+            came => Err(Error::in_source(format!("the store returned {came} bytes instead of {len}")).transient()),
         });
         let done = piece.answered || piece.left == 0;
         let mut outage = None;
@@ -41,20 +42,22 @@ impl Fetcher {
                 self.counts.answered(took, cancel.first_byte().unwrap_or(took), size as usize);
                 state.pace.answered(took, size, flying, full);
             }
-            // The other request for the same bytes may succeed.
+            // The piece is complete, or another request for the same bytes is in flight and may
+            // succeed.
             Err(_) if done || piece.flying > 0 => {}
             Err(e) => outage = self.failed(state, number, e, now),
         }
         state.release(number);
         self.go_on(guard);
-        // The user's logger must not wait for the lock's owner, which may be this thread.
+        // Log only after the lock is released, because the user's logger may call back into the
+        // fetcher on this thread.
         if let Some((attempt, e)) = outage {
             repeats(attempt, &e);
         }
     }
 
-    /// Takes an error in place of the bytes of piece `number`, which are asked for again if that may
-    /// help. Returns the attempt and the error if they are to be told.
+    /// Handles a failed attempt for piece `number`, and schedules a retry if the error is
+    /// transient. Returns the number of the attempt and the error if they should be logged.
     fn failed(&self, state: &mut State, number: u64, e: Error, now: Instant) -> Option<(u32, Error)> {
         let piece = state.pieces.get_mut(&number)?;
         let object = self.parts.object(piece.object);
@@ -73,7 +76,7 @@ impl Fetcher {
         (!is_told).then(|| (piece.attempts.min(TOLD), e.at_path(&object.url)))
     }
 
-    /// Repeats requests that were never answered.
+    /// Retries requests to which the store never responded.
     pub(super) fn look_for_lost(&self, state: &mut State, now: Instant) {
         if now < state.looked + LOOK {
             return;

@@ -1,10 +1,11 @@
-//! Chooses the samples of a round, and makes them requests.
+//! Plans a round: chooses its samples and merges them into requests.
 //!
-//! Samples come in the order in which they are needed, up to half of the free bytes. Then come
-//! those that are needed a little later and lie next to them in an object. A windowed shuffle needs
-//! each of its blocks to the end, so a block becomes one request, if the bytes hold a window. The
-//! rest of the bytes stays free for the blocks of the next window. In an order with few such
-//! neighbors, the rest is filled in order.
+//! A round first takes samples in the order in which they are needed, up to half of the free bytes.
+//! It then adds samples that are needed a little later and are adjacent, within an object, to
+//! samples that it has already taken. A windowed shuffle reads every sample of a block within one
+//! window, so each block becomes one request if the byte budget is large enough for a window. The
+//! remaining budget stays free for the blocks of the next window. If the order has few adjacent
+//! samples, the remaining budget is filled with the next samples of the order.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,20 +14,22 @@ use super::{Fetcher, Piece, State};
 use crate::medium::ahead::plan::{Wanted, allowance, in_runs, neighbors, pieces};
 use crate::model::{BatchIndex, ObjectCache};
 
-/// Maximum number of samples looked at in order, and in search of neighbors.
+/// Maximum number of samples that a round takes in order, and of samples that it examines in the
+/// search for adjacent ones.
 const ROUND: usize = 1 << 16;
-/// Maximum number of planned batches that need nothing.
+/// Maximum number of planned batches without samples.
 const EMPTY: usize = 256;
-/// An order has blocks if at least this part of its samples lie next to each other.
+/// An order is considered to read in blocks if at least `1 / BLOCKS` of the chosen samples are
+/// adjacent to another chosen sample.
 const BLOCKS: usize = 4;
 
-/// The samples that a round has taken.
+/// The samples chosen in a round.
 struct Round {
-    /// Bytes that are still free.
+    /// Number of bytes that are still free.
     room: usize,
-    /// Bytes of the samples.
+    /// Number of bytes of the chosen samples.
     taken: usize,
-    /// Bytes reserved for gaps between samples.
+    /// Number of bytes reserved for gaps between samples.
     gaps: u64,
     wanted: Vec<Wanted>,
     /// Whether the order has ended.
@@ -38,7 +41,7 @@ fn len(part: &Wanted) -> usize {
 }
 
 impl Fetcher {
-    /// Plans another round if half of the bytes are free.
+    /// Plans a new round if half of the byte budget is free.
     pub(super) fn plan(&self, state: &mut State) {
         let bytes = self.order.bytes();
         let room = bytes.saturating_sub(state.held + state.kept.values().sum::<usize>());
@@ -60,7 +63,7 @@ impl Fetcher {
             self.take_neighbors(state, &mut round);
         }
         if round.wanted.is_empty() && self.keep.is_none() && round.ended {
-            // The order ends here, or none of its samples fits.
+            // The order has ended, or none of the remaining samples fits into the budget.
             state.batches = None;
         }
         for piece in pieces(round.wanted, round.gaps + round.room as u64) {
@@ -87,8 +90,9 @@ impl Fetcher {
         }
     }
 
-    /// Takes later samples that lie next to those of `round`. The others stay in order, or fill the
-    /// room.
+    /// Adds later samples that are adjacent to samples of `round`. If the order does not read in
+    /// blocks, the other samples fill the remaining bytes. Samples that are not added return to the
+    /// order.
     fn take_neighbors(&self, state: &mut State, round: &mut Round) {
         let (mut later, mut seen) = (Vec::new(), 0);
         while seen < round.room && later.len() < ROUND {
@@ -116,7 +120,7 @@ impl Fetcher {
         left.into_iter().rev().for_each(|sample| state.pending.push_front(sample));
     }
 
-    /// The next sample of the order that no round has taken.
+    /// Returns the next sample of the order that no round has chosen.
     fn next_sample(&self, state: &mut State, round: &mut Round) -> Option<(BatchIndex, u64)> {
         loop {
             if let Some(sample) = state.pending.pop_front() {
@@ -130,7 +134,8 @@ impl Fetcher {
             state.next = self.order.after(place);
             if samples.is_empty() {
                 round.ended = false;
-                // A batch that was read before it was planned does not end again.
+                // Do not record a batch that was completed before it was planned, because no later
+                // `done` would remove it.
                 if place >= state.reached {
                     state.empty.insert(place);
                 }
@@ -139,15 +144,15 @@ impl Fetcher {
         }
     }
 
-    /// The bytes of a sample. `None` for one without any, and for one that never fits, which is read
-    /// directly.
+    /// Returns the byte range of a sample. Returns `None` if the sample has no bytes, or if it is
+    /// larger than the whole budget and is therefore read directly.
     fn part(&self, place: BatchIndex, sample: u64) -> Option<Wanted> {
         let (object, range): (u32, Range<u64>) = self.parts.part(sample)?;
         let part = Wanted { place, sample, object, range };
         (1..=self.order.bytes()).contains(&len(&part)).then_some(part)
     }
 
-    /// Takes a sample that fits. One that this machine keeps needs no request.
+    /// Adds a sample that fits into the round. A cached sample is counted but not requested.
     fn take(&self, state: &mut State, round: &mut Round, part: Wanted) {
         let size = len(&part);
         round.room -= size;
@@ -158,7 +163,7 @@ impl Fetcher {
             *state.kept.entry(part.place).or_default() += size;
             return;
         }
-        // Requests may also contain bytes between samples.
+        // Reserve bytes for a gap next to this sample, in case the two samples share a request.
         let gap = allowance(size).min(round.room);
         round.room -= gap;
         round.gaps += gap as u64;

@@ -1,11 +1,11 @@
-//! `tests/fixtures/formats/pickles` has values that Python pickled in every protocol.
+//! Uses `tests/fixtures/formats/pickles`: values that Python pickled in every protocol.
 
 use std::path::Path;
 
 use super::*;
 use crate::values::pickle::append_json;
 
-/// Kind, protocol, name, pickle and expectation of each fixture.
+/// Returns the type, the name with the protocol, the pickle and the expected value of each fixture.
 fn fixtures() -> Vec<(String, String, Vec<u8>, String)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats/pickles/pickles.txt");
     let text = std::fs::read_to_string(path).unwrap();
@@ -44,7 +44,7 @@ fn plain_data_of_every_protocol_reads_as_python_wrote_it() {
 }
 
 #[test]
-fn bytes_of_every_protocol_are_read_and_borrowed_where_they_are_stored_whole() {
+fn bytes_of_every_protocol_are_read_without_copies() {
     for (name, pickle, expected) in of_kind("bytes") {
         let nodes = read(&pickle).unwrap_or_else(|e| panic!("{name}: {e}"));
         let Node::Bytes(bytes) = nodes.root() else { panic!("{name}") };
@@ -68,7 +68,7 @@ fn arrays_of_every_protocol_have_the_elements_of_numpy() {
 }
 
 #[test]
-fn objects_that_are_not_plain_data_are_refused_by_name_and_offset() {
+fn objects_other_than_plain_data_are_refused() {
     for (name, pickle, _) in of_kind("refused") {
         let cause = cause(&pickle);
         assert!(cause.starts_with("pickle: ") && cause.contains(" at byte "), "{name}: {cause}");
@@ -87,12 +87,13 @@ fn objects_that_are_not_plain_data_are_refused_by_name_and_offset() {
 }
 
 #[test]
-fn hostile_lengths_nesting_and_sharing_take_little_memory() {
+fn hostile_pickles_use_little_memory() {
     assert!(cause(b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f").contains("claimed at byte 11"));
     assert!(cause(b"\x80\x04N\x72\xff\xff\xff\xff.").contains("entry 4294967295 of the memo"));
     assert!(cause(b"\x80\x04\x8b\xff\xff\xff\xff.").contains("claimed"));
     assert!(cause(b"\x80\x04(K\x01K\x02").contains("no end"));
-    // A list in itself, and 2^60 references to one list: JSON ends, reading does not care.
+    // A list that contains itself, and 2^60 references to one list: conversion to JSON fails,
+    // reading succeeds.
     let own = read(b"\x80\x04]\x94h\x00a.").unwrap();
     assert!(append_json(&own, own.root_id(), &mut Vec::new()).is_err());
     let mut wide = b"\x80\x04]\x94".to_vec();
@@ -103,7 +104,7 @@ fn hostile_lengths_nesting_and_sharing_take_little_memory() {
     let deep = [&b"]".repeat(100)[..], &b"a".repeat(99), b"."].concat();
     let deep = read(&deep).unwrap();
     assert!(append_json(&deep, deep.root_id(), &mut Vec::new()).unwrap_err().cause().contains("deep"));
-    // One text converted to bytes a thousand times.
+    // A single string that is converted to bytes a thousand times.
     let mut again = b"c_codecs\nencode\nq\x00X\x00\x02\x00\x00".to_vec();
     again.extend([b'x'; 512]);
     again.extend(b"X\x06\x00\x00\x00latin1\x86q\x01");
